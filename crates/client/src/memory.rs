@@ -1,0 +1,93 @@
+//! A transport with no network, for tests of agents: the test plays the desk.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use frontdesk_wire::{Action, ActionResult, Descriptor};
+use tokio::sync::mpsc;
+
+use crate::transport::{Handler, Inbound, RelayTransport, Soon, TransportError};
+
+/// What the agent did, as the test sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    Action(Action),
+    Interrupt { session_key: String, reason: Option<String> },
+    Idle,
+    Dormant,
+}
+
+type Answer = Box<dyn Fn(&Action) -> ActionResult + Send + Sync>;
+
+pub struct MemoryTransport {
+    descriptor: Descriptor,
+    handler: Mutex<Option<Handler>>,
+    seen: mpsc::UnboundedSender<Seen>,
+    answer: Answer,
+}
+
+impl MemoryTransport {
+    /// `answer` decides what the desk says to each action.
+    pub fn new(
+        descriptor: Descriptor,
+        answer: impl Fn(&Action) -> ActionResult + Send + Sync + 'static,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Seen>) {
+        let (seen, watch) = mpsc::unbounded_channel();
+        let transport = Self { descriptor, handler: Mutex::default(), seen, answer: Box::new(answer) };
+        (Arc::new(transport), watch)
+    }
+
+    /// Hands something to the agent and waits until its handler took it.
+    pub async fn deliver(&self, inbound: Inbound) {
+        let handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(handler) = handler {
+            handler(inbound).await;
+        }
+    }
+
+    fn note(&self, seen: Seen) {
+        let _ = self.seen.send(seen); // the test may have stopped watching
+    }
+}
+
+impl RelayTransport for MemoryTransport {
+    fn connect(&self) -> Soon<'_, Result<(), TransportError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn disconnect(&self) -> Soon<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn handshake(&self) -> Soon<'_, Result<Descriptor, TransportError>> {
+        Box::pin(async { Ok(self.descriptor.clone()) })
+    }
+
+    fn set_inbound_handler(&self, handler: Handler) {
+        *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
+    }
+
+    fn send_outbound(&self, action: Action) -> Soon<'_, Result<ActionResult, TransportError>> {
+        let result = (self.answer)(&action);
+        self.note(Seen::Action(action));
+        Box::pin(async { Ok(result) })
+    }
+
+    fn send_interrupt<'a>(
+        &'a self,
+        session_key: &'a str,
+        reason: Option<&'a str>,
+    ) -> Soon<'a, Result<(), TransportError>> {
+        self.note(Seen::Interrupt { session_key: session_key.into(), reason: reason.map(str::to_owned) });
+        Box::pin(async { Ok(()) })
+    }
+
+    fn go_idle(&self) -> Soon<'_, bool> {
+        self.note(Seen::Idle);
+        Box::pin(async { true })
+    }
+
+    fn go_dormant(&self) -> Soon<'_, bool> {
+        self.note(Seen::Dormant);
+        Box::pin(async { true })
+    }
+}

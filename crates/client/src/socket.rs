@@ -1,0 +1,430 @@
+//! The transport over a WebSocket that the agent dials: reconnects, keeps waiting results across a
+//! re-dial, acks after the handler took an event, and takes no event twice.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use frontdesk_wire::frame::{DeskFrame, GatewayLine};
+use frontdesk_wire::lines::Lines;
+use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, token};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_websockets::{ClientBuilder, Message};
+
+use crate::transport::{Handler, Inbound, RelayTransport, Soon, TransportError};
+
+const RESULT_TIME: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
+const IDLE_ACK_TIME: Duration = Duration::from_secs(10);
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+const TOKEN_TTL_S: u64 = 300;
+const FRAME_MAX_BYTES: usize = 1 << 20;
+/// Buffer ids remembered to drop what comes twice.
+const SEEN_MAX: usize = 4096;
+/// Lines waiting to go out, and events waiting for the handler.
+const QUEUE_MAX: usize = 256;
+
+/// Where to dial and as whom.
+#[derive(Clone)]
+pub struct Dial {
+    /// Base URL of the desk (`http`, `https`, `ws` or `wss`).
+    pub url: String,
+    pub gateway_id: String,
+    pub secret: Secret,
+    /// (platform, bot id); the first is the default. `("relay", "")` is the built-in chat.
+    pub identities: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Down,
+    /// Deliberately closed; waits to be woken.
+    Dormant,
+    Up,
+    Ended(TransportError),
+}
+
+struct Shared {
+    dial: Dial,
+    handler: Mutex<Option<Handler>>,
+    pending: Mutex<HashMap<String, oneshot::Sender<ActionResult>>>,
+    idle_ack: Mutex<Option<oneshot::Sender<()>>>,
+    lines: Mutex<Option<mpsc::Sender<String>>>,
+    descriptor: watch::Sender<Option<Descriptor>>,
+    phase: watch::Sender<Phase>,
+    seen: Mutex<(HashSet<String>, VecDeque<String>)>,
+    handshaken: AtomicBool,
+    dormant: AtomicBool,
+    wake: tokio::sync::Notify,
+    requests: AtomicU64,
+    stop: CancellationToken,
+}
+
+pub struct SocketTransport {
+    shared: Arc<Shared>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn random() -> u64 {
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+impl SocketTransport {
+    pub fn new(dial: Dial) -> Self {
+        let shared = Shared {
+            dial,
+            handler: Mutex::default(),
+            pending: Mutex::default(),
+            idle_ack: Mutex::default(),
+            lines: Mutex::default(),
+            descriptor: watch::Sender::new(None),
+            phase: watch::Sender::new(Phase::Down),
+            seen: Mutex::default(),
+            handshaken: AtomicBool::new(false),
+            dormant: AtomicBool::new(false),
+            wake: tokio::sync::Notify::new(),
+            requests: AtomicU64::new(random() & 0xffff_ffff),
+            stop: CancellationToken::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Ends dormancy: dial now.
+    pub fn wake(&self) {
+        self.shared.dormant.store(false, Ordering::SeqCst);
+        self.shared.wake.notify_one();
+    }
+
+    pub fn is_dormant(&self) -> bool {
+        *self.shared.phase.borrow() == Phase::Dormant
+    }
+
+    /// The credential is dead; this transport will not dial again.
+    pub fn is_revoked(&self) -> bool {
+        *self.shared.phase.borrow() == Phase::Ended(TransportError::Revoked)
+    }
+
+    /// Waits until the transport has ended for good, and says why.
+    pub async fn ended(&self) -> TransportError {
+        let mut phase = self.shared.phase.subscribe();
+        loop {
+            if let Phase::Ended(why) = &*phase.borrow_and_update() {
+                return why.clone();
+            }
+            if phase.changed().await.is_err() {
+                return TransportError::NotConnected;
+            }
+        }
+    }
+
+    async fn send_line(&self, line: String) -> Result<(), TransportError> {
+        let lines = lock(&self.shared.lines).clone().ok_or(TransportError::NotConnected)?;
+        lines.send(line).await.map_err(|_| TransportError::NotConnected)
+    }
+}
+
+impl Drop for SocketTransport {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}
+
+impl RelayTransport for SocketTransport {
+    fn connect(&self) -> Soon<'_, Result<(), TransportError>> {
+        Box::pin(async {
+            let mut phase = self.shared.phase.subscribe();
+            tokio::spawn(supervise(self.shared.clone()));
+            let up = phase.wait_for(|phase| matches!(phase, Phase::Up | Phase::Ended(_)));
+            let reached = tokio::time::timeout(HANDSHAKE_TIME, up).await.map_err(|_| TransportError::Timeout)?;
+            match reached.as_deref() {
+                Ok(Phase::Ended(why)) => Err(why.clone()),
+                Ok(_) => Ok(()),
+                Err(_) => Err(TransportError::NotConnected),
+            }
+        })
+    }
+
+    fn disconnect(&self) -> Soon<'_, ()> {
+        Box::pin(async {
+            self.go_idle().await;
+            self.shared.stop.cancel();
+        })
+    }
+
+    fn handshake(&self) -> Soon<'_, Result<Descriptor, TransportError>> {
+        Box::pin(async {
+            let mut descriptor = self.shared.descriptor.subscribe();
+            let ready = tokio::time::timeout(HANDSHAKE_TIME, descriptor.wait_for(Option::is_some));
+            let ready = ready.await.map_err(|_| TransportError::Timeout)?;
+            ready.ok().and_then(|found| found.clone()).ok_or(TransportError::NotConnected)
+        })
+    }
+
+    fn set_inbound_handler(&self, handler: Handler) {
+        *lock(&self.shared.handler) = Some(handler);
+    }
+
+    fn send_outbound(&self, action: Action) -> Soon<'_, Result<ActionResult, TransportError>> {
+        Box::pin(async move {
+            let request_id = format!("r{:x}", self.shared.requests.fetch_add(1, Ordering::Relaxed));
+            let (answer, answered) = oneshot::channel();
+            lock(&self.shared.pending).insert(request_id.clone(), answer);
+            let action = action.to_value();
+            let frame =
+                GatewayLine::Outbound { request_id: &request_id, action: &action, platform: None, bot_id: None };
+            let sent = self.send_line(frame.line()).await;
+            // The answer may come on the next socket: keep waiting through a re-dial.
+            let result = match sent {
+                Ok(()) => match tokio::time::timeout(RESULT_TIME, answered).await {
+                    Ok(Ok(result)) => Ok(result),
+                    Ok(Err(_)) => Err(TransportError::NotConnected),
+                    Err(_) => Err(TransportError::Timeout),
+                },
+                Err(error) => Err(error),
+            };
+            lock(&self.shared.pending).remove(&request_id);
+            result
+        })
+    }
+
+    fn send_interrupt<'a>(
+        &'a self,
+        session_key: &'a str,
+        reason: Option<&'a str>,
+    ) -> Soon<'a, Result<(), TransportError>> {
+        Box::pin(self.send_line(GatewayLine::Interrupt { session_key, reason }.line()))
+    }
+
+    fn go_idle(&self) -> Soon<'_, bool> {
+        Box::pin(async {
+            let (answer, answered) = oneshot::channel();
+            *lock(&self.shared.idle_ack) = Some(answer);
+            if self.send_line(GatewayLine::GoingIdle.line()).await.is_err() {
+                return false;
+            }
+            matches!(tokio::time::timeout(IDLE_ACK_TIME, answered).await, Ok(Ok(())))
+        })
+    }
+
+    fn go_dormant(&self) -> Soon<'_, bool> {
+        Box::pin(async {
+            let confirmed = self.go_idle().await;
+            self.shared.dormant.store(true, Ordering::SeqCst);
+            *lock(&self.shared.lines) = None; // its end closes the socket
+            confirmed
+        })
+    }
+}
+
+/// Dials until told to stop: growing waits after failures, none while dormant.
+async fn supervise(shared: Arc<Shared>) {
+    let mut backoff = BACKOFF_FIRST;
+    loop {
+        let run = tokio::select! {
+            run = run_socket(&shared) => run,
+            () = shared.stop.cancelled() => Err(TransportError::NotConnected),
+        };
+        *lock(&shared.lines) = None;
+        if shared.stop.is_cancelled() {
+            shared.phase.send_replace(Phase::Ended(TransportError::NotConnected));
+            return;
+        }
+        match run {
+            Err(end @ (TransportError::Revoked | TransportError::BadUrl(_))) => {
+                tracing::warn!(%end, "the relay ended for good");
+                shared.phase.send_replace(Phase::Ended(end));
+                return;
+            }
+            Err(why) => tracing::info!(%why, "relay socket lost"),
+            Ok(()) => backoff = BACKOFF_FIRST,
+        }
+        if shared.dormant.load(Ordering::SeqCst) {
+            shared.phase.send_replace(Phase::Dormant);
+            tokio::select! {
+                () = shared.wake.notified() => {}
+                () = shared.stop.cancelled() => {}
+            }
+            backoff = BACKOFF_FIRST;
+            continue;
+        }
+        shared.phase.send_replace(Phase::Down);
+        let jitter = Duration::from_millis(random() % (u64::try_from(backoff.as_millis()).unwrap_or(1000) / 4 + 1));
+        tokio::select! {
+            () = tokio::time::sleep(backoff + jitter) => {}
+            () = shared.wake.notified() => {}
+            () = shared.stop.cancelled() => {}
+        }
+        backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// One socket from dial to end. `Ok` if it had been up.
+async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
+    let uri: http::Uri = relay_url(&shared.dial.url).parse().map_err(|e| TransportError::BadUrl(format!("{e}")))?;
+    #[allow(clippy::disallowed_methods)] // the agent's clock is the machine's; the desk allows for skew
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let bearer = token::mint(&shared.dial.gateway_id, &shared.dial.secret, now_s + TOKEN_TTL_S);
+    let header =
+        http::HeaderValue::from_str(&format!("Bearer {bearer}")).map_err(|e| TransportError::BadUrl(e.to_string()))?;
+    let builder = ClientBuilder::from_uri(uri)
+        .add_header(http::header::AUTHORIZATION, header)
+        .map_err(|e| TransportError::BadUrl(e.to_string()))?;
+    let closed = |reason: String| TransportError::Closed { code: 1006, reason };
+    let (socket, _) = builder.connect().await.map_err(|e| closed(e.to_string()))?;
+    let (mut sink, mut stream) = socket.split();
+    for (platform, bot_id) in &shared.dial.identities {
+        let hello = GatewayLine::Hello { platform, bot_id }.line();
+        sink.send(Message::text(hello)).await.map_err(|e| closed(e.to_string()))?;
+    }
+    let (line_tx, mut line_rx) = mpsc::channel::<String>(QUEUE_MAX);
+    let (event_tx, event_rx) = mpsc::channel(QUEUE_MAX);
+    let worker = tokio::spawn(hand_over(shared.clone(), event_rx, line_tx.downgrade()));
+    let _stop_worker = worker.abort_handle(); // it ends by itself when `event_tx` goes
+    let mut lines = Lines::new(FRAME_MAX_BYTES);
+    let mut offered = Some(line_tx);
+    let mut up = false;
+    loop {
+        tokio::select! {
+            line = line_rx.recv() => {
+                let Some(mut line) = line else { break }; // nobody may send any more: dormant
+                while let Ok(more) = line_rx.try_recv() {
+                    line.push_str(&more); // several frames may share one message
+                }
+                sink.send(Message::text(line)).await.map_err(|e| closed(e.to_string()))?;
+            }
+            message = stream.next() => match message {
+                Some(Ok(message)) if message.is_close() => {
+                    let (code, reason) = message.as_close().map_or((1005, String::new()), |(code, why)| (code.into(), why.to_owned()));
+                    if code == 4401 && reason != "expired" && shared.handshaken.load(Ordering::SeqCst) {
+                        return Err(TransportError::Revoked);
+                    }
+                    return if up { Ok(()) } else { Err(TransportError::Closed { code, reason }) };
+                }
+                Some(Ok(message)) => {
+                    let Some(text) = message.as_text() else { continue };
+                    let mut frames = Vec::new();
+                    lines.push(text, |line| frames.extend(serde_json::from_str::<DeskFrame>(line))).map_err(|_| closed("a frame is too long".into()))?;
+                    for frame in frames {
+                        if let DeskFrame::Descriptor { descriptor } = &frame {
+                            if !up {
+                                up = true;
+                                shared.handshaken.store(true, Ordering::SeqCst);
+                                *lock(&shared.lines) = offered.take();
+                                shared.descriptor.send_replace(Some(descriptor.clone()));
+                                shared.phase.send_replace(Phase::Up);
+                            }
+                        }
+                        take_frame(shared, frame, &event_tx).await;
+                    }
+                }
+                Some(Err(error)) => return if up { Ok(()) } else { Err(closed(error.to_string())) },
+                None => return if up { Ok(()) } else { Err(closed("the desk hung up".into())) },
+            }
+        }
+    }
+    let _ = sink.close().await; // best effort: the other side may be gone
+    Ok(())
+}
+
+async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(Inbound, Option<String>)>) {
+    let (inbound, buffer_id) = match frame {
+        DeskFrame::OutboundResult { request_id, result } => {
+            if let Some(waiting) = lock(&shared.pending).remove(&request_id) {
+                let _ = waiting.send(result); // it may have stopped waiting
+            }
+            return;
+        }
+        DeskFrame::GoingIdleAck => {
+            if let Some(waiting) = lock(&shared.idle_ack).take() {
+                let _ = waiting.send(());
+            }
+            return;
+        }
+        DeskFrame::Inbound { event, buffer_id } => match serde_json::from_value::<MessageEvent>(event) {
+            Ok(event) => (Inbound::Event(Box::new(event)), buffer_id),
+            Err(error) => return tracing::warn!(%error, "an event of the desk could not be read"),
+        },
+        DeskFrame::PassthroughForward { forward, buffer_id } => (Inbound::Forward(forward), buffer_id),
+        DeskFrame::InterruptInbound { session_key, chat_id } => {
+            // Ahead of the queue: the turn it means may be the one that blocks it.
+            let handler = lock(&shared.handler).clone();
+            if let Some(handler) = handler {
+                tokio::spawn(handler(Inbound::Interrupt { session_key, chat_id }));
+            }
+            return;
+        }
+        DeskFrame::Descriptor { .. } | DeskFrame::Unknown => return,
+    };
+    let _ = events.send((inbound, buffer_id)).await; // unacked: it comes again
+}
+
+/// Calls the handler, one event after the other, and acks what it took.
+async fn hand_over(
+    shared: Arc<Shared>,
+    mut events: mpsc::Receiver<(Inbound, Option<String>)>,
+    lines: mpsc::WeakSender<String>,
+) {
+    while let Some((inbound, buffer_id)) = events.recv().await {
+        let known = buffer_id.as_ref().is_some_and(|id| lock(&shared.seen).0.contains(id));
+        if !known {
+            let handler = lock(&shared.handler).clone();
+            let Some(handler) = handler else { continue }; // nobody took it: no ack
+            handler(inbound).await;
+        }
+        let Some(id) = buffer_id else { continue };
+        remember(&mut lock(&shared.seen), &id);
+        let ack = GatewayLine::InboundAck { buffer_id: &id }.line();
+        if let Some(lines) = lines.upgrade() {
+            let _ = lines.send(ack).await; // a lost ack costs a repeat, which `seen` drops
+        }
+    }
+}
+
+fn remember((known, order): &mut (HashSet<String>, VecDeque<String>), id: &str) {
+    if known.insert(id.to_owned()) {
+        order.push_back(id.to_owned());
+        if order.len() > SEEN_MAX {
+            if let Some(oldest) = order.pop_front() {
+                known.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// The base URL, or one that already names the socket, as `ws(s)://.../relay`.
+fn relay_url(url: &str) -> String {
+    let trimmed = url.trim().trim_end_matches('/');
+    let scheme = trimmed.replacen("https://", "wss://", 1).replacen("http://", "ws://", 1);
+    if scheme.ends_with("/relay") { scheme } else { format!("{scheme}/relay") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dial_url_is_made_from_any_form() {
+        for url in ["http://h:1", "http://h:1/", "ws://h:1/relay", " ws://h:1 "] {
+            assert_eq!(relay_url(url), "ws://h:1/relay");
+        }
+        assert_eq!(relay_url("https://h/base/"), "wss://h/base/relay");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut seen = (HashSet::new(), VecDeque::new());
+        for number in 0..SEEN_MAX + 10 {
+            remember(&mut seen, &number.to_string());
+        }
+        assert_eq!(seen.0.len(), SEEN_MAX);
+        assert!(!seen.0.contains("0") && seen.0.contains("10"));
+    }
+}

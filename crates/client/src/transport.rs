@@ -1,0 +1,73 @@
+//! The eight methods of the gateway's transport protocol, plus going idle and dormant.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use frontdesk_wire::frame::PassthroughForward;
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, MessageEvent};
+
+pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What the desk hands over.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inbound {
+    Event(Box<MessageEvent>),
+    Forward(PassthroughForward),
+    /// Stop the turn of this session.
+    Interrupt {
+        session_key: String,
+        chat_id: String,
+    },
+}
+
+/// Called for each delivery, one after the other; it is acked after the handler took it.
+pub type Handler = Arc<dyn Fn(Inbound) -> Soon<'static, ()> + Send + Sync>;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    #[error("not connected to the desk")]
+    NotConnected,
+    #[error("the desk did not answer in time")]
+    Timeout,
+    #[error("the credential of this gateway was revoked")]
+    Revoked,
+    #[error("the desk closed the connection: {code} {reason}")]
+    Closed { code: u16, reason: String },
+    #[error("the desk's address is not valid: {0}")]
+    BadUrl(String),
+}
+
+pub trait RelayTransport: Send + Sync {
+    fn connect(&self) -> Soon<'_, Result<(), TransportError>>;
+    fn disconnect(&self) -> Soon<'_, ()>;
+    /// What the platform that this agent fronts can do.
+    fn handshake(&self) -> Soon<'_, Result<Descriptor, TransportError>>;
+    fn set_inbound_handler(&self, handler: Handler);
+    fn send_outbound(&self, action: Action) -> Soon<'_, Result<ActionResult, TransportError>>;
+    fn send_interrupt<'a>(
+        &'a self,
+        session_key: &'a str,
+        reason: Option<&'a str>,
+    ) -> Soon<'a, Result<(), TransportError>>;
+    /// Asks the desk to keep what comes; true once it has confirmed.
+    fn go_idle(&self) -> Soon<'_, bool>;
+    /// Goes idle, closes the socket, and dials again only when woken.
+    fn go_dormant(&self) -> Soon<'_, bool>;
+
+    fn get_chat_info<'a>(&'a self, chat_id: &'a str) -> Soon<'a, Result<ChatInfo, TransportError>> {
+        let action = Act::GetChatInfo { chat_id: chat_id.to_owned() }.into();
+        Box::pin(async move { Ok(self.send_outbound(action).await?.chat_info.unwrap_or_default()) })
+    }
+
+    /// Acts on a capability that the desk holds for this session; the agent never sees it.
+    fn send_follow_up<'a>(
+        &'a self,
+        session_key: &'a str,
+        kind: &'a str,
+        content: &'a str,
+    ) -> Soon<'a, Result<ActionResult, TransportError>> {
+        let act = Act::FollowUp { session_key: session_key.into(), kind: kind.into(), content: content.into() };
+        self.send_outbound(act.into())
+    }
+}

@@ -1,0 +1,68 @@
+//! A doorbell for a sleeping agent: the smallest HTTP server that can be a wake URL.
+//!
+//! A wake is payload-free and unsigned, so whoever rings only makes the agent look for mail.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+const HEAD_MAX_BYTES: usize = 8192;
+const HEAD_TIME: Duration = Duration::from_secs(5);
+
+pub struct WakeBell {
+    pub url: String,
+    rung: Arc<Notify>,
+    stop: CancellationToken,
+}
+
+impl WakeBell {
+    pub async fn listen(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let url = format!("http://{}/wake", listener.local_addr()?);
+        let (rung, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+        tokio::spawn(serve(listener, rung.clone(), stop.clone()));
+        Ok(Self { url, rung, stop })
+    }
+
+    /// Waits for the next ring; one that came before counts.
+    pub async fn rung(&self) {
+        self.rung.notified().await;
+    }
+}
+
+impl Drop for WakeBell {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn serve(listener: TcpListener, rung: Arc<Notify>, stop: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => return,
+        };
+        let Ok((stream, _)) = accepted else { continue };
+        // One caller at a time: a doorbell has no queue, and a slow one is cut off.
+        if tokio::time::timeout(HEAD_TIME, answer(stream)).await.is_ok_and(|heard| heard.is_ok()) {
+            rung.notify_one();
+        }
+    }
+}
+
+async fn answer(mut stream: TcpStream) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if head.len() > HEAD_MAX_BYTES || stream.read_buf(&mut head).await? == 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    stream.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await?;
+    stream.shutdown().await
+}

@@ -1,0 +1,201 @@
+//! The desk: it takes what arrives, hands it over, and lets out what agents send.
+
+mod inbound;
+mod interrupt;
+mod mail;
+mod outbound;
+mod people;
+mod presence;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use frontdesk_wire::Close;
+
+use crate::env::Env;
+use crate::meters::Meters;
+use crate::port::outcall::Outcall;
+use crate::port::platform::Platform;
+use crate::port::store::{Store, StoreError};
+use crate::registry::Registry;
+use crate::registry::facts::Instance;
+use crate::seal::Sealer;
+use crate::switchboard::Switchboard;
+use crate::tail::{Notice, Tail};
+use crate::wake::WakeRules;
+
+pub use inbound::Receipt;
+pub use mail::mail_id;
+pub use people::{Identity, Unproven, check_source};
+
+/// The settings that the rules of the desk depend on.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    pub window: usize,
+    pub ack_limit_ms: u64,
+    pub settle_ms: u64,
+    pub frame_max_bytes: usize,
+    pub wake: WakeRules,
+    pub vault_ttl_ms: u64,
+    pub media_ttl_ms: u64,
+    pub media_max_bytes: usize,
+    pub rotation_overlap_ms: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            window: 32,
+            ack_limit_ms: 5_000,
+            settle_ms: 3_000,
+            frame_max_bytes: 1 << 20,
+            wake: WakeRules { cooldown_ms: 30_000, retry_max_ms: 300_000, notice_after_ms: 120_000 },
+            vault_ttl_ms: 900_000,
+            media_ttl_ms: 3_600_000,
+            media_max_bytes: 25 << 20,
+            rotation_overlap_ms: 86_400_000,
+        }
+    }
+}
+
+/// Why the desk says no. The text is for the caller; it never holds a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    TooLarge(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<crate::registry::AmendError<DeskError>> for DeskError {
+    fn from(error: crate::registry::AmendError<DeskError>) -> Self {
+        match error {
+            crate::registry::AmendError::Refused(refused) => refused,
+            crate::registry::AmendError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// A proven gateway. Built only where a token was checked; an id from a body never becomes one.
+#[derive(Clone)]
+pub struct Caller {
+    pub tenant: String,
+    pub gateway: String,
+    pub instance: Arc<Instance>,
+}
+
+pub struct Desk {
+    pub env: Arc<dyn Env>,
+    pub store: Arc<dyn Store>,
+    pub registry: Registry,
+    pub switchboard: Arc<Switchboard>,
+    pub tail: Tail,
+    pub meters: Meters,
+    pub rules: Rules,
+    pub outcall: Arc<dyn Outcall>,
+    sealer: Sealer,
+    platforms: HashMap<String, Arc<dyn Platform>>,
+}
+
+impl Desk {
+    pub async fn open(
+        env: Arc<dyn Env>,
+        store: Arc<dyn Store>,
+        sealer: Sealer,
+        outcall: Arc<dyn Outcall>,
+        platforms: Vec<Arc<dyn Platform>>,
+        rules: Rules,
+    ) -> Result<Self, StoreError> {
+        let switchboard = Arc::new(Switchboard::default());
+        store.attach_bell(switchboard.clone());
+        for (instance, mut presence) in store.presences().await? {
+            if presence.live {
+                // Its socket ended when we did: a moment ago, as far as the agent is concerned.
+                presence.live = false;
+                presence.seen_ms = env.now_ms();
+            }
+            switchboard.set_presence(instance, |known| *known = presence);
+        }
+        let doubted = store.doubt_open_entries().await?;
+        if doubted > 0 {
+            tracing::warn!(doubted, "actions were under way when the desk went down; their outcome is unknown");
+        }
+        let registry = Registry::open(store.clone()).await?;
+        let platforms = platforms.into_iter().map(|p| (p.descriptor().platform.clone(), p)).collect();
+        Ok(Self {
+            env,
+            store,
+            registry,
+            switchboard,
+            tail: Tail::default(),
+            meters: Meters::default(),
+            rules,
+            outcall,
+            sealer,
+            platforms,
+        })
+    }
+
+    pub fn platform(&self, name: &str) -> Option<&Arc<dyn Platform>> {
+        self.platforms.get(name)
+    }
+
+    /// Ends every socket of a gateway now: its credential is gone.
+    fn close_gateway(&self, gateway: &str) {
+        self.switchboard.close(Some(gateway), Close::Unauthorized);
+    }
+
+    pub(crate) fn say(&self, tenant: &str, step: &'static str, fill: impl FnOnce(&mut Notice)) {
+        self.tail.say(|| {
+            let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.into(), step, ..Notice::default() };
+            fill(&mut notice);
+            notice
+        });
+    }
+}
+
+/// Event ids as people see them.
+pub fn event_id(event: u64) -> String {
+    format!("ev-{event}")
+}
+
+pub fn parse_event_id(text: &str) -> Option<u64> {
+    text.strip_prefix("ev-").unwrap_or(text).parse().ok()
+}
+
+/// The name under which a row is acked: made of the store's epoch, the instance and the row.
+pub fn buffer_id(epoch: u32, instance: u64, seq: u64) -> String {
+    format!("{epoch:08x}-{instance:x}-{seq:x}")
+}
+
+/// The row, if the id is one of this store and this instance.
+pub fn parse_buffer_id(text: &str, epoch: u32, instance: u64) -> Option<u64> {
+    let mut parts = text.splitn(3, '-').map(|part| u64::from_str_radix(part, 16).ok());
+    let (store, owner, seq) = (parts.next()??, parts.next()??, parts.next()??);
+    (store == u64::from(epoch) && owner == instance).then_some(seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_id_is_read_back_only_by_its_owner() {
+        let id = buffer_id(7, 12, 300);
+        assert_eq!(id, "00000007-c-12c");
+        assert_eq!(parse_buffer_id(&id, 7, 12), Some(300));
+        assert_eq!(parse_buffer_id(&id, 8, 12), None);
+        assert_eq!(parse_buffer_id(&id, 7, 13), None);
+        for bad in ["", "-", "7", "7-c", "7-c-zz", "7-c-1-2", "+7-c-1"] {
+            assert_eq!(parse_buffer_id(bad, 7, 12), None, "{bad}");
+        }
+    }
+}

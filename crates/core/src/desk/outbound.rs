@@ -1,0 +1,245 @@
+//! Out: descriptor, egress guard, vault, journal, then the platform. Every action ends in exactly
+//! one of three ways: delivered, rejected with a code, or unknown. Unknown is never tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_wire::action::check_prompt;
+use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+
+use super::{Caller, Desk};
+use crate::meters::ActionLabels;
+use crate::port::platform::{Platform, Stand};
+use crate::port::store::{JournalEntry, Outcome};
+use crate::split::split;
+
+/// The client waits 30 s for a result; we answer before that, whatever the platform does.
+const ACT_LIMIT: Duration = Duration::from_secs(25);
+
+impl Desk {
+    /// Does one action as one of the identities that the caller's socket said hello for.
+    pub async fn act(
+        &self,
+        caller: &Caller,
+        (platform, bot): (&str, &str),
+        identities: &[(String, String)],
+        action: Action,
+    ) -> ActionResult {
+        let op = action.act.op();
+        let result = self.try_act(caller, platform, bot, identities, action).await;
+        let outcome = outcome_of(&result);
+        self.meters.actions.get_or_create(&ActionLabels { op, outcome: outcome_name(outcome) }).inc();
+        result
+    }
+
+    async fn try_act(
+        &self,
+        caller: &Caller,
+        platform: &str,
+        bot: &str,
+        identities: &[(String, String)],
+        action: Action,
+    ) -> ActionResult {
+        if let Act::FollowUp { session_key, kind, .. } = &action.act {
+            return self.follow_up(caller, identities, session_key, kind, &action).await;
+        }
+        let Some(found) = self.platform(platform) else {
+            let text = format!("this desk does not run the platform {platform:?}");
+            return ActionResult::refused(Code::UnsupportedOp, text);
+        };
+        let (op, descriptor) = (action.act.op(), found.descriptor());
+        if op != "get_chat_info" && !descriptor.supports(op) {
+            return ActionResult::refused(Code::UnsupportedOp, format!("{platform} does not support {op}"));
+        }
+        if let Act::Prompt { prompt_id, options, .. } = &action.act {
+            if let Err(text) = check_prompt(prompt_id, options) {
+                return ActionResult::refused(Code::BadRequest, text);
+            }
+        }
+        let stand = Stand { tenant: &caller.tenant, bot };
+        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        match self.may_speak(found, stand, platform, &chat_id).await {
+            Ok(true) => {}
+            Ok(false) => return ActionResult::egress_declined(platform),
+            Err(refusal) => return refusal,
+        }
+        if action.act.is_fleeting() {
+            return act_in_time(found, stand, &action, None).await;
+        }
+        let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
+        self.journaled(caller, found, stand, platform, &chat_id, &parts, None).await
+    }
+
+    /// Wields a capability that the caller never sees. Absent, expired and foreign look the same.
+    async fn follow_up(
+        &self,
+        caller: &Caller,
+        identities: &[(String, String)],
+        session_key: &str,
+        kind: &str,
+        action: &Action,
+    ) -> ActionResult {
+        let now_ms = self.env.now_ms();
+        let found = match self.store.capability(&caller.tenant, session_key, kind, now_ms).await {
+            Ok(found) => found,
+            Err(error) => return unavailable(&error),
+        };
+        let Some(held) = found else { return ActionResult::capability_unavailable() };
+        let fronted = identities.iter().any(|(platform, bot)| *platform == held.platform && *bot == held.bot);
+        let (true, Some(platform)) = (fronted, self.platform(&held.platform)) else {
+            return ActionResult::capability_unavailable();
+        };
+        let value = match self.sealer.open(&held.sealed, &[&caller.tenant, &held.kind, &held.id]) {
+            Ok(value) => value,
+            Err(error) => {
+                tracing::error!(%error, kind, "a capability in the vault does not open");
+                return ActionResult::capability_unavailable();
+            }
+        };
+        let stand = Stand { tenant: &caller.tenant, bot: &held.bot };
+        let parts = [action.clone()];
+        self.journaled(caller, platform, stand, &held.platform, &held.chat_id, &parts, Some(&value)).await
+    }
+
+    /// The egress guard: only chats that this tenant was reached from, or that are its own.
+    async fn may_speak(
+        &self,
+        found: &Arc<dyn Platform>,
+        stand: Stand<'_>,
+        platform: &str,
+        chat_id: &str,
+    ) -> Result<bool, ActionResult> {
+        let reached = self.store.reached(stand.tenant, platform, stand.bot, chat_id).await;
+        if reached.map_err(|error| unavailable(&error))? {
+            return Ok(true);
+        }
+        let own = found.look(stand, chat_id).await.map_err(|error| unavailable(&error))?;
+        Ok(own.is_some())
+    }
+
+    #[allow(clippy::too_many_arguments)] // one unit of work with its address; a struct would only rename them
+    async fn journaled(
+        &self,
+        caller: &Caller,
+        found: &Arc<dyn Platform>,
+        stand: Stand<'_>,
+        platform: &str,
+        chat_id: &str,
+        parts: &[Action],
+        capability: Option<&Secret>,
+    ) -> ActionResult {
+        let op = parts[0].act.op();
+        let entry = JournalEntry {
+            id: 0,
+            tenant: caller.tenant.clone(),
+            instance: caller.instance.name.clone(),
+            platform: platform.into(),
+            bot: stand.bot.into(),
+            chat_id: chat_id.into(),
+            op: op.into(),
+            at_ms: self.env.now_ms(),
+            outcome: Outcome::Open,
+            parts: u32::try_from(parts.len()).unwrap_or(u32::MAX),
+            cursor: 0,
+            note: String::new(),
+        };
+        let id = match self.store.open_entry(entry).await {
+            Ok(id) => id,
+            Err(error) => return unavailable(&error), // not written down, so not sent
+        };
+        let mut first: Option<ActionResult> = None;
+        let mut cursor = 0;
+        for part in parts {
+            let result = act_in_time(found, stand, part, capability).await;
+            let went = result.success;
+            if went {
+                cursor += 1;
+            }
+            match (&mut first, went) {
+                (None, _) => first = Some(result),
+                (Some(_), true) => {}
+                (Some(first), false) => {
+                    // Some parts are out there: say so, with the first one's id, and do not go on.
+                    first.success = false;
+                    first.code = Some(Code::Partial);
+                    first.ambiguous = result.ambiguous;
+                    let why = result.error.unwrap_or_else(|| "the platform refused it".into());
+                    first.error = Some(format!("{cursor} of {} parts went out, then: {why}", parts.len()));
+                }
+            }
+            if !went {
+                break;
+            }
+        }
+        let result = first.unwrap_or_default();
+        let outcome = outcome_of(&result);
+        let note = result.error.clone().unwrap_or_default();
+        if let Err(error) = self.store.close_entry(id, outcome, cursor, note).await {
+            // It happened all the same; after a restart the journal will call it unknown.
+            tracing::error!(%error, id, "the outcome of an action could not be written down");
+        }
+        self.say(&caller.tenant, "action", |notice| {
+            notice.instance.clone_from(&caller.instance.name);
+            notice.platform = platform.into();
+            notice.chat_id = chat_id.into();
+            notice.message_id = result.message_id.clone().unwrap_or_default();
+            notice.text = format!("{op}: {}", outcome_name(outcome));
+        });
+        result
+    }
+}
+
+async fn act_in_time(
+    found: &Arc<dyn Platform>,
+    stand: Stand<'_>,
+    action: &Action,
+    capability: Option<&Secret>,
+) -> ActionResult {
+    match tokio::time::timeout(ACT_LIMIT, found.act(stand, action, capability)).await {
+        Ok(result) => result,
+        Err(_) => ActionResult {
+            ambiguous: true,
+            ..ActionResult::refused(Code::Unknown, "the platform did not answer in time; it may have happened")
+        },
+    }
+}
+
+/// A long `send` becomes several; everything else stays whole.
+fn parts_of(action: Action, max: usize, unit: frontdesk_wire::descriptor::LenUnit) -> Vec<Action> {
+    let Act::Send { chat_id, content, reply_to } = &action.act else { return vec![action] };
+    if unit.measure(content) <= max {
+        return vec![action];
+    }
+    let texts = split(content, max, unit);
+    let part = |(index, content): (usize, String)| Action {
+        act: Act::Send {
+            chat_id: chat_id.clone(),
+            content,
+            reply_to: reply_to.clone().filter(|_| index == 0), // only the first part answers
+        },
+        metadata: action.metadata.clone(),
+    };
+    texts.into_iter().enumerate().map(part).collect()
+}
+
+fn unavailable(error: &crate::port::store::StoreError) -> ActionResult {
+    tracing::error!(%error, "an action was refused because the store does not answer");
+    ActionResult::refused(Code::Unavailable, "the desk cannot write this down right now; nothing was sent")
+}
+
+fn outcome_of(result: &ActionResult) -> Outcome {
+    match (result.success, result.ambiguous) {
+        (true, _) => Outcome::Delivered,
+        (false, true) => Outcome::Unknown,
+        (false, false) => Outcome::Rejected,
+    }
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Open => "open",
+        Outcome::Delivered => "delivered",
+        Outcome::Rejected => "rejected",
+        Outcome::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,115 @@
+//! Awake, asleep, gone: what the desk knows of an instance's sockets, and telling people who wait.
+
+use frontdesk_wire::ActionResult;
+
+use super::{Caller, Desk};
+use crate::port::platform::Stand;
+use crate::port::store::{Presence, StoreError};
+use crate::window::Acks;
+
+/// A socket that ended this recently left a warm process behind: no settle time needed.
+const WARM_MS: u64 = 60_000;
+/// Chats that are told when an agent cannot be woken; more would be a broadcast.
+const NOTICE_CHATS_MAX: usize = 8;
+
+impl Desk {
+    /// How long to hold delivery after a handshake: a cold gateway drops what comes too early.
+    pub fn settle_time_ms(&self, instance: u64) -> u64 {
+        let presence = self.switchboard.presence(instance);
+        let warm = presence.seen_ms != 0 && self.env.now_ms().saturating_sub(presence.seen_ms) <= WARM_MS;
+        if warm { 0 } else { self.rules.settle_ms }
+    }
+
+    pub async fn socket_opened(&self, caller: &Caller) -> Result<(), StoreError> {
+        let now_ms = self.env.now_ms();
+        let change = |known: &mut Presence| {
+            known.idle = false;
+            known.live = true;
+            known.seen_ms = now_ms;
+        };
+        let presence = self.switchboard.set_presence(caller.instance.no, change);
+        self.say_state(caller, "awake", "its socket is open");
+        self.store.mark_presence(caller.instance.no, presence).await
+    }
+
+    /// Called only for the socket that served last; a replaced one says nothing.
+    pub async fn socket_closed(&self, caller: &Caller, acks: Acks) {
+        let instance = caller.instance.no;
+        let now_ms = self.env.now_ms();
+        self.switchboard.remember_acks(instance, acks);
+        let change = |known: &mut Presence| {
+            known.live = false;
+            known.seen_ms = now_ms;
+        };
+        let presence = self.switchboard.set_presence(instance, change);
+        let text = if presence.idle { "it went to sleep" } else { "its socket is gone" };
+        self.say_state(caller, "asleep", text);
+        if let Err(error) = self.store.mark_presence(instance, presence).await {
+            tracing::warn!(%error, "the end of a socket could not be written down");
+        }
+        self.switchboard.note_unserved(instance); // perhaps something waits already
+    }
+
+    /// The durable flip to "buffer only"; the ack goes out after it.
+    pub async fn going_idle(&self, caller: &Caller) -> Result<(), StoreError> {
+        let presence = self.switchboard.set_presence(caller.instance.no, |known| known.idle = true);
+        self.store.mark_presence(caller.instance.no, presence).await
+    }
+
+    /// Tells the people whose messages wait, once per message. Returns whether anybody was told.
+    pub async fn notify_waiting(&self, instance_no: u64) -> Result<bool, StoreError> {
+        let Some(instance) = self.registry.read(|view| view.instance_no(instance_no).cloned()) else {
+            return Ok(false);
+        };
+        let wanted = self.registry.read(|view| view.tenants.get(&instance.tenant).is_some_and(|t| t.notices));
+        let told_through = self.switchboard.presence(instance_no).noticed_through;
+        let rows = self.store.pending(instance_no, told_through, self.rules.window.max(1)).await?;
+        let Some((last, _)) = rows.last() else { return Ok(false) };
+        if !wanted {
+            return Ok(false);
+        }
+        let presence = self.switchboard.set_presence(instance_no, |known| known.noticed_through = *last);
+        self.store.mark_presence(instance_no, presence).await?; // before telling: once, not twice
+        let mut told = Vec::new();
+        for (_, delivery) in &rows {
+            let place = (&delivery.platform, &delivery.bot, &delivery.chat_id);
+            if told.contains(&place) || told.len() >= NOTICE_CHATS_MAX {
+                continue;
+            }
+            told.push(place);
+            let Some(platform) = self.platform(&delivery.platform) else { continue };
+            let text = "Your agent is away and could not be woken yet. Your message is kept and will be \
+                        delivered as soon as it is back.";
+            let stand = Stand { tenant: &instance.tenant, bot: &delivery.bot };
+            let result: ActionResult = platform.notice(stand, &delivery.chat_id, text).await;
+            if !result.success {
+                tracing::warn!(error = ?result.error, "people could not be told that their agent is away");
+            }
+            self.meters.notices.inc();
+            self.say(&instance.tenant, "notice", |notice| {
+                notice.instance.clone_from(&instance.name);
+                notice.platform.clone_from(&delivery.platform);
+                notice.chat_id = delivery.chat_id.to_string();
+                notice.message_id.clone_from(&delivery.message_id);
+                notice.text = "the people in the chat were told that the agent is away".into();
+            });
+        }
+        Ok(true)
+    }
+
+    /// One of the wake loop's steps, for whoever watches.
+    pub fn say_wake(&self, instance_no: u64, step: &'static str, text: &str) {
+        let Some(instance) = self.registry.read(|view| view.instance_no(instance_no).cloned()) else { return };
+        self.say(&instance.tenant, step, |notice| {
+            notice.instance.clone_from(&instance.name);
+            notice.text = text.into();
+        });
+    }
+
+    fn say_state(&self, caller: &Caller, step: &'static str, text: &str) {
+        self.say(&caller.tenant, step, |notice| {
+            notice.instance.clone_from(&caller.instance.name);
+            notice.text = text.into();
+        });
+    }
+}

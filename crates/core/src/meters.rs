@@ -1,0 +1,65 @@
+//! Counters of the desk, in one place so that every number has one name.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Why {
+    pub why: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ActionLabels {
+    pub op: &'static str,
+    pub outcome: &'static str,
+}
+
+#[derive(Default)]
+pub struct Meters {
+    pub events_accepted: Counter,
+    pub events_duplicate: Counter,
+    pub events_withheld: Family<Why, Counter>,
+    pub mail_rows: Counter,
+    pub frames_pushed: Counter,
+    pub acks: Counter,
+    pub acks_unknown: Counter,
+    pub rows_settled_without_ack: Counter,
+    pub frames_bad: Family<Why, Counter>,
+    pub sockets_open: Gauge,
+    pub sockets_refused: Family<Why, Counter>,
+    pub sockets_closed: Family<Why, Counter>,
+    pub actions: Family<ActionLabels, Counter>,
+    pub wakes: Family<Why, Counter>,
+    pub notices: Counter,
+    pub interrupts: Counter,
+    pub requests_refused: Family<Why, Counter>,
+    pub store_faults: Counter,
+}
+
+impl Meters {
+    pub fn register(&self, registry: &mut Registry) {
+        let r = registry;
+        r.register("events_accepted", "Events written down", self.events_accepted.clone());
+        r.register("events_duplicate", "Events that were here before", self.events_duplicate.clone());
+        r.register("events_withheld", "Events that no agent may have, by layer", self.events_withheld.clone());
+        r.register("mail_rows", "Rows written into ledgers of agents", self.mail_rows.clone());
+        r.register("frames_pushed", "Deliveries written to sockets, replays included", self.frames_pushed.clone());
+        r.register("acks", "Rows acked by agents", self.acks.clone());
+        r.register("acks_unknown", "Acks of unknown or foreign buffer ids", self.acks_unknown.clone());
+        let text = "Rows settled by a healthy socket because the agent does not ack";
+        r.register("rows_settled_without_ack", text, self.rows_settled_without_ack.clone());
+        r.register("frames_bad", "Frames that were skipped, by reason", self.frames_bad.clone());
+        r.register("sockets_open", "Authenticated relay sockets", self.sockets_open.clone());
+        r.register("sockets_refused", "Relay upgrades refused, by reason", self.sockets_refused.clone());
+        r.register("sockets_closed", "Relay sockets closed by us, by reason", self.sockets_closed.clone());
+        r.register("actions", "Actions of agents, by op and outcome", self.actions.clone());
+        r.register("wakes", "Pokes of wake URLs, by result", self.wakes.clone());
+        r.register("notices", "People told that their agent cannot be woken", self.notices.clone());
+        r.register("interrupts", "Interrupts handed to agents", self.interrupts.clone());
+        r.register("requests_refused", "HTTP requests refused, by code", self.requests_refused.clone());
+        r.register("store_faults", "Writes that the store refused", self.store_faults.clone());
+    }
+}

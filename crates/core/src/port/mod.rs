@@ -1,0 +1,11 @@
+//! The ports: what the desk asks of the world, in the desk's own words.
+
+pub mod outcall;
+pub mod platform;
+pub mod store;
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A boxed future, so that ports can be trait objects.
+pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,375 @@
+//! The store: small traits named for atomic facts. Each verb is atomic by itself; no transaction
+//! crosses this port. A verb that answered `Ok` is durable.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Soon;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Disk full, locked, closed: nothing was written, and it may work again later.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+    /// Somebody else changed the record in between.
+    #[error("the record was changed by somebody else")]
+    Conflict,
+}
+
+pub type Stored<'a, T> = Soon<'a, Result<T, StoreError>>;
+
+/// Everything that a backend is.
+pub trait Store: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Upkeep {}
+impl<T: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Upkeep> Store for T {}
+
+// ---- directory: who is who ------------------------------------------------------------------
+
+/// One record of the directory: JSON under (kind, key), with a version for compare-and-set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    pub kind: String,
+    pub key: String,
+    pub version: u64,
+    pub json: String,
+}
+
+/// A change of one record. `expect` is the version that the writer saw, 0 for "not there".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub kind: String,
+    pub key: String,
+    pub expect: u64,
+    pub json: Option<String>,
+}
+
+pub trait Directory: Send + Sync {
+    fn load(&self) -> Stored<'_, Vec<Record>>;
+    /// All changes or none; the new version of each is `expect + 1`.
+    fn amend(&self, changes: Vec<Change>) -> Stored<'_, ()>;
+}
+
+// ---- ledger: what is owed to whom -----------------------------------------------------------
+
+/// What is handed to an agent: the JSON as it will be sent, and what the desk must know of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    pub event: u64,
+    pub at_ms: u64,
+    /// Sent as `passthrough_forward` instead of `inbound`.
+    pub passthrough: bool,
+    pub json: String,
+    pub platform: String,
+    pub bot: String,
+    pub chat_id: Arc<str>,
+    pub session_key: Arc<str>,
+    pub message_id: String,
+}
+
+/// One event to write down: dedup mark, verdict, capabilities and one row per receiver, in one commit.
+#[derive(Debug, Clone)]
+pub struct Acceptance {
+    pub tenant: Arc<str>,
+    pub dedup: [u8; 16],
+    pub delivery: Delivery,
+    /// Explanation of the gate, as compact JSON.
+    pub verdict: String,
+    /// Instance numbers.
+    pub receivers: Vec<u64>,
+    pub capabilities: Vec<SealedCapability>,
+    /// The chat becomes one that the tenant may answer in.
+    pub reaches: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    pub event: u64,
+    /// False: this was here before; nothing was written.
+    pub fresh: bool,
+    /// (instance, seq) of each row made.
+    pub rows: Vec<(u64, u64)>,
+}
+
+/// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Position {
+    pub through: u64,
+    pub above: Vec<u64>,
+    /// The highest row that was ever written to a socket.
+    pub sent: u64,
+}
+
+impl Position {
+    /// Joins what another view knows; a row settled anywhere stays settled.
+    pub fn merge(&mut self, other: &Position) {
+        self.through = self.through.max(other.through);
+        self.sent = self.sent.max(other.sent);
+        self.above.extend_from_slice(&other.above);
+        self.tidy();
+    }
+
+    pub fn settled(&self, seq: u64) -> bool {
+        seq <= self.through || self.above.binary_search(&seq).is_ok()
+    }
+
+    fn tidy(&mut self) {
+        self.above.sort_unstable();
+        self.above.dedup();
+        let mut taken = 0;
+        for &seq in &self.above {
+            if seq == self.through + 1 {
+                self.through = seq;
+            }
+            if seq > self.through {
+                break;
+            }
+            taken += 1;
+        }
+        self.above.drain(..taken);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MailState {
+    Accepted,
+    Sent,
+    Acked,
+    Dead,
+}
+
+/// One row as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    pub instance: u64,
+    pub seq: u64,
+    pub state: MailState,
+    pub reason: Option<String>,
+    pub delivery: Arc<Delivery>,
+}
+
+/// Unsettled mail of one instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    pub instance: u64,
+    pub count: u64,
+    pub oldest_ms: u64,
+    pub oldest_seq: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRecord {
+    pub event: u64,
+    pub tenant: String,
+    pub at_ms: u64,
+    pub verdict: String,
+}
+
+/// What is known of an instance's sockets. Written blindly: the latest word counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presence {
+    /// It said `going_idle` and has not dialed since.
+    pub idle: bool,
+    /// A socket was open when this was written; after a crash that means "just gone".
+    pub live: bool,
+    pub seen_ms: u64,
+    /// People were told that rows up to this one wait.
+    #[serde(default)]
+    pub noticed_through: u64,
+}
+
+/// Rung by the store after each commit, in commit order. Must not block: it runs where rows are written.
+pub trait Bell: Send + Sync {
+    fn ring(&self, rows: Vec<(u64, u64, Arc<Delivery>)>);
+}
+
+pub trait Ledger: Send + Sync {
+    /// A random number made with the store: buffer ids of two stores never look alike.
+    fn epoch(&self) -> u32;
+    fn attach_bell(&self, bell: Arc<dyn Bell>);
+    fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>>;
+    /// Merges what was settled. A row settled once is never pending again.
+    fn settle(&self, instance: u64, position: Position) -> Stored<'_, ()>;
+    fn position(&self, instance: u64) -> Stored<'_, Position>;
+    fn mark_presence(&self, instance: u64, presence: Presence) -> Stored<'_, ()>;
+    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>>;
+    /// Unsettled rows with `seq > after`, in order.
+    fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>>;
+    fn waiting(&self) -> Stored<'_, Vec<Waiting>>;
+    /// Newest first, rows below `before` (0 = from the top).
+    fn mail(&self, instance: u64, state: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>>;
+    fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>>;
+    /// Ends an unsettled row. False: it was settled already, or is not there.
+    fn drop_mail(&self, instance: u64, seq: u64, reason: String) -> Stored<'_, bool>;
+    /// Puts the same delivery at the end of the ledger again.
+    fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>>;
+    /// The newest row of this session that was written to a socket, if it was accepted since then.
+    fn last_sent<'a>(&'a self, instance: u64, session_key: &'a str, since_ms: u64)
+    -> Stored<'a, Option<Arc<Delivery>>>;
+    fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>>;
+    /// Whether something from this chat was ever accepted for this tenant.
+    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool>;
+}
+
+// ---- vault: capabilities that never leave the desk ------------------------------------------
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedCapability {
+    pub id: String,
+    pub tenant: String,
+    pub kind: String,
+    /// Every session key that a supported gateway might name.
+    pub session_keys: Vec<String>,
+    pub platform: String,
+    pub bot: String,
+    pub chat_id: String,
+    pub sealed: Vec<u8>,
+    pub expires_ms: u64,
+}
+
+pub trait Vault: Send + Sync {
+    /// The newest one of this tenant under this key and kind that is still good at `now_ms`.
+    fn capability<'a>(
+        &'a self,
+        tenant: &'a str,
+        session_key: &'a str,
+        kind: &'a str,
+        now_ms: u64,
+    ) -> Stored<'a, Option<SealedCapability>>;
+}
+
+// ---- journal: what agents sent out ----------------------------------------------------------
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Written down, not finished. Found after a restart it becomes `Unknown`.
+    Open,
+    Delivered,
+    Rejected,
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    pub id: u64,
+    pub tenant: String,
+    pub instance: String,
+    pub platform: String,
+    pub bot: String,
+    pub chat_id: String,
+    pub op: String,
+    pub at_ms: u64,
+    pub outcome: Outcome,
+    /// Parts of a split message: how many there are, how many went.
+    pub parts: u32,
+    pub cursor: u32,
+    pub note: String,
+}
+
+pub trait Journal: Send + Sync {
+    /// Writes down what is about to be tried; the id is given by the store.
+    fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64>;
+    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, ()>;
+    /// What was open when the desk went down: nobody knows what became of it. Returns how many.
+    fn doubt_open_entries(&self) -> Stored<'_, u64>;
+    fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;
+}
+
+// ---- chat log: the built-in chat's own memory -----------------------------------------------
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatRow {
+    pub seq: u64,
+    pub message_id: String,
+    pub rev: u64,
+    pub json: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatRecord {
+    pub chat_id: String,
+    pub json: String,
+    pub last_seq: u64,
+}
+
+pub trait ChatLog: Send + Sync {
+    /// Appends once per message id; the second time tells the first one's seq and `false`.
+    fn chat_append<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        message_id: &'a str,
+        json: String,
+    ) -> Stored<'a, (u64, bool)>;
+    /// Replaces a line that is still at revision `rev`.
+    fn chat_amend<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        message_id: &'a str,
+        rev: u64,
+        json: String,
+    ) -> Stored<'a, ()>;
+    fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>>;
+    fn chat_since<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        after: u64,
+        limit: usize,
+    ) -> Stored<'a, Vec<ChatRow>>;
+    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()>;
+    fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>>;
+    fn chats<'a>(&'a self, tenant: &'a str) -> Stored<'a, Vec<ChatRecord>>;
+}
+
+// ---- media ----------------------------------------------------------------------------------
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaItem {
+    pub id: String,
+    pub tenant: String,
+    pub mime: String,
+    pub filename: Option<String>,
+    pub size: u64,
+    pub expires_ms: u64,
+}
+
+pub trait MediaShelf: Send + Sync {
+    fn media_put(&self, item: MediaItem, body: Vec<u8>) -> Stored<'_, ()>;
+    fn media_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, Vec<u8>)>>;
+}
+
+// ---- upkeep ---------------------------------------------------------------------------------
+
+/// What may be forgotten, and from when on.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    pub now_ms: u64,
+    /// Settled mail and the events behind it.
+    pub events_before_ms: u64,
+    pub verdicts_before_ms: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    pub backend: String,
+    pub rows_waiting: u64,
+    pub bytes: u64,
+    /// What the integrity check found; empty is well.
+    pub faults: Vec<String>,
+}
+
+pub trait Upkeep: Send + Sync {
+    /// A real write: it fails where an accept would fail.
+    fn health(&self) -> Stored<'_, ()>;
+    fn report(&self) -> Stored<'_, StoreReport>;
+    /// A consistent copy, made while the desk works.
+    fn backup<'a>(&'a self, to: &'a Path) -> Stored<'a, u64>;
+    /// Forgets a bounded amount of what is old. Returns how many rows went.
+    fn purge(&self, retention: Retention) -> Stored<'_, u64>;
+}

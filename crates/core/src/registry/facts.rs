@@ -1,0 +1,203 @@
+//! The facts of the directory: tenants, tokens, bots, bindings, gateways, instances, policies.
+//!
+//! Plain records with a key each. Secrets in them are sealed or hashed before they get here.
+
+use std::collections::BTreeMap;
+
+use frontdesk_wire::api::RelevancePolicy;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tenant {
+    pub name: String,
+    pub created_ms: u64,
+    /// Tell people in the chat when their agent cannot be woken.
+    #[serde(default = "yes")]
+    pub notices: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    Identity,
+    Agents,
+    Operator,
+    Chat,
+}
+
+impl Scope {
+    pub fn parse(name: &str) -> Option<Self> {
+        serde_json::from_value(name.into()).ok()
+    }
+}
+
+/// A bearer token that the admin made; only its hash is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Token {
+    pub id: String,
+    pub hash: String,
+    pub tenant: String,
+    pub scope: Scope,
+    pub instance: Option<String>,
+    pub created_ms: u64,
+    pub expires_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Enrollment {
+    pub id: String,
+    pub hash: String,
+    pub tenant: String,
+    pub expires_ms: u64,
+    pub used_by: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Bot {
+    pub platform: String,
+    pub id: String,
+    /// None: shared by all tenants.
+    pub tenant: Option<String>,
+    pub settings: BTreeMap<String, String>,
+    /// Sealed, hex.
+    pub secrets: BTreeMap<String, String>,
+}
+
+/// A discriminator of a platform (guild, chat, path) that belongs to one tenant.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Route {
+    pub platform: String,
+    pub key: String,
+    pub tenant: String,
+}
+
+/// A person on a platform, linked to one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    pub tenant: String,
+    pub platform: String,
+    pub user_id: String,
+    pub instance: String,
+    pub at_ms: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GatewaySecret {
+    pub id: String,
+    /// Sealed, hex; opened only to prove a token.
+    pub sealed: String,
+    pub created_ms: u64,
+    /// Set by rotation: good until then.
+    pub retires_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Gateway {
+    pub id: String,
+    pub tenant: String,
+    pub instance: String,
+    pub secrets: Vec<GatewaySecret>,
+    pub platforms: Vec<(String, String)>,
+    pub route_keys: Vec<String>,
+    pub created_ms: u64,
+    pub revoked_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Instance {
+    /// Number of its ledger, unique in the whole desk.
+    pub no: u64,
+    pub tenant: String,
+    pub name: String,
+    pub wake_url: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Policy {
+    pub tenant: String,
+    pub instance: String,
+    pub policy: RelevancePolicy,
+}
+
+/// Any of them.
+#[derive(Debug, Clone)]
+pub enum Fact {
+    Tenant(Tenant),
+    Token(Token),
+    Enrollment(Enrollment),
+    Bot(Bot),
+    Route(Route),
+    Binding(Binding),
+    Gateway(Gateway),
+    Instance(Instance),
+    Policy(Policy),
+}
+
+/// Joins parts so that no two lists of parts give one key.
+pub fn key(parts: &[&str]) -> String {
+    parts.join("\u{1f}")
+}
+
+impl Fact {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Tenant(_) => "tenant",
+            Self::Token(_) => "token",
+            Self::Enrollment(_) => "enrollment",
+            Self::Bot(_) => "bot",
+            Self::Route(_) => "route",
+            Self::Binding(_) => "binding",
+            Self::Gateway(_) => "gateway",
+            Self::Instance(_) => "instance",
+            Self::Policy(_) => "policy",
+        }
+    }
+
+    pub fn key(&self) -> String {
+        match self {
+            Self::Tenant(it) => it.name.clone(),
+            Self::Token(it) => it.id.clone(),
+            Self::Enrollment(it) => it.id.clone(),
+            Self::Bot(it) => key(&[&it.platform, &it.id]),
+            Self::Route(it) => key(&[&it.platform, &it.key]),
+            Self::Binding(it) => key(&[&it.tenant, &it.platform, &it.user_id, &it.instance]),
+            Self::Gateway(it) => it.id.clone(),
+            Self::Instance(it) => key(&[&it.tenant, &it.name]),
+            Self::Policy(it) => key(&[&it.tenant, &it.policy.platform, &it.instance]),
+        }
+    }
+
+    pub fn json(&self) -> String {
+        let text = match self {
+            Self::Tenant(it) => serde_json::to_string(it),
+            Self::Token(it) => serde_json::to_string(it),
+            Self::Enrollment(it) => serde_json::to_string(it),
+            Self::Bot(it) => serde_json::to_string(it),
+            Self::Route(it) => serde_json::to_string(it),
+            Self::Binding(it) => serde_json::to_string(it),
+            Self::Gateway(it) => serde_json::to_string(it),
+            Self::Instance(it) => serde_json::to_string(it),
+            Self::Policy(it) => serde_json::to_string(it),
+        };
+        text.unwrap_or_default()
+    }
+
+    pub fn parse(kind: &str, json: &str) -> Option<Self> {
+        Some(match kind {
+            "tenant" => Self::Tenant(serde_json::from_str(json).ok()?),
+            "token" => Self::Token(serde_json::from_str(json).ok()?),
+            "enrollment" => Self::Enrollment(serde_json::from_str(json).ok()?),
+            "bot" => Self::Bot(serde_json::from_str(json).ok()?),
+            "route" => Self::Route(serde_json::from_str(json).ok()?),
+            "binding" => Self::Binding(serde_json::from_str(json).ok()?),
+            "gateway" => Self::Gateway(serde_json::from_str(json).ok()?),
+            "instance" => Self::Instance(serde_json::from_str(json).ok()?),
+            "policy" => Self::Policy(serde_json::from_str(json).ok()?),
+            _ => return None,
+        })
+    }
+}

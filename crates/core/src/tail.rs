@@ -1,0 +1,58 @@
+//! What the desk did, told live to whoever watches: the operator's `tail`, the chat page's timeline.
+//!
+//! Best effort and lossy for slow watchers (they are told how much they missed); the ledger is the
+//! truth. Costs nothing while nobody watches.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+/// A watcher that falls this far behind loses the oldest notices, and is told so.
+const BACKLOG: usize = 4096;
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Notice {
+    pub at: u64,
+    pub tenant: String,
+    /// accepted, withheld, duplicate, sent, acked, waking, wake_failed, awake, asleep, notice, interrupted, action
+    pub step: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub instance: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub event_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub platform: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub chat_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message_id: String,
+    pub text: String,
+}
+
+pub struct Tail {
+    watchers: broadcast::Sender<Arc<Notice>>,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self { watchers: broadcast::channel(BACKLOG).0 }
+    }
+}
+
+impl Tail {
+    pub fn watch(&self) -> broadcast::Receiver<Arc<Notice>> {
+        self.watchers.subscribe()
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.watchers.receiver_count() > 0
+    }
+
+    /// Builds the notice only if somebody watches.
+    pub fn say(&self, build: impl FnOnce() -> Notice) {
+        if self.is_watched() {
+            let _ = self.watchers.send(Arc::new(build())); // the last watcher may just have left
+        }
+    }
+}

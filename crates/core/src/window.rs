@@ -1,0 +1,321 @@
+//! What is in flight to one socket: bounded, in order, settled by acks or, for a gateway that
+//! proved that it does not ack, by a socket that stayed healthy.
+//!
+//! Pure: it is told the time (milliseconds of any steady clock) and never waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::port::store::{Delivery, Position};
+
+/// A row that was answered but not acked for this long means a gateway that does not ack.
+const EVIDENCE_MS: u64 = 60_000;
+/// Without acks, a row is done when its socket was alive this long after it was written.
+const HEALTHY_MS: u64 = 10_000;
+/// After a probe, silence of this length is death. With the ack limit of 5 s, found within 9 s.
+const PROBE_GRACE_MS: u64 = 3_000;
+/// An idle socket is probed this often, so that a vanished peer does not stay on the books.
+const IDLE_PROBE_MS: u64 = 30_000;
+
+struct Flight {
+    seq: u64,
+    sent_ms: u64,
+    answered: bool,
+    delivery: Arc<Delivery>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// Nothing is known: assume that it acks.
+    Assumed,
+    Seen,
+    /// Proven not to.
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    Fine,
+    /// Send a ping now.
+    Probe,
+    Dead,
+}
+
+pub struct Window {
+    cap: usize,
+    ack_limit_ms: u64,
+    position: Position,
+    /// The highest row written to this socket.
+    cursor: u64,
+    flight: VecDeque<Flight>,
+    pub acks: Acks,
+    heard_ms: u64,
+    probed_ms: Option<u64>,
+    unsaved: bool,
+}
+
+impl Window {
+    pub fn new(cap: usize, ack_limit_ms: u64, position: Position, acks: Acks, now_ms: u64) -> Self {
+        let cursor = position.through;
+        Self {
+            cap,
+            ack_limit_ms,
+            position,
+            cursor,
+            flight: VecDeque::new(),
+            acks,
+            heard_ms: now_ms,
+            probed_ms: None,
+            unsaved: false,
+        }
+    }
+
+    pub fn room(&self) -> usize {
+        self.cap.saturating_sub(self.flight.len())
+    }
+
+    /// Rows up to here were written, or are settled: the next one to read is above it.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    pub fn settled(&self, seq: u64) -> bool {
+        self.position.settled(seq)
+    }
+
+    /// The row went into the socket. Rows go in rising order.
+    pub fn sent(&mut self, seq: u64, delivery: Arc<Delivery>, now_ms: u64) {
+        self.cursor = self.cursor.max(seq);
+        self.position.sent = self.position.sent.max(seq);
+        self.flight.push_back(Flight { seq, sent_ms: now_ms, answered: false, delivery });
+    }
+
+    /// A row that need not be sent: it was settled before.
+    pub fn skip(&mut self, seq: u64) {
+        self.cursor = self.cursor.max(seq);
+    }
+
+    /// An ack in any order. None: nothing of ours is in flight under that number.
+    pub fn ack(&mut self, seq: u64) -> Option<Arc<Delivery>> {
+        let index = self.flight.binary_search_by_key(&seq, |row| row.seq).ok()?;
+        self.acks = Acks::Seen;
+        Some(self.settle_at(index))
+    }
+
+    /// The operator ended a row.
+    pub fn dropped(&mut self, seq: u64) {
+        if let Ok(index) = self.flight.binary_search_by_key(&seq, |row| row.seq) {
+            self.settle_at(index);
+        } else if !self.position.settled(seq) {
+            self.settle_seq(seq);
+        }
+    }
+
+    /// The gateway acted in this chat: whatever came from there before has been answered.
+    pub fn answered(&mut self, chat_id: &str) {
+        for row in self.flight.iter_mut().filter(|row| *row.delivery.chat_id == *chat_id) {
+            row.answered = true;
+        }
+    }
+
+    /// A follow-up names the session of a forward: it arrived.
+    pub fn followed_up(&mut self, session_key: &str) {
+        let named = |row: &Flight| row.delivery.passthrough && *row.delivery.session_key == *session_key;
+        while let Some(index) = self.flight.iter().position(named) {
+            self.settle_at(index);
+        }
+    }
+
+    /// Any frame or pong of the peer.
+    pub fn heard(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+    }
+
+    /// Settles what a healthy socket settles; returns those rows.
+    pub fn settle_unacked(&mut self, now_ms: u64) -> Vec<Arc<Delivery>> {
+        let proven = |row: &Flight| row.answered && now_ms.saturating_sub(row.sent_ms) >= EVIDENCE_MS;
+        if self.acks == Acks::Assumed && self.flight.iter().any(proven) {
+            self.acks = Acks::Never;
+        }
+        let (heard_ms, never) = (self.heard_ms, self.acks == Acks::Never);
+        let done = |row: &Flight| {
+            (never || row.delivery.passthrough)
+                && now_ms.saturating_sub(row.sent_ms) >= HEALTHY_MS
+                && heard_ms > row.sent_ms
+        };
+        let mut settled = Vec::new();
+        while let Some(index) = self.flight.iter().position(done) {
+            settled.push(self.settle_at(index));
+        }
+        settled
+    }
+
+    /// Is the peer alive? `Probe` is told once per silence.
+    pub fn health(&mut self, now_ms: u64) -> Health {
+        if let Some(probed_ms) = self.probed_ms {
+            if self.heard_ms < probed_ms {
+                let dead = now_ms.saturating_sub(probed_ms) >= PROBE_GRACE_MS;
+                return if dead { Health::Dead } else { Health::Fine };
+            }
+        }
+        let since_probe = now_ms.saturating_sub(self.probed_ms.unwrap_or(0).max(self.oldest_sent_ms().unwrap_or(0)));
+        let waiting_for_ack = self.oldest_sent_ms().is_some() && since_probe >= self.ack_limit_ms;
+        if waiting_for_ack || now_ms.saturating_sub(self.heard_ms) >= IDLE_PROBE_MS {
+            self.probed_ms = Some(now_ms);
+            return Health::Probe;
+        }
+        Health::Fine
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.flight.is_empty()
+    }
+
+    /// A probe waits for its pong.
+    pub fn is_probing(&self) -> bool {
+        self.probed_ms.is_some_and(|probed_ms| self.heard_ms < probed_ms)
+    }
+
+    /// What must be saved, once per change.
+    pub fn take_unsaved(&mut self) -> Option<Position> {
+        std::mem::take(&mut self.unsaved).then(|| self.position.clone())
+    }
+
+    /// The save failed: say it again.
+    pub fn save_failed(&mut self) {
+        self.unsaved = true;
+    }
+
+    fn oldest_sent_ms(&self) -> Option<u64> {
+        self.flight.front().map(|row| row.sent_ms)
+    }
+
+    fn settle_at(&mut self, index: usize) -> Arc<Delivery> {
+        // `index` came from a search in the same deque.
+        let row = self.flight.remove(index).unwrap_or_else(|| unreachable!("index is in the flight"));
+        self.settle_seq(row.seq);
+        row.delivery
+    }
+
+    fn settle_seq(&mut self, seq: u64) {
+        self.unsaved = true;
+        if seq == self.position.through + 1 && self.position.above.is_empty() {
+            self.position.through = seq; // the usual case, without sorting
+        } else {
+            self.position.merge(&Position { above: vec![seq], ..Position::default() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(chat: &str, passthrough: bool) -> Arc<Delivery> {
+        Arc::new(Delivery {
+            event: 1,
+            at_ms: 0,
+            passthrough,
+            json: "{}".into(),
+            platform: "relay".into(),
+            bot: "desk".into(),
+            chat_id: chat.into(),
+            session_key: "k".into(),
+            message_id: "m".into(),
+        })
+    }
+
+    fn window() -> Window {
+        Window::new(3, 5_000, Position::default(), Acks::Assumed, 0)
+    }
+
+    #[test]
+    fn it_is_bounded_and_acks_in_any_order_move_the_watermark() {
+        let mut w = window();
+        for seq in 1..=3 {
+            w.sent(seq, delivery("c", false), 0);
+        }
+        assert_eq!(w.room(), 0);
+        assert!(w.ack(2).is_some());
+        assert_eq!(w.take_unsaved(), Some(Position { through: 0, above: vec![2], sent: 3 }));
+        assert!(w.ack(1).is_some());
+        assert_eq!(w.take_unsaved(), Some(Position { through: 2, above: vec![], sent: 3 }));
+        assert!(w.ack(1).is_none(), "a second ack is unknown");
+        assert!(w.ack(9).is_none());
+        assert_eq!(w.take_unsaved(), None);
+        assert_eq!(w.room(), 2);
+    }
+
+    #[test]
+    fn silence_is_probed_at_the_limit_and_dead_soon_after() {
+        let mut w = window();
+        w.sent(1, delivery("c", false), 1_000);
+        assert_eq!(w.health(5_999), Health::Fine);
+        assert_eq!(w.health(6_000), Health::Probe);
+        assert_eq!(w.health(8_999), Health::Fine);
+        assert_eq!(w.health(9_000), Health::Dead);
+    }
+
+    #[test]
+    fn a_slow_peer_that_answers_pings_lives() {
+        let mut w = window();
+        w.sent(1, delivery("c", false), 0);
+        assert_eq!(w.health(5_000), Health::Probe);
+        w.heard(5_001);
+        assert_eq!(w.health(9_999), Health::Fine);
+        assert_eq!(w.health(10_000), Health::Probe, "and is asked again");
+    }
+
+    #[test]
+    fn an_idle_socket_is_probed() {
+        let mut w = window();
+        assert_eq!(w.health(29_999), Health::Fine);
+        assert_eq!(w.health(30_000), Health::Probe);
+        assert_eq!(w.health(33_000), Health::Dead);
+    }
+
+    #[test]
+    fn only_evidence_makes_a_gateway_one_that_does_not_ack() {
+        let mut w = window();
+        w.sent(1, delivery("c", false), 0);
+        w.heard(59_000);
+        assert!(w.settle_unacked(70_000).is_empty(), "no answer, no evidence");
+        w.answered("other");
+        assert!(w.settle_unacked(70_000).is_empty());
+        w.answered("c");
+        assert!(w.settle_unacked(59_999).is_empty(), "not yet");
+        assert_eq!(w.settle_unacked(60_000).len(), 1);
+        assert_eq!(w.acks, Acks::Never);
+
+        w.sent(2, delivery("c", false), 60_000);
+        w.heard(60_000);
+        assert!(w.settle_unacked(70_000).is_empty(), "nothing heard after it was written");
+        w.heard(60_001);
+        assert!(w.settle_unacked(69_999).is_empty());
+        assert_eq!(w.settle_unacked(70_000).len(), 1);
+        w.sent(3, delivery("c", false), 70_000);
+        assert!(w.ack(3).is_some());
+        assert_eq!(w.acks, Acks::Seen, "an ack seen later ends that state");
+    }
+
+    #[test]
+    fn a_forward_is_done_by_health_or_by_its_follow_up() {
+        let mut w = window();
+        w.sent(1, delivery("c", true), 0);
+        w.heard(1);
+        assert_eq!(w.settle_unacked(10_000).len(), 1);
+        w.sent(2, delivery("c", true), 10_000);
+        w.followed_up("k");
+        assert!(w.is_empty());
+    }
+
+    #[test]
+    fn a_dropped_row_is_settled_in_flight_or_ahead_of_it() {
+        let mut w = window();
+        w.sent(1, delivery("c", false), 0);
+        w.dropped(1);
+        w.dropped(2);
+        assert!(w.is_empty() && w.settled(2));
+        assert_eq!(w.take_unsaved().unwrap().through, 2);
+    }
+}

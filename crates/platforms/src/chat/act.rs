@@ -1,0 +1,315 @@
+//! What agents do in the built-in chat: every op of the contract.
+
+use frontdesk_core::port::outcall::OutcallError;
+use frontdesk_core::port::platform::Stand;
+use frontdesk_core::port::store::{MediaItem, StoreError};
+use frontdesk_core::seal::{sha256_hex, short_hash};
+use frontdesk_wire::action::PromptOption;
+use frontdesk_wire::api::{ChatMessage, ChatPrompt, Reaction};
+use frontdesk_wire::secret::same_bytes;
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Secret};
+
+use super::lines::Line;
+use super::{BuiltInChat, ChatFacts, PLATFORM, Signal};
+
+/// More options than this would not fit on buttons: they become numbered text.
+const BUTTONS_MAX: usize = 10;
+
+impl BuiltInChat {
+    pub(super) async fn try_act(
+        &self,
+        stand: Stand<'_>,
+        action: &Action,
+        capability: Option<&Secret>,
+    ) -> Result<ActionResult, StoreError> {
+        let tenant = stand.tenant;
+        if let (Some(chat_id), Some(profile)) = (action.act.chat_id(), action.meta("profile")) {
+            self.remember_profile(tenant, chat_id, profile).await?;
+        }
+        match &action.act {
+            Act::Send { chat_id, content, reply_to } => {
+                let line = self.own_line(action, content, reply_to.as_ref());
+                Ok(ActionResult::sent(self.append(tenant, chat_id, line).await?))
+            }
+            Act::Edit { chat_id, message_id, content } => {
+                let edit = |line: &mut Line| {
+                    line.shown.text.clone_from(content);
+                    line.shown.edited = true;
+                    true
+                };
+                self.amend_own(tenant, chat_id, message_id, edit).await
+            }
+            Act::Delete { chat_id, message_id } => {
+                let delete = |line: &mut Line| {
+                    line.shown.text.clear();
+                    line.shown.media.clear();
+                    line.shown.prompt = None;
+                    !std::mem::replace(&mut line.shown.deleted, true)
+                };
+                match self.amend_own(tenant, chat_id, message_id, delete).await? {
+                    gone if gone.code == Some(Code::NotFound) => Ok(ActionResult::done()), // gone already
+                    result => Ok(result),
+                }
+            }
+            Act::Typing { chat_id, content } => {
+                self.set_typing(tenant, chat_id, content.as_deref() != Some(""));
+                Ok(ActionResult::done())
+            }
+            Act::GetChatInfo { chat_id } => self.chat_info(tenant, chat_id).await,
+            Act::FollowUp { content, .. } => self.follow_up(tenant, content, capability).await,
+            Act::React { chat_id, message_id, emoji, remove } => {
+                self.react(tenant, chat_id, message_id, emoji, *remove).await
+            }
+            Act::Prompt { chat_id, prompt_kind, prompt_id, content, options, reply_to, .. } => {
+                let line = self.own_line(action, content, reply_to.as_ref());
+                let line = with_prompt(line, prompt_kind, prompt_id, options);
+                Ok(ActionResult::sent(self.append(tenant, chat_id, line).await?))
+            }
+            Act::SendMedia { chat_id, source_url, content, filename, reply_to, .. } => {
+                let line = self.own_line(action, content.as_deref().unwrap_or_default(), reply_to.as_ref());
+                self.send_media(tenant, chat_id, source_url, filename.clone(), line).await
+            }
+            Act::ThreadCreate { chat_id, thread_name, .. } => {
+                let thread_id = format!("t{}", self.env.random_hex(8));
+                let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
+                facts.threads.insert(thread_id.clone(), thread_name.clone());
+                self.set_facts(tenant, chat_id, &facts).await?;
+                Ok(ActionResult { thread_id: Some(thread_id), ..ActionResult::done() })
+            }
+            Act::ThreadRename { chat_id, message_id, thread_name, only_if_current_name } => {
+                self.rename_thread(tenant, chat_id, message_id, thread_name, only_if_current_name.as_deref()).await
+            }
+            Act::Draft { chat_id, draft_id, content, sealed } => {
+                self.draft(tenant, chat_id, draft_id, content, *sealed, action).await
+            }
+        }
+    }
+
+    fn own_line(&self, action: &Action, content: &str, reply_to: Option<&String>) -> Line {
+        let mut line = self.new_line("out", content);
+        line.shown.reply_to = reply_to.cloned();
+        line.shown.thread_id = action.meta("thread_id").map(str::to_owned);
+        line
+    }
+
+    /// Agents change what agents wrote, never what people wrote.
+    async fn amend_own(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        message_id: &str,
+        change: impl Fn(&mut Line) -> bool + Send + Sync,
+    ) -> Result<ActionResult, StoreError> {
+        let guarded = |line: &mut Line| line.shown.direction == "out" && !line.shown.deleted && change(line);
+        let amended = self.amend(tenant, chat_id, message_id, guarded).await?;
+        Ok(match amended {
+            Some(line) if line.direction == "out" => ActionResult::sent(line.message_id),
+            Some(_) => ActionResult::refused(Code::Forbidden, "this message is not the bot's own"),
+            None => ActionResult::refused(Code::NotFound, "this bot has no such message in this chat"),
+        })
+    }
+
+    async fn chat_info(&self, tenant: &str, chat_id: &str) -> Result<ActionResult, StoreError> {
+        let facts = self.facts(tenant, chat_id).await?;
+        Ok(match facts {
+            Some(ChatFacts { name, chat_type, .. }) => {
+                let name = name.unwrap_or_else(|| chat_id.to_owned());
+                let chat_type = chat_type.unwrap_or_else(|| "dm".into());
+                ActionResult { chat_info: Some(ChatInfo { name, chat_type }), ..ActionResult::done() }
+            }
+            None => ActionResult::egress_declined(PLATFORM),
+        })
+    }
+
+    /// Checks the capability as a foreign platform would: by its own record, in constant time.
+    async fn follow_up(
+        &self,
+        tenant: &str,
+        content: &str,
+        capability: Option<&Secret>,
+    ) -> Result<ActionResult, StoreError> {
+        let Some((capability, (chat_id, message_id))) = capability.and_then(|it| Some((it, place_of(it)?))) else {
+            return Ok(ActionResult::capability_unavailable());
+        };
+        let known = self.line(tenant, &chat_id, &message_id).await?.and_then(|line| line.interaction);
+        let good = known.is_some_and(|known| {
+            let hash = sha256_hex(capability.expose());
+            known.expires_ms > self.env.now_ms() && same_bytes(hash.as_bytes(), known.hash.as_bytes())
+        });
+        if !good {
+            return Ok(ActionResult::capability_unavailable());
+        }
+        let mut line = self.new_line("out", content);
+        line.shown.kind = Some("follow_up".into());
+        line.shown.reply_to = Some(message_id);
+        Ok(ActionResult::sent(self.append(tenant, &chat_id, line).await?))
+    }
+
+    async fn react(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        message_id: &str,
+        emoji: &str,
+        remove: bool,
+    ) -> Result<ActionResult, StoreError> {
+        let reaction = Reaction { emoji: emoji.into(), by: super::BOT.into() };
+        let change = |line: &mut Line| {
+            let there = line.shown.reactions.contains(&reaction);
+            match remove {
+                true => line.shown.reactions.retain(|known| *known != reaction),
+                false if !there => line.shown.reactions.push(reaction.clone()),
+                false => {}
+            }
+            there == remove // otherwise it is as asked already
+        };
+        let found = self.amend(tenant, chat_id, message_id, change).await?;
+        Ok(match (found, remove) {
+            (Some(_), _) | (None, true) => ActionResult::done(),
+            (None, false) => ActionResult::refused(Code::NotFound, "there is no such message in this chat"),
+        })
+    }
+
+    async fn send_media(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        source_url: &str,
+        filename: Option<String>,
+        mut line: Line,
+    ) -> Result<ActionResult, StoreError> {
+        let own = source_url.strip_prefix(&self.media_url("")).map(str::to_owned);
+        let item = match own {
+            Some(id) => match self.store.media_get(tenant, &id, self.env.now_ms()).await? {
+                Some((item, _)) => item,
+                None => return Ok(ActionResult::refused(Code::NotFound, "no such media is kept")),
+            },
+            None => match self.fetch(tenant, source_url, filename.clone()).await? {
+                Ok(item) => item,
+                Err(refusal) => return Ok(refusal),
+            },
+        };
+        let mut shown = self.shown_media(&item, None);
+        if filename.is_some() {
+            shown.filename = filename;
+        }
+        line.shown.media.push(shown);
+        Ok(ActionResult::sent(self.append(tenant, chat_id, line).await?))
+    }
+
+    /// A public URL, through the guarded way out, kept like an upload.
+    async fn fetch(
+        &self,
+        tenant: &str,
+        url: &str,
+        filename: Option<String>,
+    ) -> Result<Result<MediaItem, ActionResult>, StoreError> {
+        let answer = match self.outcall.get(url, self.rules.media_max_bytes).await {
+            Ok(answer) if (200..300).contains(&answer.status) => answer,
+            Ok(answer) => {
+                let text = format!("the source answered {}", answer.status);
+                return Ok(Err(ActionResult::refused(Code::PlatformFailed, text)));
+            }
+            Err(error) => {
+                let code = match error {
+                    OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
+                    OutcallError::TooLarge(_) => Code::TooLarge,
+                    OutcallError::Failed(_) => Code::PlatformFailed,
+                };
+                return Ok(Err(ActionResult::refused(code, format!("source_url: {error}"))));
+            }
+        };
+        let item = MediaItem {
+            id: self.env.random_hex(16),
+            tenant: tenant.into(),
+            mime: answer.content_type.unwrap_or_else(|| "application/octet-stream".into()),
+            filename,
+            size: answer.body.len() as u64,
+            expires_ms: self.env.now_ms() + self.rules.media_ttl_ms,
+        };
+        self.store.media_put(item.clone(), answer.body).await?;
+        Ok(Ok(item))
+    }
+
+    async fn rename_thread(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        thread_id: &str,
+        name: &str,
+        only_if: Option<&str>,
+    ) -> Result<ActionResult, StoreError> {
+        let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
+        let Some(current) = facts.threads.get_mut(thread_id) else {
+            return Ok(ActionResult::refused(Code::NotFound, "there is no such thread in this chat"));
+        };
+        if only_if.is_some_and(|expected| expected != current) {
+            return Ok(ActionResult::refused(Code::Conflict, "the thread has another name by now"));
+        }
+        *current = name.into();
+        self.set_facts(tenant, chat_id, &facts).await?;
+        Ok(ActionResult::done())
+    }
+
+    /// A preview is shown, not kept; the seal is kept, once per (chat, draft).
+    async fn draft(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        draft_id: &str,
+        content: &str,
+        sealed: bool,
+        action: &Action,
+    ) -> Result<ActionResult, StoreError> {
+        let mut line = self.own_line(action, content, None);
+        line.shown.message_id = format!("d{}", hex::encode(short_hash(&[chat_id, draft_id])));
+        let message_id = line.shown.message_id.clone();
+        if !sealed {
+            let seq = u64::MAX >> 11; // past every kept line, and exact in a browser's numbers
+            let shown = ChatMessage { draft: true, seq, ..line.shown };
+            self.signal(tenant, chat_id, Signal::Message(Box::new(shown)));
+            return Ok(ActionResult::done());
+        }
+        self.append(tenant, chat_id, line).await?;
+        let same = |line: &mut Line| {
+            let changed = line.shown.text != content;
+            line.shown.text = content.into();
+            changed
+        };
+        self.amend(tenant, chat_id, &message_id, same).await?;
+        Ok(ActionResult::sent(message_id))
+    }
+
+    async fn remember_profile(&self, tenant: &str, chat_id: &str, profile: &str) -> Result<(), StoreError> {
+        let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
+        if facts.profile.as_deref() != Some(profile) {
+            facts.profile = Some(profile.into());
+            self.set_facts(tenant, chat_id, &facts).await?;
+        }
+        Ok(())
+    }
+}
+
+fn with_prompt(mut line: Line, kind: &str, prompt_id: &str, options: &[PromptOption]) -> Line {
+    if options.len() > BUTTONS_MAX {
+        for (number, option) in options.iter().enumerate() {
+            line.shown.text.push_str(&format!("\n{}. {} (/{})", number + 1, option.label, option.id));
+        }
+        return line;
+    }
+    line.shown.prompt =
+        Some(ChatPrompt { prompt_id: prompt_id.into(), kind: kind.into(), options: options.to_vec(), chosen: None });
+    line
+}
+
+/// Which chat and message a capability of ours was given out for.
+fn place_of(capability: &Secret) -> Option<(String, String)> {
+    let mut parts = capability.expose().strip_prefix("rit1.")?.split('.');
+    let mut text = || String::from_utf8(hex::decode(parts.next()?).ok()?).ok();
+    Some((text()?, text()?))
+}
+
+pub(super) fn failed(error: &StoreError) -> ActionResult {
+    tracing::error!(%error, "the built-in chat could not write");
+    ActionResult::refused(Code::Unavailable, "the chat cannot write this down right now")
+}

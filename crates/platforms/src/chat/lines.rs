@@ -1,0 +1,113 @@
+//! Lines of a chat: appended once, amended by revision, shown to whoever watches.
+
+use frontdesk_core::port::store::{ChatRow, StoreError};
+use frontdesk_wire::api::{ChatHistory, ChatMessage, ChatSummary};
+use serde::{Deserialize, Serialize};
+
+use super::{BuiltInChat, ChatFacts, Signal};
+
+/// Somebody else may amend the same line in between; after this many tries something is wrong.
+const AMEND_TRIES: usize = 8;
+/// Lines per page of history.
+const PAGE: usize = 500;
+
+/// A line as it is kept: what people see, and what they do not.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Line {
+    #[serde(flatten)]
+    pub(super) shown: ChatMessage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) interaction: Option<Interaction>,
+}
+
+/// The platform's own record of a capability that it gave out: only a hash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Interaction {
+    pub(super) hash: String,
+    pub(super) expires_ms: u64,
+}
+
+fn parse(row: &ChatRow) -> Line {
+    let mut line: Line = serde_json::from_str(&row.json).unwrap_or_default();
+    line.shown.seq = row.seq;
+    line
+}
+
+impl BuiltInChat {
+    pub(super) fn new_line(&self, direction: &str, text: &str) -> Line {
+        let shown = ChatMessage {
+            message_id: format!("m{}", self.env.random_hex(8)),
+            direction: direction.into(),
+            text: text.into(),
+            at: self.env.now_ms(),
+            ..ChatMessage::default()
+        };
+        Line { shown, interaction: None }
+    }
+
+    /// Appends the line and shows it. The same message id twice is the same line.
+    pub(super) async fn append(&self, tenant: &str, chat_id: &str, line: Line) -> Result<String, StoreError> {
+        let json = serde_json::to_string(&line).unwrap_or_default();
+        let message_id = line.shown.message_id.clone();
+        let (seq, fresh) = self.store.chat_append(tenant, chat_id, &message_id, json).await?;
+        if fresh {
+            let shown = ChatMessage { seq, ..line.shown };
+            if shown.direction == "out" {
+                self.set_typing(tenant, chat_id, false);
+            }
+            self.signal(tenant, chat_id, Signal::Message(Box::new(shown)));
+        }
+        Ok(message_id)
+    }
+
+    pub(super) async fn line(&self, tenant: &str, chat_id: &str, message_id: &str) -> Result<Option<Line>, StoreError> {
+        Ok(self.store.chat_line(tenant, chat_id, message_id).await?.as_ref().map(parse))
+    }
+
+    /// Changes one line and shows it. `None`: there is no such line. The change may decline (`false`).
+    pub(super) async fn amend(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        message_id: &str,
+        change: impl Fn(&mut Line) -> bool + Send + Sync,
+    ) -> Result<Option<ChatMessage>, StoreError> {
+        for _ in 0..AMEND_TRIES {
+            let Some(row) = self.store.chat_line(tenant, chat_id, message_id).await? else { return Ok(None) };
+            let mut line = parse(&row);
+            if !change(&mut line) {
+                return Ok(Some(line.shown));
+            }
+            let json = serde_json::to_string(&line).unwrap_or_default();
+            match self.store.chat_amend(tenant, chat_id, message_id, row.rev, json).await {
+                Ok(()) => {
+                    self.signal(tenant, chat_id, Signal::Message(Box::new(line.shown.clone())));
+                    return Ok(Some(line.shown));
+                }
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::Conflict)
+    }
+
+    pub async fn history(&self, tenant: &str, chat_id: &str, after: u64) -> Result<ChatHistory, StoreError> {
+        let rows = self.store.chat_since(tenant, chat_id, after, PAGE).await?;
+        let messages = rows.iter().map(|row| parse(row).shown).collect();
+        Ok(ChatHistory { messages, typing: self.is_typing(tenant, chat_id) })
+    }
+
+    pub async fn chats(&self, tenant: &str) -> Result<Vec<ChatSummary>, StoreError> {
+        let records = self.store.chats(tenant).await?;
+        let summary = |record: frontdesk_core::port::store::ChatRecord| {
+            let facts: ChatFacts = serde_json::from_str(&record.json).unwrap_or_default();
+            ChatSummary {
+                name: facts.name.unwrap_or_else(|| record.chat_id.clone()),
+                chat_type: facts.chat_type.unwrap_or_else(|| "dm".into()),
+                chat_id: record.chat_id,
+                last_seq: record.last_seq,
+            }
+        };
+        Ok(records.into_iter().map(summary).collect())
+    }
+}

@@ -1,0 +1,230 @@
+//! The built-in chat: the platform that needs no account anywhere. On the wire it is `relay`, bot `desk`.
+//!
+//! Each tenant has a chat of its own; the chat token is its credential and its discriminator. It
+//! implements every op, so it is also the reference for how platforms behave.
+
+mod act;
+mod lines;
+mod post;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use frontdesk_core::Env;
+use frontdesk_core::port::outcall::Outcall;
+use frontdesk_core::port::platform::{Platform, Stand};
+use frontdesk_core::port::store::{Store, StoreError};
+use frontdesk_core::port::{Soon, store::MediaItem};
+use frontdesk_wire::api::{ChatMedia, ChatMessage};
+use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
+use frontdesk_wire::event::media_kind;
+use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, Secret};
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+
+pub use post::Posted;
+
+/// Its name on the wire: the gateway's generic plane.
+pub const PLATFORM: &str = "relay";
+/// The one bot that every tenant has here.
+pub const BOT: &str = "desk";
+/// The kind under which a command's capability is bound.
+pub const CAPABILITY_KIND: &str = "relay.interaction_token";
+
+const MESSAGE_MAX_CHARS: usize = 8_000;
+/// A typing indicator that nobody renews is gone after this.
+const TYPING_MS: u64 = 8_000;
+/// Watchers that fall behind lose the oldest signals and read the history again.
+const SIGNALS_MAX: usize = 1024;
+const OPS: [&str; 11] = [
+    "send",
+    "edit",
+    "delete",
+    "typing",
+    "follow_up",
+    "send_media",
+    "prompt",
+    "react",
+    "thread_create",
+    "thread_rename",
+    "draft",
+];
+
+/// How a typed `/command` reaches the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Commands {
+    /// As an ordinary event: what gateways of today understand.
+    #[default]
+    Event,
+    /// As a sanitized request, for agents that understand it.
+    Forward,
+}
+
+#[derive(Debug, Clone)]
+pub struct ChatRules {
+    pub commands: Commands,
+    pub capability_ttl_ms: u64,
+    pub media_ttl_ms: u64,
+    pub media_max_bytes: usize,
+    /// Our own address, for media links.
+    pub base_url: String,
+}
+
+/// Something to show in a chat, right now.
+#[derive(Debug, Clone)]
+pub enum Signal {
+    Message(Box<ChatMessage>),
+    Typing(bool),
+}
+
+#[derive(Debug, Clone)]
+pub struct Signaled {
+    pub tenant: String,
+    pub chat_id: String,
+    pub signal: Signal,
+}
+
+pub struct BuiltInChat {
+    env: Arc<dyn Env>,
+    store: Arc<dyn Store>,
+    outcall: Arc<dyn Outcall>,
+    rules: ChatRules,
+    descriptor: Descriptor,
+    signals: broadcast::Sender<Arc<Signaled>>,
+    /// (tenant, chat) to when its indicator fades.
+    typing: Mutex<HashMap<(String, String), u64>>,
+}
+
+/// What is kept of a chat besides its lines.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ChatFacts {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub chat_type: Option<String>,
+    /// Visible to these only; `None` is everyone of the tenant.
+    #[serde(default)]
+    pub members: Option<Vec<String>>,
+    #[serde(default)]
+    profile: Option<String>,
+    #[serde(default)]
+    threads: HashMap<String, String>,
+}
+
+impl BuiltInChat {
+    pub fn new(env: Arc<dyn Env>, store: Arc<dyn Store>, outcall: Arc<dyn Outcall>, rules: ChatRules) -> Self {
+        let descriptor = Descriptor {
+            contract_version: CONTRACT_VERSION,
+            platform: PLATFORM.into(),
+            label: "Frontdesk chat".into(),
+            max_message_length: MESSAGE_MAX_CHARS,
+            supports_draft_streaming: true,
+            supports_edit: true,
+            supports_threads: true,
+            markdown_dialect: "markdown".into(),
+            len_unit: LenUnit::Chars,
+            emoji: "🛎️".into(),
+            platform_hint: "You are talking in Frontdesk's built-in web chat.".into(),
+            pii_safe: false,
+            supports_context: false,
+            supports_inchannel_continuable: false,
+            supports_block_formatting: false,
+            supported_ops: OPS.map(str::to_owned).to_vec(),
+        };
+        let signals = broadcast::channel(SIGNALS_MAX).0;
+        Self { env, store, outcall, rules, descriptor, signals, typing: Mutex::default() }
+    }
+
+    pub fn watch(&self) -> broadcast::Receiver<Arc<Signaled>> {
+        self.signals.subscribe()
+    }
+
+    pub fn is_typing(&self, tenant: &str, chat_id: &str) -> bool {
+        let typing = self.typing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        typing.get(&(tenant.into(), chat_id.into())).is_some_and(|until| *until > self.env.now_ms())
+    }
+
+    fn set_typing(&self, tenant: &str, chat_id: &str, on: bool) {
+        let now_ms = self.env.now_ms();
+        let mut typing = self.typing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        typing.retain(|_, until| *until > now_ms);
+        let place = (tenant.to_owned(), chat_id.to_owned());
+        let was = if on { typing.insert(place, now_ms + TYPING_MS) } else { typing.remove(&place) };
+        drop(typing);
+        if on || was.is_some() {
+            self.signal(tenant, chat_id, Signal::Typing(on));
+        }
+    }
+
+    fn signal(&self, tenant: &str, chat_id: &str, signal: Signal) {
+        let signaled = Signaled { tenant: tenant.into(), chat_id: chat_id.into(), signal };
+        let _ = self.signals.send(Arc::new(signaled)); // nobody may be watching
+    }
+
+    pub async fn facts(&self, tenant: &str, chat_id: &str) -> Result<Option<ChatFacts>, StoreError> {
+        let kept = self.store.chat_get(tenant, chat_id).await?;
+        Ok(kept.map(|record| serde_json::from_str(&record.json).unwrap_or_default()))
+    }
+
+    pub async fn set_facts(&self, tenant: &str, chat_id: &str, facts: &ChatFacts) -> Result<(), StoreError> {
+        self.store.chat_put(tenant, chat_id, serde_json::to_string(facts).unwrap_or_default()).await
+    }
+
+    fn shown_media(&self, item: &MediaItem, caption: Option<String>) -> ChatMedia {
+        ChatMedia {
+            id: item.id.clone(),
+            url: self.media_url(&item.id),
+            kind: media_kind(&item.mime).into(),
+            mime: item.mime.clone(),
+            size: item.size,
+            filename: item.filename.clone(),
+            caption,
+        }
+    }
+
+    fn media_url(&self, id: &str) -> String {
+        format!("{}/relay/media/{id}", self.rules.base_url)
+    }
+}
+
+impl Platform for BuiltInChat {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn act<'a>(
+        &'a self,
+        stand: Stand<'a>,
+        action: &'a Action,
+        capability: Option<&'a Secret>,
+    ) -> Soon<'a, ActionResult> {
+        Box::pin(async move {
+            match self.try_act(stand, action, capability).await {
+                Ok(result) => result,
+                Err(error) => act::failed(&error),
+            }
+        })
+    }
+
+    fn look<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str) -> Soon<'a, Result<Option<ChatInfo>, StoreError>> {
+        Box::pin(async move {
+            let facts = self.facts(stand.tenant, chat_id).await?;
+            Ok(facts.map(|facts| ChatInfo {
+                name: facts.name.unwrap_or_else(|| chat_id.to_owned()),
+                chat_type: facts.chat_type.unwrap_or_else(|| "dm".into()),
+            }))
+        })
+    }
+
+    fn notice<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult> {
+        Box::pin(async move {
+            let mut line = self.new_line("out", text);
+            line.shown.kind = Some("notice".into());
+            match self.append(stand.tenant, chat_id, line).await {
+                Ok(message_id) => ActionResult::sent(message_id),
+                Err(error) => act::failed(&error),
+            }
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! What people type and press, made into events for the desk.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use frontdesk_core::desk::{Desk, DeskError, Receipt, check_source};
+use frontdesk_core::intake::{Handover, Intake, RawCapability, Verified};
+use frontdesk_core::seal::sha256_hex;
+use frontdesk_wire::api::{ChatPost, ChatPress};
+use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind};
+use frontdesk_wire::frame::PassthroughForward;
+use frontdesk_wire::{MessageEvent, Secret, Source};
+use serde_json::json;
+
+use super::lines::{Interaction, Line};
+use super::{BOT, BuiltInChat, CAPABILITY_KIND, ChatFacts, Commands, PLATFORM};
+
+const TEXT_MAX_CHARS: usize = 32_000;
+const MEDIA_PER_MESSAGE: usize = 10;
+
+/// A message that was taken: where it is in the chat, and what the desk said.
+pub struct Posted {
+    pub message_id: String,
+    pub receipt: Receipt,
+}
+
+impl BuiltInChat {
+    /// A person says something. The chat token was checked by the edge; `tenant` is its tenant.
+    pub async fn post(&self, desk: &Desk, tenant: &str, chat_id: &str, post: ChatPost) -> Result<Posted, DeskError> {
+        if post.text.chars().count() > TEXT_MAX_CHARS {
+            return Err(DeskError::TooLarge(format!("a message has at most {TEXT_MAX_CHARS} characters")));
+        }
+        if post.text.trim().is_empty() && post.media.is_empty() {
+            return Err(DeskError::BadRequest("a message needs text or media".into()));
+        }
+        let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
+        let chat_type = post.chat_type.clone().or_else(|| facts.chat_type.clone()).unwrap_or_else(|| "dm".into());
+        if !["dm", "group", "channel", "thread", "forum"].contains(&chat_type.as_str()) {
+            return Err(DeskError::BadRequest(format!("unknown chat_type {chat_type:?}")));
+        }
+        let mut line = self.new_line("in", &post.text);
+        line.shown.user_id = Some(post.user_id.clone());
+        line.shown.user_name.clone_from(&post.user_name);
+        line.shown.thread_id.clone_from(&post.thread_id);
+        line.shown.reply_to.clone_from(&post.reply_to);
+        if let Some(message_id) = post.message_id.clone().filter(|id| !id.is_empty()) {
+            line.shown.message_id = message_id;
+        }
+        let mut event = MessageEvent {
+            text: post.text.clone(),
+            message_type: "text".into(),
+            source: source(&facts, chat_id, &chat_type, &post),
+            message_id: Some(line.shown.message_id.clone()),
+            ..MessageEvent::default()
+        };
+        self.add_media(tenant, &post, &mut event, &mut line).await?;
+        self.add_reply(tenant, chat_id, &post, &mut event).await?;
+        check_source(&event)?;
+        if facts.chat_type.is_none() {
+            facts.chat_type = Some(chat_type);
+            self.set_facts(tenant, chat_id, &facts).await?;
+        }
+        self.take(desk, tenant, chat_id, event, line, post.mentions_bot).await
+    }
+
+    /// A person presses a button of a prompt that is really there.
+    pub async fn press(
+        &self,
+        desk: &Desk,
+        tenant: &str,
+        chat_id: &str,
+        message_id: &str,
+        press: ChatPress,
+    ) -> Result<Posted, DeskError> {
+        let absent = || DeskError::NotFound("there is no such prompt".into());
+        let prompt =
+            self.line(tenant, chat_id, message_id).await?.and_then(|line| line.shown.prompt).ok_or_else(absent)?;
+        let option = prompt.options.iter().find(|option| option.id == press.option_id).cloned();
+        let option = option.filter(|_| prompt.prompt_id == press.prompt_id).ok_or_else(absent)?;
+        if let Some(chosen) = &prompt.chosen {
+            return Err(DeskError::Conflict(format!("this prompt was answered already: {chosen}")));
+        }
+        let facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
+        let chat_type = facts.chat_type.clone().unwrap_or_else(|| "dm".into());
+        let post = ChatPost { user_id: press.user_id, user_name: press.user_name, ..ChatPost::default() };
+        let mut line = self.new_line("in", &option.label);
+        line.shown.user_id = Some(post.user_id.clone());
+        line.shown.user_name.clone_from(&post.user_name);
+        line.shown.reply_to = Some(message_id.into());
+        // One answer per prompt: the same press twice is the same message.
+        line.shown.message_id = format!("press-{message_id}");
+        let event = MessageEvent {
+            text: format!("/{}", option.id),
+            message_type: "command".into(),
+            source: source(&facts, chat_id, &chat_type, &post),
+            message_id: Some(line.shown.message_id.clone()),
+            reply_to_message_id: Some(message_id.into()),
+            prompt_response: Some(PromptResponse {
+                prompt_id: prompt.prompt_id,
+                option_id: option.id.clone(),
+                label: Some(option.label.clone()),
+                prompt_message_id: Some(message_id.into()),
+            }),
+            ..MessageEvent::default()
+        };
+        check_source(&event)?;
+        let posted = self.take(desk, tenant, chat_id, event, line, true).await?;
+        let choose = |line: &mut Line| match &mut line.shown.prompt {
+            Some(prompt) => prompt.chosen.replace(option.id.clone()).is_none(),
+            None => false,
+        };
+        self.amend(tenant, chat_id, message_id, choose).await?;
+        Ok(posted)
+    }
+
+    async fn take(
+        &self,
+        desk: &Desk,
+        tenant: &str,
+        chat_id: &str,
+        event: MessageEvent,
+        mut line: Line,
+        addressed: bool,
+    ) -> Result<Posted, DeskError> {
+        let command = event.prompt_response.is_none().then(|| parse_command(&event.text)).flatten();
+        let command = command.map(|(name, args)| (name.to_owned(), args.to_owned()));
+        let proof = Verified::by("chat token, whose tenant this is");
+        let mut intake = Intake::new(proof, tenant.into(), BOT.into(), event);
+        intake.addressed = addressed;
+        if let Some((name, args)) = command {
+            intake.event.message_type = "command".into();
+            let value = self.new_capability(chat_id, &line.shown.message_id);
+            let ttl_ms = self.rules.capability_ttl_ms;
+            line.interaction =
+                Some(Interaction { hash: sha256_hex(value.expose()), expires_ms: self.env.now_ms() + ttl_ms });
+            intake.capabilities.push(RawCapability { kind: CAPABILITY_KIND.into(), value, ttl_ms });
+            if self.rules.commands == Commands::Forward && name != "stop" {
+                intake.handover = Handover::Forward(forward(&intake.event, &name, &args));
+            }
+        }
+        let message_id = line.shown.message_id.clone();
+        // Both in one group of writes, the line first: an answer can never stand before its question.
+        let (appended, received) = join(self.append(tenant, chat_id, line), desk.receive(vec![intake])).await;
+        appended?;
+        let receipt = received?.pop().ok_or_else(|| DeskError::BadRequest("nothing was received".into()))?;
+        Ok(Posted { message_id, receipt })
+    }
+
+    /// What this platform gives out for a command: it names its own place and cannot be guessed.
+    fn new_capability(&self, chat_id: &str, message_id: &str) -> Secret {
+        Secret::new(format!("rit1.{}.{}.{}", hex::encode(chat_id), hex::encode(message_id), self.env.random_hex(32)))
+    }
+
+    async fn add_media(
+        &self,
+        tenant: &str,
+        post: &ChatPost,
+        event: &mut MessageEvent,
+        line: &mut Line,
+    ) -> Result<(), DeskError> {
+        if post.media.len() > MEDIA_PER_MESSAGE {
+            return Err(DeskError::BadRequest(format!("at most {MEDIA_PER_MESSAGE} files a message")));
+        }
+        for media in &post.media {
+            let found = self.store.media_get(tenant, &media.id, self.env.now_ms()).await?;
+            let (item, _) = found.ok_or_else(|| DeskError::NotFound(format!("no media {:?} is kept", media.id)))?;
+            line.shown.media.push(self.shown_media(&item, None));
+            let url = self.media_url(&item.id);
+            event.message_type = media_kind(&item.mime).into();
+            event.media_urls.push(url.clone());
+            event.media.push(Media {
+                url,
+                kind: media_kind(&item.mime).into(),
+                mime: item.mime,
+                size: item.size,
+                filename: item.filename,
+                caption: None,
+            });
+        }
+        Ok(())
+    }
+
+    async fn add_reply(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        post: &ChatPost,
+        event: &mut MessageEvent,
+    ) -> Result<(), DeskError> {
+        let Some(replied) = post.reply_to.as_deref().filter(|id| !id.is_empty()) else { return Ok(()) };
+        event.reply_to_message_id = Some(replied.into());
+        if let Some(line) = self.line(tenant, chat_id, replied).await? {
+            event.reply_to = Some(ReplyTo {
+                text: Some(line.shown.text),
+                author: line.shown.user_name.or(line.shown.user_id),
+                is_own: Some(line.shown.direction == "out"),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn source(facts: &ChatFacts, chat_id: &str, chat_type: &str, post: &ChatPost) -> Source {
+    let mut source = Source {
+        platform: PLATFORM.into(),
+        chat_id: chat_id.into(),
+        chat_type: chat_type.into(),
+        chat_name: facts.name.clone(),
+        user_id: Some(post.user_id.clone()),
+        user_name: post.user_name.clone(),
+        thread_id: post.thread_id.clone(),
+        is_bot: post.is_bot,
+        profile: facts.profile.clone(),
+        ..Source::default()
+    };
+    source.set_scope(post.scope_id.clone());
+    source
+}
+
+/// `/name args`: a slash, a letter, then what a command is made of.
+fn parse_command(text: &str) -> Option<(&str, &str)> {
+    let typed = text.trim().strip_prefix('/')?;
+    let (name, args) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    (plain && name.starts_with(|c: char| c.is_ascii_alphabetic())).then_some((name, args.trim()))
+}
+
+/// The sanitized request: everything but the credential.
+fn forward(event: &MessageEvent, name: &str, args: &str) -> PassthroughForward {
+    let source = &event.source;
+    let body = json!({
+        "type": "command",
+        "id": event.message_id,
+        "chat_id": source.chat_id,
+        "chat_type": source.chat_type,
+        "user": { "id": source.user_id, "name": source.user_name },
+        "name": name,
+        "args": args,
+    });
+    PassthroughForward {
+        platform: PLATFORM.into(),
+        bot_id: BOT.into(),
+        method: "POST".into(),
+        path: "/chat/interactions".into(),
+        headers: vec![("content-type".into(), "application/json".into())],
+        body_b64: STANDARD.encode(body.to_string()),
+    }
+}
+
+/// Polls both to the end, the first one first.
+async fn join<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut from_a, mut from_b) = (None, None);
+    std::future::poll_fn(|context| {
+        use std::task::Poll;
+        if from_a.is_none() {
+            if let Poll::Ready(done) = a.as_mut().poll(context) {
+                from_a = Some(done);
+            }
+        }
+        if from_b.is_none() {
+            if let Poll::Ready(done) = b.as_mut().poll(context) {
+                from_b = Some(done);
+            }
+        }
+        match (from_a.take(), from_b.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            (a, b) => {
+                (from_a, from_b) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_command;
+
+    #[test]
+    fn what_is_a_command_and_what_is_not() {
+        assert_eq!(parse_command("/weather oslo now"), Some(("weather", "oslo now")));
+        assert_eq!(parse_command("  /help  "), Some(("help", "")));
+        assert_eq!(parse_command("/set-mode x"), Some(("set-mode", "x")));
+        for text in ["", "/", "/ x", "/1", "//x", "/a/b", "see /x", "/é"] {
+            assert_eq!(parse_command(text), None, "{text}");
+        }
+    }
+}

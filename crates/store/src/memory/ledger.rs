@@ -1,0 +1,189 @@
+//! The ledger: events, one row per receiver, and what has been settled.
+
+use std::sync::Arc;
+
+use frontdesk_core::port::store::{
+    Acceptance, Accepted, Bell, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, Stored, Waiting,
+};
+
+use super::{Account, MemoryStore, State, now};
+
+impl Account {
+    fn append(&mut self, delivery: Arc<Delivery>) -> u64 {
+        self.last_seq += 1;
+        self.rows.insert(self.last_seq, (delivery, None));
+        self.last_seq
+    }
+
+    fn mail(&self, instance: u64, seq: u64) -> Option<Mail> {
+        let (delivery, reason) = self.rows.get(&seq)?;
+        let state = match reason {
+            Some(_) => MailState::Dead,
+            None if self.position.settled(seq) => MailState::Acked,
+            None if seq <= self.position.sent => MailState::Sent,
+            None => MailState::Accepted,
+        };
+        Some(Mail { instance, seq, state, reason: reason.clone(), delivery: delivery.clone() })
+    }
+}
+
+impl MemoryStore {
+    fn ring(&self, rows: Vec<(u64, u64, Arc<Delivery>)>) {
+        if let (Some(bell), false) = (self.bell.get(), rows.is_empty()) {
+            bell.ring(rows);
+        }
+    }
+}
+
+impl Ledger for MemoryStore {
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn attach_bell(&self, bell: Arc<dyn Bell>) {
+        let _ = self.bell.set(bell); // the first desk keeps it; a store serves one desk
+    }
+
+    fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
+        let mut state = self.state();
+        let mut rung = Vec::new();
+        let accepted = batch.into_iter().map(|one| accept_one(&mut state, one, &mut rung)).collect();
+        self.ring(rung); // under the lock, so that rings keep the order of commits
+        now(accepted)
+    }
+
+    fn settle(&self, instance: u64, position: Position) -> Stored<'_, ()> {
+        self.state().ledgers.entry(instance).or_default().position.merge(&position);
+        now(())
+    }
+
+    fn position(&self, instance: u64) -> Stored<'_, Position> {
+        now(self.state().ledgers.get(&instance).map(|account| account.position.clone()).unwrap_or_default())
+    }
+
+    fn mark_presence(&self, instance: u64, presence: Presence) -> Stored<'_, ()> {
+        self.state().presences.insert(instance, presence);
+        now(())
+    }
+
+    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
+        now(self.state().presences.iter().map(|(no, presence)| (*no, presence.clone())).collect())
+    }
+
+    fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
+        let state = self.state();
+        let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
+        let owed = account.rows.range(after + 1..).filter(|(seq, _)| !account.position.settled(**seq));
+        now(owed.take(limit).map(|(seq, (delivery, _))| (*seq, delivery.clone())).collect())
+    }
+
+    fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
+        let state = self.state();
+        let waiting = state.ledgers.iter().filter_map(|(instance, account)| {
+            let mut owed = account.rows.iter().filter(|(seq, _)| !account.position.settled(**seq)).peekable();
+            let (oldest_seq, (oldest, _)) = owed.peek().copied()?;
+            Some(Waiting {
+                instance: *instance,
+                oldest_seq: *oldest_seq,
+                oldest_ms: oldest.at_ms,
+                count: owed.count() as u64,
+            })
+        });
+        now(waiting.collect())
+    }
+
+    fn mail(&self, instance: u64, wanted: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>> {
+        let state = self.state();
+        let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
+        let top = if before == 0 { u64::MAX } else { before };
+        let rows = account.rows.range(..top).rev().filter_map(|(seq, _)| account.mail(instance, *seq));
+        now(rows.filter(|mail| wanted.is_none_or(|state| state == mail.state)).take(limit).collect())
+    }
+
+    fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>> {
+        now(self.state().ledgers.get(&instance).and_then(|account| account.mail(instance, seq)))
+    }
+
+    fn drop_mail(&self, instance: u64, seq: u64, why: String) -> Stored<'_, bool> {
+        let mut state = self.state();
+        let Some(account) = state.ledgers.get_mut(&instance) else { return now(false) };
+        let Some((_, reason)) = account.rows.get_mut(&seq) else { return now(false) };
+        if account.position.settled(seq) {
+            return now(false);
+        }
+        *reason = Some(why);
+        account.position.merge(&Position { above: vec![seq], ..Position::default() });
+        now(true)
+    }
+
+    fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>> {
+        let mut state = self.state();
+        let found = state.ledgers.get(&instance).and_then(|account| account.rows.get(&seq)).cloned();
+        let Some((delivery, _)) = found else { return now(None) };
+        let event = state.last_event + 1;
+        state.last_event = event;
+        if let Some(record) = state.events.get(&delivery.event).cloned() {
+            state.events.insert(event, EventRecord { event, ..record });
+        }
+        let delivery = Arc::new(Delivery { event, ..(*delivery).clone() });
+        let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
+        self.ring(vec![(instance, seq, delivery)]);
+        now(Some(seq))
+    }
+
+    fn last_sent<'a>(
+        &'a self,
+        instance: u64,
+        session_key: &'a str,
+        since_ms: u64,
+    ) -> Stored<'a, Option<Arc<Delivery>>> {
+        let state = self.state();
+        let Some(account) = state.ledgers.get(&instance) else { return now(None) };
+        let newest = account.position.sent.max(account.position.through);
+        let sent = account.rows.range(..=newest).rev().map(|(_, (delivery, _))| delivery);
+        let mut recent = sent.take_while(|delivery| delivery.at_ms >= since_ms);
+        now(recent.find(|delivery| *delivery.session_key == *session_key).cloned())
+    }
+
+    fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>> {
+        now(self.state().events.get(&event).cloned())
+    }
+
+    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
+        now(self.state().reach.contains(&[tenant, platform, bot, chat_id].map(str::to_owned)))
+    }
+}
+
+fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
+    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, capabilities, reaches } = one;
+    if let Some(first) = state.by_dedup.get(&dedup) {
+        return Accepted { event: *first, fresh: false, rows: Vec::new() };
+    }
+    state.last_event += 1;
+    let event = state.last_event;
+    delivery.event = event;
+    state.by_dedup.insert(dedup, event);
+    state.events.insert(event, EventRecord { event, tenant: tenant.to_string(), at_ms: delivery.at_ms, verdict });
+    if reaches {
+        let place = [&*tenant, &delivery.platform, &delivery.bot, &*delivery.chat_id].map(str::to_owned);
+        state.reach.insert(place);
+    }
+    for capability in capabilities {
+        for session_key in &capability.session_keys {
+            let name = [capability.tenant.clone(), session_key.clone(), capability.kind.clone()];
+            let bound = frontdesk_core::port::store::SealedCapability {
+                session_keys: vec![session_key.clone()],
+                ..capability.clone()
+            };
+            state.capabilities.insert(name, bound);
+        }
+    }
+    let delivery = Arc::new(delivery);
+    let mut rows = Vec::with_capacity(receivers.len());
+    for instance in receivers {
+        let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
+        rows.push((instance, seq));
+        rung.push((instance, seq, delivery.clone()));
+    }
+    Accepted { event, fresh: true, rows }
+}

@@ -1,0 +1,69 @@
+//! The store in memory: for tests and trials. It keeps every rule of the port but durability.
+
+mod chat;
+mod directory;
+mod journal;
+mod ledger;
+mod media;
+mod upkeep;
+mod vault;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use frontdesk_core::port::store::{
+    Bell, Delivery, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability, Stored,
+};
+
+#[derive(Default)]
+pub struct MemoryStore {
+    state: Mutex<State>,
+    bell: OnceLock<Arc<dyn Bell>>,
+    epoch: u32,
+}
+
+#[derive(Default)]
+struct State {
+    records: BTreeMap<(String, String), Record>,
+    events: BTreeMap<u64, EventRecord>,
+    last_event: u64,
+    by_dedup: HashMap<[u8; 16], u64>,
+    ledgers: BTreeMap<u64, Account>,
+    reach: HashSet<[String; 4]>,
+    presences: BTreeMap<u64, Presence>,
+    capabilities: HashMap<[String; 3], SealedCapability>,
+    journal: BTreeMap<u64, JournalEntry>,
+    chats: BTreeMap<(String, String), Chat>,
+    media: HashMap<String, (MediaItem, Vec<u8>)>,
+}
+
+/// One instance's ledger.
+#[derive(Default)]
+struct Account {
+    rows: BTreeMap<u64, (Arc<Delivery>, Option<String>)>,
+    last_seq: u64,
+    position: Position,
+}
+
+#[derive(Default)]
+struct Chat {
+    json: String,
+    last_seq: u64,
+    lines: BTreeMap<u64, frontdesk_core::port::store::ChatRow>,
+    seq_of: HashMap<String, u64>,
+}
+
+impl MemoryStore {
+    pub fn new(epoch: u32) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An answer that is there already.
+fn now<'a, T: Send + 'a>(answer: T) -> Stored<'a, T> {
+    Box::pin(std::future::ready(Ok(answer)))
+}

@@ -1,0 +1,49 @@
+//! Health, and forgetting what is old.
+
+use std::path::Path;
+
+use frontdesk_core::port::store::{Retention, StoreError, StoreReport, Stored, Upkeep};
+
+use super::{MemoryStore, now};
+
+impl Upkeep for MemoryStore {
+    fn health(&self) -> Stored<'_, ()> {
+        now(())
+    }
+
+    fn report(&self) -> Stored<'_, StoreReport> {
+        let state = self.state();
+        let owed = |account: &super::Account| {
+            account.rows.keys().filter(|seq| !account.position.settled(**seq)).count() as u64
+        };
+        let rows_waiting = state.ledgers.values().map(owed).sum();
+        now(StoreReport { backend: "memory".into(), rows_waiting, bytes: 0, faults: Vec::new() })
+    }
+
+    fn backup<'a>(&'a self, _to: &'a Path) -> Stored<'a, u64> {
+        let text = "the memory store cannot be backed up".to_owned();
+        Box::pin(std::future::ready(Err(StoreError::Unavailable(text))))
+    }
+
+    fn purge(&self, keep: Retention) -> Stored<'_, u64> {
+        let mut state = self.state();
+        let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
+        let count = |state: &super::State| {
+            let mail: usize = state.ledgers.values().map(|account| account.rows.len()).sum();
+            mail + state.events.len() + state.capabilities.len() + state.media.len()
+        };
+        let there = count(&state);
+        for account in state.ledgers.values_mut() {
+            let through = account.position.through;
+            account.rows.retain(|seq, (delivery, _)| *seq > through || delivery.at_ms >= before_ms);
+        }
+        let owed = state.ledgers.values().flat_map(|account| account.rows.values()).map(|(it, _)| it.event).min();
+        state.events.retain(|event, record| record.at_ms >= before_ms || owed.is_some_and(|owed| *event >= owed));
+        let super::State { events, by_dedup, capabilities, media, .. } = &mut *state;
+        by_dedup.retain(|_, event| events.contains_key(event));
+        capabilities.retain(|_, held| held.expires_ms > keep.now_ms);
+        media.retain(|_, (item, _)| item.expires_ms > keep.now_ms);
+        let gone = there - count(&state);
+        now(gone as u64)
+    }
+}

@@ -1,0 +1,120 @@
+//! The built-in chat's lines, in order, each with a revision.
+
+use frontdesk_core::port::store::{ChatLog, ChatRecord, ChatRow, StoreError, Stored};
+use rusqlite::{OptionalExtension as _, Row};
+
+use super::threads::Books;
+use super::{SqliteStore, fault, signed, unsigned};
+
+impl ChatLog for SqliteStore {
+    fn chat_append<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        message_id: &'a str,
+        json: String,
+    ) -> Stored<'a, (u64, bool)> {
+        let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
+        let work = move |books: &mut Books| {
+            let connection = &books.connection;
+            let sql = "SELECT seq FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let there =
+                query.query_row((&tenant, &chat_id, &message_id), |row| row.get(0)).optional().map_err(fault)?;
+            if let Some(seq) = there {
+                return Ok((unsigned(seq), false));
+            }
+            let sql = "INSERT INTO chat (tenant, chat_id, json, last_seq) VALUES (?1, ?2, '{}', 1)
+                       ON CONFLICT (tenant, chat_id) DO UPDATE SET last_seq = last_seq + 1 RETURNING last_seq";
+            let mut bump = connection.prepare_cached(sql).map_err(fault)?;
+            let seq: i64 = bump.query_row((&tenant, &chat_id), |row| row.get(0)).map_err(fault)?;
+            let sql =
+                "INSERT INTO chat_line (tenant, chat_id, seq, message_id, rev, json) VALUES (?1, ?2, ?3, ?4, 1, ?5)";
+            let mut insert = connection.prepare_cached(sql).map_err(fault)?;
+            insert.execute((&tenant, &chat_id, seq, &message_id, json)).map_err(fault)?;
+            Ok((unsigned(seq), true))
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn chat_amend<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        message_id: &'a str,
+        rev: u64,
+        json: String,
+    ) -> Stored<'a, ()> {
+        let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
+        let work = move |books: &mut Books| {
+            let sql = "UPDATE chat_line SET json = ?5, rev = rev + 1
+                       WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
+            let mut update = books.connection.prepare_cached(sql).map_err(fault)?;
+            let changed = update.execute((tenant, chat_id, message_id, signed(rev), json)).map_err(fault)?;
+            if changed == 1 { Ok(()) } else { Err(StoreError::Conflict) }
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
+        let name = [tenant, chat_id, message_id].map(str::to_owned);
+        self.readers.read(move |connection| {
+            let sql = "SELECT seq, message_id, rev, json FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            query.query_row(name, line).optional().map_err(fault)
+        })
+    }
+
+    fn chat_since<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        after: u64,
+        limit: usize,
+    ) -> Stored<'a, Vec<ChatRow>> {
+        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+        self.readers.read(move |connection| {
+            let sql = "SELECT seq, message_id, rev, json FROM chat_line
+                       WHERE tenant = ?1 AND chat_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let found = query.query_map((tenant, chat_id, signed(after), signed(limit as u64)), line);
+            found.and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()> {
+        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+        let work = move |books: &mut Books| {
+            let sql = "INSERT INTO chat (tenant, chat_id, json, last_seq) VALUES (?1, ?2, ?3, 0)
+                       ON CONFLICT (tenant, chat_id) DO UPDATE SET json = excluded.json";
+            books.connection.execute(sql, (tenant, chat_id, json)).map(drop).map_err(fault)
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>> {
+        let name = [tenant, chat_id].map(str::to_owned);
+        self.readers.read(move |connection| {
+            let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id = ?2";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            query.query_row(name, record).optional().map_err(fault)
+        })
+    }
+
+    fn chats<'a>(&'a self, tenant: &'a str) -> Stored<'a, Vec<ChatRecord>> {
+        let tenant = tenant.to_owned();
+        self.readers.read(move |connection| {
+            let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 ORDER BY chat_id LIMIT 1000";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            query.query_map([tenant], record).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+}
+
+fn line(row: &Row<'_>) -> rusqlite::Result<ChatRow> {
+    Ok(ChatRow { seq: unsigned(row.get(0)?), message_id: row.get(1)?, rev: unsigned(row.get(2)?), json: row.get(3)? })
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<ChatRecord> {
+    Ok(ChatRecord { chat_id: row.get(0)?, json: row.get(1)?, last_seq: unsigned(row.get(2)?) })
+}

@@ -1,0 +1,78 @@
+//! What agents sent out, and how it ended.
+
+use frontdesk_core::port::store::{Journal, JournalEntry, Outcome, Stored};
+use rusqlite::Row;
+
+use super::threads::Books;
+use super::{SqliteStore, fault, signed, unsigned};
+
+impl Journal for SqliteStore {
+    fn open_entry(&self, it: JournalEntry) -> Stored<'_, u64> {
+        let work = move |books: &mut Books| {
+            let sql = "INSERT INTO journal (tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note)
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'open', ?8, 0, '')";
+            let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
+            let row = (it.tenant, it.instance, it.platform, it.bot, it.chat_id, it.op, signed(it.at_ms), it.parts);
+            insert.insert(row).map(unsigned).map_err(fault)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4 WHERE id = ?1";
+            let mut update = books.connection.prepare_cached(sql).map_err(fault)?;
+            update.execute((signed(id), name(outcome), cursor, note)).map(drop).map_err(fault)
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn doubt_open_entries(&self) -> Stored<'_, u64> {
+        let work = |books: &mut Books| {
+            let note = "the desk went down before the platform answered";
+            let sql = "UPDATE journal SET outcome = 'unknown', note = ?1 WHERE outcome = 'open'";
+            books.connection.execute(sql, [note]).map(|rows| rows as u64).map_err(fault)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
+        let tenant = tenant.map(str::to_owned);
+        self.readers.read(move |connection| {
+            let sql = "SELECT id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note
+                       FROM journal WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id DESC LIMIT ?2";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            query.query_map((tenant, signed(limit as u64)), entry).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
+    let outcome: String = row.get(8)?;
+    Ok(JournalEntry {
+        id: unsigned(row.get(0)?),
+        tenant: row.get(1)?,
+        instance: row.get(2)?,
+        platform: row.get(3)?,
+        bot: row.get(4)?,
+        chat_id: row.get(5)?,
+        op: row.get(6)?,
+        at_ms: unsigned(row.get(7)?),
+        outcome: [Outcome::Open, Outcome::Delivered, Outcome::Rejected]
+            .into_iter()
+            .find(|known| name(*known) == outcome)
+            .unwrap_or(Outcome::Unknown),
+        parts: row.get(9)?,
+        cursor: row.get(10)?,
+        note: row.get(11)?,
+    })
+}
+
+fn name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Open => "open",
+        Outcome::Delivered => "delivered",
+        Outcome::Rejected => "rejected",
+        Outcome::Unknown => "unknown",
+    }
+}

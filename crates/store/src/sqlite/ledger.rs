@@ -1,0 +1,436 @@
+//! The ledger: events, one row per receiver, and what has been settled.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use frontdesk_core::port::store::{
+    Acceptance, Accepted, Bell, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, StoreError, Stored,
+    Waiting,
+};
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use super::threads::Books;
+use super::{SqliteStore, fault, signed, unsigned, vault};
+
+/// Rows that a listing looks through before it gives up on a rare state.
+const SCAN_MAX: i64 = 20_000;
+
+/// What the writer remembers, so that accepting needs no reading. Forgotten when a group is undone.
+#[derive(Default)]
+pub(super) struct Ledgers {
+    last_event: Option<u64>,
+    heads: HashMap<u64, Head>,
+    reached: std::collections::HashSet<(Arc<str>, String, String, Arc<str>)>,
+}
+
+/// Chats known to be in `reach`; beyond this the set is emptied and learnt again.
+const REACHED_MAX: usize = 100_000;
+
+#[derive(Clone)]
+struct Head {
+    last_seq: u64,
+    position: Position,
+}
+
+impl Ledgers {
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    fn next_event(&mut self, connection: &Connection) -> Result<u64, StoreError> {
+        let last = match self.last_event {
+            Some(last) => last,
+            None => connection
+                .query_row("SELECT COALESCE(MAX(id), 0) FROM event", [], |row| row.get(0))
+                .map(unsigned)
+                .map_err(fault)?,
+        };
+        self.last_event = Some(last + 1);
+        Ok(last + 1)
+    }
+
+    fn head(&mut self, connection: &Connection, instance: u64) -> Result<&mut Head, StoreError> {
+        if !self.heads.contains_key(&instance) {
+            let position = read_position(connection, instance)?;
+            let newest: i64 = connection
+                .query_row("SELECT COALESCE(MAX(seq), 0) FROM mail WHERE instance = ?1", [signed(instance)], |row| {
+                    row.get(0)
+                })
+                .map_err(fault)?;
+            // Every ledger has a position row: listings and purges walk them.
+            let first = "INSERT OR IGNORE INTO position (instance, through, above, sent) VALUES (?1, 0, '[]', 0)";
+            connection.prepare_cached(first).and_then(|mut put| put.execute([signed(instance)])).map_err(fault)?;
+            let settled = position.above.last().copied().unwrap_or(0).max(position.through);
+            let last_seq = unsigned(newest).max(settled);
+            self.heads.insert(instance, Head { last_seq, position });
+        }
+        Ok(self.heads.entry(instance).or_insert_with(|| unreachable!("inserted above")))
+    }
+}
+
+impl Ledger for SqliteStore {
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn attach_bell(&self, bell: Arc<dyn Bell>) {
+        let _ = self.bell.set(bell); // the first desk keeps it; a store serves one desk
+    }
+
+    fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
+        let bell = self.bell.clone();
+        let answer = self.writer.write(move |books| accept_batch(books, batch), move |done: &Made| done.ring(&bell));
+        Box::pin(async move { answer.await.map(|made| made.accepted) })
+    }
+
+    fn settle(&self, instance: u64, position: Position) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            let head = books.ledgers.head(&books.connection, instance)?;
+            head.position.merge(&position);
+            write_position(&books.connection, instance, &head.position)
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn position(&self, instance: u64) -> Stored<'_, Position> {
+        // By the writer, so that settlements already handed in are seen.
+        let work =
+            move |books: &mut Books| books.ledgers.head(&books.connection, instance).map(|head| head.position.clone());
+        self.writer.write(work, |_| {})
+    }
+
+    fn mark_presence(&self, instance: u64, presence: Presence) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            let json = serde_json::to_string(&presence).unwrap_or_default();
+            let put = "INSERT OR REPLACE INTO presence (instance, json) VALUES (?1, ?2)";
+            let mut put = books.connection.prepare_cached(put).map_err(fault)?;
+            put.execute((signed(instance), json)).map(drop).map_err(fault)
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
+        self.readers.read(|connection| {
+            let mut query = connection.prepare_cached("SELECT instance, json FROM presence").map_err(fault)?;
+            let presence = |row: &Row<'_>| {
+                let json: String = row.get(1)?;
+                Ok((unsigned(row.get(0)?), serde_json::from_str(&json).unwrap_or_default()))
+            };
+            query.query_map([], presence).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
+        self.readers.read(move |connection| {
+            let position = read_position(connection, instance)?;
+            let mut query = connection.prepare_cached(&select_mail("m.seq > ?2 ORDER BY m.seq")).map_err(fault)?;
+            let mut rows = query.query((signed(instance), signed(after.max(position.through)))).map_err(fault)?;
+            let mut found = Vec::new();
+            while found.len() < limit {
+                let Some(row) = rows.next().map_err(fault)? else { break };
+                let seq = unsigned(row.get(0).map_err(fault)?);
+                if !position.settled(seq) {
+                    found.push((seq, Arc::new(delivery(row).map_err(fault)?)));
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
+        self.readers.read(|connection| {
+            let sql = "SELECT * FROM (SELECT p.instance,
+                         (SELECT COUNT(*) FROM mail m WHERE m.instance = p.instance AND m.seq > p.through) AS owed,
+                         p.through, p.above FROM position p) WHERE owed > 0";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let counted = |row: &Row<'_>| {
+                let above: String = row.get(3)?;
+                let above: Vec<u64> = serde_json::from_str(&above).unwrap_or_default();
+                Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?), above.len() as u64))
+            };
+            let counts: Vec<_> = query.query_map([], counted).and_then(Iterator::collect).map_err(fault)?;
+            let mut waiting = Vec::new();
+            for (instance, rows, through, settled) in counts {
+                let first = "SELECT m.seq, e.at_ms FROM mail m JOIN event e ON e.id = m.event
+                             WHERE m.instance = ?1 AND m.seq > ?2 AND m.reason IS NULL ORDER BY m.seq LIMIT 1";
+                let mut first = connection.prepare_cached(first).map_err(fault)?;
+                let oldest = first
+                    .query_row((signed(instance), signed(through)), |row| Ok((row.get(0)?, row.get(1)?)))
+                    .optional()
+                    .map_err(fault)?;
+                if let (Some((oldest_seq, oldest_ms)), true) = (oldest, rows > settled) {
+                    let (oldest_seq, oldest_ms) = (unsigned(oldest_seq), unsigned(oldest_ms));
+                    waiting.push(Waiting { instance, count: rows - settled, oldest_ms, oldest_seq });
+                }
+            }
+            Ok(waiting)
+        })
+    }
+
+    fn mail(&self, instance: u64, state: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>> {
+        self.readers.read(move |connection| {
+            let position = read_position(connection, instance)?;
+            let top = if before == 0 { i64::MAX } else { signed(before) };
+            let sql = select_mail(&format!("m.seq < ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            let mut rows = query.query((signed(instance), top)).map_err(fault)?;
+            let mut found = Vec::new();
+            while found.len() < limit {
+                let Some(row) = rows.next().map_err(fault)? else { break };
+                let mail = mail_of(row, instance, &position).map_err(fault)?;
+                if state.is_none_or(|wanted| wanted == mail.state) {
+                    found.push(mail);
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>> {
+        self.readers.read(move |connection| {
+            let position = read_position(connection, instance)?;
+            let mut query = connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
+            let found = query.query_row((signed(instance), signed(seq)), |row| mail_of(row, instance, &position));
+            found.optional().map_err(fault)
+        })
+    }
+
+    fn drop_mail(&self, instance: u64, seq: u64, reason: String) -> Stored<'_, bool> {
+        let work = move |books: &mut Books| {
+            let head = books.ledgers.head(&books.connection, instance)?;
+            if head.position.settled(seq) || seq > head.last_seq {
+                return Ok(false);
+            }
+            head.position.merge(&Position { above: vec![seq], ..Position::default() });
+            write_position(&books.connection, instance, &head.position)?;
+            let sql = "UPDATE mail SET reason = ?3 WHERE instance = ?1 AND seq = ?2";
+            let changed = books.connection.execute(sql, (signed(instance), signed(seq), reason)).map_err(fault)?;
+            Ok(changed == 1)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>> {
+        let bell = self.bell.clone();
+        let work = move |books: &mut Books| {
+            let mut query = books.connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
+            let found = query.query_row((signed(instance), signed(seq)), delivery).optional().map_err(fault)?;
+            drop(query);
+            let Some(mut found) = found else { return Ok(Made::default()) };
+            // A copy of the event, so that events and rows keep rising together.
+            let event = books.ledgers.next_event(&books.connection)?;
+            let copy =
+                "INSERT INTO event SELECT ?1, randomblob(16), tenant, at_ms, passthrough, platform, bot, chat_id,
+                        session_key, message_id, json, verdict FROM event WHERE id = ?2";
+            books.connection.execute(copy, (signed(event), signed(found.event))).map_err(fault)?;
+            found.event = event;
+            let seq = append(books, instance, event)?;
+            Ok(Made { accepted: Vec::new(), rows: vec![(instance, seq, Arc::new(found))] })
+        };
+        let answer = self.writer.write(work, move |done: &Made| done.ring(&bell));
+        Box::pin(async move { answer.await.map(|made| made.rows.first().map(|(_, seq, _)| *seq)) })
+    }
+
+    fn last_sent<'a>(
+        &'a self,
+        instance: u64,
+        session_key: &'a str,
+        since_ms: u64,
+    ) -> Stored<'a, Option<Arc<Delivery>>> {
+        let session_key = session_key.to_owned();
+        self.readers.read(move |connection| {
+            let position = read_position(connection, instance)?;
+            let sql = select_mail(&format!("m.seq <= ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            let newest = position.sent.max(position.through);
+            let mut rows = query.query((signed(instance), signed(newest))).map_err(fault)?;
+            while let Some(row) = rows.next().map_err(fault)? {
+                let found = delivery(row).map_err(fault)?;
+                if found.at_ms < since_ms {
+                    break;
+                }
+                if *found.session_key == *session_key {
+                    return Ok(Some(Arc::new(found)));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>> {
+        self.readers.read(move |connection| {
+            let mut query =
+                connection.prepare_cached("SELECT tenant, at_ms, verdict FROM event WHERE id = ?1").map_err(fault)?;
+            let record = |row: &Row<'_>| {
+                Ok(EventRecord { event, tenant: row.get(0)?, at_ms: unsigned(row.get(1)?), verdict: row.get(2)? })
+            };
+            query.query_row([signed(event)], record).optional().map_err(fault)
+        })
+    }
+
+    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
+        let place = [tenant, platform, bot, chat_id].map(str::to_owned);
+        self.readers.read(move |connection| {
+            let sql = "SELECT 1 FROM reach WHERE tenant = ?1 AND platform = ?2 AND bot = ?3 AND chat_id = ?4";
+            connection.prepare_cached(sql).and_then(|mut query| query.exists(place)).map_err(fault)
+        })
+    }
+}
+
+/// What a group's accept made, to be told after the commit.
+#[derive(Default)]
+struct Made {
+    accepted: Vec<Accepted>,
+    rows: Vec<(u64, u64, Arc<Delivery>)>,
+}
+
+impl Made {
+    fn ring(&self, bell: &OnceLock<Arc<dyn Bell>>) {
+        if let (Some(bell), false) = (bell.get(), self.rows.is_empty()) {
+            bell.ring(self.rows.clone());
+        }
+    }
+}
+
+fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, StoreError> {
+    let mut made = Made::default();
+    for acceptance in batch {
+        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, capabilities, reaches } = acceptance;
+        let event = books.ledgers.next_event(&books.connection)?;
+        let inserted = insert_event(&books.connection, event, &dedup, &tenant, &delivery, &verdict)?;
+        if !inserted {
+            books.ledgers.last_event = Some(event - 1);
+            let sql = "SELECT id FROM event WHERE dedup = ?1";
+            let mut query = books.connection.prepare_cached(sql).map_err(fault)?;
+            let first = query.query_row([dedup.as_slice()], |row| row.get(0)).map(unsigned).map_err(fault)?;
+            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new() });
+            continue;
+        }
+        delivery.event = event;
+        if reaches {
+            note_reach(books, &tenant, &delivery)?;
+        }
+        for capability in capabilities {
+            vault::bind(&books.connection, &capability)?;
+        }
+        let delivery = Arc::new(delivery);
+        let mut rows = Vec::with_capacity(receivers.len());
+        for instance in receivers {
+            let seq = append(books, instance, event)?;
+            rows.push((instance, seq));
+            made.rows.push((instance, seq, delivery.clone()));
+        }
+        made.accepted.push(Accepted { event, fresh: true, rows });
+    }
+    Ok(made)
+}
+
+fn insert_event(
+    connection: &Connection,
+    event: u64,
+    dedup: &[u8],
+    tenant: &str,
+    it: &Delivery,
+    verdict: &str,
+) -> Result<bool, StoreError> {
+    let sql = "INSERT OR IGNORE INTO event (id, dedup, tenant, at_ms, passthrough, platform, bot, chat_id, session_key,
+               message_id, json, verdict) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    let mut insert = connection.prepare_cached(sql).map_err(fault)?;
+    let inserted = insert.execute(rusqlite::params![
+        signed(event),
+        dedup,
+        tenant,
+        signed(it.at_ms),
+        it.passthrough,
+        it.platform,
+        it.bot,
+        &*it.chat_id,
+        &*it.session_key,
+        it.message_id,
+        it.json,
+        verdict,
+    ]);
+    inserted.map(|rows| rows == 1).map_err(fault)
+}
+
+fn append(books: &mut Books, instance: u64, event: u64) -> Result<u64, StoreError> {
+    let head = books.ledgers.head(&books.connection, instance)?;
+    head.last_seq += 1;
+    let seq = head.last_seq;
+    let sql = "INSERT INTO mail (instance, seq, event) VALUES (?1, ?2, ?3)";
+    let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
+    insert.execute((signed(instance), signed(seq), signed(event))).map_err(fault)?;
+    Ok(seq)
+}
+
+fn note_reach(books: &mut Books, tenant: &Arc<str>, it: &Delivery) -> Result<(), StoreError> {
+    let place = (tenant.clone(), it.platform.clone(), it.bot.clone(), it.chat_id.clone());
+    if books.ledgers.reached.contains(&place) {
+        return Ok(());
+    }
+    let sql = "INSERT OR IGNORE INTO reach (tenant, platform, bot, chat_id) VALUES (?1, ?2, ?3, ?4)";
+    let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
+    insert.execute((&**tenant, &it.platform, &it.bot, &*it.chat_id)).map_err(fault)?;
+    if books.ledgers.reached.len() >= REACHED_MAX {
+        books.ledgers.reached.clear();
+    }
+    books.ledgers.reached.insert(place);
+    Ok(())
+}
+
+fn read_position(connection: &Connection, instance: u64) -> Result<Position, StoreError> {
+    let sql = "SELECT through, above, sent FROM position WHERE instance = ?1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let position = |row: &Row<'_>| {
+        let above: String = row.get(1)?;
+        Ok(Position {
+            through: unsigned(row.get(0)?),
+            above: serde_json::from_str(&above).unwrap_or_default(),
+            sent: unsigned(row.get(2)?),
+        })
+    };
+    Ok(query.query_row([signed(instance)], position).optional().map_err(fault)?.unwrap_or_default())
+}
+
+fn write_position(connection: &Connection, instance: u64, position: &Position) -> Result<(), StoreError> {
+    let sql = "INSERT OR REPLACE INTO position (instance, through, above, sent) VALUES (?1, ?2, ?3, ?4)";
+    let above = serde_json::to_string(&position.above).unwrap_or_default();
+    let mut put = connection.prepare_cached(sql).map_err(fault)?;
+    let written = put.execute((signed(instance), signed(position.through), above, signed(position.sent)));
+    written.map(drop).map_err(fault)
+}
+
+/// Mail with its event; the caller says which rows of instance `?1`.
+fn select_mail(which: &str) -> String {
+    format!(
+        "SELECT m.seq, m.reason, e.id, e.at_ms, e.passthrough, e.platform, e.bot, e.chat_id, e.session_key,
+         e.message_id, e.json FROM mail m JOIN event e ON e.id = m.event WHERE m.instance = ?1 AND {which}"
+    )
+}
+
+fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+    let (chat_id, session_key): (String, String) = (row.get(7)?, row.get(8)?);
+    Ok(Delivery {
+        event: unsigned(row.get(2)?),
+        at_ms: unsigned(row.get(3)?),
+        passthrough: row.get(4)?,
+        platform: row.get(5)?,
+        bot: row.get(6)?,
+        chat_id: chat_id.into(),
+        session_key: session_key.into(),
+        message_id: row.get(9)?,
+        json: row.get(10)?,
+    })
+}
+
+fn mail_of(row: &Row<'_>, instance: u64, position: &Position) -> rusqlite::Result<Mail> {
+    let seq = unsigned(row.get(0)?);
+    let reason: Option<String> = row.get(1)?;
+    let state = match &reason {
+        Some(_) => MailState::Dead,
+        None if position.settled(seq) => MailState::Acked,
+        None if seq <= position.sent => MailState::Sent,
+        None => MailState::Accepted,
+    };
+    Ok(Mail { instance, seq, state, reason, delivery: Arc::new(delivery(row)?) })
+}

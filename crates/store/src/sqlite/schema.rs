@@ -1,0 +1,52 @@
+//! Migrations: numbered, each in one transaction, with a checksum so that an altered one is noticed.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use frontdesk_core::port::store::StoreError;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::fault;
+
+const MIGRATIONS: [(u32, &str); 1] = [(1, include_str!("migrations/0001_spine.sql"))];
+
+/// Brings the database to this version and returns its epoch.
+pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u32, StoreError> {
+    let present: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fault)?;
+    let newest = MIGRATIONS.last().map_or(0, |(number, _)| *number);
+    if present > newest {
+        let text =
+            format!("the database is of version {present}, this frontdesk knows up to {newest}; use a newer one");
+        return Err(StoreError::Unavailable(text));
+    }
+    for (number, sql) in MIGRATIONS {
+        let name = format!("migration {number}");
+        if number <= present {
+            let kept: Option<String> = connection
+                .query_row("SELECT value FROM meta WHERE key = ?1", [&name], |row| row.get(0))
+                .optional()
+                .map_err(fault)?;
+            if kept.as_deref() != Some(&checksum(sql)) {
+                return Err(StoreError::Corrupt(format!("{name} in the database is not the one this version knows")));
+            }
+            continue;
+        }
+        let transaction = connection.transaction().map_err(fault)?;
+        transaction.execute_batch(sql).map_err(fault)?;
+        let note = "INSERT INTO meta (key, value) VALUES (?1, ?2)";
+        transaction.execute(note, (&name, checksum(sql))).map_err(fault)?;
+        if number == 1 {
+            transaction.execute(note, ("epoch", i64::from(epoch_seed))).map_err(fault)?;
+        }
+        transaction.pragma_update(None, "user_version", number).map_err(fault)?;
+        transaction.commit().map_err(fault)?;
+    }
+    let epoch = "SELECT value FROM meta WHERE key = 'epoch'";
+    connection.query_row(epoch, [], |row| row.get(0)).map_err(fault)
+}
+
+/// Not for security: it notices an edit. (`DefaultHasher::new` is fixed per Rust version family: SipHash-1-3, zero keys.)
+fn checksum(sql: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    sql.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}

@@ -1,0 +1,285 @@
+//! What goes out: one action of an agent, and what became of it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::code::Code;
+
+/// An action as a gateway asks for it. Unknown fields are ignored, unknown ops are told apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    pub act: Act,
+    pub metadata: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Act {
+    Send {
+        chat_id: String,
+        #[serde(default)]
+        content: String,
+        #[serde(default)]
+        reply_to: Option<String>,
+    },
+    Edit {
+        chat_id: String,
+        message_id: String,
+        #[serde(default)]
+        content: String,
+    },
+    Delete {
+        chat_id: String,
+        message_id: String,
+    },
+    /// `content: ""` clears a standing indicator; absent or other content shows it.
+    Typing {
+        chat_id: String,
+        #[serde(default)]
+        content: Option<String>,
+    },
+    FollowUp {
+        session_key: String,
+        kind: String,
+        #[serde(default)]
+        content: String,
+    },
+    GetChatInfo {
+        chat_id: String,
+    },
+    SendMedia {
+        chat_id: String,
+        media_kind: String,
+        source_url: String,
+        #[serde(default)]
+        content: Option<String>,
+        #[serde(default)]
+        filename: Option<String>,
+        #[serde(default)]
+        reply_to: Option<String>,
+    },
+    Prompt {
+        chat_id: String,
+        #[serde(default)]
+        prompt_kind: String,
+        prompt_id: String,
+        #[serde(default)]
+        content: String,
+        options: Vec<PromptOption>,
+        #[serde(default)]
+        timeout_s: Option<f64>,
+        #[serde(default)]
+        reply_to: Option<String>,
+    },
+    React {
+        chat_id: String,
+        message_id: String,
+        emoji: String,
+        #[serde(default)]
+        remove: bool,
+    },
+    ThreadCreate {
+        chat_id: String,
+        thread_name: String,
+        #[serde(default)]
+        message_id: Option<String>,
+    },
+    ThreadRename {
+        chat_id: String,
+        message_id: String,
+        thread_name: String,
+        #[serde(default)]
+        only_if_current_name: Option<String>,
+    },
+    Draft {
+        chat_id: String,
+        draft_id: String,
+        #[serde(default)]
+        content: String,
+        #[serde(default, rename = "final")]
+        sealed: bool,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptOption {
+    pub id: String,
+    pub label: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub style: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ActionError {
+    #[error("the action is not a JSON object with an op")]
+    NoOp,
+    #[error("unsupported op: {0}")]
+    UnknownOp(String),
+    #[error("the action is malformed: {0}")]
+    Malformed(String),
+}
+
+const OPS: [&str; 12] = [
+    "send",
+    "edit",
+    "delete",
+    "typing",
+    "follow_up",
+    "get_chat_info",
+    "send_media",
+    "prompt",
+    "react",
+    "thread_create",
+    "thread_rename",
+    "draft",
+];
+
+impl Action {
+    pub fn parse(raw: &str) -> Result<Self, ActionError> {
+        let Ok(Value::Object(mut fields)) = serde_json::from_str(raw) else { return Err(ActionError::NoOp) };
+        let op = fields.get("op").and_then(Value::as_str).ok_or(ActionError::NoOp)?;
+        if !OPS.contains(&op) {
+            return Err(ActionError::UnknownOp(op.chars().take(64).collect()));
+        }
+        let metadata = match fields.remove("metadata") {
+            Some(Value::Object(metadata)) => metadata,
+            _ => Map::new(),
+        };
+        let act = serde_json::from_value(Value::Object(fields)).map_err(|e| ActionError::Malformed(e.to_string()))?;
+        Ok(Self { act, metadata })
+    }
+
+    pub fn to_value(&self) -> Value {
+        let mut value = serde_json::to_value(&self.act).unwrap_or_default();
+        if let (Value::Object(fields), false) = (&mut value, self.metadata.is_empty()) {
+            fields.insert("metadata".into(), Value::Object(self.metadata.clone()));
+        }
+        value
+    }
+
+    pub fn meta(&self, name: &str) -> Option<&str> {
+        self.metadata.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+}
+
+impl From<Act> for Action {
+    fn from(act: Act) -> Self {
+        Self { act, metadata: Map::new() }
+    }
+}
+
+impl Act {
+    pub fn op(&self) -> &'static str {
+        match self {
+            Self::Send { .. } => "send",
+            Self::Edit { .. } => "edit",
+            Self::Delete { .. } => "delete",
+            Self::Typing { .. } => "typing",
+            Self::FollowUp { .. } => "follow_up",
+            Self::GetChatInfo { .. } => "get_chat_info",
+            Self::SendMedia { .. } => "send_media",
+            Self::Prompt { .. } => "prompt",
+            Self::React { .. } => "react",
+            Self::ThreadCreate { .. } => "thread_create",
+            Self::ThreadRename { .. } => "thread_rename",
+            Self::Draft { .. } => "draft",
+        }
+    }
+
+    /// The chat that the action names; a follow-up names a session instead.
+    pub fn chat_id(&self) -> Option<&str> {
+        match self {
+            Self::Send { chat_id, .. }
+            | Self::Edit { chat_id, .. }
+            | Self::Delete { chat_id, .. }
+            | Self::Typing { chat_id, .. }
+            | Self::GetChatInfo { chat_id }
+            | Self::SendMedia { chat_id, .. }
+            | Self::Prompt { chat_id, .. }
+            | Self::React { chat_id, .. }
+            | Self::ThreadCreate { chat_id, .. }
+            | Self::ThreadRename { chat_id, .. }
+            | Self::Draft { chat_id, .. } => Some(chat_id),
+            Self::FollowUp { .. } => None,
+        }
+    }
+
+    /// Shown or asked, but nothing that a person would miss: such actions are not journaled.
+    pub fn is_fleeting(&self) -> bool {
+        matches!(self, Self::Typing { .. } | Self::GetChatInfo { .. } | Self::Draft { sealed: false, .. })
+    }
+}
+
+/// Callback token of a prompt's button, as platforms carry it.
+pub fn prompt_token(prompt_id: &str, option_id: &str) -> String {
+    format!("hp1:{prompt_id}:{option_id}")
+}
+
+/// What the contract asks of a prompt before any platform sees it.
+pub fn check_prompt(prompt_id: &str, options: &[PromptOption]) -> Result<(), String> {
+    if options.is_empty() {
+        return Err("a prompt needs at least one option".into());
+    }
+    for option in options {
+        let plain = option.id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
+        if option.id.is_empty() || option.id.len() > 32 || !plain {
+            return Err(format!("option id {:?} is not 1 to 32 of A-Z a-z 0-9 _ . -", option.id));
+        }
+        if prompt_token(prompt_id, &option.id).len() > 64 {
+            return Err(format!("hp1:{prompt_id}:{} is over 64 bytes", option.id));
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ActionResult {
+    pub success: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_info: Option<ChatInfo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<Code>,
+    /// We do not know whether it happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ambiguous: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatInfo {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub chat_type: String,
+}
+
+impl ActionResult {
+    pub fn done() -> Self {
+        Self { success: true, ..Self::default() }
+    }
+
+    pub fn sent(message_id: impl Into<String>) -> Self {
+        Self { success: true, message_id: Some(message_id.into()), ..Self::default() }
+    }
+
+    pub fn refused(code: Code, error: impl Into<String>) -> Self {
+        Self { code: Some(code), error: Some(error.into()), ..Self::default() }
+    }
+
+    /// The uniform refusal: it does not tell whether the chat exists.
+    pub fn egress_declined(platform: &str) -> Self {
+        Self::refused(
+            Code::EgressDeclined,
+            format!("{platform} egress declined: target is not an approved destination for this connection"),
+        )
+    }
+
+    /// One answer for a capability that is absent, expired or another tenant's.
+    pub fn capability_unavailable() -> Self {
+        Self::refused(Code::CapabilityUnavailable, "no such capability is bound to this session")
+    }
+}

@@ -1,0 +1,291 @@
+//! Bodies of the HTTP doors: relay, chat and admin. One place, read by the server, the command line and clients.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::PromptOption;
+
+// ---- relay ---------------------------------------------------------------------------------
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisionRequest {
+    pub gateway_id: String,
+    pub platform: String,
+    #[serde(default)]
+    pub bot_id: String,
+    #[serde(default)]
+    pub gateway_endpoint: Option<String>,
+    #[serde(default)]
+    pub route_keys: Vec<String>,
+    #[serde(default)]
+    pub instance_id: Option<String>,
+    #[serde(default)]
+    pub wake_url: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisionReply {
+    pub secret: String,
+    pub delivery_key: String,
+    pub tenant: String,
+    pub gateway_id: String,
+    pub route_keys: Vec<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrollRequest {
+    pub enrollment_token: String,
+    pub gateway_id: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RelevancePolicy {
+    pub platform: String,
+    #[serde(default)]
+    pub require_address: bool,
+    #[serde(default)]
+    pub free_response_scopes: Vec<String>,
+    #[serde(default)]
+    pub allow_other_bots: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MediaReply {
+    pub id: String,
+    pub size: u64,
+}
+
+// ---- chat ----------------------------------------------------------------------------------
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct ChatPost {
+    pub user_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    #[serde(default)]
+    pub text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    #[serde(default)]
+    pub is_bot: bool,
+    #[serde(default)]
+    pub mentions_bot: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<MediaRef>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct MediaRef {
+    pub id: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ChatPosted {
+    pub event_id: String,
+    pub message_id: String,
+    pub verdict: VerdictBrief,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct VerdictBrief {
+    pub outcome: String,
+    pub text: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ChatPress {
+    pub prompt_id: String,
+    pub option_id: String,
+    pub user_id: String,
+    #[serde(default)]
+    pub user_name: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct ChatSettings {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// One line of the built-in chat, as history and stream show it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+pub struct ChatMessage {
+    pub seq: u64,
+    pub message_id: String,
+    pub direction: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    pub text: String,
+    pub edited: bool,
+    pub deleted: bool,
+    pub reactions: Vec<Reaction>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<ChatPrompt>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<ChatMedia>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draft: bool,
+    pub at: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Reaction {
+    pub emoji: String,
+    pub by: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ChatPrompt {
+    pub prompt_id: String,
+    pub kind: String,
+    pub options: Vec<PromptOption>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ChatMedia {
+    pub id: String,
+    pub url: String,
+    pub kind: String,
+    pub mime: String,
+    pub size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filename: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caption: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ChatHistory {
+    pub messages: Vec<ChatMessage>,
+    pub typing: bool,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct ChatSummary {
+    pub chat_id: String,
+    pub name: String,
+    pub chat_type: String,
+    pub last_seq: u64,
+}
+
+// ---- admin ---------------------------------------------------------------------------------
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct TenantNew {
+    pub name: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct TokenNew {
+    pub tenant: String,
+    pub scope: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_s: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct EnrollmentNew {
+    pub tenant: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_s: Option<u64>,
+}
+
+/// A token that was just made. It is shown once.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct TokenMade {
+    pub id: String,
+    pub token: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct BotNew {
+    pub platform: String,
+    pub id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct RouteNew {
+    pub platform: String,
+    pub key: String,
+    pub tenant: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct BindingNew {
+    pub platform: String,
+    pub user_id: String,
+    pub tenant: String,
+    pub instance: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct DropMail {
+    pub reason: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Rotated {
+    pub secret: String,
+    pub overlap_until: u64,
+}
+
+/// `application/problem+json`: a stable code, and words that say how to mend it.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Problem {
+    pub code: String,
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+}
+
+/// Explain: who got an event, and for everyone else considered, which layer said no and why.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Explanation {
+    pub event_id: String,
+    pub tenant: String,
+    pub outcome: String,
+    pub instances: Vec<Considered>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Considered {
+    pub instance: String,
+    pub outcome: String,
+    pub layer: String,
+    pub rule: String,
+    pub value: String,
+    pub text: String,
+}

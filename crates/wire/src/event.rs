@@ -1,0 +1,132 @@
+//! What comes in: one normalized message for an agent.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MessageEvent {
+    #[serde(default)]
+    pub text: String,
+    #[serde(default = "text_type")]
+    pub message_type: String,
+    pub source: Source,
+    #[serde(default)]
+    pub message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to_message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<ReplyTo>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media_urls: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<ContextLine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_response: Option<PromptResponse>,
+}
+
+fn text_type() -> String {
+    "text".into()
+}
+
+/// Where a message came from. `scope_id` and `guild_id` carry one value under two names:
+/// gateways up to 0.17 read only the second, later ones only the first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Source {
+    pub platform: String,
+    pub chat_id: String,
+    pub chat_type: String,
+    pub chat_name: Option<String>,
+    pub user_id: Option<String>,
+    pub user_name: Option<String>,
+    pub thread_id: Option<String>,
+    pub chat_topic: Option<String>,
+    pub is_bot: bool,
+    pub message_is_edit: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guild_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_id_alt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_id_alt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_chat_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_display_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_thread_created: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_thread_initial_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prospective_thread_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub one_to_one_verified: Option<bool>,
+}
+
+impl Source {
+    /// Sets both names of the scope at once, so that they can never differ.
+    pub fn set_scope(&mut self, scope: Option<String>) {
+        self.guild_id.clone_from(&scope);
+        self.scope_id = scope;
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplyTo {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_own: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Media {
+    pub url: String,
+    pub kind: String,
+    pub mime: String,
+    pub size: u64,
+    #[serde(default)]
+    pub filename: Option<String>,
+    #[serde(default)]
+    pub caption: Option<String>,
+}
+
+/// What kind of media a MIME type is, in the contract's words.
+pub fn media_kind(mime: &str) -> &'static str {
+    match mime.split('/').next().unwrap_or_default() {
+        "image" => "image",
+        "audio" => "audio",
+        "video" => "video",
+        _ => "document",
+    }
+}
+
+/// A nearby message that rides along read-only on an addressed turn.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContextLine {
+    pub text: String,
+    pub source: Value,
+}
+
+/// A button was pressed; the author of the event is the person who pressed it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptResponse {
+    pub prompt_id: String,
+    pub option_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_message_id: Option<String>,
+}

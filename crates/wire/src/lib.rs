@@ -1,0 +1,22 @@
+//! Everything that crosses Frontdesk's doors: frames, bodies, ids, tokens, codes.
+//!
+//! Pure data and pure functions. No I/O, no clock, no other member of the workspace.
+
+pub mod action;
+pub mod api;
+pub mod code;
+pub mod descriptor;
+pub mod event;
+pub mod frame;
+pub mod lines;
+pub mod secret;
+pub mod session_key;
+pub mod token;
+
+pub use action::{Act, Action, ActionResult, ChatInfo};
+pub use code::{Close, Code};
+pub use descriptor::Descriptor;
+pub use event::{MessageEvent, Source};
+pub use frame::{DeskFrame, GatewayFrame};
+pub use secret::Secret;
+pub use session_key::build_session_key;

@@ -1,0 +1,517 @@
+"""What the gateway tests stand on: a desk of their own, drivers, stub servers."""
+
+import http.server
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+NEWEST = "0.19.0"
+VERSIONS = ("0.19.0", "0.18.2", "0.17.0")
+
+_children = []
+_folders = []
+_counter = itertools.count(1)
+
+
+class Failed(Exception):
+    """A check did not hold; the text says what was seen."""
+
+
+def ensure(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def same(seen, wanted, what):
+    if seen != wanted:
+        raise Failed(f"{what}: expected {wanted!r}, saw {seen!r}")
+
+
+def wait_for(probe, what, timeout=10.0, interval=0.05):
+    """Returns the first true answer of probe(); it is asked again until the time is over."""
+    end = time.monotonic() + timeout
+    while True:
+        value = probe()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Failed(f"{what}: not within {timeout:g} s")
+        time.sleep(interval)
+
+
+def unique(word):
+    return f"{word}-{next(_counter)}"
+
+
+def folder(word):
+    path = Path(tempfile.mkdtemp(prefix=f"frontdesk-{word}-"))
+    _folders.append(path)
+    return path
+
+
+def start_process(args, **options):
+    process = subprocess.Popen(args, start_new_session=True, **options)
+    _children.append(process)
+    return process
+
+
+def end_process(process, sign=signal.SIGTERM, wait=10.0):
+    """Ends one of our own processes and what it started."""
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGCONT)
+            os.killpg(process.pid, sign)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(wait)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process in _children:
+        _children.remove(process)
+
+
+def clean_up(keep=False):
+    for process in list(_children):
+        end_process(process, signal.SIGKILL)
+    for path in _folders:
+        if keep:
+            print(f"kept {path}")
+        elif path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def cache_root():
+    base = os.environ.get("FRONTDESK_TEST_CACHE")
+    if not base:
+        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "frontdesk", "test")
+    return Path(base) / "hermes"
+
+
+def gateway_env(version, home, **extra):
+    """A small, closed environment: nothing of the caller's settings leaks into the gateway."""
+    env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8", "HOME": str(home), "HERMES_HOME": str(home),
+           "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+    # whatever it would ask of the world outside fails at once
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        env[name] = env[name.upper()] = "http://127.0.0.1:9"
+    env["no_proxy"] = env["NO_PROXY"] = "127.0.0.1,localhost"
+    if version != NEWEST:
+        env["PYTHONPATH"] = str(cache_root() / version)
+    env.update(extra)
+    return env
+
+
+def write_login(home, token):
+    """The gateway's stored login; its access token is what it shows as its identity."""
+    login = {"access_token": token, "refresh_token": "unused", "token_type": "Bearer", "scope": "",
+             "client_id": "hermes", "expires_at": "2099-01-01T00:00:00+00:00", "expires_in": 10 ** 9}
+    (Path(home) / "auth.json").write_text(json.dumps({"version": 1, "active_provider": "nous", "providers": {"nous": login}}))
+
+
+def request(method, url, body=None, token=None, timeout=15.0):
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Accept": "application/json"}
+    if data is not None:
+        headers["Content-Type"] = "application/json"
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    call = urllib.request.Request(url, data=data, method=method, headers=headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(call, timeout=timeout) as reply:
+            status, raw = reply.status, reply.read()
+    except urllib.error.HTTPError as exc:
+        status, raw = exc.code, exc.read()
+    try:
+        return status, json.loads(raw) if raw else None
+    except ValueError:
+        return status, raw.decode(errors="replace")
+
+
+class Desk:
+    """A server of the program under test, with a data folder of its own."""
+
+    def __init__(self, word, **settings):
+        self.data = folder(f"desk-{word}")
+        self.log = Path(f"{self.data}.log")
+        _folders.append(self.log)
+        self.settings = settings
+        self.port = 0
+        self.process = None
+        self.start()
+
+    def start(self):
+        env = {key: value for key, value in os.environ.items()
+               if not key.startswith("FRONTDESK_") and not key.lower().endswith("_proxy")}
+        env.update(FRONTDESK_OUTCALL_ALLOW="127.0.0.0/8", **self.settings)
+        log = open(self.log, "ab")
+        self.process = start_process(
+            [os.environ["FRONTDESK_BIN"], "serve", "--data-dir", str(self.data), "--listen", f"127.0.0.1:{self.port}"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=env)
+        log.close()
+        lines, ready = [], threading.Event()
+
+        def read(stream):
+            for line in stream:
+                lines.append(line.decode(errors="replace").rstrip("\n"))
+                ready.set()
+            ready.set()
+
+        threading.Thread(target=read, args=(self.process.stdout,), daemon=True).start()
+        if not ready.wait(20) or not lines:
+            raise Failed(f"the server did not get ready: {self.log_tail()}")
+        self.output = lines
+        line = lines[0]
+        match = re.fullmatch(r"frontdesk ready (http://127\.0\.0\.1:(\d+))/?", line)
+        ensure(match, f"unexpected first line of the server: {line!r}")
+        self.url = match.group(1)
+        self.port = int(match.group(2))
+        self.token = (self.data / "admin.token").read_text().strip()
+
+    def log_tail(self, count=15):
+        try:
+            return "\n    ".join(self.log.read_text(errors="replace").splitlines()[-count:])
+        except OSError:
+            return ""
+
+    def stop(self, sign=signal.SIGTERM):
+        end_process(self.process, sign, wait=12)
+
+    def restart(self, sign=signal.SIGTERM):
+        self.stop(sign)
+        self.start()
+
+    def admin(self, method, path, body=None, expect=(200, 201, 202, 204)):
+        status, reply = request(method, f"{self.url}/admin/v1{path}", body, self.token)
+        ensure(status in expect, f"{method} /admin/v1{path} {body}: {status} {reply}")
+        return reply
+
+    def tenant(self, word="t"):
+        return Tenant(self, unique(word))
+
+
+class Tenant:
+    def __init__(self, desk, name):
+        self.desk = desk
+        self.name = name
+        made = desk.admin("POST", "/tenants", {"name": name})
+        # where the reply gives an id of its own, later calls go by the name that the operator typed
+        self.id = (made or {}).get("id", name)
+        self.identity = self.token("identity")
+        self.chat_token = self.token("chat")
+
+    def token(self, scope, **more):
+        return self.desk.admin("POST", "/tokens", {"tenant": self.name, "scope": scope, **more})["token"]
+
+    def enrollment(self):
+        return self.desk.admin("POST", "/enrollment-tokens", {"tenant": self.name})["token"]
+
+    def bot(self, platform, ident):
+        self.desk.admin("POST", "/bots", {"platform": platform, "id": ident, "tenant": self.name})
+
+    def bind(self, user, instance, platform="relay"):
+        self.desk.admin("POST", "/bindings", {"platform": platform, "user_id": user, "tenant": self.name, "instance": instance})
+
+    def say(self, chat, text, user="ann", **more):
+        """A person types in the built-in chat."""
+        path = f"{self.desk.url}/chat/v1/chats/{urllib.parse.quote(chat, safe='')}/messages"
+        status, reply = request("POST", path, {"user_id": user, "text": text, **more}, self.chat_token)
+        ensure(status == 202, f"chat message: {status} {reply}")
+        ensure(reply.get("event_id") and reply.get("message_id") and "verdict" in reply, f"chat message reply: {reply}")
+        return reply
+
+    def look(self, chat):
+        path = f"{self.desk.url}/chat/v1/chats/{urllib.parse.quote(chat, safe='')}/messages"
+        status, reply = request("GET", path, token=self.chat_token)
+        ensure(status == 200, f"chat history: {status} {reply}")
+        return reply
+
+    def history(self, chat):
+        return self.look(chat)["messages"]
+
+    def answer(self, chat, text, timeout=10.0):
+        """Waits until the agent's side of the chat shows a message that holds the text."""
+        def probe():
+            return next((m for m in self.history(chat) if m["direction"] == "out" and text in (m.get("text") or "")), None)
+        return wait_for(probe, f"an answer with {text!r} in the chat", timeout)
+
+
+class Driver:
+    """A process with one version of the gateway's relay classes."""
+
+    def __init__(self, version):
+        self.version = version
+        self.home = folder(f"home-{version}")
+        (self.home / "config.yaml").write_text(
+            "discord:\n  require_mention: true\n  free_response_channels: [c1, c2]\n"
+            "telegram:\n  require_mention: true\n")
+        self.log = self.home / "driver.log"
+        log = open(self.log, "wb")
+        self.process = start_process([sys.executable, str(HERE / "driver.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=log, env=gateway_env(version, self.home), cwd=self.home)
+        log.close()
+        self.lock = threading.Condition()
+        self.events = []
+        self.answers = {}
+        self.ended = False
+        self.ids = itertools.count(1)
+        threading.Thread(target=self._read, daemon=True).start()
+        ready = self.expect(None, "ready", timeout=60)
+        if version != NEWEST:
+            ensure(str(cache_root() / version) in ready["file"], f"the driver runs {ready['file']}, not {version}")
+
+    def _read(self):
+        for line in self.process.stdout:
+            record = json.loads(line)
+            with self.lock:
+                if "event" in record:
+                    self.events.append(record)
+                else:
+                    self.answers[record["id"]] = record
+                self.lock.notify_all()
+        with self.lock:
+            self.ended = True
+            self.lock.notify_all()
+
+    def call(self, cmd, timeout=45.0, **arguments):
+        ident = next(self.ids)
+        line = json.dumps({"id": ident, "cmd": cmd, **arguments}) + "\n"
+        with self.lock:
+            self.process.stdin.write(line.encode())
+            self.process.stdin.flush()
+            if not self.lock.wait_for(lambda: ident in self.answers or self.ended, timeout):
+                raise Failed(f"driver: no answer to {cmd} within {timeout:g} s")
+            if ident not in self.answers:
+                raise Failed(f"driver ended: {self.log.read_text(errors='replace')[-800:]}")
+            record = self.answers.pop(ident)
+        if not record["ok"]:
+            raise Failed(f"{cmd}: {record['error']}")
+        return record["value"]
+
+    def expect(self, name, kind, test=None, timeout=10.0, what=None):
+        """Takes the first matching event out of what has come, waiting for it if need be."""
+        found = []
+
+        def look():
+            for record in self.events:
+                if record["event"] == kind and (name is None or record["name"] == name) and (test is None or test(record)):
+                    found.append(record)
+                    return True
+            return self.ended
+
+        with self.lock:
+            ok = self.lock.wait_for(look, timeout)
+            if not ok or not found:
+                seen = [(r.get("name"), r["event"], r.get("text")) for r in self.events][-8:]
+                raise Failed(f"{what or kind} did not come to {name} within {timeout:g} s; other events: {seen}")
+            self.events.remove(found[0])
+            return found[0]
+
+    def inbound(self, name, text=None, timeout=10.0):
+        """The next event of a link; with a text, it must be that one."""
+        record = self.expect(name, "inbound", timeout=timeout, what=f"the message {text!r}" if text else "a message")
+        if text is not None:
+            same(record["text"], text, f"the next message to {name}")
+        return record
+
+    def left(self, name, kind="inbound"):
+        with self.lock:
+            return [r for r in self.events if r["event"] == kind and r.get("name") == name]
+
+    def state(self, name):
+        return self.call("state", name=name)
+
+
+class Link:
+    """An open adapter in a driver, by its name."""
+
+    def __init__(self, driver, name):
+        self.driver = driver
+        self.name = name
+
+    def send(self, chat, text, **more):
+        return self.driver.call("adapter", name=self.name, method="send", args=[chat, text], kwargs=more)
+
+    def adapter(self, method, *args, **kwargs):
+        return self.driver.call("adapter", name=self.name, method=method, args=list(args), kwargs=kwargs)
+
+    def transport(self, method, *args, **kwargs):
+        return self.driver.call("transport", name=self.name, method=method, args=list(args), kwargs=kwargs)
+
+    def act(self, op, platform=None, **fields):
+        """A bare action, with the whole result as it came over the wire."""
+        kwargs = {"platform": platform} if platform else {}
+        return self.transport("send_outbound", {"op": op, **fields}, **kwargs)
+
+    def inbound(self, text=None, timeout=10.0):
+        return self.driver.inbound(self.name, text, timeout)
+
+    def interrupt(self, timeout=10.0):
+        return self.driver.expect(self.name, "interrupt", timeout=timeout, what="an interrupt")
+
+    def state(self):
+        return self.driver.state(self.name)
+
+    def close(self):
+        self.driver.call("close", name=self.name)
+
+
+class Wake:
+    """A local address that a sleeping agent gave as its wake URL."""
+
+    def __init__(self, on_poke=None):
+        self.pokes = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.pokes.append({"path": self.path, "headers": dict(self.headers), "at": time.monotonic()})
+                if on_poke is not None:
+                    on_poke()
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/wake"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Model:
+    """A stub of the chat completions API: it repeats the mark that it finds in what it was asked."""
+
+    MARK = re.compile(r"mark-[a-z0-9]+")
+
+    def __init__(self):
+        self.asked = []
+        self.slow = threading.Event()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def reply(self, value):
+                raw = json.dumps(value).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def do_GET(self):
+                self.reply({"object": "list", "data": [{"id": "stub-model", "object": "model", "context_length": 131072}]})
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+                if "chat/completions" not in self.path:
+                    self.reply({})
+                    return
+                try:
+                    self.complete(body)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+
+            def complete(self, body):
+                users = [m for m in body.get("messages", []) if m.get("role") == "user"]
+                last = json.dumps(users[-1].get("content"), ensure_ascii=False) if users else ""
+                marks = outer.MARK.findall(last)
+                outer.asked.append({"mark": marks[-1] if marks else None, "stream": bool(body.get("stream")), "text": last})
+                words = ["The ", "stub ", "heard ", (marks[-1] if marks else "nothing"), "."]
+                base = {"id": "chatcmpl-1", "created": int(time.time()), "model": "stub-model"}
+                usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+                hold = "take-your-time" in last
+                if not body.get("stream"):
+                    if hold:
+                        outer.slow.wait(30)
+                    self.reply({**base, "object": "chat.completion", "usage": usage, "choices": [
+                        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "".join(words)}}]})
+                    return
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Connection", "close")
+                self.end_headers()
+
+                def chunk(delta, reason=None, **more):
+                    value = {**base, "object": "chat.completion.chunk", **more,
+                             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+                    self.wfile.write(f"data: {json.dumps(value)}\n\n".encode())
+                    self.wfile.flush()
+
+                chunk({"role": "assistant", "content": ""})
+                for number, word in enumerate(words):
+                    if hold and number == 1:
+                        outer.slow.wait(30)
+                    chunk({"content": word})
+                chunk({}, "stop", usage=usage)
+                self.wfile.write(b"data: [DONE]\n\n")
+                self.wfile.flush()
+                self.close_connection = True
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.slow.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Identity:
+    """A token endpoint of the client-credentials kind, which hands out one prepared token."""
+
+    def __init__(self, token):
+        self.grants = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+                outer.grants.append(urllib.parse.parse_qs(form))
+                raw = json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 300}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/token"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
