@@ -7,7 +7,7 @@ pub trait Env: Send + Sync {
     fn fill(&self, bytes: &mut [u8]);
 }
 
-impl dyn Env {
+impl dyn Env + '_ {
     pub fn now_s(&self) -> u64 {
         self.now_ms() / 1000
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::Close;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::port::store::{Bell, Delivery, Presence};
 use crate::window::Acks;
@@ -20,6 +20,9 @@ const ROWS_MAX: usize = 512;
 const ORDERS_MAX: usize = 1024;
 /// Recent sends remembered per instance, to find the turn that a `/stop` means.
 const TURNS_MAX: usize = 128;
+/// Results kept for a gateway that dials again, and for how long: its callers wait 30 s.
+const PARKED_MAX: usize = 64;
+const PARKED_MS: u64 = 30_000;
 
 /// What a session must do besides delivering.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub struct Mailbox {
     pub tenant: String,
     waiting: Mutex<Waiting>,
     pub bell: Notify,
+    /// Closed when the session has saved its last acks and is gone.
+    finished: Semaphore,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -54,10 +59,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
-    /// False: the tray is full; the order was not taken.
+    /// The session is over: whoever waits for it may go on.
+    pub fn finish(&self) {
+        self.finished.close();
+    }
+
+    /// Returns when the session has saved its last acks.
+    pub async fn finished(&self) {
+        let _closed = self.finished.acquire().await;
+    }
+
+    /// False: the session is over or the tray is full; the order was not taken.
     pub fn order(&self, order: Order) -> bool {
         let mut waiting = lock(&self.waiting);
-        if waiting.orders.len() >= ORDERS_MAX {
+        if waiting.orders.len() >= ORDERS_MAX || self.finished.is_closed() {
             return false;
         }
         waiting.orders.push_back(order);
@@ -116,6 +131,8 @@ pub struct Memory {
     pub acks: Option<Acks>,
     pub presence: Presence,
     turns: VecDeque<(Arc<str>, Arc<str>, u64)>,
+    /// Results of actions whose socket ended before they did, for the next one.
+    parked: VecDeque<(u64, String)>,
 }
 
 #[derive(Default)]
@@ -129,20 +146,22 @@ pub struct Switchboard {
 }
 
 impl Switchboard {
-    /// The newest socket wins; the one before is told to close.
-    pub fn attach(&self, instance: u64, gateway: &str, tenant: &str) -> Arc<Mailbox> {
+    /// The newest socket wins; the one before is told to close, and returned to be waited for.
+    pub fn attach(&self, instance: u64, gateway: &str, tenant: &str) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
         let mailbox = Arc::new(Mailbox {
             session: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
             gateway: gateway.into(),
             tenant: tenant.into(),
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             bell: Notify::new(),
+            finished: Semaphore::new(0),
         });
         let sockets = self.sockets.pin();
-        if let Some(old) = sockets.insert(instance, mailbox.clone()) {
+        let old = sockets.insert(instance, mailbox.clone()).cloned();
+        if let Some(old) = &old {
             old.order(Order::Close(Close::Replaced));
         }
-        mailbox
+        (mailbox, old)
     }
 
     /// True: this was the serving socket, and now none serves the instance.
@@ -205,6 +224,26 @@ impl Switchboard {
 
     pub fn remember_acks(&self, instance: u64, acks: Acks) {
         lock(&self.memory(instance)).acks = Some(acks);
+    }
+
+    /// A result for whichever socket serves the instance: the present one, or the next.
+    pub fn answer(&self, instance: u64, line: String, now_ms: u64) {
+        if self.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(line.clone()))) {
+            return;
+        }
+        let memory = self.memory(instance);
+        let mut memory = lock(&memory);
+        if memory.parked.len() >= PARKED_MAX {
+            memory.parked.pop_front();
+        }
+        memory.parked.push_back((now_ms, line));
+    }
+
+    pub fn take_parked(&self, instance: u64, now_ms: u64) -> Vec<String> {
+        let memory = self.memory(instance);
+        let parked = std::mem::take(&mut lock(&memory).parked);
+        let fresh = parked.into_iter().filter(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
+        fresh.map(|(_, line)| line).collect()
     }
 
     /// Rows of these sessions just went to the instance.

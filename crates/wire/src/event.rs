@@ -32,6 +32,10 @@ fn text_type() -> String {
     "text".into()
 }
 
+fn dm_type() -> String {
+    "dm".into()
+}
+
 /// Where a message came from. `scope_id` and `guild_id` carry one value under two names:
 /// gateways up to 0.17 read only the second, later ones only the first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +43,8 @@ fn text_type() -> String {
 pub struct Source {
     pub platform: String,
     pub chat_id: String,
+    /// Absent means a direct message, as in the gateway; an empty one stays empty.
+    #[serde(default = "dm_type")]
     pub chat_type: String,
     pub chat_name: Option<String>,
     pub user_id: Option<String>,

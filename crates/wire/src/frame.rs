@@ -71,6 +71,10 @@ struct Flat<'a> {
 
 impl<'a> GatewayFrame<'a> {
     pub fn parse(line: &'a str) -> Result<Self, FrameError> {
+        // Serde would read an array as the fields in order; a frame is an object.
+        if !line.trim_start().starts_with('{') {
+            return Err(FrameError::NotAnObject);
+        }
         let flat: Flat<'a> = serde_json::from_str(line).map_err(|_| FrameError::NotAnObject)?;
         let need = |frame, field| FrameError::Missing { frame, field };
         Ok(match flat.kind.as_ref() {

@@ -58,8 +58,13 @@ fn participant(source: &Source, whatsapp: bool) -> Option<String> {
     Some(raw.to_owned())
 }
 
-/// `+4912:7@s.whatsapp.net` and its kin become the bare number.
+/// `+4912:7@s.whatsapp.net` and its kin become the bare number. Twice, because the gateway looks its
+/// aliases up under the stripped form and strips that again: `++12`, `+ 12` and `1+2+` end bare too.
 fn canonical_whatsapp(id: &str) -> String {
+    strip_whatsapp(&strip_whatsapp(id))
+}
+
+fn strip_whatsapp(id: &str) -> String {
     // Python's strip() also takes the four ASCII separators that Rust does not call whitespace.
     let trimmed = id.trim_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c));
     let without_plus = trimmed.replacen('+', "", 1);
@@ -119,5 +124,19 @@ mod tests {
         s.chat_id = "@lid".into();
         s.user_id = Some("99@lid".into());
         assert_eq!(build_session_key(&s), "agent:main:whatsapp:dm:99");
+    }
+
+    #[test]
+    fn whatsapp_ids_are_stripped_twice() {
+        for (id, bare) in [("++12", "12"), ("+ 12", "12"), ("1+2+3", "123"), ("+1+2+3", "12+3")] {
+            assert_eq!(build_session_key(&source("whatsapp", "dm", id)), format!("agent:main:whatsapp:dm:{bare}"));
+        }
+    }
+
+    #[test]
+    fn an_absent_chat_type_is_a_dm_and_an_empty_one_stays_empty() {
+        let key = |json: &str| build_session_key(&serde_json::from_str(json).unwrap());
+        assert_eq!(key(r#"{"platform":"slack","chat_id":"c"}"#), "agent:main:slack:dm:c");
+        assert_eq!(key(r#"{"platform":"slack","chat_id":"c","chat_type":""}"#), "agent:main:slack::c");
     }
 }

@@ -296,6 +296,10 @@ impl Desk {
 
     /// Whether this tenant may speak as that bot. An empty id means its default bot of that platform.
     pub fn resolve_bot(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
+        let common = self.platform(platform).and_then(|found| found.common_bot());
+        if let Some(common) = common.filter(|common| bot.is_empty() || bot == *common) {
+            return Some(common.to_owned());
+        }
         self.registry.read(|view| {
             let allowed = |it: &Bot| it.platform == platform && it.tenant.as_deref().is_none_or(|t| t == tenant);
             if bot.is_empty() {

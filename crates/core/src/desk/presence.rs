@@ -2,9 +2,9 @@
 
 use frontdesk_wire::ActionResult;
 
-use super::{Caller, Desk};
+use super::{Caller, Desk, event_id};
 use crate::port::platform::Stand;
-use crate::port::store::{Presence, StoreError};
+use crate::port::store::{Delivery, Presence, StoreError};
 use crate::window::Acks;
 
 /// A socket that ended this recently left a warm process behind: no settle time needed.
@@ -97,12 +97,42 @@ impl Desk {
         Ok(true)
     }
 
+    /// Rows went into a socket, or were settled: for whoever watches.
+    pub fn say_rows<'a>(&self, caller: &Caller, step: &'static str, rows: impl Iterator<Item = &'a Delivery>) {
+        if !self.tail.is_watched() {
+            return;
+        }
+        for row in rows {
+            self.say(&caller.tenant, step, |notice| {
+                notice.instance.clone_from(&caller.instance.name);
+                notice.event_id = event_id(row.event);
+                notice.platform.clone_from(&row.platform);
+                notice.chat_id = row.chat_id.to_string();
+                notice.message_id.clone_from(&row.message_id);
+                notice.text = match step {
+                    "sent" => format!("handed to {}", caller.instance.name),
+                    _ => format!("{} signed for it", caller.instance.name),
+                };
+            });
+        }
+    }
+
     /// One of the wake loop's steps, for whoever watches.
-    pub fn say_wake(&self, instance_no: u64, step: &'static str, text: &str) {
+    pub async fn say_wake(&self, instance_no: u64, step: &'static str, text: &str) {
         let Some(instance) = self.registry.read(|view| view.instance_no(instance_no).cloned()) else { return };
+        if !self.tail.is_watched() {
+            return;
+        }
+        let waits = self.store.pending(instance_no, 0, 1).await.unwrap_or_default();
         self.say(&instance.tenant, step, |notice| {
             notice.instance.clone_from(&instance.name);
             notice.text = text.into();
+            if let Some((_, oldest)) = waits.first() {
+                notice.platform.clone_from(&oldest.platform);
+                notice.chat_id = oldest.chat_id.to_string();
+                notice.message_id.clone_from(&oldest.message_id);
+                notice.event_id = event_id(oldest.event);
+            }
         });
     }
 

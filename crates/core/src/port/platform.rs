@@ -17,6 +17,11 @@ pub struct Stand<'a> {
 pub trait Platform: Send + Sync {
     fn descriptor(&self) -> &Descriptor;
 
+    /// A bot that every tenant has here without asking.
+    fn common_bot(&self) -> Option<&str> {
+        None
+    }
+
     /// Does one action, perhaps with a capability from the vault. May take long; must not panic.
     /// `ambiguous` in the result means that nobody knows whether it happened.
     fn act<'a>(

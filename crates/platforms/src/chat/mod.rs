@@ -193,6 +193,10 @@ impl Platform for BuiltInChat {
         &self.descriptor
     }
 
+    fn common_bot(&self) -> Option<&str> {
+        Some(BOT)
+    }
+
     fn act<'a>(
         &'a self,
         stand: Stand<'a>,

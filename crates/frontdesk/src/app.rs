@@ -1,0 +1,115 @@
+//! The whole desk, put together. The only place that names a concrete backend.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use frontdesk_core::{Desk, Env};
+use frontdesk_platforms::chat::{BuiltInChat, ChatRules};
+use frontdesk_store::sqlite::SqliteStore;
+use frontdesk_wire::Secret;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::edge::{self, App, RetentionDays, page::Pages};
+use crate::env::SystemEnv;
+use crate::outcall::GuardedClient;
+use crate::{keys, work};
+
+/// The tenant that a fresh desk has, so that nothing needs to be configured to begin.
+pub const FIRST_TENANT: &str = "home";
+
+/// A desk that listens but does not serve yet.
+pub struct Frontdesk {
+    pub app: App,
+    pub address: SocketAddr,
+    pub url: String,
+    listener: TcpListener,
+}
+
+impl Frontdesk {
+    pub async fn open(config: &Config) -> anyhow::Result<Self> {
+        let env: Arc<dyn Env> = Arc::new(SystemEnv);
+        let keys = keys::open(&config.data_dir, &*env)?;
+        let mut seed = [0; 4];
+        env.fill(&mut seed);
+        let store = SqliteStore::open(&config.data_dir, u32::from_be_bytes(seed));
+        let store = Arc::new(store.context("the database could not be opened")?);
+        let listener = TcpListener::bind(&config.listen).await.with_context(|| {
+            format!(
+                "cannot listen on {}; is something else there? (--listen 127.0.0.1:0 picks a free port)",
+                config.listen
+            )
+        })?;
+        let address = listener.local_addr()?;
+        let url = format!("http://{address}");
+        let public_url = match config.public_url.trim_end_matches('/') {
+            "" => url.clone(),
+            given => given.to_owned(),
+        };
+        let outcall = Arc::new(GuardedClient::new(&config.outcall.allow)?);
+        let rules = config.rules();
+        let chat_rules = ChatRules {
+            commands: config.chat.commands,
+            capability_ttl_ms: rules.vault_ttl_ms,
+            media_ttl_ms: rules.media_ttl_ms,
+            media_max_bytes: rules.media_max_bytes,
+            base_url: public_url.clone(),
+        };
+        let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), outcall.clone(), chat_rules));
+        let desk = Desk::open(env, store, keys.sealer, outcall, vec![chat.clone()], rules).await?;
+        let mut metrics = Registry::with_prefix("frontdesk");
+        desk.meters.register(&mut metrics);
+        let app = App {
+            desk: Arc::new(desk),
+            chat,
+            admin_token: Arc::new(keys.admin_token),
+            pages: Arc::new(Pages::default()),
+            metrics: Arc::new(metrics),
+            retention: RetentionDays { dedup: config.ledger.dedup_days, explain: config.explain.retention_days },
+            public_url: public_url.into(),
+            sessions: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        let desk = Self { app, address, url, listener };
+        desk.first_start().await?;
+        // Where the verbs of the command line find us.
+        std::fs::write(config.data_dir.join("url"), &desk.url).context("cannot write into the data folder")?;
+        Ok(desk)
+    }
+
+    /// A fresh desk has one tenant, and its chat opens on this machine.
+    async fn first_start(&self) -> anyhow::Result<()> {
+        let desk = &self.app.desk;
+        if desk.registry.read(|view| view.tenants.is_empty()) {
+            desk.create_tenant(FIRST_TENANT).await?;
+        }
+        let first = desk.registry.read(|view| view.tenants.keys().next().cloned());
+        if let Some(tenant) = first {
+            self.app.pages.open_locally(&tenant);
+        }
+        Ok(())
+    }
+
+    /// A link that opens the chat page once.
+    pub fn chat_link(&self) -> Option<String> {
+        let tenant = self.app.desk.registry.read(|view| view.tenants.keys().next().cloned())?;
+        let code = self.app.pages.new_code(&*self.app.desk.env, &tenant);
+        Some(format!("{}/chat?code={code}", self.app.public_url))
+    }
+
+    pub fn admin_token(&self) -> &Secret {
+        &self.app.admin_token
+    }
+
+    /// Serves until `app.stop` is cancelled and everything in hand is finished.
+    pub async fn serve(self) {
+        let App { desk, retention, sessions, stop, .. } = &self.app;
+        work::begin(desk, *retention, sessions, stop);
+        let (sessions, stop) = (sessions.clone(), stop.clone());
+        edge::serve(self.listener, edge::router(self.app), sessions, stop).await;
+    }
+}

@@ -1,0 +1,104 @@
+//! `frontdesk demo`: a desk, an agent that sleeps, and a page to type in.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use frontdesk_client::Dial;
+use frontdesk_client::wake::WakeBell;
+use frontdesk_core::desk::Identity;
+use frontdesk_wire::Secret;
+use frontdesk_wire::api::{BindingNew, ProvisionRequest};
+
+use super::agent;
+use super::serve::{begin_logging, stop_on_signal};
+use crate::app::{FIRST_TENANT, Frontdesk};
+use crate::config::{Config, LogForm};
+
+const AGENT: &str = "demo-agent";
+
+pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result<()> {
+    begin_logging(LogForm::Text);
+    let folder = match data_dir {
+        Some(folder) => DemoFolder { folder, fresh: false },
+        None => DemoFolder::fresh()?,
+    };
+    let mut config = Config::load(None)?;
+    config.data_dir.clone_from(&folder.folder);
+    config.listen = format!("127.0.0.1:{port}");
+    config.outcall.allow = vec!["127.0.0.1/32".into()]; // its own agent's bell
+    config.wake.cooldown_ms = 1_000; // it sleeps often, and nobody else is poked
+    config.relay.settle_ms = 0; // this agent is ready when it says hello
+    let desk = Frontdesk::open(&config).await?;
+    let stop = desk.app.stop.clone();
+    let dial = invite_agent(&desk).await?;
+
+    println!("frontdesk ready {}", desk.url);
+    if let Some(link) = desk.chat_link() {
+        eprintln!("\n  Open this in your browser and type something:\n\n    {link}\n");
+        eprintln!("  The agent answers, falls asleep after a few quiet seconds, and is woken by your next message.");
+        eprintln!("  Ctrl-C ends it.\n");
+    }
+    tokio::spawn(stop_on_signal(stop.clone()));
+    tokio::spawn(async move {
+        let (dial, bell) = dial;
+        tokio::select! {
+            ended = agent::live(dial, bell) => if let Err(error) = ended {
+                tracing::error!(%error, "the example agent has ended");
+            },
+            () = stop.cancelled() => {}
+        }
+    });
+    desk.serve().await;
+    Ok(())
+}
+
+/// What an operator would do by hand: provision the agent, and link the page's user to it.
+async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
+    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.context("no port for the agent's bell")?;
+    let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(AGENT.into()) };
+    let ask = ProvisionRequest {
+        gateway_id: AGENT.into(),
+        platform: "relay".into(),
+        bot_id: String::new(),
+        gateway_endpoint: None,
+        route_keys: Vec::new(),
+        instance_id: None,
+        wake_url: Some(bell.url.clone()),
+    };
+    let seat = desk.app.desk.provision(&who, ask).await?;
+    let link = BindingNew {
+        platform: "relay".into(),
+        user_id: "you".into(),
+        tenant: FIRST_TENANT.into(),
+        instance: AGENT.into(),
+    };
+    desk.app.desk.bind(link).await?;
+    let dial = Dial {
+        url: desk.url.clone(),
+        gateway_id: AGENT.into(),
+        secret: Secret::new(seat.secret),
+        identities: vec![("relay".into(), String::new())],
+    };
+    Ok((dial, bell))
+}
+
+/// A folder that goes when the demo ends, unless the user named one.
+struct DemoFolder {
+    folder: PathBuf,
+    fresh: bool,
+}
+
+impl DemoFolder {
+    fn fresh() -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("frontdesk-demo-{}", std::process::id()));
+        Ok(Self { folder, fresh: true })
+    }
+}
+
+impl Drop for DemoFolder {
+    fn drop(&mut self) {
+        if self.fresh {
+            let _ = std::fs::remove_dir_all(&self.folder); // a leftover in the temp folder harms nobody
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The command line. `serve`, `demo`, `bench` and `config` work here; every other verb speaks the admin API.
+
+mod agent;
+mod demo;
+mod remote;
+mod serve;
+mod verbs;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::bench::BenchCommand;
+use crate::config::{Config, DEFAULTS, LogForm};
+
+#[derive(Parser)]
+#[command(name = "frontdesk", version, about = "The desk that never sleeps in front of agents that do")]
+struct Cli {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Where the desk is, and how to print.
+#[derive(Args, Clone)]
+struct Place {
+    /// Settings file
+    #[arg(long, global = true)]
+    config: Option<PathBuf>,
+    /// Folder of the database and keys
+    #[arg(long, global = true)]
+    data_dir: Option<PathBuf>,
+    /// Address of a running desk
+    #[arg(long, global = true, env = "FRONTDESK_URL")]
+    url: Option<String>,
+    #[arg(long, global = true, env = "FRONTDESK_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run the desk
+    Serve(ServeArgs),
+    /// The desk, an example agent and the chat page, ready to type in
+    Demo {
+        #[arg(long, default_value_t = 8787)]
+        port: u16,
+    },
+    #[command(flatten)]
+    Remote(verbs::RemoteVerb),
+    /// Settings: check them, or print all with their defaults
+    #[command(subcommand)]
+    Config(ConfigVerb),
+    /// Measure this machine
+    Bench {
+        #[command(subcommand)]
+        what: BenchCommand,
+    },
+    /// The load process of a bench (started by it)
+    #[command(hide = true)]
+    BenchLoad,
+}
+
+#[derive(Args)]
+struct ServeArgs {
+    /// Address to listen on; port 0 picks a free one
+    #[arg(long)]
+    listen: Option<String>,
+    /// The address by which others reach this desk
+    #[arg(long)]
+    public_url: Option<String>,
+    #[arg(long, value_enum)]
+    log: Option<LogForm>,
+}
+
+#[derive(Subcommand)]
+enum ConfigVerb {
+    /// Say whether the settings are good, and what is wrong if not
+    Check,
+    /// Print every setting with its default
+    Example,
+}
+
+/// 0: done, 1: refused with the reason on stderr, 2: usage.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse(); // exits with 2 on bad usage
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("frontdesk: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let Cli { place, verb } = cli;
+    match verb {
+        Verb::Serve(args) => {
+            let mut config = settings(&place)?;
+            config.listen = args.listen.unwrap_or(config.listen);
+            config.public_url = args.public_url.unwrap_or(config.public_url);
+            config.log = args.log.unwrap_or(config.log);
+            runtime(2)?.block_on(serve::serve(&config))
+        }
+        Verb::Demo { port } => runtime(2)?.block_on(demo::demo(port, place.data_dir)),
+        Verb::Remote(verb) => runtime(1)?.block_on(verbs::run(&place, verb)),
+        Verb::Config(ConfigVerb::Example) => {
+            print!("{DEFAULTS}");
+            Ok(())
+        }
+        Verb::Config(ConfigVerb::Check) => {
+            let config = settings(&place)?;
+            println!(
+                "the settings are good; data folder {}, listening on {}",
+                config.data_dir.display(),
+                config.listen
+            );
+            Ok(())
+        }
+        Verb::Bench { what } => crate::bench::run(what, place.json),
+        Verb::BenchLoad => crate::bench::load(),
+    }
+}
+
+fn settings(place: &Place) -> anyhow::Result<Config> {
+    let mut config = Config::load(place.config.as_deref())?;
+    if let Some(folder) = &place.data_dir {
+        config.data_dir.clone_from(folder);
+    }
+    Ok(config)
+}
+
+/// The store has threads of its own, so few workers are enough.
+pub(crate) fn runtime(at_least: usize) -> anyhow::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(at_least, usize::from);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(cores.max(at_least)).enable_all().build()?)
+}

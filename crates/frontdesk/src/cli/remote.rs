@@ -1,0 +1,131 @@
+//! Speaking to a running desk, and showing what it says.
+
+use anyhow::{Context as _, anyhow, bail};
+use comfy_table::{Table, presets};
+use frontdesk_wire::api::Problem;
+use reqwest::Method;
+use serde_json::Value;
+
+use super::{Place, settings};
+
+pub(super) struct Remote {
+    client: reqwest::Client,
+    url: String,
+    token: String,
+    pub(super) json: bool,
+}
+
+impl Remote {
+    /// By flags and environment, else by what the data folder says.
+    pub(super) fn find(place: &Place) -> anyhow::Result<Self> {
+        let folder = settings(place)?.data_dir;
+        let from_folder = |name: &str, flag: &str| {
+            let file = folder.join(name);
+            std::fs::read_to_string(&file).map(|text| text.trim().to_owned()).with_context(|| {
+                format!("cannot read {}; has `frontdesk serve` run here? (or give {flag})", file.display())
+            })
+        };
+        let url = place.url.clone().map_or_else(|| from_folder("url", "--url"), Ok)?;
+        let token = place.admin_token.clone().map_or_else(|| from_folder("admin.token", "--admin-token"), Ok)?;
+        #[allow(clippy::disallowed_methods)] // the operator's own desk, at an address the operator named
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token, json: place.json })
+    }
+
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> anyhow::Result<reqwest::Response> {
+        let mut request = self.client.request(method, format!("{}/admin/v1{path}", self.url)).bearer_auth(&self.token);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await.map_err(|_| {
+            anyhow!("no desk answers at {}; is `frontdesk serve` running? (--url names another)", self.url)
+        })?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        match response.json::<Problem>().await {
+            Ok(problem) => bail!("{} ({})", problem.detail, problem.code),
+            Err(_) => bail!("the desk answered {status}"),
+        }
+    }
+
+    pub(super) async fn call(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
+        let bytes = self.send(method, path, body).await?.bytes().await.context("the desk's answer broke off")?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes).context("the desk's answer is not JSON")
+    }
+
+    /// A list as a table, or as it came with `--json`.
+    pub(super) fn show_list(&self, answer: &Value, list: &str, columns: &[&str]) -> anyhow::Result<()> {
+        if self.json {
+            return print_json(answer);
+        }
+        let rows = answer[list].as_array().cloned().unwrap_or_default();
+        if rows.is_empty() {
+            println!("none");
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(columns.iter().map(|name| name.to_uppercase()));
+        for row in &rows {
+            table.add_row(columns.iter().map(|column| plain(column, &row[*column])));
+        }
+        println!("{table}");
+        Ok(())
+    }
+
+    /// One thing: its fields line by line, or JSON.
+    pub(super) fn show(&self, answer: &Value) -> anyhow::Result<()> {
+        match answer {
+            Value::Object(fields) if !self.json => {
+                for (name, value) in fields {
+                    println!("{name}: {}", plain(name, value));
+                }
+                Ok(())
+            }
+            Value::Null => Ok(()),
+            other => print_json(other),
+        }
+    }
+}
+
+pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// Texts without quotes, times as times, nothing as a dash.
+fn plain(name: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) if text.is_empty() => "-".into(),
+        Value::String(text) => text.clone(),
+        Value::Number(number)
+            if name == "at" || name.ends_with("_at") || name.ends_with("_since") || name.ends_with("_until") =>
+        {
+            let at = number.as_i64().filter(|ms| *ms > 0).and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+            at.map_or_else(|| "-".into(), |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// One path segment, percent-encoded: ids of gateways may hold anything.
+pub(super) fn segment(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+        encoded
+    })
+}

@@ -1,0 +1,56 @@
+//! `frontdesk serve`: one line on stdout when it is ready, logs on stderr, a graceful end.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::app::Frontdesk;
+use crate::config::{Config, LogForm};
+
+pub(super) async fn serve(config: &Config) -> anyhow::Result<()> {
+    begin_logging(config.log);
+    let desk = Frontdesk::open(config).await?;
+    println!("frontdesk ready {}", desk.url);
+    if let Some(link) = desk.chat_link() {
+        eprintln!("chat: {link}");
+    }
+    let stop = desk.app.stop.clone();
+    tokio::spawn(stop_on_signal(stop));
+    desk.serve().await;
+    Ok(())
+}
+
+pub(super) fn begin_logging(form: LogForm) {
+    let filter = EnvFilter::try_from_env("FRONTDESK_LOG_FILTER").unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let begun = match form {
+        LogForm::Json => builder.json().try_init(),
+        LogForm::Text => builder.with_ansi(colours()).with_target(false).try_init(),
+    };
+    if let Err(error) = begun {
+        eprintln!("frontdesk: no logging: {error}");
+    }
+}
+
+pub(super) fn colours() -> bool {
+    use std::io::IsTerminal as _;
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// The first signal stops gracefully, the second at once: nothing accepted is lost either way.
+pub(super) async fn stop_on_signal(stop: CancellationToken) {
+    let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return tracing::error!("signals cannot be watched; stop the process by force");
+    };
+    for already_asked in [false, true] {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if already_asked {
+            std::process::exit(0);
+        }
+        tracing::info!("stopping; once more to stop at once");
+        stop.cancel();
+    }
+}

@@ -1,0 +1,439 @@
+//! Every verb that speaks to a running desk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Place;
+use super::remote::{Remote, print_json, segment};
+
+#[derive(Subcommand)]
+pub(super) enum RemoteVerb {
+    /// Tenants: each has its own agents, people and chat
+    #[command(subcommand)]
+    Tenant(TenantVerb),
+    /// Bearer tokens
+    #[command(subcommand)]
+    Token(TokenVerb),
+    /// A one-time token with which a gateway joins a tenant
+    EnrollToken {
+        #[arg(long)]
+        tenant: String,
+        /// How long it is good: 90s, 10m, 1h, 30d
+        #[arg(long, value_parser = seconds)]
+        ttl: Option<u64>,
+    },
+    /// Bots of platforms
+    #[command(subcommand)]
+    Bot(BotVerb),
+    /// Which tenant a guild, chat or path belongs to
+    #[command(subcommand)]
+    Route(RouteVerb),
+    /// Link a person on a platform to an agent
+    Bind(BindArgs),
+    /// Undo a link
+    Unbind(BindArgs),
+    /// Gateways that joined
+    #[command(subcommand)]
+    Gateway(GatewayVerb),
+    /// Agents, their sockets and what waits for them
+    Instances,
+    /// What was written down for an agent
+    #[command(subcommand)]
+    Mail(MailVerb),
+    /// Who got an event, and why everyone else did not
+    Explain { event_id: String },
+    /// What agents sent out, and how it ended
+    Journal {
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// What the desk does, live
+    Tail {
+        #[arg(long)]
+        tenant: Option<String>,
+        #[arg(long)]
+        instance: Option<String>,
+    },
+    /// A one-time link to the chat page of a tenant
+    ChatLink { tenant: String },
+    /// A consistent copy of the database, made while the desk works
+    Backup { file: PathBuf },
+    /// Look for what is wrong, and how to mend it
+    Doctor,
+}
+
+#[derive(Subcommand)]
+pub(super) enum TenantVerb {
+    Create { name: String },
+    Ls,
+}
+
+#[derive(Subcommand)]
+pub(super) enum TokenVerb {
+    Create {
+        #[arg(long)]
+        tenant: String,
+        #[arg(long, value_parser = ["identity", "agents", "operator", "chat"])]
+        scope: String,
+        #[arg(long)]
+        instance: Option<String>,
+        /// How long it is good: 90s, 10m, 1h, 30d; without it, until it is revoked
+        #[arg(long, value_parser = seconds)]
+        ttl: Option<u64>,
+    },
+    Ls,
+    Revoke {
+        id: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub(super) enum BotVerb {
+    Add {
+        platform: String,
+        #[arg(long)]
+        id: String,
+        #[arg(long)]
+        tenant: Option<String>,
+        /// key=value
+        #[arg(long = "set")]
+        settings: Vec<String>,
+        /// key=env:NAME or key=file:PATH, so that no secret stands on a command line
+        #[arg(long = "secret")]
+        secrets: Vec<String>,
+    },
+    Ls,
+    Rm {
+        platform: String,
+        #[arg(long)]
+        id: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub(super) enum RouteVerb {
+    Add {
+        platform: String,
+        key: String,
+        #[arg(long)]
+        tenant: String,
+    },
+    Ls,
+    Rm {
+        platform: String,
+        key: String,
+    },
+}
+
+#[derive(clap::Args)]
+pub(super) struct BindArgs {
+    platform: String,
+    user_id: String,
+    #[arg(long)]
+    tenant: String,
+    #[arg(long)]
+    instance: String,
+}
+
+#[derive(Subcommand)]
+pub(super) enum GatewayVerb {
+    Ls,
+    Show {
+        id: String,
+    },
+    /// A new secret; the old one stays good for a while
+    Rotate {
+        id: String,
+    },
+    /// Dead at once, sockets too
+    Revoke {
+        id: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub(super) enum MailVerb {
+    Ls {
+        #[arg(long)]
+        instance: String,
+        #[arg(long)]
+        tenant: Option<String>,
+        #[arg(long, value_parser = ["accepted", "sent", "acked", "dead"])]
+        state: Option<String>,
+    },
+    Show {
+        id: String,
+    },
+    /// Hand it over once more, as a new row at the end
+    Replay {
+        id: String,
+    },
+    /// End a row that waits
+    Drop {
+        id: String,
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
+    let desk = Remote::find(place)?;
+    let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+    match verb {
+        RemoteVerb::Tenant(TenantVerb::Create { name }) => {
+            desk.show(&desk.call(post, "/tenants", Some(json!({ "name": name }))).await?)
+        }
+        RemoteVerb::Tenant(TenantVerb::Ls) => {
+            desk.show_list(&desk.call(get, "/tenants", None).await?, "tenants", &["name", "created_at"])
+        }
+        RemoteVerb::Token(verb) => token(&desk, verb).await,
+        RemoteVerb::EnrollToken { tenant, ttl } => {
+            let body = json!({ "tenant": tenant, "ttl_s": ttl });
+            desk.show(&desk.call(post, "/enrollment-tokens", Some(body)).await?)
+        }
+        RemoteVerb::Bot(verb) => bot(&desk, verb).await,
+        RemoteVerb::Route(verb) => route(&desk, verb).await,
+        RemoteVerb::Bind(args) => desk.show(&desk.call(post, "/bindings", Some(binding(args))).await?),
+        RemoteVerb::Unbind(args) => desk.show(&desk.call(delete, "/bindings", Some(binding(args))).await?),
+        RemoteVerb::Gateway(verb) => gateway(&desk, verb).await,
+        RemoteVerb::Instances => {
+            let columns =
+                ["tenant", "instance", "connected", "idle", "seen_at", "wake_url", "waiting", "waiting_since"];
+            desk.show_list(&desk.call(get, "/instances", None).await?, "instances", &columns)
+        }
+        RemoteVerb::Mail(verb) => mail(&desk, verb).await,
+        RemoteVerb::Explain { event_id } => explain(&desk, &event_id).await,
+        RemoteVerb::Journal { tenant } => {
+            let path = tenant.map_or_else(|| "/journal".into(), |t| format!("/journal?tenant={}", segment(&t)));
+            let columns = ["id", "at_ms", "tenant", "instance", "op", "platform", "chat_id", "outcome", "note"];
+            desk.show_list(&desk.call(get, &path, None).await?, "actions", &columns)
+        }
+        RemoteVerb::Tail { tenant, instance } => tail(&desk, tenant, instance).await,
+        RemoteVerb::ChatLink { tenant } => {
+            desk.show(&desk.call(post, "/chat-link", Some(json!({ "name": tenant }))).await?)
+        }
+        RemoteVerb::Backup { file } => {
+            let file = std::path::absolute(file)?;
+            desk.show(&desk.call(post, "/backup", Some(json!({ "file": file }))).await?)
+        }
+        RemoteVerb::Doctor => doctor(&desk).await,
+    }
+}
+
+async fn token(desk: &Remote, verb: TokenVerb) -> anyhow::Result<()> {
+    match verb {
+        TokenVerb::Create { tenant, scope, instance, ttl } => {
+            let body = json!({ "tenant": tenant, "scope": scope, "instance": instance, "ttl_s": ttl });
+            desk.show(&desk.call(Method::POST, "/tokens", Some(body)).await?)
+        }
+        TokenVerb::Ls => {
+            let columns = ["id", "tenant", "scope", "instance", "created_at", "expires_at"];
+            desk.show_list(&desk.call(Method::GET, "/tokens", None).await?, "tokens", &columns)
+        }
+        TokenVerb::Revoke { id } => {
+            desk.show(&desk.call(Method::DELETE, &format!("/tokens/{}", segment(&id)), None).await?)
+        }
+    }
+}
+
+async fn bot(desk: &Remote, verb: BotVerb) -> anyhow::Result<()> {
+    match verb {
+        BotVerb::Add { platform, id, tenant, settings, secrets } => {
+            let settings = settings.iter().map(|pair| split_pair(pair)).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+            let mut opened = BTreeMap::new();
+            for pair in &secrets {
+                let (key, from) = split_pair(pair)?;
+                opened.insert(key, read_secret(&from)?);
+            }
+            let body =
+                json!({ "platform": platform, "id": id, "tenant": tenant, "settings": settings, "secrets": opened });
+            desk.show(&desk.call(Method::POST, "/bots", Some(body)).await?)
+        }
+        BotVerb::Ls => {
+            let columns = ["platform", "id", "tenant", "settings", "secrets"];
+            desk.show_list(&desk.call(Method::GET, "/bots", None).await?, "bots", &columns)
+        }
+        BotVerb::Rm { platform, id } => {
+            let path = format!("/bots/{}/{}", segment(&platform), segment(&id));
+            desk.show(&desk.call(Method::DELETE, &path, None).await?)
+        }
+    }
+}
+
+async fn route(desk: &Remote, verb: RouteVerb) -> anyhow::Result<()> {
+    match verb {
+        RouteVerb::Add { platform, key, tenant } => {
+            let body = json!({ "platform": platform, "key": key, "tenant": tenant });
+            desk.show(&desk.call(Method::POST, "/routes", Some(body)).await?)
+        }
+        RouteVerb::Ls => {
+            desk.show_list(&desk.call(Method::GET, "/routes", None).await?, "routes", &["platform", "key", "tenant"])
+        }
+        RouteVerb::Rm { platform, key } => {
+            let path = format!("/routes/{}/{}", segment(&platform), segment(&key));
+            desk.show(&desk.call(Method::DELETE, &path, None).await?)
+        }
+    }
+}
+
+async fn gateway(desk: &Remote, verb: GatewayVerb) -> anyhow::Result<()> {
+    let at = |id: &str, what: &str| format!("/gateways/{}{what}", segment(id));
+    match verb {
+        GatewayVerb::Ls => {
+            let columns = ["id", "tenant", "instance", "connected", "created_at", "revoked_at"];
+            desk.show_list(&desk.call(Method::GET, "/gateways", None).await?, "gateways", &columns)
+        }
+        GatewayVerb::Show { id } => desk.show(&desk.call(Method::GET, &at(&id, ""), None).await?),
+        GatewayVerb::Rotate { id } => desk.show(&desk.call(Method::POST, &at(&id, "/rotate"), None).await?),
+        GatewayVerb::Revoke { id } => desk.show(&desk.call(Method::POST, &at(&id, "/revoke"), None).await?),
+    }
+}
+
+async fn mail(desk: &Remote, verb: MailVerb) -> anyhow::Result<()> {
+    let at = |id: &str, what: &str| format!("/mail/{}{what}", segment(id));
+    match verb {
+        MailVerb::Ls { instance, tenant, state } => {
+            let mut path = format!("/instances/{}/mail?before=0", segment(&instance));
+            for (name, value) in [("tenant", tenant), ("state", state)] {
+                if let Some(value) = value {
+                    path.push_str(&format!("&{name}={}", segment(&value)));
+                }
+            }
+            let columns = ["id", "at", "state", "platform", "chat_id", "message_id", "event_id", "reason"];
+            desk.show_list(&desk.call(Method::GET, &path, None).await?, "mail", &columns)
+        }
+        MailVerb::Show { id } => print_json(&desk.call(Method::GET, &at(&id, ""), None).await?),
+        MailVerb::Replay { id } => desk.show(&desk.call(Method::POST, &at(&id, "/replay"), None).await?),
+        MailVerb::Drop { id, reason } => {
+            desk.show(&desk.call(Method::POST, &at(&id, "/drop"), Some(json!({ "reason": reason }))).await?)
+        }
+    }
+}
+
+async fn explain(desk: &Remote, event_id: &str) -> anyhow::Result<()> {
+    let answer = desk.call(Method::GET, &format!("/events/{}/explain", segment(event_id)), None).await?;
+    if desk.json {
+        return print_json(&answer);
+    }
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    println!("{} of tenant {}: {}", text(&answer["event_id"]), text(&answer["tenant"]), text(&answer["outcome"]));
+    for line in answer["instances"].as_array().into_iter().flatten() {
+        let who = line["instance"].as_str().filter(|name| !name.is_empty()).unwrap_or("nobody");
+        println!(
+            "  {who}: {} at {} ({}): {}",
+            text(&line["outcome"]),
+            text(&line["layer"]),
+            text(&line["rule"]),
+            text(&line["text"])
+        );
+    }
+    Ok(())
+}
+
+async fn tail(desk: &Remote, tenant: Option<String>, instance: Option<String>) -> anyhow::Result<()> {
+    let mut path = "/events/stream?".to_owned();
+    for (name, value) in [("tenant", tenant), ("instance", instance)] {
+        if let Some(value) = value {
+            path.push_str(&format!("{name}={}&", segment(&value)));
+        }
+    }
+    let mut response = desk.send(Method::GET, &path, None).await?;
+    let mut held = String::new();
+    while let Some(chunk) = response.chunk().await.context("the desk hung up")? {
+        held.push_str(&String::from_utf8_lossy(&chunk));
+        while let Some(end) = held.find('\n') {
+            let line: String = held.drain(..=end).collect();
+            if let Some(data) = line.strip_prefix("data:") {
+                print_notice(desk, data.trim())?;
+            }
+        }
+    }
+    bail!("the desk has stopped")
+}
+
+fn print_notice(desk: &Remote, data: &str) -> anyhow::Result<()> {
+    if desk.json {
+        println!("{data}");
+        return Ok(());
+    }
+    let notice: Value = serde_json::from_str(data)?;
+    let text = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
+    let at = notice["at"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let at = at.map(|at| at.strftime("%H:%M:%S%.3f").to_string()).unwrap_or_default();
+    println!(
+        "{at} {:<11} {}/{} {} {} {}",
+        text("step"),
+        text("tenant"),
+        text("instance"),
+        text("event_id"),
+        text("chat_id"),
+        text("text")
+    );
+    Ok(())
+}
+
+async fn doctor(desk: &Remote) -> anyhow::Result<()> {
+    let answer = desk.call(Method::GET, "/doctor", None).await?;
+    if desk.json {
+        print_json(&answer)?;
+    } else {
+        for found in answer["findings"].as_array().into_iter().flatten() {
+            let mark = if found["ok"] == true { "ok   " } else { "WRONG" };
+            println!("{mark} {}: {}", found["check"].as_str().unwrap_or("-"), found["text"].as_str().unwrap_or("-"));
+        }
+    }
+    if answer["ok"] == true { Ok(()) } else { bail!("something is wrong; see above") }
+}
+
+fn binding(args: BindArgs) -> Value {
+    json!({ "platform": args.platform, "user_id": args.user_id, "tenant": args.tenant, "instance": args.instance })
+}
+
+fn split_pair(pair: &str) -> anyhow::Result<(String, String)> {
+    let (key, value) = pair.split_once('=').with_context(|| format!("{pair:?} is not key=value"))?;
+    Ok((key.into(), value.into()))
+}
+
+fn read_secret(from: &str) -> anyhow::Result<String> {
+    if let Some(name) = from.strip_prefix("env:") {
+        return std::env::var(name).with_context(|| format!("the environment has no {name}"));
+    }
+    if let Some(path) = from.strip_prefix("file:") {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        return Ok(text.trim_end_matches('\n').to_owned());
+    }
+    bail!("give a secret as env:NAME or file:PATH, not on the command line")
+}
+
+/// `90s`, `10m`, `1h`, `30d`.
+fn seconds(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a time like 90s, 10m, 1h or 30d"))?;
+    let each = match unit {
+        "s" | "" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(format!("{text:?} is not a time like 90s, 10m, 1h or 30d")),
+    };
+    Ok(number.saturating_mul(each))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("30d"), Ok(2_592_000));
+        assert_eq!(seconds("5"), Ok(5));
+        assert!(seconds("h").is_err() && seconds("1w").is_err() && seconds("").is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! Settings: the embedded `default.toml`, then a file, then `FRONTDESK_*`. The defaults are the schema.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use frontdesk_core::Rules;
+use frontdesk_core::wake::WakeRules;
+use frontdesk_platforms::chat::Commands;
+use serde::Deserialize;
+use toml::{Table, Value};
+
+pub const DEFAULTS: &str = include_str!("default.toml");
+const PREFIX: &str = "FRONTDESK_";
+/// Read by the command line itself, not settings of the server.
+const NOT_SETTINGS: [&str; 6] = ["URL", "ADMIN_TOKEN", "BIN", "TEST_CACHE", "SCREENSHOT", "NODE_MODULES"];
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub listen: String,
+    pub public_url: String,
+    pub data_dir: PathBuf,
+    pub log: LogForm,
+    pub relay: Relay,
+    pub wake: Wake,
+    pub vault: Vault,
+    pub media: Media,
+    pub ledger: Ledger,
+    pub explain: Explain,
+    pub outcall: Outcall,
+    pub chat: Chat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogForm {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relay {
+    pub window: usize,
+    pub ack_limit_ms: u64,
+    pub settle_ms: u64,
+    pub frame_max_bytes: usize,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wake {
+    pub cooldown_ms: u64,
+    pub retry_max_s: u64,
+    pub notice_after_s: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vault {
+    pub ttl_s: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Media {
+    pub ttl_s: u64,
+    pub max_bytes: usize,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ledger {
+    pub dedup_days: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Explain {
+    pub retention_days: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcall {
+    pub allow: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chat {
+    pub commands: Commands,
+}
+
+impl Config {
+    /// Defaults, file, environment. The error names the key and where it came from.
+    pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
+        Self::layered(file, std::env::vars())
+    }
+
+    fn layered(file: Option<&Path>, vars: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
+        let mut table: Table = DEFAULTS.parse().context("the embedded defaults are broken")?;
+        if let Some(path) = file {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let given: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
+            overlay(&mut table, given, "").with_context(|| format!("in {}", path.display()))?;
+        }
+        for (name, text) in vars {
+            if let Some(path) = name.strip_prefix(PREFIX).filter(|path| !NOT_SETTINGS.contains(path)) {
+                set_from_env(&mut table, path, &text).with_context(|| format!("in the environment variable {name}"))?;
+            }
+        }
+        let config: Self = Value::Table(table).try_into().context("the settings do not fit")?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        if self.relay.window == 0 || self.relay.window > 4096 {
+            bail!("relay.window must be 1 to 4096, not {}", self.relay.window);
+        }
+        if self.relay.frame_max_bytes < 4096 || self.relay.frame_max_bytes > 1 << 20 {
+            bail!("relay.frame_max_bytes must be 4096 to 1048576: clients drop what is larger");
+        }
+        if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
+            bail!("public_url must begin with http:// or https://, not {:?}", self.public_url);
+        }
+        if let Some(bad) = self.outcall.allow.iter().find(|entry| crate::outcall::Allow::parse(entry).is_none()) {
+            bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");
+        }
+        Ok(())
+    }
+
+    pub fn rules(&self) -> Rules {
+        Rules {
+            window: self.relay.window,
+            ack_limit_ms: self.relay.ack_limit_ms,
+            settle_ms: self.relay.settle_ms,
+            frame_max_bytes: self.relay.frame_max_bytes,
+            wake: WakeRules {
+                cooldown_ms: self.wake.cooldown_ms,
+                retry_max_ms: self.wake.retry_max_s.saturating_mul(1000),
+                notice_after_ms: self.wake.notice_after_s.saturating_mul(1000),
+            },
+            vault_ttl_ms: self.vault.ttl_s.saturating_mul(1000),
+            media_ttl_ms: self.media.ttl_s.saturating_mul(1000),
+            media_max_bytes: self.media.max_bytes,
+            ..Rules::default()
+        }
+    }
+}
+
+/// Only keys that the defaults know may be set.
+fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
+    for (key, value) in given {
+        let full = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match (table.get_mut(&key), value) {
+            (None, _) => bail!("there is no setting {full:?}; `frontdesk config example` lists them all"),
+            (Some(Value::Table(inner)), Value::Table(given)) => overlay(inner, given, &full)?,
+            (Some(known), value) if known.same_type(&value) => *known = value,
+            (Some(known), value) => bail!("{full} must be of type {}, not {}", known.type_str(), value.type_str()),
+        }
+    }
+    Ok(())
+}
+
+fn set_from_env(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
+    for (key, value) in table.iter_mut() {
+        let name = key.to_uppercase();
+        if let Value::Table(inner) = value {
+            if let Some(rest) = path.strip_prefix(&format!("{name}_")) {
+                return set_from_env(inner, rest, text);
+            }
+        } else if name == path {
+            *value = match value {
+                Value::String(_) => Value::String(text.into()),
+                Value::Integer(_) => Value::Integer(text.trim().parse().context("it must be a whole number")?),
+                Value::Boolean(_) => Value::Boolean(text.trim().parse().context("it must be true or false")?),
+                Value::Array(_) => {
+                    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+                    Value::Array(parts.map(|part| Value::String(part.into())).collect())
+                }
+                other => bail!("a setting of type {} cannot come from the environment", other.type_str()),
+            };
+            return Ok(());
+        }
+    }
+    bail!("there is no such setting; `frontdesk config example` lists them all")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(toml: &str, vars: &[(&str, &str)]) -> anyhow::Result<Config> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.toml");
+        std::fs::write(&file, toml).unwrap();
+        Config::layered(Some(&file), vars.iter().map(|(name, text)| ((*name).into(), (*text).into())))
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
+        let vars = [("FRONTDESK_RELAY_SETTLE_MS", "7"), ("FRONTDESK_OUTCALL_ALLOW", "127.0.0.0/8, a.b"), ("PATH", "x")];
+        let config = load("[relay]\nsettle_ms = 5\nwindow = 9", &vars).unwrap();
+        assert_eq!((config.relay.settle_ms, config.relay.window, config.relay.ack_limit_ms), (7, 9, 5000));
+        assert_eq!(config.outcall.allow, ["127.0.0.0/8", "a.b"]);
+    }
+
+    #[test]
+    fn every_mistake_is_named() {
+        let text = |toml: &str, vars: &[(&str, &str)]| format!("{:#}", load(toml, vars).unwrap_err());
+        assert!(text("[relay]\nwidow = 3", &[]).contains("relay.widow"));
+        assert!(text("[relay]\nwindow = \"3\"", &[]).contains("must be of type integer"));
+        assert!(text("[relay]\nwindow = 0", &[]).contains("relay.window must be 1 to 4096"));
+        assert!(text("x", &[]).contains("is not TOML"));
+        assert!(text("", &[("FRONTDESK_RELAY_WINDOW", "many")]).contains("FRONTDESK_RELAY_WINDOW"));
+        assert!(text("", &[("FRONTDESK_NONSENSE", "1")]).contains("no such setting"));
+        assert!(text("[outcall]\nallow = [\"10.0.0.0/99\"]", &[]).contains("10.0.0.0/99"));
+        assert!(text("public_url = \"ftp://x\"", &[]).contains("public_url"));
+    }
+}

@@ -1,0 +1,81 @@
+//! The doctor: looks at keys, store, agents and wake URLs, and says what is wrong and how to mend it.
+
+use frontdesk_core::port::store::StoreError;
+use serde_json::{Value, json};
+
+use crate::edge::App;
+
+fn finding(check: &str, ok: bool, text: impl Into<String>) -> Value {
+    json!({ "check": check, "ok": ok, "text": text.into() })
+}
+
+pub(crate) async fn examine(app: &App) -> Value {
+    let mut findings = vec![store_writes(app).await];
+    findings.extend(store_is_whole(app).await);
+    findings.push(clock(app));
+    findings.extend(agents(app).await);
+    let ok = findings.iter().all(|found| found["ok"] == true);
+    json!({ "ok": ok, "findings": findings })
+}
+
+async fn store_writes(app: &App) -> Value {
+    match app.desk.store.health().await {
+        Ok(()) => finding("store", true, "writes are durable"),
+        Err(StoreError::Corrupt(text)) => {
+            finding("store", false, format!("the database is damaged ({text}); restore it from a backup"))
+        }
+        Err(error) => finding("store", false, format!("{error}; check disk space and permissions of the data folder")),
+    }
+}
+
+async fn store_is_whole(app: &App) -> Vec<Value> {
+    match app.desk.store.report().await {
+        Ok(report) if report.faults.is_empty() => {
+            let text =
+                format!("{}: whole, {} bytes, {} rows waiting", report.backend, report.bytes, report.rows_waiting);
+            vec![finding("integrity", true, text)]
+        }
+        Ok(report) => (report.faults.iter())
+            .map(|fault| finding("integrity", false, format!("{fault}; restore the database from a backup")))
+            .collect(),
+        Err(error) => vec![finding("integrity", false, error.to_string())],
+    }
+}
+
+/// A clock far in the past refuses every token; one far ahead makes all of them expire.
+fn clock(app: &App) -> Value {
+    let now_s = app.desk.env.now_ms() / 1000;
+    let built_s = 1_760_000_000; // October 2025: no honest clock is before it
+    finding("clock", now_s > built_s, format!("unix time {now_s}"))
+}
+
+async fn agents(app: &App) -> Vec<Value> {
+    let desk = &app.desk;
+    let instances: Vec<_> = desk.registry.read(|view| view.instances.values().cloned().collect());
+    let waiting = desk.store.waiting().await.unwrap_or_default();
+    let mut findings = Vec::new();
+    for instance in instances {
+        let name = format!("{}/{}", instance.tenant, instance.name);
+        let owed = waiting.iter().find(|row| row.instance == instance.no).map_or(0, |row| row.count);
+        if let Some(url) = &instance.wake_url {
+            if let Err(error) = desk.outcall.check(url) {
+                let text = format!(
+                    "{name}: its wake URL will not be called ({error}); allow it by [outcall] allow, or change it"
+                );
+                findings.push(finding("wake", false, text));
+                continue;
+            }
+        }
+        if desk.switchboard.is_live(instance.no) || owed == 0 {
+            continue;
+        }
+        let text = match &instance.wake_url {
+            Some(_) => format!("{name}: {owed} messages wait; it is being poked, but has not dialed"),
+            None => format!(
+                "{name}: {owed} messages wait, and it has no wake URL: start it by hand, or provision it with a wakeUrl"
+            ),
+        };
+        findings.push(finding("agent", instance.wake_url.is_some(), text));
+    }
+    findings
+}

@@ -1,0 +1,352 @@
+//! The admin API: every verb of the command line as JSON.
+
+use std::convert::Infallible;
+
+use axum::Json as Reply;
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::routing::{delete, get, post};
+use frontdesk_core::desk::{event_id, mail_id};
+use frontdesk_core::port::store::{Mail, MailState};
+use frontdesk_core::registry::facts::{Gateway, Scope};
+use frontdesk_wire::Code;
+use frontdesk_wire::api::{
+    BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, Rotated, RouteNew, TenantNew, TokenMade, TokenNew,
+};
+use futures_util::stream::{self, Stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+
+use super::App;
+use super::auth::Admin;
+use super::body::Json;
+use super::error::Refusal;
+
+type Answer<T> = Result<Reply<T>, Refusal>;
+type Made<T> = Result<(StatusCode, Reply<T>), Refusal>;
+
+pub(super) fn router() -> Router<App> {
+    Router::new()
+        .route("/tenants", get(tenants).post(create_tenant))
+        .route("/tokens", get(tokens).post(create_token))
+        .route("/tokens/{id}", delete(revoke_token))
+        .route("/enrollment-tokens", post(create_enrollment))
+        .route("/bots", get(bots).post(add_bot))
+        .route("/bots/{platform}/{id}", delete(remove_bot))
+        .route("/routes", get(routes).post(add_route))
+        .route("/routes/{platform}/{key}", delete(remove_route))
+        .route("/bindings", get(bindings).post(bind).delete(unbind))
+        .route("/gateways", get(gateways))
+        .route("/gateways/{id}", get(gateway))
+        .route("/gateways/{id}/rotate", post(rotate))
+        .route("/gateways/{id}/revoke", post(revoke))
+        .route("/instances", get(instances))
+        .route("/instances/{id}/mail", get(mail))
+        .route("/mail/{id}", get(mail_row))
+        .route("/mail/{id}/replay", post(replay))
+        .route("/mail/{id}/drop", post(drop_mail))
+        .route("/events/{id}/explain", get(explain))
+        .route("/events/stream", get(tail))
+        .route("/journal", get(journal))
+        .route("/chat-link", post(chat_link))
+        .route("/doctor", get(doctor))
+        .route("/backup", post(backup))
+}
+
+#[derive(Deserialize)]
+struct Of {
+    tenant: Option<String>,
+    instance: Option<String>,
+}
+
+// ---- tenants and tokens -----------------------------------------------------------------------
+
+async fn tenants(_: Admin, State(app): State<App>) -> Reply<Value> {
+    let all: Vec<Value> = app
+        .desk
+        .registry
+        .read(|view| view.tenants.values().map(|it| json!({ "name": it.name, "created_at": it.created_ms })).collect());
+    Reply(json!({ "tenants": all }))
+}
+
+async fn create_tenant(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
+    app.desk.create_tenant(&ask.name).await?;
+    Ok((StatusCode::CREATED, Reply(json!({ "id": ask.name, "name": ask.name }))))
+}
+
+async fn tokens(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
+    let all: Vec<Value> = app.desk.registry.read(|view| {
+        let of_tenant = view.tokens.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
+        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Token>| {
+            json!({ "id": it.id, "tenant": it.tenant, "scope": it.scope, "instance": it.instance,
+                    "created_at": it.created_ms, "expires_at": it.expires_ms })
+        };
+        of_tenant.map(show).collect()
+    });
+    Reply(json!({ "tokens": all }))
+}
+
+async fn create_token(_: Admin, State(app): State<App>, Json(ask): Json<TokenNew>) -> Made<TokenMade> {
+    let scope = Scope::parse(&ask.scope).ok_or_else(|| {
+        Refusal::new(Code::BadRequest, format!("scope {:?} is none of identity, agents, operator, chat", ask.scope))
+    })?;
+    let made = app.desk.create_token(&ask.tenant, scope, ask.instance, ask.ttl_s).await?;
+    Ok((StatusCode::CREATED, Reply(made)))
+}
+
+async fn revoke_token(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+    app.desk.revoke_token(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn create_enrollment(_: Admin, State(app): State<App>, Json(ask): Json<EnrollmentNew>) -> Made<TokenMade> {
+    Ok((StatusCode::CREATED, Reply(app.desk.create_enrollment(&ask.tenant, ask.ttl_s).await?)))
+}
+
+/// A one-time link to the chat page of a tenant.
+async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
+    let known = app.desk.registry.read(|view| view.tenants.contains_key(&ask.name));
+    if !known {
+        return Err(Refusal::new(Code::NotFound, format!("no tenant is called {:?}", ask.name)));
+    }
+    let code = app.pages.new_code(&*app.desk.env, &ask.name);
+    Ok((StatusCode::CREATED, Reply(json!({ "url": format!("{}/chat?code={code}", app.public_url) }))))
+}
+
+// ---- bots, routes, links ----------------------------------------------------------------------
+
+async fn bots(_: Admin, State(app): State<App>) -> Reply<Value> {
+    let all: Vec<Value> = app.desk.registry.read(|view| {
+        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Bot>| {
+            json!({ "platform": it.platform, "id": it.id, "tenant": it.tenant, "settings": it.settings,
+                    "secrets": it.secrets.keys().collect::<Vec<_>>() })
+        };
+        view.bots.values().map(show).collect()
+    });
+    Reply(json!({ "bots": all }))
+}
+
+async fn add_bot(_: Admin, State(app): State<App>, Json(ask): Json<BotNew>) -> Made<Value> {
+    let made = json!({ "platform": ask.platform, "id": ask.id });
+    app.desk.add_bot(ask).await?;
+    Ok((StatusCode::CREATED, Reply(made)))
+}
+
+async fn remove_bot(
+    _: Admin,
+    State(app): State<App>,
+    Path((platform, id)): Path<(String, String)>,
+) -> Result<StatusCode, Refusal> {
+    app.desk.remove_bot(&platform, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn routes(_: Admin, State(app): State<App>) -> Reply<Value> {
+    let all: Vec<Value> = app.desk.registry.read(|view| {
+        view.routes.values().map(|it| json!({ "platform": it.platform, "key": it.key, "tenant": it.tenant })).collect()
+    });
+    Reply(json!({ "routes": all }))
+}
+
+async fn add_route(_: Admin, State(app): State<App>, Json(ask): Json<RouteNew>) -> Made<Value> {
+    let made = json!({ "id": ask.key, "platform": ask.platform, "tenant": ask.tenant });
+    app.desk.add_route(ask).await?;
+    Ok((StatusCode::CREATED, Reply(made)))
+}
+
+async fn remove_route(
+    _: Admin,
+    State(app): State<App>,
+    Path((platform, key)): Path<(String, String)>,
+) -> Result<StatusCode, Refusal> {
+    app.desk.remove_route(&platform, &key).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn bindings(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
+    let all: Vec<Value> = app.desk.registry.read(|view| {
+        let of_tenant = view.bindings.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
+        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Binding>| {
+            json!({ "platform": it.platform, "user_id": it.user_id, "tenant": it.tenant, "instance": it.instance,
+                    "at": it.at_ms })
+        };
+        of_tenant.map(show).collect()
+    });
+    Reply(json!({ "bindings": all }))
+}
+
+async fn bind(_: Admin, State(app): State<App>, Json(ask): Json<BindingNew>) -> Made<Value> {
+    let made = json!({ "platform": ask.platform, "user_id": ask.user_id, "instance": ask.instance });
+    app.desk.bind(ask).await?;
+    Ok((StatusCode::CREATED, Reply(made)))
+}
+
+async fn unbind(_: Admin, State(app): State<App>, Json(ask): Json<BindingNew>) -> Result<StatusCode, Refusal> {
+    app.desk.unbind(ask).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+// ---- gateways and instances -------------------------------------------------------------------
+
+fn show_gateway(app: &App, it: &Gateway) -> Value {
+    let live = app.desk.registry.read(|view| view.instance(&it.tenant, &it.instance).map(|it| it.no));
+    let socket = live.and_then(|no| app.desk.switchboard.socket(no)).is_some_and(|mailbox| mailbox.gateway == it.id);
+    let identities: Vec<Value> =
+        (it.platforms.iter()).map(|(platform, bot)| json!({ "platform": platform, "botId": bot })).collect();
+    json!({
+        "id": it.id, "tenant": it.tenant, "instance": it.instance, "connected": socket, "platforms": identities,
+        "secrets": it.secrets.iter().map(|s| json!({ "id": s.id, "created_at": s.created_ms, "retires_at": s.retires_ms })).collect::<Vec<_>>(),
+        "created_at": it.created_ms, "revoked_at": it.revoked_ms,
+    })
+}
+
+async fn gateways(_: Admin, State(app): State<App>) -> Reply<Value> {
+    let all: Vec<_> = app.desk.registry.read(|view| view.gateways.values().cloned().collect());
+    let shown: Vec<Value> = all.iter().map(|it| show_gateway(&app, it)).collect();
+    Reply(json!({ "gateways": shown }))
+}
+
+async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
+    let found = app.desk.registry.read(|view| view.gateways.get(&id).cloned());
+    let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("no gateway has the id {id:?}")))?;
+    Ok(Reply(show_gateway(&app, &found)))
+}
+
+async fn rotate(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Rotated> {
+    Ok(Reply(app.desk.rotate(&id).await?))
+}
+
+async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
+    app.desk.revoke(&id).await?;
+    Ok(Reply(json!({ "id": id, "revoked": true })))
+}
+
+async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
+    let all: Vec<_> = app.desk.registry.read(|view| view.instances.values().cloned().collect());
+    let waiting = app.desk.store.waiting().await?;
+    let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Instance>| {
+        let presence = app.desk.switchboard.presence(it.no);
+        let waits = waiting.iter().find(|row| row.instance == it.no);
+        json!({
+            "instance": it.name, "tenant": it.tenant, "connected": app.desk.switchboard.is_live(it.no),
+            "idle": presence.idle, "seen_at": presence.seen_ms, "wake_url": it.wake_url.is_some(),
+            "waiting": waits.map_or(0, |row| row.count), "waiting_since": waits.map(|row| row.oldest_ms),
+        })
+    };
+    Ok(Reply(json!({ "instances": all.iter().map(show).collect::<Vec<_>>() })))
+}
+
+// ---- mail and events --------------------------------------------------------------------------
+
+#[derive(Deserialize)]
+struct MailQuery {
+    tenant: Option<String>,
+    state: Option<MailState>,
+    #[serde(default)]
+    before: u64,
+}
+
+fn show_mail(mail: &Mail) -> Value {
+    let d = &mail.delivery;
+    json!({
+        "id": mail_id(mail.instance, mail.seq), "seq": mail.seq, "state": mail.state, "reason": mail.reason,
+        "event_id": event_id(d.event), "at": d.at_ms, "platform": d.platform, "chat_id": &*d.chat_id,
+        "message_id": d.message_id, "session_key": &*d.session_key,
+    })
+}
+
+async fn mail(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(query): Query<MailQuery>,
+) -> Answer<Value> {
+    let instance = app.desk.find_instance(&id, query.tenant.as_deref())?;
+    let rows = app.desk.mail(instance.no, query.state, query.before).await?;
+    Ok(Reply(json!({ "mail": rows.iter().map(show_mail).collect::<Vec<_>>() })))
+}
+
+async fn mail_row(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
+    let row = app.desk.mail_row(&id).await?;
+    let mut shown = show_mail(&row);
+    shown["event"] = serde_json::from_str(&row.delivery.json).unwrap_or_default();
+    Ok(Reply(shown))
+}
+
+async fn replay(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
+    Ok(Reply(json!({ "id": app.desk.replay_mail(&id).await? })))
+}
+
+async fn drop_mail(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Json(ask): Json<DropMail>,
+) -> Answer<Value> {
+    app.desk.drop_mail(&id, &ask.reason).await?;
+    Ok(Reply(json!({ "id": id, "state": "dead", "reason": ask.reason })))
+}
+
+async fn explain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Explanation> {
+    Ok(Reply(app.desk.explain(&id).await?))
+}
+
+async fn journal(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
+    Ok(Reply(json!({ "actions": app.desk.store.entries(of.tenant.as_deref(), 200).await? })))
+}
+
+/// What the desk does, live. A watcher that is too slow is told how much it missed.
+async fn tail(
+    _: Admin,
+    State(app): State<App>,
+    Query(of): Query<Of>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let watch = (app.desk.tail.watch(), of, app.stop.clone());
+    let events = stream::unfold(watch, |(mut notices, of, stop)| async move {
+        loop {
+            let notice = tokio::select! {
+                notice = notices.recv() => notice,
+                () = stop.cancelled() => return None,
+            };
+            let data = match notice {
+                Ok(notice) => {
+                    let wanted = of.tenant.as_ref().is_none_or(|t| notice.tenant == *t)
+                        && of.instance.as_ref().is_none_or(|i| notice.instance.is_empty() || notice.instance == *i);
+                    if !wanted {
+                        continue;
+                    }
+                    serde_json::to_string(&*notice).unwrap_or_default()
+                }
+                Err(RecvError::Lagged(missed)) => {
+                    json!({ "step": "missed", "text": format!("{missed} lines were missed") }).to_string()
+                }
+                Err(RecvError::Closed) => return None,
+            };
+            return Some((Ok(Event::default().data(data)), (notices, of, stop)));
+        }
+    });
+    Sse::new(events).keep_alive(KeepAlive::default())
+}
+
+// ---- care -------------------------------------------------------------------------------------
+
+async fn doctor(_: Admin, State(app): State<App>) -> Answer<Value> {
+    Ok(Reply(crate::doctor::examine(&app).await))
+}
+
+#[derive(Deserialize)]
+struct BackupTo {
+    file: std::path::PathBuf,
+}
+
+async fn backup(_: Admin, State(app): State<App>, Json(ask): Json<BackupTo>) -> Answer<Value> {
+    if !ask.file.is_absolute() {
+        return Err(Refusal::new(Code::BadRequest, "the file must be an absolute path on the server's machine"));
+    }
+    let bytes =
+        app.desk.store.backup(&ask.file).await.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
+    Ok(Reply(json!({ "file": ask.file, "bytes": bytes })))
+}

@@ -1,0 +1,220 @@
+//! The built-in chat's API: what the page and scripts use. The tenant is the token's or the session's.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Json as Reply;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use frontdesk_core::registry::View;
+use frontdesk_core::registry::facts::Instance;
+use frontdesk_core::tail::Notice;
+use frontdesk_platforms::chat::{PLATFORM, Posted, Signal, Signaled};
+use frontdesk_wire::Code;
+use frontdesk_wire::api::{ChatHistory, ChatPost, ChatPosted, ChatPress, ChatSettings};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, Stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::App;
+use super::auth::ChatTenant;
+use super::body::Json;
+use super::error::Refusal;
+
+/// The person at the page; the desk's own user until people have accounts of their own.
+const PAGE_USER: (&str, &str) = ("you", "You");
+
+#[derive(Deserialize)]
+pub(crate) struct After {
+    #[serde(default)]
+    after: u64,
+}
+
+pub(crate) async fn me(State(app): State<App>, ChatTenant(tenant): ChatTenant) -> Reply<Value> {
+    let instances: Vec<Value> = instances_of(&app, &tenant).into_iter().map(|it| agent_state(&app, &it)).collect();
+    let (user_id, user_name) = PAGE_USER;
+    Reply(json!({ "tenant": tenant, "user_id": user_id, "user_name": user_name, "instances": instances }))
+}
+
+pub(crate) async fn chats(State(app): State<App>, ChatTenant(tenant): ChatTenant) -> Result<Reply<Value>, Refusal> {
+    Ok(Reply(json!({ "chats": app.chat.chats(&tenant).await? })))
+}
+
+pub(crate) async fn set(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    Path(chat_id): Path<String>,
+    Json(settings): Json<ChatSettings>,
+) -> Result<Reply<Value>, Refusal> {
+    check_chat_id(&chat_id)?;
+    let mut facts = app.chat.facts(&tenant, &chat_id).await?.unwrap_or_default();
+    if let Some(name) = settings.name {
+        facts.name = Some(name.chars().take(200).collect());
+    }
+    if let Some(members) = settings.members {
+        facts.members = Some(members);
+    }
+    app.chat.set_facts(&tenant, &chat_id, &facts).await?;
+    Ok(Reply(json!({ "chat_id": chat_id, "name": facts.name, "members": facts.members })))
+}
+
+pub(crate) async fn history(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    Path(chat_id): Path<String>,
+    Query(After { after }): Query<After>,
+) -> Result<Reply<ChatHistory>, Refusal> {
+    Ok(Reply(app.chat.history(&tenant, &chat_id, after).await?))
+}
+
+pub(crate) async fn post(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    Path(chat_id): Path<String>,
+    Json(post): Json<ChatPost>,
+) -> Result<(StatusCode, Reply<ChatPosted>), Refusal> {
+    let posted = app.chat.post(&app.desk, &tenant, &chat_id, post).await?;
+    Ok((StatusCode::ACCEPTED, Reply(reply(posted))))
+}
+
+pub(crate) async fn press(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    Path((chat_id, message_id)): Path<(String, String)>,
+    Json(press): Json<ChatPress>,
+) -> Result<(StatusCode, Reply<ChatPosted>), Refusal> {
+    let posted = app.chat.press(&app.desk, &tenant, &chat_id, &message_id, press).await?;
+    Ok((StatusCode::ACCEPTED, Reply(reply(posted))))
+}
+
+fn reply(posted: Posted) -> ChatPosted {
+    ChatPosted { event_id: posted.receipt.event_id, message_id: posted.message_id, verdict: posted.receipt.verdict }
+}
+
+/// Lines, typing, the agents' state, and what the desk does with each message.
+pub(crate) async fn stream(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    Path(chat_id): Path<String>,
+    Query(After { after }): Query<After>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    // Watch first, then read: nothing falls between.
+    let (signals, notices) = (app.chat.watch(), app.desk.tail.watch());
+    let mut first: Vec<Event> =
+        instances_of(&app, &tenant).iter().map(|it| event("agent", &agent_state(&app, it))).collect();
+    let mut after = after;
+    loop {
+        let page = app.chat.history(&tenant, &chat_id, after).await?.messages;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        first.extend(page.iter().map(|message| event("message", message)));
+    }
+    let watch = Watch { app, tenant, chat_id, signals, notices };
+    let live = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|events| (events, watch)) });
+    let all = stream::iter(first).chain(live.flat_map(stream::iter)).map(Ok);
+    Ok(Sse::new(all).keep_alive(KeepAlive::default()))
+}
+
+struct Watch {
+    app: App,
+    tenant: String,
+    chat_id: String,
+    signals: Receiver<Arc<Signaled>>,
+    notices: Receiver<Arc<Notice>>,
+}
+
+impl Watch {
+    /// The next events for this chat; `None` ends the stream (the page dials again and reads all).
+    async fn next(&mut self) -> Option<Vec<Event>> {
+        loop {
+            tokio::select! {
+                signaled = self.signals.recv() => match signaled {
+                    Ok(it) if it.tenant == self.tenant && it.chat_id == self.chat_id => return Some(vec![show(&it.signal)]),
+                    Ok(_) => {}
+                    Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
+                },
+                notice = self.notices.recv() => match notice {
+                    Ok(notice) if notice.tenant == self.tenant => {
+                        let events = self.timeline(&notice);
+                        if !events.is_empty() { return Some(events); }
+                    }
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                },
+                () = self.app.stop.cancelled() => return None,
+            }
+        }
+    }
+
+    fn timeline(&self, notice: &Notice) -> Vec<Event> {
+        let elsewhere = notice.platform != PLATFORM || notice.chat_id != self.chat_id;
+        let of_agent = matches!(notice.step, "awake" | "asleep" | "waking" | "wake_failed");
+        if elsewhere && !of_agent {
+            return Vec::new();
+        }
+        let mut events = Vec::new();
+        if of_agent {
+            let found = self.app.desk.find_instance(&notice.instance, Some(&self.tenant));
+            let state = match notice.step {
+                "awake" => "awake",
+                "asleep" => "asleep",
+                _ => "waking",
+            };
+            if found.is_ok() {
+                events
+                    .push(event("agent", &json!({ "instance": notice.instance, "state": state, "text": notice.text })));
+            }
+        }
+        let (message_id, event_id) = (Some(&notice.message_id), Some(&notice.event_id));
+        let known = |id: Option<&String>| id.filter(|id| !id.is_empty() && !elsewhere).cloned();
+        events.push(event(
+            "timeline",
+            &json!({
+                "message_id": known(message_id),
+                "event_id": known(event_id),
+                "step": notice.step,
+                "at": notice.at,
+                "text": notice.text,
+            }),
+        ));
+        events
+    }
+}
+
+fn show(signal: &Signal) -> Event {
+    match signal {
+        Signal::Message(message) => event("message", message),
+        Signal::Typing(typing) => event("typing", &json!({ "typing": typing })),
+    }
+}
+
+fn event(name: &str, data: &impl serde::Serialize) -> Event {
+    Event::default().event(name).data(serde_json::to_string(data).unwrap_or_default())
+}
+
+fn instances_of(app: &App, tenant: &str) -> Vec<Arc<Instance>> {
+    let of_tenant = |view: &View| view.instances.values().filter(|it| it.tenant == tenant).cloned().collect();
+    app.desk.registry.read(of_tenant)
+}
+
+fn agent_state(app: &App, instance: &Instance) -> Value {
+    let presence = app.desk.switchboard.presence(instance.no);
+    let (state, text) = match (app.desk.switchboard.is_live(instance.no), presence.idle, presence.seen_ms) {
+        (true, false, _) => ("awake", "its socket is open"),
+        (_, true, _) => ("asleep", "it went to sleep and will be woken"),
+        (false, false, 0) => ("unknown", "it has never dialed"),
+        (false, false, _) => ("asleep", "its socket is gone"),
+    };
+    json!({ "instance": instance.name, "state": state, "text": text })
+}
+
+fn check_chat_id(chat_id: &str) -> Result<(), Refusal> {
+    if chat_id.is_empty() || chat_id.chars().count() > 256 || chat_id.chars().any(char::is_control) {
+        return Err(Refusal::new(Code::BadRequest, "chat_id must have 1 to 256 characters and no control characters"));
+    }
+    Ok(())
+}

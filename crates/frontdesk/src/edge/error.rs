@@ -1,0 +1,96 @@
+//! The one mapping from the desk's refusals to HTTP. The client's text and the log's text are separate.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use frontdesk_core::desk::DeskError;
+use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::Code;
+use frontdesk_wire::api::Problem;
+
+/// A refusal on its way out. `plain` is for the routes whose contract fixes `{"error": "..."}`.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: Code,
+    pub(crate) text: String,
+    plain: bool,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: Code, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), plain: false }
+    }
+
+    pub(crate) fn plain(mut self) -> Self {
+        self.plain = true;
+        self
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(Code::Unauthorized, "a valid bearer token is needed here")
+    }
+
+    fn status(&self) -> StatusCode {
+        match self.code {
+            Code::BadRequest | Code::UrlRefused | Code::UnsupportedOp => StatusCode::BAD_REQUEST,
+            Code::Unauthorized => StatusCode::UNAUTHORIZED,
+            Code::Forbidden | Code::EgressDeclined | Code::UnknownIdentity | Code::CapabilityUnavailable => {
+                StatusCode::FORBIDDEN
+            }
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::Conflict => StatusCode::CONFLICT,
+            Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Code::PlatformFailed => StatusCode::BAD_GATEWAY,
+            Code::Partial | Code::Unknown | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<DeskError> for Refusal {
+    fn from(error: DeskError) -> Self {
+        let code = match &error {
+            DeskError::BadRequest(_) => Code::BadRequest,
+            DeskError::Forbidden(_) => Code::Forbidden,
+            DeskError::NotFound(_) => Code::NotFound,
+            DeskError::Conflict(_) => Code::Conflict,
+            DeskError::TooLarge(_) => Code::TooLarge,
+            DeskError::Store(error) => return error.clone().into(),
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "the store refused");
+        match error {
+            StoreError::Conflict => Self::new(Code::Conflict, "somebody else changed this at the same time; try again"),
+            _ => Self::new(Code::Unavailable, "the desk cannot write things down right now; nothing was taken"),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let mut response = if self.plain {
+            (status, Json(serde_json::json!({ "error": self.text }))).into_response()
+        } else {
+            let title = status.canonical_reason().unwrap_or_default().to_owned();
+            let code = self.code.name().to_owned();
+            let problem = Problem { code, title, status: status.as_u16(), detail: self.text };
+            let json = HeaderValue::from_static("application/problem+json");
+            (status, [(header::CONTENT_TYPE, json)], Json(problem)).into_response()
+        };
+        response.extensions_mut().insert(RefusedWith(self.code.name()));
+        response
+    }
+}
+
+/// Left on a response so that the outermost layer can count it.
+#[derive(Clone, Copy)]
+pub(crate) struct RefusedWith(pub(crate) &'static str);

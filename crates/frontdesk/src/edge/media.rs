@@ -1,0 +1,131 @@
+//! The media plane: files that pass through the desk for about an hour. Ids cannot be guessed, and
+//! only the tenant that put a file may get it.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use frontdesk_core::port::store::MediaItem;
+use frontdesk_wire::Code;
+use frontdesk_wire::api::MediaReply;
+
+use super::App;
+use super::auth::{ChatTenant, Gateway};
+use super::body::limited;
+use super::error::Refusal;
+
+const FILENAME_MAX_CHARS: usize = 200;
+
+pub(crate) async fn put_by_gateway(
+    State(app): State<App>,
+    Gateway(caller): Gateway,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<MediaReply>, Refusal> {
+    put(&app, caller.tenant, &headers, body).await.map_err(Refusal::plain)
+}
+
+pub(crate) async fn put_by_chat(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<MediaReply>, Refusal> {
+    put(&app, tenant, &headers, body).await
+}
+
+pub(crate) async fn get_by_gateway(
+    State(app): State<App>,
+    Gateway(caller): Gateway,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    get(&app, &caller.tenant, &id).await.map_err(Refusal::plain)
+}
+
+pub(crate) async fn get_by_chat(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    get(&app, &tenant, &id).await
+}
+
+async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Result<Json<MediaReply>, Refusal> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let max = app.desk.rules.media_max_bytes;
+    let declared = text("content-length").and_then(|length| length.parse::<usize>().ok());
+    if declared.is_some_and(|length| length > max) {
+        return Err(Refusal::new(Code::TooLarge, format!("a file has at most {max} bytes")));
+    }
+    let mime = text("content-type").filter(|mime| mime.contains('/')).unwrap_or("application/octet-stream").to_owned();
+    let filename = text("x-media-filename").map(decode_filename).filter(|name| !name.is_empty());
+    let body = limited(body, max).await?;
+    if body.is_empty() {
+        return Err(Refusal::new(Code::BadRequest, "the file is empty"));
+    }
+    let item = MediaItem {
+        id: app.desk.env.random_hex(16),
+        tenant,
+        mime,
+        filename,
+        size: body.len() as u64,
+        expires_ms: app.desk.env.now_ms() + app.desk.rules.media_ttl_ms,
+    };
+    let reply = MediaReply { id: item.id.clone(), size: item.size };
+    app.desk.store.media_put(item, body.to_vec()).await?;
+    Ok(Json(reply))
+}
+
+async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
+    let found = app.desk.store.media_get(tenant, id, app.desk.env.now_ms()).await?;
+    let (item, body) = found.ok_or_else(|| Refusal::new(Code::NotFound, "no such media is kept"))?;
+    let inline = ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&item.mime.as_str())
+        || item.mime.starts_with("audio/")
+        || item.mime.starts_with("video/");
+    let shown = if inline { "inline" } else { "attachment" };
+    let name: String =
+        item.filename.unwrap_or_default().chars().filter(|c| c.is_ascii_graphic() && *c != '"').collect();
+    let headers = [
+        (header::CONTENT_TYPE, item.mime),
+        (header::CONTENT_DISPOSITION, format!("{shown}; filename=\"{name}\"")),
+        // Somebody else's file: it must never run as a page of ours.
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".into()),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".into()),
+        (header::CACHE_CONTROL, "private, max-age=600".into()),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// Browsers send the name percent-encoded; no path survives.
+fn decode_filename(raw: &str) -> String {
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = tail.get(..2).filter(|_| *first == b'%').and_then(|pair| std::str::from_utf8(pair).ok());
+        if let Some(byte) = hex.and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
+            bytes.push(byte);
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let name = text.rsplit(['/', '\\']).next().unwrap_or_default();
+    name.chars().filter(|c| !c.is_control()).take(FILENAME_MAX_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decode_filename;
+
+    #[test]
+    fn a_filename_is_decoded_once_and_keeps_no_path() {
+        assert_eq!(decode_filename("caf%C3%A9.png"), "café.png");
+        assert_eq!(decode_filename("..%2F..%2Fetc%2Fpasswd"), "passwd");
+        assert_eq!(decode_filename("a%2541"), "a%41");
+        assert_eq!(decode_filename("100%"), "100%");
+        assert_eq!(decode_filename("a%0Ab"), "ab");
+    }
+}

@@ -1,0 +1,105 @@
+//! The doors: HTTP and WebSocket. Everything here translates; nothing here decides.
+
+mod admin;
+mod auth;
+mod body;
+mod chat;
+mod error;
+mod manage;
+mod media;
+mod ops;
+pub(crate) mod page;
+mod relay;
+mod server;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use frontdesk_core::Desk;
+use frontdesk_core::meters::Why;
+use frontdesk_platforms::chat::BuiltInChat;
+use frontdesk_wire::Secret;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use server::serve;
+
+/// Everything a handler may need. Cheap to clone.
+#[derive(Clone)]
+pub struct App {
+    pub desk: Arc<Desk>,
+    pub chat: Arc<BuiltInChat>,
+    pub admin_token: Arc<Secret>,
+    pub pages: Arc<page::Pages>,
+    pub metrics: Arc<prometheus_client::registry::Registry>,
+    pub retention: RetentionDays,
+    pub public_url: Arc<str>,
+    /// Tasks of relay sessions; the server waits for them when it stops.
+    pub sessions: TaskTracker,
+    pub stop: CancellationToken,
+}
+
+pub(crate) use ops::RetentionDays;
+
+pub(crate) fn router(app: App) -> Router {
+    let relay = Router::new()
+        .route("/relay", get(relay::upgrade))
+        .route("/relay/provision", post(manage::provision))
+        .route("/relay/enroll", post(manage::enroll))
+        .route("/relay/policy", post(manage::policy))
+        .route("/relay/media", post(media::put_by_gateway))
+        .route("/relay/media/{id}", get(media::get_by_gateway))
+        .route("/manage/deprovision", post(manage::deprovision));
+    let chat = Router::new()
+        .route("/chat", get(page::open))
+        .route("/chat/login", post(page::login))
+        .route("/chat/{asset}", get(page::asset))
+        .route("/chat/v1/me", get(chat::me))
+        .route("/chat/v1/chats", get(chat::chats))
+        .route("/chat/v1/chats/{chat_id}", put(chat::set))
+        .route("/chat/v1/chats/{chat_id}/messages", get(chat::history).post(chat::post))
+        .route("/chat/v1/chats/{chat_id}/stream", get(chat::stream))
+        .route("/chat/v1/chats/{chat_id}/messages/{message_id}/press", post(chat::press))
+        .route("/chat/v1/media", post(media::put_by_chat))
+        .route("/chat/v1/media/{id}", get(media::get_by_chat));
+    let ops = Router::new()
+        .route("/", get(page::root))
+        .route("/healthz", get(ops::healthz))
+        .route("/readyz", get(ops::readyz))
+        .route("/metrics", get(ops::metrics))
+        .route("/openapi.json", get(ops::openapi))
+        .route("/docs", get(page::docs))
+        .route("/docs/{asset}", get(page::asset));
+    relay
+        .merge(chat)
+        .merge(ops)
+        .nest("/admin/v1", admin::router())
+        .fallback(unknown_path)
+        .layer(middleware::from_fn_with_state(app.clone(), count_refusals))
+        .with_state(app)
+}
+
+/// Anything else: an upgrade elsewhere than `/relay` is 400 by contract, the rest is not found.
+async fn unknown_path(request: Request) -> Response {
+    if request.headers().contains_key(header::UPGRADE) {
+        return (StatusCode::BAD_REQUEST, "sockets are opened at /relay").into_response();
+    }
+    error::Refusal::new(frontdesk_wire::Code::NotFound, "there is nothing at this path").into_response()
+}
+
+async fn count_refusals(State(app): State<App>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let why = match response.extensions().get::<error::RefusedWith>() {
+        Some(refused) => refused.0,
+        None if response.status().is_client_error() => "bad_request",
+        None if response.status().is_server_error() => "internal",
+        None => return response,
+    };
+    app.desk.meters.requests_refused.get_or_create(&Why { why }).inc();
+    response
+}

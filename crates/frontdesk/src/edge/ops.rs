@@ -1,0 +1,48 @@
+//! For operators and their machines: alive, ready, metrics, the API's description.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use frontdesk_wire::Code;
+use serde_json::{Value, json};
+
+use super::App;
+use super::error::Refusal;
+
+const OPENAPI: &str = include_str!("openapi.json");
+
+#[derive(Debug, Clone, Copy)]
+pub struct RetentionDays {
+    pub dedup: u64,
+    pub explain: u64,
+}
+
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Ready means that an accept would work: the store is asked to write.
+pub(crate) async fn readyz(State(app): State<App>) -> Response {
+    match app.desk.store.health().await {
+        Ok(()) => (StatusCode::OK, "ready\n").into_response(),
+        Err(error) => Refusal::new(Code::Unavailable, error.to_string()).into_response(),
+    }
+}
+
+pub(crate) async fn metrics(State(app): State<App>) -> Response {
+    app.desk.meters.sockets_open.set(i64::try_from(app.desk.switchboard.open_sockets()).unwrap_or(i64::MAX));
+    let mut text = String::new();
+    if prometheus_client::encoding::text::encode(&mut text, &app.metrics).is_err() {
+        return Refusal::new(Code::Internal, "the metrics could not be written").into_response();
+    }
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+pub(crate) async fn openapi(State(app): State<App>) -> Json<Value> {
+    let mut page: Value = serde_json::from_str(OPENAPI).unwrap_or_default();
+    page["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+    page["servers"] = json!([{ "url": &*app.public_url }]);
+    Json(page)
+}

@@ -1,0 +1,199 @@
+//! The pages: the built-in chat and the API's description. They load nothing from outside.
+//!
+//! The chat opens by a one-time link, by a chat token, or without anything from this very machine.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use frontdesk_core::Env;
+use frontdesk_core::registry::facts::Scope;
+use frontdesk_core::seal::sha256_hex;
+use frontdesk_wire::Code;
+use serde::Deserialize;
+
+use super::App;
+use super::auth::{bearer, cookie};
+use super::body::Json;
+use super::error::Refusal;
+
+pub(crate) const SESSION_COOKIE: &str = "frontdesk_chat";
+const CODE_TTL_MS: u64 = 3_600_000;
+const SESSION_TTL_MS: u64 = 7 * 86_400_000;
+/// Page sessions kept; the oldest go first.
+const SESSIONS_MAX: usize = 10_000;
+const CSP: &str =
+    "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+const ASSETS: [(&str, &str, &str); 6] = [
+    ("chat.css", "text/css; charset=utf-8", include_str!("../../assets/chat/chat.css")),
+    ("chat.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/chat.js")),
+    ("desk.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/desk.js")),
+    ("parts.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/parts.js")),
+    ("icon.svg", "image/svg+xml", include_str!("../../assets/chat/icon.svg")),
+    ("docs.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/docs.js")),
+];
+const CHAT_PAGE: &str = include_str!("../../assets/chat/index.html");
+const DOCS_PAGE: &str = include_str!("../../assets/chat/docs.html");
+
+/// One-time links and page sessions: by hash, in memory, for one tenant each.
+#[derive(Default)]
+pub struct Pages {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    codes: HashMap<String, (String, u64)>,
+    sessions: HashMap<String, (String, u64)>,
+    /// Whose chat opens on this machine without a link.
+    local_tenant: Option<String>,
+    now_ms: u64,
+}
+
+impl Pages {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The code of a link that opens the chat of a tenant once.
+    pub fn new_code(&self, env: &dyn Env, tenant: &str) -> String {
+        let code = env.random_hex(16);
+        self.kept().codes.insert(sha256_hex(&code), (tenant.into(), env.now_ms() + CODE_TTL_MS));
+        code
+    }
+
+    pub fn open_locally(&self, tenant: &str) {
+        self.kept().local_tenant = Some(tenant.into());
+    }
+
+    fn redeem(&self, env: &dyn Env, code: &str) -> Option<String> {
+        let found = self.kept().codes.remove(&sha256_hex(code));
+        found.filter(|(_, until)| *until > env.now_ms()).map(|(tenant, _)| tenant)
+    }
+
+    fn begin(&self, env: &dyn Env, tenant: &str) -> String {
+        let (session, now_ms) = (env.random_hex(24), env.now_ms());
+        let mut kept = self.kept();
+        kept.now_ms = now_ms;
+        kept.sessions.retain(|_, (_, until)| *until > now_ms);
+        if kept.sessions.len() >= SESSIONS_MAX {
+            let oldest = kept.sessions.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| key.clone());
+            oldest.and_then(|key| kept.sessions.remove(&key));
+        }
+        kept.sessions.insert(sha256_hex(&session), (tenant.into(), now_ms + SESSION_TTL_MS));
+        session
+    }
+
+    pub(crate) fn tenant(&self, session: &str) -> Option<String> {
+        let kept = self.kept();
+        let found = kept.sessions.get(&sha256_hex(session));
+        found.filter(|(_, until)| *until > kept.now_ms).map(|(tenant, _)| tenant.clone())
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Opening {
+    code: Option<String>,
+}
+
+/// The chat page. A link's code, or this machine itself, opens a session.
+pub(crate) async fn open(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Query(opening): Query<Opening>,
+    headers: HeaderMap,
+) -> Response {
+    let env = &*app.desk.env;
+    if let Some(code) = opening.code {
+        return match app.pages.redeem(env, &code) {
+            Some(tenant) => (session_cookie(&app, &tenant), Redirect::to("/chat")).into_response(),
+            // A used link of somebody who is in already is no reason to show them out.
+            None if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
+            None => {
+                let text = "this link was used already or has expired; take the one that the desk printed last, or \
+                            make a token with `frontdesk token create --scope chat`";
+                Refusal::new(Code::Forbidden, text).into_response()
+            }
+        };
+    }
+    let page = html(CHAT_PAGE);
+    if signed_in(&app, &headers) || !is_local(peer, &headers) {
+        return page; // the page itself asks for a token where there is no session
+    }
+    let local_tenant = app.pages.kept().local_tenant.clone();
+    match local_tenant {
+        Some(tenant) => (session_cookie(&app, &tenant), page).into_response(),
+        None => page,
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Login {
+    token: String,
+}
+
+pub(crate) async fn login(State(app): State<App>, Json(login): Json<Login>) -> Result<Response, Refusal> {
+    let token = app
+        .desk
+        .prove_token(login.token.trim(), Scope::Chat)
+        .ok_or_else(|| Refusal::new(Code::Unauthorized, "this is not a valid token of scope chat"))?;
+    Ok((session_cookie(&app, &token.tenant), StatusCode::NO_CONTENT).into_response())
+}
+
+pub(crate) async fn asset(Path(name): Path<String>) -> Response {
+    match ASSETS.iter().find(|(known, ..)| *known == name) {
+        Some((_, kind, text)) => with_policy(kind, text),
+        None => Refusal::new(Code::NotFound, "there is nothing at this path").into_response(),
+    }
+}
+
+pub(crate) async fn docs() -> Response {
+    html(DOCS_PAGE)
+}
+
+pub(crate) async fn root() -> Redirect {
+    Redirect::to("/chat")
+}
+
+fn signed_in(app: &App, headers: &HeaderMap) -> bool {
+    bearer(headers).is_some()
+        || cookie(headers, SESSION_COOKIE).is_some_and(|session| app.pages.tenant(session).is_some())
+}
+
+/// From this machine and for this machine: a proxy or a rebound name does not count.
+fn is_local(peer: SocketAddr, headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let forwarded = ["forwarded", "x-forwarded-for", "x-real-ip"].iter().any(|name| headers.contains_key(*name));
+    peer.ip().is_loopback() && ["127.0.0.1", "localhost", "[::1]"].contains(&name) && !forwarded
+}
+
+fn session_cookie(app: &App, tenant: &str) -> [(header::HeaderName, HeaderValue); 1] {
+    let session = app.pages.begin(&*app.desk.env, tenant);
+    let secure = if app.public_url.starts_with("https://") { "; Secure" } else { "" };
+    let text = format!(
+        "{SESSION_COOKIE}={session}; Path=/chat; HttpOnly; SameSite=Strict; Max-Age={}{secure}",
+        SESSION_TTL_MS / 1000
+    );
+    // Hex and fixed words: always a valid header.
+    [(header::SET_COOKIE, HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))]
+}
+
+fn html(page: &'static str) -> Response {
+    with_policy("text/html; charset=utf-8", page)
+}
+
+fn with_policy(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, CSP),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, text).into_response()
+}

@@ -1,0 +1,48 @@
+//! The relay socket's door: prove the gateway, then a session.
+
+mod outbox;
+mod session;
+
+use axum::extract::State;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use frontdesk_core::desk::Unproven;
+use frontdesk_core::meters::Why;
+use frontdesk_wire::Close;
+use futures_util::SinkExt as _;
+
+use super::{App, auth};
+
+/// The tuned sizes keep an idle socket small; large frames grow the buffer for as long as they last.
+const READ_BUFFER_BYTES: usize = 4096;
+
+/// Refusals are told by closing the opened socket: clients read a close code, and dial for ever on HTTP 401.
+pub(crate) async fn upgrade(State(app): State<App>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
+    let max = app.desk.rules.frame_max_bytes * 4; // several frames may share one message
+    let upgrade =
+        upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0).max_message_size(max).max_frame_size(max);
+    match auth::gateway(&app, &headers) {
+        Ok(caller) => {
+            let sessions = app.sessions.clone();
+            upgrade.on_upgrade(move |socket| sessions.track_future(session::run(app, caller, socket)))
+        }
+        Err(unproven) => {
+            let close = match unproven {
+                Unproven::Expired => Close::Expired,
+                Unproven::Unauthorized => Close::Unauthorized,
+            };
+            app.desk.meters.sockets_refused.get_or_create(&Why { why: close.reason() }).inc();
+            upgrade.on_upgrade(move |socket| refuse(socket, close))
+        }
+    }
+}
+
+async fn refuse(mut socket: WebSocket, close: Close) {
+    let _ = socket.send(close_message(close)).await; // it may be gone already
+    let _ = socket.close().await;
+}
+
+fn close_message(close: Close) -> Message {
+    Message::Close(Some(CloseFrame { code: close.code(), reason: close.reason().into() }))
+}

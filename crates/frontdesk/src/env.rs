@@ -1,0 +1,21 @@
+//! The machine's clock and dice: the one place where they are asked.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use frontdesk_core::Env;
+
+pub struct SystemEnv;
+
+impl Env for SystemEnv {
+    #[allow(clippy::disallowed_methods)] // this is the Env that everybody else must ask
+    fn now_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn fill(&self, bytes: &mut [u8]) {
+        // The generator fails only before the system's own is seeded; going on without would be worse.
+        assert!(SystemRandom::new().fill(bytes).is_ok(), "the system's random generator does not answer");
+    }
+}

@@ -1,0 +1,65 @@
+//! The data folder's secrets: made at first start, readable by their owner only.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use frontdesk_core::Env;
+use frontdesk_core::seal::Sealer;
+use frontdesk_wire::Secret;
+use zeroize::Zeroizing;
+
+pub(crate) struct Keys {
+    pub(crate) sealer: Sealer,
+    pub(crate) admin_token: Secret,
+}
+
+pub(crate) fn open(folder: &Path, env: &dyn Env) -> anyhow::Result<Keys> {
+    if !folder.exists() {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.with_context(|| format!("cannot make the data folder {}", folder.display()))?;
+    }
+    let master = secret_file(&folder.join("master.key"), || env.random_hex(32))?;
+    let mut key = Zeroizing::new([0; 32]);
+    let decoded = Zeroizing::new(hex::decode(master.expose()).unwrap_or_default());
+    if decoded.len() != key.len() {
+        bail!("{}/master.key must hold 64 hex digits; restore it from your backup", folder.display());
+    }
+    key.copy_from_slice(&decoded);
+    let admin_token = secret_file(&folder.join("admin.token"), || format!("fda_{}", env.random_hex(24)))?;
+    Ok(Keys { sealer: Sealer::new(key), admin_token })
+}
+
+/// The file's text, or a new one written there first (0600, synced).
+fn secret_file(path: &Path, make: impl FnOnce() -> String) -> anyhow::Result<Secret> {
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let mode = fs::metadata(path).map(|meta| meta.permissions().mode()).unwrap_or(0);
+            if mode & 0o077 != 0 {
+                bail!(
+                    "{} is readable by others (mode {:o}); run: chmod 600 {}",
+                    path.display(),
+                    mode & 0o777,
+                    path.display()
+                );
+            }
+            Ok(Secret::new(text.trim()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let text = Zeroizing::new(make());
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path)
+                .with_context(|| format!("cannot make {}", path.display()))?;
+            file.write_all(text.as_bytes())
+                .and_then(|()| file.sync_all())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(Secret::new(text.as_str()))
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}

@@ -1,0 +1,131 @@
+//! The desk's own errands: waking sleepers, telling those who wait, forgetting what is old.
+//!
+//! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_core::Desk;
+use frontdesk_core::meters::Why;
+use frontdesk_core::port::outcall::OutcallError;
+use frontdesk_core::port::store::Retention;
+use frontdesk_core::wake::{Errand, Waker};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::edge::RetentionDays;
+
+/// Pokes under way at once; more wait for their turn.
+const POKES_MAX: usize = 64;
+/// A wake's answer is read no further than this.
+const POKE_ANSWER_BYTES: usize = 4096;
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+const DAY_MS: u64 = 86_400_000;
+/// The longest nap of the wake loop, so that a jump of the clock is noticed.
+const NAP_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
+    tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
+}
+
+async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
+    let mut waker = Waker::new(desk.rules.wake);
+    let (done, mut ended) = mpsc::channel(POKES_MAX);
+    match desk.store.waiting().await {
+        Ok(waiting) => waiting.iter().for_each(|row| desk.switchboard.note_unserved(row.instance)),
+        Err(error) => tracing::error!(%error, "it is unknown who has mail waiting; new mail will tell"),
+    }
+    loop {
+        let nap = waker
+            .next_due_ms()
+            .map_or(NAP_MAX, |due_ms| Duration::from_millis(due_ms.saturating_sub(desk.env.now_ms())).min(NAP_MAX));
+        tokio::select! {
+            () = desk.switchboard.unserved_bell.notified() => {}
+            Some((instance, how)) = ended.recv() => match how {
+                Poked::Answered => waker.poked(instance, true, desk.env.now_ms()),
+                Poked::Failed => waker.poked(instance, false, desk.env.now_ms()),
+                Poked::NoWay => waker.unwakeable(instance),
+            },
+            () = tokio::time::sleep(nap) => {}
+            () = stop.cancelled() => return,
+        }
+        for instance in desk.switchboard.take_unserved() {
+            match desk.store.pending(instance, 0, 1).await {
+                Ok(rows) => {
+                    if let Some((_, oldest)) = rows.first() {
+                        waker.mail_waits(instance, oldest.at_ms, desk.env.now_ms());
+                    }
+                }
+                Err(error) => tracing::error!(%error, "it is unknown whether mail waits; new mail will tell"),
+            }
+        }
+        let served: Vec<u64> = waker.sleepers().filter(|instance| desk.switchboard.is_live(*instance)).collect();
+        served.into_iter().for_each(|instance| waker.settled(instance));
+        for errand in waker.due(desk.env.now_ms()) {
+            let (desk, done) = (desk.clone(), done.clone());
+            match errand {
+                Errand::Poke(instance) => drop(tracker.spawn(async move {
+                    let how = poke(&desk, instance).await;
+                    let _ = done.send((instance, how)).await; // the loop may have ended
+                })),
+                Errand::Notice(instance) => drop(tracker.spawn(async move {
+                    if let Err(error) = desk.notify_waiting(instance).await {
+                        tracing::error!(%error, "people could not be told that their agent is away");
+                    }
+                })),
+            }
+        }
+    }
+}
+
+enum Poked {
+    Answered,
+    Failed,
+    NoWay,
+}
+
+/// GET the wake URL: payload-free, unsigned, through the guarded client.
+async fn poke(desk: &Desk, instance_no: u64) -> Poked {
+    let found = desk.registry.read(|view| view.instance_no(instance_no).cloned());
+    let Some(instance) = found else { return Poked::NoWay };
+    let Some(url) = &instance.wake_url else {
+        desk.meters.wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
+        desk.say_wake(instance_no, "wake_failed", "it has no wake URL; it must dial by itself").await;
+        return Poked::NoWay;
+    };
+    desk.say_wake(instance_no, "waking", "its wake URL is being called").await;
+    let (how, why, text) = match desk.outcall.get(url, POKE_ANSWER_BYTES).await {
+        // An answer over the limit is an answer.
+        Ok(answer) if (200..300).contains(&answer.status) => (Poked::Answered, "answered", String::new()),
+        Err(OutcallError::TooLarge(_)) => (Poked::Answered, "answered", String::new()),
+        Ok(answer) => (Poked::Failed, "bad_status", format!("its wake URL answered {}", answer.status)),
+        Err(OutcallError::Refused) => (Poked::Failed, "refused", "its wake URL is not an allowed destination".into()),
+        Err(error) => (Poked::Failed, "failed", error.to_string()),
+    };
+    desk.meters.wakes.get_or_create(&Why { why }).inc();
+    if !text.is_empty() {
+        tracing::warn!(tenant = instance.tenant, instance = instance.name, why = text, "an agent could not be woken");
+        desk.say_wake(instance_no, "wake_failed", &text).await;
+    }
+    how
+}
+
+async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(PURGE_EVERY) => {}
+            () = stop.cancelled() => return,
+        }
+        let now_ms = desk.env.now_ms();
+        let retention = Retention {
+            now_ms,
+            events_before_ms: now_ms.saturating_sub(days.dedup * DAY_MS),
+            verdicts_before_ms: now_ms.saturating_sub(days.explain * DAY_MS),
+        };
+        if let Err(error) = desk.store.purge(retention).await {
+            tracing::warn!(%error, "what is old could not be forgotten");
+        }
+    }
+}

@@ -1,0 +1,654 @@
+//! Golden JSON of every shape that crosses the wire. What we write is compared byte for byte; what
+//! we read is compared field by field. A change here is a change of the contract.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+use frontdesk_wire::action::{ActionError, PromptOption, check_prompt, prompt_token};
+use frontdesk_wire::api;
+use frontdesk_wire::descriptor::LenUnit;
+use frontdesk_wire::event::{ContextLine, Media, PromptResponse, ReplyTo};
+use frontdesk_wire::frame::{FrameError, GatewayLine, PassthroughForward, push_delivery};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Descriptor, DeskFrame};
+use frontdesk_wire::{GatewayFrame, MessageEvent, Source, build_session_key};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn folder() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "golden"].iter().collect()
+}
+
+/// The file as it is, its final newline included.
+fn line(name: &str) -> String {
+    std::fs::read_to_string(folder().join(format!("{name}.json"))).expect(name)
+}
+
+fn golden(name: &str) -> String {
+    line(name).trim_end().to_owned()
+}
+
+fn value(name: &str) -> Value {
+    serde_json::from_str(&golden(name)).expect(name)
+}
+
+#[track_caller]
+fn writes(name: &str, shape: &impl Serialize) {
+    assert_eq!(serde_json::to_string(shape).unwrap(), golden(name), "{name}");
+}
+
+/// Read, then written again: the same bytes.
+#[track_caller]
+fn keeps<T: Serialize + DeserializeOwned>(name: &str) -> T {
+    let shape: T = serde_json::from_str(&golden(name)).expect(name);
+    writes(name, &shape);
+    shape
+}
+
+#[track_caller]
+fn both_ways<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, shape: &T) {
+    writes(name, shape);
+    assert_eq!(keeps::<T>(name), *shape, "{name}");
+}
+
+fn text(words: &str) -> Option<String> {
+    Some(words.to_owned())
+}
+
+#[test]
+fn every_golden_file_is_used() {
+    let here = include_str!("golden.rs");
+    for file in std::fs::read_dir(folder()).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let stem = name.strip_suffix(".json").expect("only JSON lives here");
+        assert!(here.contains(&format!("\"{stem}\"")), "{name} is not named in this test");
+    }
+}
+
+// ---- gateway to desk ------------------------------------------------------------------------
+
+#[test]
+fn hello_is_read() {
+    let read = golden("gateway_hello");
+    let hello = GatewayFrame::Hello { platform: "discord".into(), bot_id: "bot-1".into(), command_manifest: None };
+    assert_eq!(GatewayFrame::parse(&read), Ok(hello));
+    assert_eq!(GatewayLine::Hello { platform: "discord", bot_id: "bot-1" }.line(), line("gateway_hello"));
+}
+
+#[test]
+fn hello_carries_a_command_manifest_and_may_lack_its_bot() {
+    let read = golden("gateway_hello_manifest");
+    let Ok(GatewayFrame::Hello { platform, bot_id, command_manifest }) = GatewayFrame::parse(&read) else {
+        panic!("not a hello")
+    };
+    assert_eq!((platform.as_ref(), bot_id.as_ref()), ("discord", ""));
+    assert_eq!(command_manifest.unwrap(), value("gateway_hello_manifest")["command_manifest"]);
+    let bare = GatewayFrame::parse(r#"{"type":"hello","platform":"relay"}"#);
+    assert!(matches!(bare, Ok(GatewayFrame::Hello { bot_id, .. }) if bot_id.is_empty()));
+}
+
+#[test]
+fn outbound_keeps_its_action_raw() {
+    let read = golden("gateway_outbound");
+    let Ok(GatewayFrame::Outbound { request_id, action, platform, bot_id }) = GatewayFrame::parse(&read) else {
+        panic!("not an outbound")
+    };
+    assert_eq!(request_id, "r-1");
+    assert_eq!((platform.as_deref(), bot_id.as_deref()), (Some("discord"), Some("bot-1")));
+    assert_eq!(
+        action, r#"{"op":"send","chat_id":"c","content":"hi \"there\"","metadata":{"scope_id":"g"}}"#,
+        "not one byte is changed"
+    );
+    assert_eq!(Action::parse(action).unwrap().meta("scope_id"), Some("g"));
+
+    let bare = golden("gateway_outbound_bare");
+    let expected = GatewayFrame::Outbound {
+        request_id: "r-2".into(),
+        action: r#"{"op":"typing","chat_id":"c"}"#,
+        platform: None,
+        bot_id: None,
+    };
+    assert_eq!(GatewayFrame::parse(&bare), Ok(expected));
+    let action = json!({"op": "typing", "chat_id": "c"});
+    let written = GatewayLine::Outbound { request_id: "r-2", action: &action, platform: None, bot_id: None }.line();
+    let written: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written, value("gateway_outbound_bare"));
+}
+
+#[test]
+fn interrupt_is_read_with_and_without_a_reason() {
+    let session_key = "agent:main:discord:dm:c";
+    for (name, reason) in [("gateway_interrupt", Some("stopped by üser")), ("gateway_interrupt_null", None)] {
+        let read = golden(name);
+        let expected = GatewayFrame::Interrupt { session_key: session_key.into(), reason: reason.map(Cow::from) };
+        assert_eq!(GatewayFrame::parse(&read), Ok(expected), "{name}");
+    }
+    assert_eq!(GatewayLine::Interrupt { session_key, reason: None }.line(), line("gateway_interrupt_null"));
+}
+
+#[test]
+fn going_idle_and_acks_are_read() {
+    assert_eq!(GatewayFrame::parse(&golden("gateway_going_idle")), Ok(GatewayFrame::GoingIdle));
+    assert_eq!(GatewayLine::GoingIdle.line(), line("gateway_going_idle"));
+    let ack = golden("gateway_inbound_ack");
+    assert_eq!(GatewayFrame::parse(&ack), Ok(GatewayFrame::InboundAck { buffer_id: "0a1b2c3d-7-42".into() }));
+    assert_eq!(GatewayLine::InboundAck { buffer_id: "0a1b2c3d-7-42" }.line(), line("gateway_inbound_ack"));
+}
+
+#[test]
+fn unknown_types_are_told_apart_and_unknown_fields_ignored() {
+    let unknown = golden("gateway_unknown_type");
+    assert_eq!(GatewayFrame::parse(&unknown), Ok(GatewayFrame::Unknown("telemetry".into())));
+    let fields = golden("gateway_unknown_fields");
+    assert_eq!(GatewayFrame::parse(&fields), Ok(GatewayFrame::InboundAck { buffer_id: "b".into() }));
+}
+
+#[test]
+fn frames_that_are_no_objects_are_bad() {
+    let arrays = [r#"["going_idle"]"#, r#"["inbound_ack",null,null,null,null,null,null,null,"b"]"#, "[]", "[{}]"];
+    let scalars = ["null", "true", "1", "\"going_idle\"", "", " ", "{", "}", "{\"type\":", "nul", "{}{}", "\u{feff}{}"];
+    let untyped = ["{}", r#"{"type":null}"#, r#"{"type":5}"#, r#"{"type":["hello"]}"#, r#"{"kind":"hello"}"#];
+    for bad in arrays.iter().chain(&scalars).chain(&untyped) {
+        assert_eq!(GatewayFrame::parse(bad), Err(FrameError::NotAnObject), "{bad}");
+    }
+    assert_eq!(
+        GatewayFrame::parse("  {\"type\":\"going_idle\"} \r"),
+        Ok(GatewayFrame::GoingIdle),
+        "blanks are no harm"
+    );
+}
+
+#[test]
+fn frames_that_lack_a_field_say_which() {
+    for (bad, frame, field) in [
+        (r#"{"type":"hello"}"#, "hello", "platform"),
+        (r#"{"type":"hello","platform":null}"#, "hello", "platform"),
+        (r#"{"type":"outbound","action":{}}"#, "outbound", "requestId"),
+        (r#"{"type":"outbound","requestId":"r"}"#, "outbound", "action"),
+        (r#"{"type":"outbound","requestId":"r","action":null}"#, "outbound", "action"),
+        (r#"{"type":"interrupt","reason":"x"}"#, "interrupt", "session_key"),
+        (r#"{"type":"inbound_ack"}"#, "inbound_ack", "bufferId"),
+        (r#"{"type":"inbound_ack","bufferId":null}"#, "inbound_ack", "bufferId"),
+    ] {
+        let error = GatewayFrame::parse(bad).unwrap_err();
+        assert_eq!(error, FrameError::Missing { frame, field }, "{bad}");
+        assert_eq!(error.to_string(), format!("{frame} frame lacks {field}"));
+    }
+}
+
+#[test]
+fn hostile_frames_end_in_an_error_and_never_in_a_panic() {
+    let deep = |open: &str, close: &str| format!("{}{}", open.repeat(200_000), close.repeat(200_000));
+    let hostile = [
+        deep("[", "]"),
+        format!(r#"{{"type":"outbound","requestId":"r","action":{}}}"#, deep("[", "]")),
+        format!(r#"{{"type":"hello","platform":"p","command_manifest":{}}}"#, deep("{\"a\":", "}")),
+        format!(r#"{{"type":"inbound_ack","bufferId":{}1}}"#, "9".repeat(5_000)),
+        r#"{"type":"inbound_ack","bufferId":1e999999}"#.into(),
+        r#"{"type":"inbound_ack","bufferId":"\ud800"}"#.into(),
+        r#"{"type":"inbound_ack","bufferId":"\udc00\ud800"}"#.into(),
+        r#"{"type":"inbound_ack","bufferId":"\u12"}"#.into(),
+        r#"{"type":"inbound_ack","type":"hello","bufferId":"b"}"#.into(),
+        "{\"type\":\"inbound_ack\",\"bufferId\":\"\u{0}\"}".into(),
+    ];
+    for (number, bad) in hostile.iter().enumerate() {
+        let frame = GatewayFrame::parse(bad);
+        match frame {
+            Ok(GatewayFrame::Outbound { action, .. }) => assert!(Action::parse(action).is_err(), "{number}"),
+            Ok(GatewayFrame::Hello { command_manifest, .. }) => assert_eq!(command_manifest, None, "{number}"),
+            other => assert_eq!(other, Err(FrameError::NotAnObject), "{number}"),
+        }
+    }
+    let pair = GatewayFrame::parse(r#"{"type":"inbound_ack","bufferId":"\ud83d\ude42"}"#);
+    assert_eq!(pair, Ok(GatewayFrame::InboundAck { buffer_id: "🙂".into() }), "a whole pair is fine");
+}
+
+// ---- desk to gateway ------------------------------------------------------------------------
+
+fn descriptor() -> Descriptor {
+    Descriptor {
+        contract_version: 1,
+        platform: "chat".into(),
+        label: "Chat".into(),
+        max_message_length: 4000,
+        supports_draft_streaming: true,
+        supports_edit: true,
+        supports_threads: false,
+        markdown_dialect: "commonmark".into(),
+        len_unit: LenUnit::Chars,
+        emoji: "💬".into(),
+        platform_hint: "Plain words.".into(),
+        pii_safe: false,
+        supports_context: true,
+        supports_inchannel_continuable: false,
+        supports_block_formatting: false,
+        supported_ops: vec!["send".into(), "edit".into()],
+    }
+}
+
+fn forward() -> PassthroughForward {
+    PassthroughForward {
+        platform: "discord".into(),
+        bot_id: "bot-1".into(),
+        method: "POST".into(),
+        path: "/interactions".into(),
+        headers: vec![("content-type".into(), "application/json".into())],
+        body_b64: "e30=".into(),
+    }
+}
+
+#[test]
+fn desk_frames_are_written_byte_for_byte() {
+    for (name, frame) in [
+        ("desk_descriptor", DeskFrame::Descriptor { descriptor: descriptor() }),
+        (
+            "desk_outbound_result",
+            DeskFrame::OutboundResult { request_id: "r-1".into(), result: ActionResult::sent("m-9") },
+        ),
+        (
+            "desk_interrupt_inbound",
+            DeskFrame::InterruptInbound { session_key: "agent:main:chat:dm:c".into(), chat_id: "c".into() },
+        ),
+        ("desk_going_idle_ack", DeskFrame::GoingIdleAck),
+        (
+            "desk_passthrough_forward",
+            DeskFrame::PassthroughForward { forward: forward(), buffer_id: text("0a1b2c3d-7-43") },
+        ),
+    ] {
+        assert_eq!(frame.line(), line(name), "{name}");
+        let again: DeskFrame = serde_json::from_str(&golden(name)).expect(name);
+        assert_eq!(again.line(), line(name), "{name} is read back");
+    }
+}
+
+#[test]
+fn deliveries_are_written_around_json_that_is_there() {
+    let mut out = String::new();
+    push_delivery(&mut out, false, &golden("event_minimal"), "0a1b2c3d-7-42");
+    assert_eq!(out, line("desk_inbound"));
+    push_delivery(&mut out, true, &golden("passthrough_forward"), "0a1b2c3d-7-43");
+    assert_eq!(out, line("desk_inbound") + &line("desk_passthrough_forward"), "it appends");
+    let read: DeskFrame = serde_json::from_str(&golden("desk_inbound")).unwrap();
+    let DeskFrame::Inbound { event, buffer_id } = read else { panic!("not an inbound") };
+    assert_eq!((event, buffer_id), (value("event_minimal"), text("0a1b2c3d-7-42")));
+}
+
+#[test]
+fn the_agents_half_tolerates_what_it_does_not_know() {
+    let read = |raw: &str| serde_json::from_str::<DeskFrame>(raw);
+    assert!(matches!(read(r#"{"type":"fanfare","loud":true}"#), Ok(DeskFrame::Unknown)));
+    assert!(matches!(read(r#"{"type":"going_idle_ack","at":5}"#), Ok(DeskFrame::GoingIdleAck)));
+    assert!(matches!(read(r#"{"type":"inbound","event":{}}"#), Ok(DeskFrame::Inbound { buffer_id: None, .. })));
+    assert!(read(r#"{"event":{}}"#).is_err() && read("[]").is_err() && read("null").is_err());
+}
+
+#[test]
+fn descriptor_is_always_complete() {
+    both_ways("descriptor", &descriptor());
+    let least = r#"{"contract_version":1,"platform":"p","label":"P","max_message_length":1,"supports_draft_streaming":false,
+        "supports_edit":false,"supports_threads":false,"markdown_dialect":"none","len_unit":"utf16"}"#;
+    let least: Descriptor = serde_json::from_str(least).unwrap();
+    let written = serde_json::to_value(&least).unwrap();
+    let expected = value("descriptor");
+    let names = |it: &Value| it.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&written), names(&expected), "defaults are written out");
+    assert!(descriptor().supports("edit") && !descriptor().supports("react"));
+}
+
+#[test]
+fn passthrough_forward_is_stable() {
+    both_ways("passthrough_forward", &forward());
+}
+
+// ---- events ---------------------------------------------------------------------------------
+
+fn least_event() -> MessageEvent {
+    let source = Source { platform: "chat".into(), chat_id: "c".into(), chat_type: "dm".into(), ..Source::default() };
+    MessageEvent { message_type: "text".into(), source, ..MessageEvent::default() }
+}
+
+#[test]
+fn the_least_event_names_what_must_always_be_there() {
+    both_ways("event_minimal", &least_event());
+    let source = &value("event_minimal")["source"];
+    for always in ["user_id", "user_name", "thread_id", "chat_name", "chat_topic"] {
+        assert_eq!(source.get(always), Some(&Value::Null), "{always} is null, not absent");
+    }
+    for flag in ["is_bot", "message_is_edit"] {
+        assert_eq!(source.get(flag), Some(&Value::Bool(false)), "{flag} is explicit");
+    }
+}
+
+#[test]
+fn the_full_event_is_stable() {
+    let mut source = Source {
+        platform: "discord".into(),
+        chat_id: "c-1".into(),
+        chat_type: "thread".into(),
+        chat_name: text("general"),
+        user_id: text("u-1"),
+        user_name: text("ada"),
+        thread_id: text("t-1"),
+        chat_topic: text("all things"),
+        is_bot: true,
+        message_is_edit: true,
+        user_id_alt: text("u-alt"),
+        chat_id_alt: text("c-alt"),
+        parent_chat_id: text("c-0"),
+        message_id: text("m-1"),
+        profile: text("coder"),
+        user_display_name: text("Ada L."),
+        auto_thread_created: Some(true),
+        auto_thread_initial_name: text("new thread"),
+        prospective_thread_id: text("t-2"),
+        one_to_one_verified: Some(false),
+        ..Source::default()
+    };
+    source.set_scope(text("g-1"));
+    let url = "https://desk.example/relay/media/9f".to_owned();
+    let event = MessageEvent {
+        text: "/yes".into(),
+        message_type: "command".into(),
+        source,
+        message_id: text("m-1"),
+        reply_to_message_id: text("m-0"),
+        reply_to: Some(ReplyTo { text: text("before"), author: text("bob"), is_own: Some(false) }),
+        media_urls: vec![url.clone()],
+        media: vec![Media {
+            url,
+            kind: "image".into(),
+            mime: "image/png".into(),
+            size: 68,
+            filename: text("a.png"),
+            caption: None,
+        }],
+        context: vec![ContextLine { text: "earlier".into(), source: json!({"user_id": "u-2", "user_name": "bob"}) }],
+        context_error: text("only one line could be read"),
+        prompt_response: Some(PromptResponse {
+            prompt_id: "p-1".into(),
+            option_id: "yes".into(),
+            label: text("Yes"),
+            prompt_message_id: text("m-0"),
+        }),
+    };
+    both_ways("event_full", &event);
+    let source = &value("event_full")["source"];
+    assert_eq!(source["scope_id"], source["guild_id"], "old and new gateways read one scope");
+    assert_eq!(build_session_key(&event.source), "agent:coder:discord:thread:c-1:t-1");
+}
+
+#[test]
+fn a_scope_is_set_under_both_names_or_under_none() {
+    let mut event = least_event();
+    event.source.set_scope(text("g"));
+    assert_eq!(event.source.scope_id, event.source.guild_id);
+    event.source.set_scope(None);
+    writes("event_minimal", &event);
+}
+
+// ---- actions --------------------------------------------------------------------------------
+
+fn actions() -> Vec<(&'static str, Act)> {
+    let (chat_id, message_id) = ("c".to_owned(), "m".to_owned());
+    let option = |id: &str, label: &str, style| PromptOption { id: id.into(), label: label.into(), style };
+    vec![
+        ("action_send", Act::Send { chat_id: chat_id.clone(), content: "hello\n👋".into(), reply_to: text("m-1") }),
+        (
+            "action_edit",
+            Act::Edit { chat_id: chat_id.clone(), message_id: message_id.clone(), content: "better".into() },
+        ),
+        ("action_delete", Act::Delete { chat_id: chat_id.clone(), message_id: message_id.clone() }),
+        ("action_typing", Act::Typing { chat_id: chat_id.clone(), content: text("") }),
+        (
+            "action_follow_up",
+            Act::FollowUp {
+                session_key: "agent:main:relay:channel:c:u".into(),
+                kind: "discord_interaction".into(),
+                content: "done".into(),
+            },
+        ),
+        ("action_get_chat_info", Act::GetChatInfo { chat_id: chat_id.clone() }),
+        (
+            "action_send_media",
+            Act::SendMedia {
+                chat_id: chat_id.clone(),
+                media_kind: "image".into(),
+                source_url: "https://desk.example/relay/media/9f".into(),
+                content: text("a caption"),
+                filename: text("a.png"),
+                reply_to: text("m-1"),
+            },
+        ),
+        (
+            "action_prompt",
+            Act::Prompt {
+                chat_id: chat_id.clone(),
+                prompt_kind: "approval".into(),
+                prompt_id: "p-1".into(),
+                content: "Run it?".into(),
+                options: vec![option("yes", "Yes", text("primary")), option("no", "No", None)],
+                timeout_s: Some(120.0),
+                reply_to: text("m-1"),
+            },
+        ),
+        (
+            "action_react",
+            Act::React { chat_id: chat_id.clone(), message_id: message_id.clone(), emoji: "👍".into(), remove: true },
+        ),
+        (
+            "action_thread_create",
+            Act::ThreadCreate { chat_id: chat_id.clone(), thread_name: "plans".into(), message_id: Some(message_id) },
+        ),
+        (
+            "action_thread_rename",
+            Act::ThreadRename {
+                chat_id: chat_id.clone(),
+                message_id: "t-1".into(),
+                thread_name: "plans, final".into(),
+                only_if_current_name: text("plans"),
+            },
+        ),
+        ("action_draft", Act::Draft { chat_id, draft_id: "d-1".into(), content: "so far".into(), sealed: true }),
+    ]
+}
+
+#[test]
+fn every_op_is_read_and_goes_round() {
+    for (name, act) in actions() {
+        let read = Action::parse(&golden(name)).expect(name);
+        assert_eq!(read.act, act, "{name}");
+        assert_eq!(read.to_value(), value(name), "{name}");
+        assert_eq!(format!("action_{}", act.op()), name);
+        assert_eq!(act.chat_id(), (act.op() != "follow_up").then_some("c"), "{name}");
+        assert_eq!(Action::parse(&Action::from(act).to_value().to_string()).unwrap().act, read.act, "{name}");
+    }
+}
+
+#[test]
+fn every_op_does_with_what_it_must_have() {
+    for least in [
+        json!({"op": "send", "chat_id": "c"}),
+        json!({"op": "edit", "chat_id": "c", "message_id": "m"}),
+        json!({"op": "delete", "chat_id": "c", "message_id": "m"}),
+        json!({"op": "typing", "chat_id": "c"}),
+        json!({"op": "follow_up", "session_key": "k", "kind": "x"}),
+        json!({"op": "get_chat_info", "chat_id": "c"}),
+        json!({"op": "send_media", "chat_id": "c", "media_kind": "voice", "source_url": "u"}),
+        json!({"op": "prompt", "chat_id": "c", "prompt_id": "p", "options": []}),
+        json!({"op": "react", "chat_id": "c", "message_id": "m", "emoji": "e"}),
+        json!({"op": "thread_create", "chat_id": "c", "thread_name": "n"}),
+        json!({"op": "thread_rename", "chat_id": "c", "message_id": "t", "thread_name": "n"}),
+        json!({"op": "draft", "chat_id": "c", "draft_id": "d"}),
+    ] {
+        let action = Action::parse(&least.to_string()).unwrap_or_else(|error| panic!("{least}: {error}"));
+        assert_eq!(Action::parse(&action.to_value().to_string()).as_ref(), Ok(&action), "{least}");
+
+        let needed: Vec<String> = least.as_object().unwrap().keys().filter(|name| *name != "op").cloned().collect();
+        for field in needed {
+            let mut lacking = least.clone();
+            lacking.as_object_mut().unwrap().remove(&field);
+            let error = Action::parse(&lacking.to_string()).unwrap_err();
+            assert!(matches!(&error, ActionError::Malformed(text) if text.contains(&field)), "{lacking}: {error}");
+        }
+        let mut more = least.clone();
+        more["surprise"] = json!([1, {"a": null}]);
+        more["metadata"] = json!("not an object");
+        assert_eq!(Action::parse(&more.to_string()), Ok(action), "unknown fields are ignored: {least}");
+    }
+}
+
+#[test]
+fn typing_without_content_differs_from_empty_content() {
+    let typing = |raw: &str| Action::parse(raw).unwrap().act;
+    assert_eq!(
+        typing(r#"{"op":"typing","chat_id":"c","content":null}"#),
+        Act::Typing { chat_id: "c".into(), content: None }
+    );
+    assert_eq!(
+        typing(r#"{"op":"typing","chat_id":"c","content":""}"#),
+        Act::Typing { chat_id: "c".into(), content: text("") }
+    );
+}
+
+#[test]
+fn bad_actions_say_what_is_wrong() {
+    let deep = format!(r#"{{"op":"send","chat_id":"c","x":{}{}}}"#, "[".repeat(9_999), "]".repeat(9_999));
+    for none in ["", "null", "[]", "{}", r#"["send"]"#, r#"{"op":null}"#, r#"{"op":{}}"#, r#"{"op":"\ud800"}"#, &deep] {
+        assert_eq!(Action::parse(none), Err(ActionError::NoOp));
+    }
+    assert_eq!(Action::parse(r#"{"op":"dance"}"#), Err(ActionError::UnknownOp("dance".into())));
+    let long = Action::parse(&json!({"op": "é".repeat(999)}).to_string()).unwrap_err();
+    assert_eq!(long, ActionError::UnknownOp("é".repeat(64)), "a long op is not echoed whole");
+    for bad in [
+        r#"{"op":"send","chat_id":5}"#,
+        r#"{"op":"send","chat_id":null}"#,
+        r#"{"op":"prompt","chat_id":"c","prompt_id":"p","options":{}}"#,
+        r#"{"op":"react","chat_id":"c","message_id":"m","emoji":"e","remove":"yes"}"#,
+    ] {
+        assert!(matches!(Action::parse(bad), Err(ActionError::Malformed(_))), "{bad}");
+    }
+}
+
+#[test]
+fn prompts_are_checked_before_any_platform_sees_them() {
+    let option = |id: &str| vec![PromptOption { id: id.into(), label: "L".into(), style: None }];
+    assert_eq!(prompt_token("p-1", "yes"), "hp1:p-1:yes");
+    assert_eq!(check_prompt("p", &option("A-z_0.9")), Ok(()));
+    assert_eq!(check_prompt(&"p".repeat(27), &option(&"x".repeat(32))), Ok(()), "64 bytes");
+    assert!(check_prompt(&"p".repeat(28), &option(&"x".repeat(32))).is_err(), "65 bytes");
+    for bad in ["", "a b", "ä", "a:b", &"x".repeat(33)] {
+        assert!(check_prompt("p", &option(bad)).is_err(), "{bad:?}");
+    }
+    assert!(check_prompt("p", &[]).is_err());
+}
+
+// ---- results --------------------------------------------------------------------------------
+
+#[test]
+fn results_leave_out_what_is_not_set() {
+    both_ways("result_done", &ActionResult::done());
+    both_ways("result_sent", &ActionResult::sent("m-9"));
+    both_ways("result_thread", &ActionResult { thread_id: text("t-1"), ..ActionResult::done() });
+    let chat_info = Some(ChatInfo { name: "general".into(), chat_type: "channel".into() });
+    both_ways("result_chat_info", &ActionResult { chat_info, ..ActionResult::done() });
+    both_ways("result_egress_declined", &ActionResult::egress_declined("discord"));
+    both_ways("result_capability_unavailable", &ActionResult::capability_unavailable());
+    let unknown = Action::parse(r#"{"op":"dance"}"#).unwrap_err().to_string();
+    both_ways("result_unknown_op", &ActionResult::refused(Code::UnsupportedOp, unknown));
+    let late = ActionResult { ambiguous: true, ..ActionResult::refused(Code::Timeout, "no answer in time") };
+    both_ways("result_ambiguous", &late);
+    let partial = ActionResult { message_id: text("m-9"), ..ActionResult::refused(Code::Partial, "2 of 3 parts went") };
+    both_ways("result_partial", &partial);
+}
+
+// ---- HTTP bodies ----------------------------------------------------------------------------
+
+#[test]
+fn relay_bodies_are_stable() {
+    let ask: api::ProvisionRequest = keeps("provision_request");
+    assert_eq!((ask.gateway_id.as_str(), ask.bot_id.as_str()), ("gw-1", "bot-1"));
+    assert_eq!(ask.route_keys, ["guild-1", "guild-2"]);
+    assert_eq!((ask.instance_id, ask.wake_url), (text("inst-1"), text("https://wake.example/1")));
+    let least: api::ProvisionRequest =
+        serde_json::from_str(r#"{"gatewayId":"g","platform":"relay","color":"red"}"#).unwrap();
+    assert!(least.bot_id.is_empty() && least.route_keys.is_empty() && least.instance_id.is_none());
+    assert!(serde_json::from_str::<api::ProvisionRequest>(r#"{"platform":"relay"}"#).is_err());
+
+    let reply: api::ProvisionReply = keeps("provision_reply");
+    assert_eq!((reply.secret.as_str(), reply.delivery_key.as_str(), reply.tenant.as_str()), ("s", "k", "acme"));
+    let enroll: api::EnrollRequest = keeps("enroll_request");
+    assert_eq!((enroll.enrollment_token.as_str(), enroll.gateway_id.as_str()), ("t", "gw-1"));
+    let media: api::MediaReply = keeps("media_reply");
+    assert_eq!((media.id.as_str(), media.size), ("9f", 68));
+}
+
+#[test]
+fn a_policy_defaults_to_the_open_one() {
+    let policy: api::RelevancePolicy = keeps("policy");
+    assert!(policy.require_address && policy.allow_other_bots);
+    assert_eq!(policy.free_response_scopes, ["c-1"]);
+    let least: api::RelevancePolicy = serde_json::from_str(r#"{"platform":"discord"}"#).unwrap();
+    assert_eq!(least, api::RelevancePolicy { platform: "discord".into(), ..api::RelevancePolicy::default() });
+    assert!(!least.require_address && !least.allow_other_bots);
+}
+
+#[test]
+fn chat_bodies_are_stable() {
+    let post: api::ChatPost = keeps("chat_post");
+    assert!(post.is_bot && post.mentions_bot && post.media[0].id == "9f");
+    let least: api::ChatPost = serde_json::from_str(r#"{"user_id":"u"}"#).unwrap();
+    let written = serde_json::to_value(&least).unwrap();
+    assert_eq!(written, json!({"user_id": "u", "text": "", "is_bot": false, "mentions_bot": false}));
+    let posted: api::ChatPosted = keeps("chat_posted");
+    assert_eq!(posted.verdict.outcome, "withheld");
+    assert_eq!(keeps::<api::ChatPress>("chat_press").option_id, "yes");
+    assert_eq!(keeps::<api::ChatSettings>("chat_settings").members.unwrap().len(), 2);
+    let history: api::ChatHistory = keeps("chat_history");
+    assert!(history.typing && history.messages[1].draft);
+    assert_eq!(keeps::<api::ChatSummary>("chat_summary").last_seq, 7);
+}
+
+#[test]
+fn a_least_chat_line_shows_its_standing_fields() {
+    let line = serde_json::to_value(api::ChatMessage::default()).unwrap();
+    let expected = json!({"seq": 0, "message_id": "", "direction": "", "text": "", "edited": false, "deleted": false,
+                          "reactions": [], "at": 0});
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn explanations_problems_and_rotations_are_stable() {
+    let explanation: api::Explanation = keeps("explanation");
+    assert_eq!(explanation.instances[1].layer, "relevance");
+    let problem: api::Problem = keeps("problem");
+    assert_eq!((problem.code.as_str(), problem.status), (Code::NotFound.name(), 404));
+    assert_eq!(keeps::<api::Rotated>("rotated").overlap_until, 1_700_086_400);
+}
+
+#[test]
+fn a_code_is_written_as_it_is_named() {
+    for code in [
+        Code::BadRequest,
+        Code::Unauthorized,
+        Code::Forbidden,
+        Code::NotFound,
+        Code::Conflict,
+        Code::TooLarge,
+        Code::UnsupportedMediaType,
+        Code::UnsupportedOp,
+        Code::UnknownIdentity,
+        Code::EgressDeclined,
+        Code::CapabilityUnavailable,
+        Code::RateLimited,
+        Code::Partial,
+        Code::Unknown,
+        Code::Unavailable,
+        Code::Timeout,
+        Code::PlatformFailed,
+        Code::UrlRefused,
+        Code::Internal,
+    ] {
+        assert_eq!(serde_json::to_value(code).unwrap(), code.name());
+    }
+}

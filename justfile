@@ -1,0 +1,37 @@
+# Short names for what is done often. `just` lists them.
+
+default:
+    @just --list
+
+# The program, optimized
+build:
+    cargo build --release -p frontdesk
+
+# Format, house rules and lints: what to run before a commit
+check: tidy
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Everything; `just test quick` leaves out gateways and browser
+test *what:
+    ./scripts/test {{what}}
+
+# Only the runs against real gateways
+hermes:
+    ./scripts/test hermes
+
+# Only the chat page in a real browser
+browser:
+    ./scripts/test browser
+
+# Measure this machine, e.g. `just bench relay`
+bench *what:
+    cargo run --release -p frontdesk -- bench {{what}}
+
+# The house rules
+tidy:
+    cargo run --quiet -p xtask -- tidy
+
+# A desk, an example agent and a chat page
+demo:
+    cargo run --release -p frontdesk -- demo

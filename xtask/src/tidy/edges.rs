@@ -1,0 +1,154 @@
+//! Which crate may see which. `wire <- core <- {store, platforms, connectors} <- frontdesk`, `wire <- client`.
+
+use anyhow::Context as _;
+use toml::{Table, Value};
+
+use super::Finding;
+
+/// What each member may import of the others. A member that is not here needs a line here first.
+const MEMBERS: [(&str, &[&str]); 9] = [
+    ("frontdesk-wire", &[]),
+    ("frontdesk-core", &["frontdesk-wire"]),
+    ("frontdesk-store", &["frontdesk-wire", "frontdesk-core"]),
+    ("frontdesk-platforms", &["frontdesk-wire", "frontdesk-core"]),
+    ("frontdesk-connectors", &["frontdesk-wire", "frontdesk-core"]),
+    ("frontdesk-client", &["frontdesk-wire"]),
+    ("frontdesk-testkit", &["frontdesk-wire", "frontdesk-core", "frontdesk-client"]),
+    ("xtask", &[]),
+    (
+        "frontdesk",
+        &[
+            "frontdesk-wire",
+            "frontdesk-core",
+            "frontdesk-store",
+            "frontdesk-platforms",
+            "frontdesk-connectors",
+            "frontdesk-client",
+        ],
+    ),
+];
+
+/// Crates of others that only some members may use, and why.
+const KEPT: [(&str, &[&str], &str); 10] = [
+    ("axum", &["frontdesk"], "HTTP is the roof's affair"),
+    ("hyper", &["frontdesk"], "HTTP is the roof's affair"),
+    ("hyper-util", &["frontdesk"], "HTTP is the roof's affair"),
+    ("tower", &["frontdesk"], "HTTP is the roof's affair"),
+    ("reqwest", &["frontdesk"], "there is one guarded way out, the Outcall port"),
+    ("rusqlite", &["frontdesk-store"], "SQL stays behind the store port"),
+    ("tokio-postgres", &["frontdesk-store"], "SQL stays behind the store port"),
+    ("redis", &["frontdesk-store"], "the bus stays behind its port"),
+    ("clap", &["frontdesk"], "the command line is the roof's affair"),
+    ("tokio-websockets", &["frontdesk-client", "frontdesk-testkit", "frontdesk"], "sockets are the client's affair"),
+];
+
+/// Never, by nobody: all cryptography comes from one provider.
+const BANNED: [&str; 4] = ["ring", "openssl", "native-tls", "rsa"];
+const PURE: &str = "frontdesk-wire";
+const IO: [&str; 3] = ["tokio", "tokio-util", "futures-util"];
+
+pub(super) fn check(path: &str, text: &str) -> anyhow::Result<Vec<Finding>> {
+    let manifest: Table = text.parse().with_context(|| format!("{path} is not TOML"))?;
+    let name = manifest.get("package").and_then(|it| it.get("name")).and_then(Value::as_str).unwrap_or_default();
+    let Some((_, allowed)) = MEMBERS.into_iter().find(|(member, _)| *member == name) else {
+        let mend = "add it to MEMBERS in xtask/src/tidy/edges.rs, with what it may import";
+        return Ok(vec![Finding::new(path, 1, format!("{name:?} is not a known member"), mend)]);
+    };
+    let mut findings = Vec::new();
+    for (dependency, options, for_tests) in dependencies(&manifest) {
+        let is_member = MEMBERS.iter().any(|(member, _)| *member == dependency);
+        let may_test = for_tests && (dependency == "frontdesk-testkit" || name == "frontdesk");
+        let mend = if is_member && !allowed.contains(&dependency) && !may_test {
+            "members see only downwards: move the type down, or put a port between them".to_owned()
+        } else if BANNED.contains(&dependency) || enables_ring(options) {
+            "use aws-lc-rs: one provider for all cryptography".to_owned()
+        } else if let Some((_, users, why)) = KEPT.iter().find(|(kept, ..)| *kept == dependency && name != "xtask") {
+            if users.contains(&name) {
+                continue;
+            }
+            format!("{why}; only {} may use it", users.join(", "))
+        } else if name == PURE && IO.contains(&dependency) && !for_tests {
+            "wire is pure data: no runtime and no I/O".to_owned()
+        } else {
+            continue;
+        };
+        findings.push(Finding::new(
+            path,
+            line_of(text, dependency),
+            format!("{name} may not depend on {dependency}"),
+            mend,
+        ));
+    }
+    Ok(findings)
+}
+
+/// Name, options, and whether it is for tests only; of all targets.
+fn dependencies(manifest: &Table) -> Vec<(&str, &Value, bool)> {
+    let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(|all| all.values());
+    let tables = targets.filter_map(Value::as_table).chain([manifest]);
+    let mut found = Vec::new();
+    for table in tables {
+        for (kind, for_tests) in [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)] {
+            let listed = table.get(kind).and_then(Value::as_table).into_iter().flatten();
+            found.extend(listed.map(|(name, options)| {
+                let real = options.get("package").and_then(Value::as_str).unwrap_or(name);
+                (real, options, for_tests)
+            }));
+        }
+    }
+    found
+}
+
+pub(super) fn enables_ring(options: &Value) -> bool {
+    let features = options.get("features").and_then(Value::as_array);
+    features.is_some_and(|all| all.iter().filter_map(Value::as_str).any(|name| name == "ring"))
+}
+
+fn line_of(text: &str, name: &str) -> usize {
+    text.lines().position(|line| line.trim_start().trim_start_matches('"').starts_with(name)).map_or(1, |at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, rest: &str) -> Vec<Finding> {
+        check("Cargo.toml", &format!("[package]\nname = \"{name}\"\n{rest}")).unwrap()
+    }
+
+    #[test]
+    fn members_see_only_downwards() {
+        assert_eq!(found("frontdesk-core", "[dependencies]\nfrontdesk-wire.workspace = true\n"), []);
+        let bad = found("frontdesk-wire", "[dependencies]\nserde = \"1\"\nfrontdesk-core.workspace = true\n");
+        assert_eq!((bad.len(), bad[0].line), (1, 5));
+        for (name, other) in [
+            ("frontdesk-core", "frontdesk-store"),
+            ("frontdesk-store", "frontdesk-platforms"),
+            ("frontdesk-platforms", "frontdesk-store"),
+            ("frontdesk-client", "frontdesk-core"),
+            ("frontdesk", "frontdesk-testkit"),
+        ] {
+            assert_eq!(found(name, &format!("[dependencies]\n{other}.workspace = true\n")).len(), 1, "{name} {other}");
+        }
+        assert_eq!(found("frontdesk-store", "[dev-dependencies]\nfrontdesk-testkit.workspace = true\n"), []);
+        assert_eq!(found("frontdesk-store", "[dev-dependencies]\nfrontdesk-platforms.workspace = true\n").len(), 1);
+        assert_eq!(found("frontdesk-new", "").len(), 1);
+    }
+
+    #[test]
+    fn some_crates_are_kept_for_some_members() {
+        assert_eq!(found("frontdesk", "[dependencies]\naxum = \"0.8\"\nreqwest = \"1\"\n"), []);
+        assert_eq!(found("frontdesk-store", "[dependencies]\naxum = \"0.8\"\n").len(), 1);
+        assert_eq!(found("frontdesk-platforms", "[target.'cfg(unix)'.dependencies]\nreqwest = \"1\"\n").len(), 1);
+        assert_eq!(
+            found("frontdesk-core", "[dependencies]\nweb = { package = \"hyper\", version = \"1\" }\n").len(),
+            1
+        );
+        assert_eq!(found("frontdesk-wire", "[dependencies]\ntokio = \"1\"\n").len(), 1);
+        assert_eq!(
+            found("frontdesk", "[dependencies]\nrustls = { version = \"1\", features = [\"ring\"] }\n").len(),
+            1
+        );
+        assert_eq!(found("frontdesk", "[dependencies]\nrsa = \"1\"\n").len(), 1);
+    }
+}

@@ -1,0 +1,130 @@
+//! The house rules, checked. Each rule lives in a file of its own and only looks; it never changes anything.
+
+mod api;
+mod callers;
+mod edges;
+mod length;
+mod lockfile;
+mod names;
+mod opening;
+mod source;
+mod vendors;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use source::Source;
+
+/// One place that breaks a rule, and how to mend it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    pub(crate) file: String,
+    pub(crate) line: usize,
+    pub(crate) what: String,
+    pub(crate) mend: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { file: file.into(), line, what: what.into(), mend: mend.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}\n    mend: {}", self.file, self.line, self.what, self.mend)
+    }
+}
+
+/// Prints what it finds. True: nothing is broken.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let mut findings = Vec::new();
+    let mut notes = Vec::new();
+    let sources = read_sources(root)?;
+    for source in &sources {
+        findings.extend(opening::check(source));
+        findings.extend(length::check_functions(source));
+        findings.extend(names::check(source));
+        findings.extend(vendors::check(source));
+        findings.extend(callers::check(source));
+        match length::check_file(source) {
+            length::Verdict::Fine => {}
+            length::Verdict::Long(lines) => {
+                notes.push(format!("note {}: {lines} lines without its tests", source.path));
+            }
+            length::Verdict::TooLong(finding) => findings.push(finding),
+        }
+    }
+    for (path, text) in read_manifests(root)? {
+        findings.extend(edges::check(&path, &text)?);
+    }
+    findings.extend(lockfile::check(&read(root, "Cargo.lock")?)?);
+    findings.extend(check_api(root)?);
+
+    findings.sort();
+    notes.sort();
+    for note in &notes {
+        println!("{note}");
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} broken rules, {} notes", sources.len(), findings.len(), notes.len());
+    Ok(findings.is_empty())
+}
+
+fn check_api(root: &Path) -> anyhow::Result<Vec<Finding>> {
+    let main = read(root, "crates/frontdesk/src/edge/mod.rs")?;
+    let admin = read(root, "crates/frontdesk/src/edge/admin.rs")?;
+    let routers = [(api::MAIN_ROUTER, "", main.as_str()), (api::ADMIN_ROUTER, "/admin/v1", admin.as_str())];
+    Ok(api::check(&routers, &read(root, api::DOCUMENT)?))
+}
+
+fn read(root: &Path, path: &str) -> anyhow::Result<String> {
+    std::fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))
+}
+
+fn read_sources(root: &Path) -> anyhow::Result<Vec<Source>> {
+    let mut files = Vec::new();
+    for folder in ["crates", "xtask", "fuzz"] {
+        collect(&root.join(folder), &mut files)?;
+    }
+    let mut sources = Vec::new();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "rs")) {
+        let path = file.strip_prefix(root)?.to_string_lossy().into_owned();
+        sources.push(Source::new(path.clone(), read(root, &path)?));
+    }
+    Ok(sources)
+}
+
+fn read_manifests(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let mut folders: Vec<PathBuf> = vec![root.join("xtask")];
+    for entry in std::fs::read_dir(root.join("crates")).context("cannot list crates")? {
+        folders.push(entry?.path());
+    }
+    folders.sort();
+    let mut manifests = Vec::new();
+    for manifest in folders.iter().map(|folder| folder.join("Cargo.toml")).filter(|path| path.exists()) {
+        let path = manifest.strip_prefix(root)?.to_string_lossy().into_owned();
+        manifests.push((path.clone(), read(root, &path)?));
+    }
+    Ok(manifests)
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.map(|it| it.path())).collect::<Result<_, _>>()?;
+    paths.sort();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path);
+        } else if path.file_name().is_none_or(|name| name != "target") {
+            collect(&path, files)?;
+        }
+    }
+    Ok(())
+}

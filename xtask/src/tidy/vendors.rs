@@ -1,0 +1,48 @@
+//! A vendor's name belongs into the folder of that platform. Comments and tests may say it anywhere.
+
+use super::Finding;
+use super::source::{Source, parts, words};
+
+const VENDORS: [&str; 7] = ["discord", "telegram", "slack", "whatsapp", "matrix", "twilio", "wecom"];
+/// The name of a conversation has rules for one of them, because the gateway has.
+const ALLOWED: [&str; 1] = ["crates/wire/src/session_key.rs"];
+
+pub(super) fn check(source: &Source) -> Vec<Finding> {
+    let path = source.path.as_str();
+    if source.is_test() || ALLOWED.contains(&path) || path.starts_with("xtask/") || path.contains("/examples/") {
+        return Vec::new();
+    }
+    let home = path.strip_prefix("crates/platforms/src/").and_then(|rest| rest.split(['/', '.']).next());
+    let mut findings = Vec::new();
+    for (at, word) in words(&source.spoken) {
+        let parts = parts(word);
+        let Some(vendor) = VENDORS.into_iter().find(|vendor| parts.iter().any(|part| part == vendor)) else { continue };
+        // The list of what is in the box names every folder.
+        let listed = path == "crates/platforms/src/lib.rs" || home == Some(vendor);
+        if !listed && !source.in_test(at) {
+            let mend = format!("move it to crates/platforms/src/{vendor}/, or say it in the contract's own words");
+            findings.push(Finding::new(path, source.line(at), format!("the vendor {vendor:?} is named here"), mend));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vendor_is_named_only_at_home() {
+        let code = "fn slack_token() {}\nlet a = \"discord.com\";\nstruct TelegramUpdate;\n";
+        assert_eq!(check(&Source::new("crates/core/src/a.rs", code)).len(), 3);
+        assert_eq!(check(&Source::new("crates/platforms/src/slack/act.rs", code)).len(), 2);
+        assert_eq!(check(&Source::new("crates/platforms/src/lib.rs", "pub mod slack;")), []);
+        assert_eq!(check(&Source::new("crates/core/src/a.rs", "// as Discord does\nlet slacker = 1;\n")), []);
+        assert_eq!(check(&Source::new("crates/core/tests/a.rs", code)), []);
+        assert_eq!(
+            check(&Source::new("crates/core/src/a.rs", "#[cfg(test)]\nmod tests { const A: &str = \"slack\"; }")),
+            []
+        );
+        assert_eq!(check(&Source::new("crates/wire/src/session_key.rs", "let whatsapp = 1;")), []);
+    }
+}
