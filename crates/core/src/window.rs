@@ -12,6 +12,8 @@ use crate::port::store::{Delivery, Position};
 const EVIDENCE_MS: u64 = 60_000;
 /// Without acks, a row is done when its socket was alive this long after it was written.
 const HEALTHY_MS: u64 = 10_000;
+/// Answered rows of a gateway that has not acked yet may pile up to this many windows.
+const ANSWERED_CAPS: usize = 16;
 /// After a probe, silence of this length is death. With the ack limit of 5 s, found within 9 s.
 const PROBE_GRACE_MS: u64 = 3_000;
 /// An idle socket is probed this often, so that a vanished peer does not stay on the books.
@@ -70,8 +72,13 @@ impl Window {
         }
     }
 
+    /// Rows that may go now. A gateway that never acked anything and has answered a row has surely
+    /// taken it: such rows do not hold up others, within a bound.
     pub fn room(&self) -> usize {
-        self.cap.saturating_sub(self.flight.len())
+        let taken = |row: &&Flight| self.acks != Acks::Seen && row.answered;
+        let unanswered = self.flight.len() - self.flight.iter().filter(taken).count();
+        let ceiling = (self.cap * ANSWERED_CAPS).saturating_sub(self.flight.len());
+        self.cap.saturating_sub(unanswered).min(ceiling)
     }
 
     /// Rows up to here were written, or are settled: the next one to read is above it.
@@ -296,6 +303,29 @@ mod tests {
         w.sent(3, delivery("c", false), 70_000);
         assert!(w.ack(3).is_some());
         assert_eq!(w.acks, Acks::Seen, "an ack seen later ends that state");
+    }
+
+    #[test]
+    fn answered_rows_of_a_gateway_that_never_acked_do_not_hold_up_others() {
+        let mut w = window();
+        for seq in 1..=3 {
+            w.sent(seq, delivery("c", false), 0);
+        }
+        assert_eq!(w.room(), 0);
+        w.answered("c");
+        assert_eq!(w.room(), 3);
+        for seq in 4..=48 {
+            w.sent(seq, delivery("c", false), 0);
+            w.answered("c");
+        }
+        assert_eq!(w.room(), 0, "but not without end");
+        let mut w = window();
+        for seq in 1..=3 {
+            w.sent(seq, delivery("c", false), 0);
+        }
+        w.ack(1);
+        w.answered("c");
+        assert_eq!(w.room(), 1, "one that acks is held to its acks");
     }
 
     #[test]

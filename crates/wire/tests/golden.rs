@@ -1,5 +1,6 @@
 //! Golden JSON of every shape that crosses the wire. What we write is compared byte for byte; what
 //! we read is compared field by field. A change here is a change of the contract.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -52,6 +53,8 @@ fn both_ways<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, sh
     assert_eq!(keeps::<T>(name), *shape, "{name}");
 }
 
+/// Fields that may be absent are filled with it.
+#[allow(clippy::unnecessary_wraps, reason = "the fields are options")]
 fn text(words: &str) -> Option<String> {
     Some(words.to_owned())
 }

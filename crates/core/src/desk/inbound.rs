@@ -54,6 +54,7 @@ impl Desk {
             };
             if let Some((tenant, platform, chat_id, message_id)) = watched {
                 self.say(&tenant, step, |notice| {
+                    notice.at = now_ms; // it may be handed over before we get to say so
                     notice.event_id.clone_from(&id);
                     notice.platform = platform;
                     notice.chat_id = chat_id;
@@ -89,7 +90,9 @@ impl Desk {
         let mut brief = verdict.brief();
         let mut receivers: Vec<u64> = verdict.receivers.iter().map(|instance| instance.no).collect();
         let reaches = !receivers.is_empty();
-        if event.text.trim() == "/stop" && self.interrupt_live_turns(&receivers, &session_key, now_ms).await? {
+        if event.text.trim() == "/stop"
+            && self.interrupt_live_turns(&receivers, &session_key, &main_key(source), now_ms).await?
+        {
             receivers.clear();
             brief = VerdictBrief { outcome: "interrupted".into(), text: "the running turn was interrupted".into() };
         }
@@ -153,17 +156,22 @@ impl Desk {
 /// Every name that a supported gateway may give to this conversation: its own platform, or `relay`
 /// for a forwarded interaction (`dm`, `channel`, and for newer ones `thread`), with its profile.
 fn session_keys(source: &Source) -> Vec<String> {
-    let mut keys = vec![build_session_key(source)];
+    let mut keys = vec![build_session_key(source), main_key(source)];
     let chat_types: &[&str] = if source.chat_type == "dm" { &["dm"] } else { &["channel", "thread", "group"] };
     for chat_type in chat_types {
         for platform in [source.platform.as_str(), "relay"] {
             let named = Source { platform: platform.into(), chat_type: (*chat_type).into(), ..source.clone() };
-            keys.push(build_session_key(&named));
+            keys.extend([build_session_key(&named), main_key(&named)]);
         }
     }
     keys.sort();
     keys.dedup();
     keys
+}
+
+/// The key of a gateway that does not tell profiles apart.
+fn main_key(source: &Source) -> String {
+    build_session_key(&Source { profile: None, ..source.clone() })
 }
 
 fn layer_name(layer: &str) -> &'static str {

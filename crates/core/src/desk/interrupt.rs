@@ -15,11 +15,17 @@ impl Desk {
         &self,
         receivers: &[u64],
         session_key: &str,
+        main_key: &str,
         now_ms: u64,
     ) -> Result<bool, StoreError> {
         let mut told = false;
         for &instance in receivers {
-            told |= self.interrupt(instance, session_key, now_ms).await?;
+            let this = self.interrupt(instance, session_key, session_key, now_ms).await?;
+            if this && main_key != session_key {
+                // A gateway that does not tell profiles apart runs the turn under this name.
+                self.interrupt(instance, session_key, main_key, now_ms).await?;
+            }
+            told |= this;
         }
         Ok(told)
     }
@@ -27,7 +33,7 @@ impl Desk {
     /// A gateway asks: forwarded to the instance of its tenant that runs the session.
     pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
         let now_ms = self.env.now_ms();
-        if self.interrupt(caller.instance.no, session_key, now_ms).await? {
+        if self.interrupt(caller.instance.no, session_key, session_key, now_ms).await? {
             return Ok(true);
         }
         let others: Vec<u64> = self.registry.read(|view| {
@@ -35,20 +41,27 @@ impl Desk {
             of_tenant.map(|it| it.no).filter(|no| *no != caller.instance.no).collect()
         });
         for instance in others {
-            if self.switchboard.is_live(instance) && self.interrupt(instance, session_key, now_ms).await? {
+            if self.switchboard.is_live(instance) && self.interrupt(instance, session_key, session_key, now_ms).await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    async fn interrupt(&self, instance: u64, session_key: &str, now_ms: u64) -> Result<bool, StoreError> {
+    /// Finds the turn under `kept_as`, tells the instance to stop `session_key`.
+    async fn interrupt(
+        &self,
+        instance: u64,
+        kept_as: &str,
+        session_key: &str,
+        now_ms: u64,
+    ) -> Result<bool, StoreError> {
         let Some(mailbox) = self.switchboard.socket(instance) else { return Ok(false) };
         let since_ms = now_ms.saturating_sub(TURN_MS);
-        let chat_id = match self.switchboard.turn_chat(instance, session_key, since_ms) {
+        let chat_id = match self.switchboard.turn_chat(instance, kept_as, since_ms) {
             Some(chat_id) => chat_id,
             // Memory is short and ends with the process; the ledger remembers.
-            None => match self.store.last_sent(instance, session_key, since_ms).await? {
+            None => match self.store.last_sent(instance, kept_as, since_ms).await? {
                 Some(delivery) => delivery.chat_id.clone(),
                 None => return Ok(false),
             },

@@ -178,7 +178,9 @@ pub fn buffer_id(epoch: u32, instance: u64, seq: u64) -> String {
 
 /// The row, if the id is one of this store and this instance.
 pub fn parse_buffer_id(text: &str, epoch: u32, instance: u64) -> Option<u64> {
-    let mut parts = text.splitn(3, '-').map(|part| u64::from_str_radix(part, 16).ok());
+    // A number of ours has no sign, though Rust would read one.
+    let number = |part: &str| u64::from_str_radix(part, 16).ok().filter(|_| !part.starts_with('+'));
+    let mut parts = text.splitn(3, '-').map(number);
     let (store, owner, seq) = (parts.next()??, parts.next()??, parts.next()??);
     (store == u64::from(epoch) && owner == instance).then_some(seq)
 }

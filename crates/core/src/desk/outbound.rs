@@ -197,9 +197,13 @@ async fn act_in_time(
 ) -> ActionResult {
     match tokio::time::timeout(ACT_LIMIT, found.act(stand, action, capability)).await {
         Ok(result) => result,
+        // "timed out" are the words by which gateways know that they must not send it again.
         Err(_) => ActionResult {
             ambiguous: true,
-            ..ActionResult::refused(Code::Unknown, "the platform did not answer in time; it may have happened")
+            ..ActionResult::refused(
+                Code::Unknown,
+                "timed out: the platform did not answer, and it may have happened all the same",
+            )
         },
     }
 }

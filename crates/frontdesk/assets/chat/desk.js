@@ -55,10 +55,16 @@ export function addStep(chatId, step) {
   if (group.steps.some(same)) return group.messageId; // told again after a reconnect
   if (step.event_id) group.events.add(step.event_id);
   group.steps.push(step);
-  group.steps.sort((a, b) => a.at - b.at);
+  group.steps.sort((a, b) => a.at - b.at || rank(a) - rank(b));
   draw(group);
   if (shown.chatId === chatId && !group.node.isConnected) drawAll();
   return group.messageId;
+}
+
+/** In one millisecond much can happen; then the order of the desk's work decides. */
+function rank({ step }) {
+  const order = ['accepted', 'withheld', 'waking', 'wake_failed', 'awake', 'sent', 'acked'];
+  return (order.indexOf(step) + 1) || order.length + 1;
 }
 
 /** How far a message has come: its last step that says something about delivery. */

@@ -1,5 +1,7 @@
 //! The built-in chat's lines, in order, each with a revision.
 
+use std::ops::Bound::{Excluded, Unbounded};
+
 use frontdesk_core::port::store::{ChatLog, ChatRecord, ChatRow, StoreError, Stored};
 
 use super::{Chat, MemoryStore, now};
@@ -69,7 +71,7 @@ impl ChatLog for MemoryStore {
     ) -> Stored<'a, Vec<ChatRow>> {
         let state = self.state();
         let Some(chat) = state.chats.get(&name(tenant, chat_id)) else { return now(Vec::new()) };
-        now(chat.lines.range(after + 1..).take(limit).map(|(_, line)| line.clone()).collect())
+        now(chat.lines.range((Excluded(after), Unbounded)).take(limit).map(|(_, line)| line.clone()).collect())
     }
 
     fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()> {

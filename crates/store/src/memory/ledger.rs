@@ -1,5 +1,6 @@
 //! The ledger: events, one row per receiver, and what has been settled.
 
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{
@@ -73,7 +74,7 @@ impl Ledger for MemoryStore {
     fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
         let state = self.state();
         let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
-        let owed = account.rows.range(after + 1..).filter(|(seq, _)| !account.position.settled(**seq));
+        let owed = account.rows.range((Excluded(after), Unbounded)).filter(|(seq, _)| !account.position.settled(**seq));
         now(owed.take(limit).map(|(seq, (delivery, _))| (*seq, delivery.clone())).collect())
     }
 

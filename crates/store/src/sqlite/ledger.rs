@@ -40,8 +40,14 @@ impl Ledgers {
     fn next_event(&mut self, connection: &Connection) -> Result<u64, StoreError> {
         let last = match self.last_event {
             Some(last) => last,
+            // A purge may have taken the newest event; its number is kept, and never given again.
             None => connection
-                .query_row("SELECT COALESCE(MAX(id), 0) FROM event", [], |row| row.get(0))
+                .query_row(
+                    "SELECT MAX(COALESCE((SELECT MAX(id) FROM event), 0),
+                                COALESCE((SELECT value FROM meta WHERE key = 'last_event'), 0))",
+                    [],
+                    |row| row.get(0),
+                )
                 .map(unsigned)
                 .map_err(fault)?,
         };

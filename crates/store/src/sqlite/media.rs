@@ -13,10 +13,12 @@ impl MediaShelf for SqliteStore {
     fn media_put(&self, item: MediaItem, body: Vec<u8>) -> Stored<'_, ()> {
         let path = self.media_dir.join(&item.id);
         Box::pin(async move {
+            let file = path.clone();
             let write = move || {
-                let mut file = File::create_new(&path)?;
-                file.write_all(&body)?;
-                file.sync_all()
+                let mut made = File::create_new(&file)?;
+                made.write_all(&body).and_then(|()| made.sync_all()).inspect_err(|_| {
+                    let _ = std::fs::remove_file(&file); // half a file on a full disk keeps it full
+                })
             };
             self.readers.read(move |_| write().map_err(|error| StoreError::Unavailable(error.to_string()))).await?;
             let work = move |books: &mut Books| {
@@ -25,7 +27,11 @@ impl MediaShelf for SqliteStore {
                 let row = (item.id, item.tenant, item.mime, item.filename, signed(item.size), signed(item.expires_ms));
                 books.connection.execute(sql, row).map(drop).map_err(fault)
             };
-            self.writer.write(work, |()| {}).await
+            let written = self.writer.write(work, |()| {}).await;
+            if written.is_err() {
+                let _ = std::fs::remove_file(&path); // no row names it, so no purge would find it
+            }
+            written
         })
     }
 

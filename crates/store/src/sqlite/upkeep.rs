@@ -31,7 +31,7 @@ impl Upkeep for SqliteStore {
             let found: Vec<String> =
                 check.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(fault)?;
             let waiting = "SELECT COALESCE(SUM((SELECT COUNT(*) FROM mail m WHERE m.instance = p.instance
-                           AND m.seq > p.through)), 0) FROM position p";
+                           AND m.seq > p.through) - json_array_length(p.above)), 0) FROM position p";
             let rows_waiting: i64 = connection.query_row(waiting, [], |row| row.get(0)).map_err(fault)?;
             Ok(StoreReport {
                 backend: "sqlite".into(),
@@ -50,10 +50,13 @@ impl Upkeep for SqliteStore {
             }
             let source = connect(&from, true)?;
             let mut target = Connection::open(&to).map_err(fault)?;
-            Backup::new(&source, &mut target)
-                .and_then(|copy| copy.run_to_completion(BACKUP_PAGES, Duration::from_millis(1), None))
-                .map_err(fault)?;
+            let copied = Backup::new(&source, &mut target)
+                .and_then(|copy| copy.run_to_completion(BACKUP_PAGES, Duration::from_millis(1), None));
             drop(target);
+            if let Err(error) = copied {
+                let _ = std::fs::remove_file(&to); // half a copy would be taken for one, and bars the next try
+                return Err(fault(error));
+            }
             let bytes = std::fs::File::open(&to).and_then(|file| file.sync_all().and(file.metadata()));
             bytes.map(|meta| meta.len()).map_err(|error| StoreError::Unavailable(error.to_string()))
         })
@@ -87,16 +90,18 @@ impl Upkeep for SqliteStore {
 }
 
 /// The oldest events that are past their time and settled everywhere, with their mail. Rows of one
-/// ledger name events in rising order, so everything below the first event still owed may go.
+/// ledger name events in rising order, so everything below the first event still owed may go. The
+/// first young event ends it too: after it may come an old one that was replayed.
 fn forget_events(connection: &Connection, before_ms: i64) -> Result<usize, StoreError> {
-    let sql = "SELECT MAX(id) FROM (SELECT id, at_ms FROM event ORDER BY id LIMIT ?2) WHERE at_ms < ?1";
-    let old: Option<i64> =
+    let sql = "SELECT COALESCE(MIN(id) FILTER (WHERE at_ms >= ?1), MAX(id) + 1)
+               FROM (SELECT id, at_ms FROM event ORDER BY id LIMIT ?2)";
+    let young: Option<i64> =
         connection.query_row(sql, (before_ms, signed(PURGE_MAX)), |row| row.get(0)).map_err(fault)?;
-    let Some(old) = old else { return Ok(0) };
+    let Some(young) = young else { return Ok(0) };
     let sql = "SELECT MIN((SELECT m.event FROM mail m WHERE m.instance = p.instance AND m.seq > p.through
                ORDER BY m.seq LIMIT 1)) FROM position p";
     let owed: Option<i64> = connection.query_row(sql, [], |row| row.get(0)).map_err(fault)?;
-    let end = owed.map_or(old + 1, |owed| owed.min(old + 1));
+    let end = owed.map_or(young, |owed| owed.min(young));
     let sql = "DELETE FROM mail WHERE instance = ?1 AND seq < COALESCE(
                  (SELECT seq FROM mail WHERE instance = ?1 AND event >= ?2 ORDER BY seq LIMIT 1), 9223372036854775807)";
     let mut instances = connection.prepare_cached("SELECT instance FROM position").map_err(fault)?;
@@ -106,6 +111,11 @@ fn forget_events(connection: &Connection, before_ms: i64) -> Result<usize, Store
     for instance in instances {
         gone += delete.execute((instance, end)).map_err(fault)?;
     }
-    gone += connection.execute("DELETE FROM event WHERE id < ?1", [end]).map_err(fault)?;
-    Ok(gone)
+    let last: i64 = connection.query_row("SELECT MAX(id) FROM event", [], |row| row.get(0)).map_err(fault)?;
+    let events = connection.execute("DELETE FROM event WHERE id < ?1", [end]).map_err(fault)?;
+    if events > 0 {
+        let keep = "INSERT OR REPLACE INTO meta (key, value) VALUES ('last_event', ?1)";
+        connection.execute(keep, [last]).map_err(fault)?;
+    }
+    Ok(gone + events)
 }

@@ -1,0 +1,111 @@
+//! What is settled, against the plainest model of it: a set of row numbers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use frontdesk_core::port::store::{Delivery, Position};
+use frontdesk_core::window::{Acks, Window};
+use proptest::prelude::*;
+
+const ROWS: u64 = 30;
+
+fn position() -> impl Strategy<Value = Position> {
+    (0..ROWS, prop::collection::vec(1..ROWS, 0..8), 0..ROWS).prop_map(|(through, above, sent)| Position {
+        through,
+        above,
+        sent,
+    })
+}
+
+fn set(position: &Position) -> BTreeSet<u64> {
+    (1..=position.through).chain(position.above.iter().copied()).collect()
+}
+
+fn tidied(raw: &Position) -> Position {
+    let mut position = Position::default();
+    position.merge(raw);
+    position
+}
+
+fn delivery(chat: u64) -> Arc<Delivery> {
+    Arc::new(Delivery {
+        event: 1,
+        at_ms: 0,
+        passthrough: false,
+        json: "{}".into(),
+        platform: "chat".into(),
+        bot: "desk".into(),
+        chat_id: chat.to_string().into(),
+        session_key: "k".into(),
+        message_id: "m".into(),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn merging_is_the_union_and_the_highest_sent(a in position(), b in position()) {
+        let mut merged = tidied(&a);
+        merged.merge(&b);
+        let union: BTreeSet<u64> = set(&a).union(&set(&b)).copied().collect();
+        prop_assert_eq!(set(&merged), union.clone());
+        prop_assert_eq!(merged.sent, a.sent.max(b.sent));
+        for seq in 0..=ROWS {
+            prop_assert_eq!(merged.settled(seq), seq == 0 || union.contains(&seq));
+        }
+    }
+
+    #[test]
+    fn a_merged_position_has_one_form(a in position(), b in position()) {
+        let (mut one, mut other) = (tidied(&a), tidied(&b));
+        one.merge(&b);
+        other.merge(&a);
+        prop_assert_eq!(&one, &other);
+        let again = one.clone();
+        one.merge(&again);
+        prop_assert_eq!(&one, &again);
+        prop_assert!(one.above.is_sorted_by(|a, b| a < b));
+        prop_assert!(one.above.first().is_none_or(|first| *first > one.through + 1), "{:?}", one);
+    }
+
+    /// Acks in any order, drops among them: what the window saves is what was settled.
+    #[test]
+    fn a_window_saves_what_was_settled(steps in prop::collection::vec((0_u8..4, 1..ROWS), 1..120)) {
+        let mut window = Window::new(8, 5_000, Position::default(), Acks::Assumed, 0);
+        let (mut settled, mut flying, mut saved) = (BTreeSet::new(), BTreeSet::new(), Position::default());
+        for (now_ms, (kind, seq)) in (0..).zip(steps) {
+            match kind {
+                0 | 1 if window.room() > 0 => {
+                    let next = window.cursor() + 1;
+                    if settled.contains(&next) {
+                        window.skip(next);
+                    } else {
+                        window.sent(next, delivery(next), now_ms);
+                        flying.insert(next);
+                    }
+                }
+                2 => {
+                    let known = flying.remove(&seq);
+                    prop_assert_eq!(window.ack(seq).is_some(), known);
+                    if known {
+                        settled.insert(seq);
+                    }
+                }
+                3 => {
+                    window.dropped(seq);
+                    flying.remove(&seq);
+                    settled.insert(seq);
+                }
+                _ => {}
+            }
+            if let Some(position) = window.take_unsaved() {
+                saved.merge(&position);
+            }
+            prop_assert_eq!(set(&saved), settled.clone());
+            prop_assert_eq!(window.room(), 8 - flying.len());
+            prop_assert_eq!(window.is_empty(), flying.is_empty());
+            prop_assert!((1..=ROWS).all(|seq| window.settled(seq) == settled.contains(&seq)));
+        }
+    }
+}

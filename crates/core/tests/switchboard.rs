@@ -1,0 +1,188 @@
+//! Which socket hears a ring, what it is told when it missed one, and what outlives it.
+
+use std::sync::Arc;
+
+use frontdesk_core::port::store::{Bell as _, Delivery, Presence};
+use frontdesk_core::switchboard::{Mailbox, Order, Switchboard};
+use frontdesk_core::window::Acks;
+use frontdesk_wire::Close;
+
+fn delivery(session: &str) -> Arc<Delivery> {
+    Arc::new(Delivery {
+        event: 1,
+        at_ms: 0,
+        passthrough: false,
+        json: "{}".into(),
+        platform: "chat".into(),
+        bot: "desk".into(),
+        chat_id: format!("chat of {session}").into(),
+        session_key: session.into(),
+        message_id: "m".into(),
+    })
+}
+
+fn ring(board: &Switchboard, instance: u64, seqs: impl IntoIterator<Item = u64>) {
+    board.ring(seqs.into_iter().map(|seq| (instance, seq, delivery("k"))).collect());
+}
+
+fn rows(mailbox: &Mailbox, cursor: u64) -> Option<Vec<u64>> {
+    mailbox.take_rows(cursor, 9_999).map(|rows| rows.into_iter().map(|(seq, _)| seq).collect())
+}
+
+/// A socket that has read its ledger up to now.
+fn served(board: &Switchboard, instance: u64) -> Arc<Mailbox> {
+    let (mailbox, _) = board.attach(instance, "gw", "acme");
+    mailbox.close_gap();
+    mailbox
+}
+
+#[test]
+fn a_new_socket_must_read_the_ledger_first() {
+    let board = Switchboard::default();
+    let (mailbox, before) = board.attach(7, "gw", "acme");
+    assert!(before.is_none());
+    ring(&board, 7, [1]);
+    assert_eq!(rows(&mailbox, 0), None, "what came before it attached is only in the ledger");
+    mailbox.close_gap();
+    ring(&board, 7, [2, 3]);
+    assert_eq!(rows(&mailbox, 1), Some(vec![2, 3]));
+    assert_eq!(rows(&mailbox, 3), Some(vec![]));
+}
+
+#[test]
+fn rows_are_taken_in_order_as_far_as_there_is_room() {
+    let board = Switchboard::default();
+    let mailbox = served(&board, 7);
+    ring(&board, 7, [3, 1, 2]); // one commit; it is put in order
+    let two: Vec<u64> = mailbox.take_rows(0, 2).unwrap().into_iter().map(|(seq, _)| seq).collect();
+    assert_eq!(two, [1, 2]);
+    assert_eq!(rows(&mailbox, 2), Some(vec![3]), "the rest waits");
+}
+
+#[test]
+fn rows_that_the_ledger_gave_already_are_not_given_twice() {
+    let board = Switchboard::default();
+    let mailbox = served(&board, 7);
+    ring(&board, 7, 1..=5);
+    assert_eq!(rows(&mailbox, 3), Some(vec![4, 5]));
+}
+
+#[test]
+fn a_hole_in_the_numbers_sends_the_session_to_the_ledger() {
+    let board = Switchboard::default();
+    let mailbox = served(&board, 7);
+    ring(&board, 7, [5]);
+    assert_eq!(rows(&mailbox, 3), None);
+}
+
+#[test]
+fn a_mailbox_that_overflows_forgets_and_says_so() {
+    let board = Switchboard::default();
+    let mailbox = served(&board, 7);
+    ring(&board, 7, 1..=512);
+    ring(&board, 7, [513]);
+    ring(&board, 7, [514]);
+    assert_eq!(rows(&mailbox, 0), None);
+    mailbox.close_gap();
+    ring(&board, 7, [515]);
+    assert_eq!(rows(&mailbox, 514), Some(vec![515]), "after the ledger was read, rings are kept again");
+    mailbox.open_gap();
+    assert_eq!(rows(&mailbox, 515), None);
+}
+
+#[test]
+fn a_ring_reaches_its_instance_and_nobody_else() {
+    let board = Switchboard::default();
+    let (seven, eight) = (served(&board, 7), served(&board, 8));
+    board.ring(vec![(7, 1, delivery("a")), (9, 1, delivery("a")), (8, 4, delivery("a")), (7, 2, delivery("b"))]);
+    assert_eq!((rows(&seven, 0), rows(&eight, 3)), (Some(vec![1, 2]), Some(vec![4])));
+    assert_eq!(board.take_unserved(), [9].into(), "nobody serves it: somebody must wake it");
+    assert!(board.take_unserved().is_empty(), "told once");
+}
+
+#[tokio::test]
+async fn the_newest_socket_wins_and_the_old_one_is_closed() {
+    let board = Switchboard::default();
+    let old = served(&board, 7);
+    let (new, replaced) = board.attach(7, "gw", "acme");
+    let replaced = replaced.expect("the old one, to be waited for");
+    assert!(Arc::ptr_eq(&old, &replaced) && new.session > old.session);
+    assert!(matches!(old.take_orders().pop_front(), Some(Order::Close(Close::Replaced))));
+    assert!(!board.detach(7, &old), "the old one leaves no gap behind");
+    assert!(board.is_live(7) && board.open_sockets() == 1);
+
+    old.finish();
+    replaced.finished().await;
+    assert!(!old.order(Order::Dropped(1)), "a session that is over takes no orders");
+    assert!(board.detach(7, &new) && !board.is_live(7));
+    assert!(!board.detach(7, &new), "once");
+}
+
+#[test]
+fn orders_are_bounded() {
+    let board = Switchboard::default();
+    let mailbox = served(&board, 7);
+    let taken = (0..2_000).filter(|seq| mailbox.order(Order::Dropped(*seq))).count();
+    assert_eq!(taken, 1_024);
+    assert_eq!(mailbox.take_orders().len(), 1_024);
+    assert!(mailbox.order(Order::Dropped(1)), "room again");
+}
+
+#[test]
+fn closing_a_gateway_closes_its_sockets_only() {
+    let board = Switchboard::default();
+    let (a, _) = board.attach(7, "gw-a", "acme");
+    let (b, _) = board.attach(8, "gw-b", "acme");
+    board.close(Some("gw-a"), Close::Unauthorized);
+    assert!(matches!(a.take_orders().pop_front(), Some(Order::Close(Close::Unauthorized))));
+    assert!(b.take_orders().is_empty());
+    board.close(None, Close::GoingAway);
+    assert!(matches!(b.take_orders().pop_front(), Some(Order::Close(Close::GoingAway))));
+}
+
+#[test]
+fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
+    let board = Switchboard::default();
+    let mailbox = served(&board, 7);
+    board.answer(7, "first".into(), 0);
+    assert!(matches!(mailbox.take_orders().pop_front(), Some(Order::Line(line)) if line == "first"));
+    mailbox.finish();
+    board.answer(7, "second".into(), 0);
+    board.detach(7, &mailbox);
+    board.answer(7, "third".into(), 29_000);
+    assert_eq!(board.take_parked(7, 30_000), ["third"], "its asker waits 30 s, not longer");
+    assert!(board.take_parked(7, 30_000).is_empty(), "told once");
+    (0..100).for_each(|number| board.answer(7, number.to_string(), 0));
+    let parked = board.take_parked(7, 1);
+    assert_eq!((parked.len(), parked[0].as_str()), (64, "36"), "the oldest go first");
+}
+
+#[test]
+fn what_is_known_of_an_instance_outlives_its_sockets() {
+    let board = Switchboard::default();
+    assert_eq!(board.acks(7), Acks::Assumed);
+    board.remember_acks(7, Acks::Never);
+    let written = board.set_presence(7, |presence| presence.idle = true);
+    let mailbox = served(&board, 7);
+    board.detach(7, &mailbox);
+    assert_eq!((board.acks(7), board.presence(7)), (Acks::Never, written));
+    assert_eq!(board.presence(8), Presence::default());
+}
+
+#[test]
+fn the_turn_that_a_stop_means_is_the_latest_of_its_session() {
+    let board = Switchboard::default();
+    let (a, b) = (delivery("a"), delivery("b"));
+    board.remember_turns(7, [&*a, &*b].into_iter(), 1_000);
+    board.remember_turns(7, [&*a].into_iter(), 2_000);
+    assert_eq!(board.turn_chat(7, "a", 2_000).as_deref(), Some("chat of a"));
+    assert_eq!(board.turn_chat(7, "a", 2_001), None);
+    assert_eq!(board.turn_chat(7, "b", 1_000).as_deref(), Some("chat of b"));
+    assert_eq!(board.turn_chat(7, "b", 1_500), None);
+    assert_eq!(board.turn_chat(8, "a", 0), None);
+    for number in 0..200 {
+        board.remember_turns(7, [&*delivery(&number.to_string())].into_iter(), 3_000);
+    }
+    assert_eq!(board.turn_chat(7, "a", 0), None, "memory is short; the ledger knows");
+    assert!(board.turn_chat(7, "199", 0).is_some());
+}

@@ -1,0 +1,76 @@
+//! `bench idle`: what a desk costs that has nothing to do.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::Instant;
+
+use super::load::{LoadOrders, LoadReady};
+use super::report::{machine, median, rss_bytes};
+use super::stage::{LoadProcess, Stage};
+
+const STARTS: usize = 5;
+
+pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
+    let (start_ms, rest_bytes) = starts().await?;
+    let mut stage = Stage::open().await?;
+    eprintln!("provisioning {sockets} agents");
+    stage.seat(sockets).await?;
+    let before = rss_bytes();
+    let orders = LoadOrders {
+        url: stage.url.clone(),
+        feed: None,
+        seats: stage.seats.clone(),
+        messages: 0,
+        bytes: 0,
+        rate: None,
+    };
+    eprintln!("opening {sockets} sockets");
+    let mut load = LoadProcess::start(&orders).await?;
+    let _ready: LoadReady = load.next().await?;
+    let open = stage.app.desk.switchboard.open_sockets();
+    anyhow::ensure!(open == sockets, "only {open} sockets are open; raise the limit of open files (ulimit -n)");
+    tokio::time::sleep(Duration::from_secs(3)).await; // let buffers of the handshakes go
+    let after = rss_bytes();
+    load.end().await;
+    stage.close().await;
+    let binary = std::env::current_exe().and_then(std::fs::metadata).map_or(0, |meta| meta.len());
+    Ok(json!({
+        "bench": "idle",
+        "machine": machine(),
+        "sockets": sockets,
+        "bytes_per_socket": (after.saturating_sub(before)) / sockets.max(1) as u64,
+        "start_ms": { "median": median(&start_ms), "rounds": start_ms },
+        "rest_rss_mb": rest_bytes as f64 / 1e6,
+        "binary_mb": binary as f64 / 1e6,
+    }))
+}
+
+/// From spawn to the line that says ready, on a data folder that is there already; then its memory.
+async fn starts() -> anyhow::Result<(Vec<f64>, u64)> {
+    let folder = std::env::temp_dir().join(format!("frontdesk-start-{}", std::process::id()));
+    let (mut times, mut rest) = (Vec::new(), 0);
+    for _ in 0..=STARTS {
+        let began = Instant::now();
+        let mut child = tokio::process::Command::new(std::env::current_exe()?)
+            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(&folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        lines.next_line().await?.context("serve ended without saying ready")?;
+        times.push((began.elapsed().as_secs_f64() * 1e5).round() / 100.0);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id().unwrap_or(0))).unwrap_or_default();
+        rest = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096;
+        child.kill().await?;
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    times.remove(0); // the first one made the folder and the keys
+    Ok((times, rest))
+}

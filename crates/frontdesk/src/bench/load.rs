@@ -1,0 +1,234 @@
+//! The load process: many gateways that take and ack, and a feed that sends. It measures; it must be
+//! cheap itself, so it reads just what it needs out of each line.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use frontdesk_wire::{Secret, token};
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
+
+use super::stage::Seat;
+
+/// Events per batch of the flood, and connections that feed it.
+const FLOOD_BATCH: u64 = 128;
+const FEEDS: u64 = 6;
+/// Batches of the paced run: one per tick.
+const TICK: Duration = Duration::from_millis(1);
+/// Sockets that dial at once.
+const DIALS: usize = 64;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct LoadOrders {
+    pub(super) url: String,
+    pub(super) feed: Option<SocketAddr>,
+    pub(super) seats: Vec<Seat>,
+    pub(super) messages: u64,
+    pub(super) bytes: usize,
+    pub(super) rate: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct LoadReady {
+    sockets: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct LoadDone {
+    pub(super) seconds: f64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+    pub(super) max_ms: f64,
+}
+
+pub fn load() -> anyhow::Result<()> {
+    let orders: LoadOrders = serde_json::from_reader(std::io::stdin()).context("the orders are not JSON")?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(orders))
+}
+
+/// What all tasks of the load share.
+struct Run {
+    began: Instant,
+    taken: AtomicU64,
+    messages: u64,
+    all: Notify,
+}
+
+async fn run(orders: LoadOrders) -> anyhow::Result<()> {
+    let run = Arc::new(Run {
+        began: Instant::now(),
+        taken: AtomicU64::new(0),
+        messages: orders.messages,
+        all: Notify::new(),
+    });
+    let mut dials =
+        futures_util::stream::iter(&orders.seats).map(|seat| dial(&orders.url, seat)).buffer_unordered(DIALS);
+    let mut sockets = Vec::new();
+    while let Some(socket) = dials.next().await {
+        sockets.push(socket?);
+    }
+    drop(dials);
+    say(&LoadReady { sockets: sockets.len() })?;
+    for socket in sockets {
+        tokio::spawn(take(run.clone(), socket)); // they end with this process
+    }
+    let Some(feed) = orders.feed else {
+        return std::future::pending().await; // idle until the bench ends us
+    };
+    let began = run.began.elapsed();
+    let people = orders.seats.len() as u64;
+    match orders.rate {
+        None => {
+            let mut feeds = Vec::new();
+            for number in 0..FEEDS {
+                let span = (orders.messages * number / FEEDS)..(orders.messages * (number + 1) / FEEDS);
+                feeds.push(tokio::spawn(flood(run.clone(), feed, span, people, orders.bytes)));
+            }
+            for feed in feeds {
+                feed.await??;
+            }
+        }
+        Some(rate) => pace(&run, feed, rate, people, orders.bytes).await?,
+    }
+    while run.taken.load(Ordering::Relaxed) < run.messages {
+        run.all.notified().await;
+    }
+    let seconds = (run.began.elapsed() - began).as_secs_f64();
+    let mut micros = TIMES.with_borrow_mut(std::mem::take);
+    micros.sort_unstable();
+    let at =
+        |part: f64| micros.get(((micros.len() as f64 * part) as usize).min(micros.len().saturating_sub(1))).copied();
+    let ms = |micros: Option<u32>| f64::from(micros.unwrap_or(0)) / 1000.0;
+    say(&LoadDone { seconds, p50_ms: ms(at(0.5)), p99_ms: ms(at(0.99)), max_ms: ms(micros.last().copied()) })
+}
+
+thread_local! {
+    /// One thread runs everything here, so a plain list will do.
+    static TIMES: std::cell::RefCell<Vec<u32>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+fn say(what: &impl Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(what)?);
+    Ok(())
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+async fn dial(url: &str, seat: &Seat) -> anyhow::Result<Socket> {
+    let uri: http::Uri = format!("{}/relay", url.replacen("http", "ws", 1)).parse()?;
+    let bearer = format!("Bearer {}", token::mint(&seat.gateway, &Secret::new(seat.secret.as_str()), 0));
+    let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
+    let (mut socket, _) = builder.connect().await?;
+    socket.send(Message::text("{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\"}\n")).await?;
+    socket.next().await.context("no descriptor")??;
+    Ok(socket)
+}
+
+/// Takes deliveries, notes how old they are, acks all of one message in one message.
+async fn take(run: Arc<Run>, mut socket: Socket) {
+    while let Some(Ok(message)) = socket.next().await {
+        let Some(text) = message.as_text() else { continue };
+        let now = run.began.elapsed();
+        let mut acks = String::new();
+        let mut taken = 0;
+        TIMES.with_borrow_mut(|times| {
+            for line in text.lines() {
+                let Some((_, id)) = line.rsplit_once("\"bufferId\":\"") else { continue };
+                acks.push_str("{\"type\":\"inbound_ack\",\"bufferId\":\"");
+                acks.push_str(id.trim_end_matches("\"}"));
+                acks.push_str("\"}\n");
+                taken += 1;
+                let sent = line.split_once("t=").and_then(|(_, rest)| rest.split('.').next()?.parse::<u64>().ok());
+                let age = now.saturating_sub(Duration::from_micros(sent.unwrap_or(0)));
+                times.push(u32::try_from(age.as_micros()).unwrap_or(u32::MAX));
+            }
+        });
+        if taken > 0 && socket.send(Message::text(acks)).await.is_err() {
+            break;
+        }
+        if run.taken.fetch_add(taken, Ordering::Relaxed) + taken >= run.messages {
+            run.all.notify_one();
+        }
+    }
+}
+
+/// As fast as the desk takes them, two batches ahead of its answers.
+async fn flood(
+    run: Arc<Run>,
+    feed: SocketAddr,
+    span: std::ops::Range<u64>,
+    people: u64,
+    bytes: usize,
+) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect(feed).await?;
+    stream.set_nodelay(true)?;
+    let (mut next, mut unanswered) = (span.start, 0);
+    let mut answer = [0; 3];
+    while next < span.end || unanswered > 0 {
+        if next < span.end && unanswered < 2 {
+            let end = (next + FLOOD_BATCH).min(span.end);
+            stream.write_all(batch(&run, next..end, people, bytes).as_bytes()).await?;
+            next = end;
+            unanswered += 1;
+        } else {
+            stream.read_exact(&mut answer).await?;
+            unanswered -= 1;
+        }
+    }
+    Ok(())
+}
+
+/// A fixed rate, whatever the desk does: lateness of the desk does not slow the source.
+async fn pace(run: &Run, feed: SocketAddr, rate: u64, people: u64, bytes: usize) -> anyhow::Result<()> {
+    let stream = TcpStream::connect(feed).await?;
+    stream.set_nodelay(true)?;
+    let (mut read, mut write) = stream.into_split();
+    // Answers are read beside the sending, so that neither waits for the other.
+    let answers = tokio::spawn(async move {
+        let mut answer = Vec::new();
+        read.read_to_end(&mut answer).await
+    });
+    let mut tick = tokio::time::interval(TICK);
+    let began = run.began.elapsed();
+    let mut sent = 0;
+    while sent < run.messages {
+        tick.tick().await;
+        let due = ((run.began.elapsed() - began).as_secs_f64() * rate as f64) as u64;
+        let end = due.min(run.messages);
+        if end > sent {
+            write.write_all(batch(run, sent..end, people, bytes).as_bytes()).await?;
+            sent = end;
+        }
+    }
+    write.shutdown().await?; // the desk answers what it has and hangs up
+    answers.await??;
+    Ok(())
+}
+
+fn batch(run: &Run, span: std::ops::Range<u64>, people: u64, bytes: usize) -> String {
+    let mut text = format!("{}\n", span.end - span.start);
+    let now = run.began.elapsed().as_micros();
+    for number in span {
+        let person = number % people;
+        let event = json!({
+            "text": format!("t={now}."), "message_type": "text", "message_id": format!("m{number}"),
+            "source": { "platform": "relay", "chat_id": format!("c{person}"), "chat_type": "dm", "user_id": format!("u{person}") },
+        });
+        let mut line = event.to_string();
+        // The text is padded until the event has its size; the desk adds the fields that it always sends.
+        let pad = bytes.saturating_sub(line.len());
+        line = line.replacen("t=", &format!("{}t=", "x".repeat(pad)), 1);
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,87 @@
+//! `bench relay`: how fast, and how soon.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::feed;
+use super::load::{LoadDone, LoadOrders, LoadReady};
+use super::report::{machine, median};
+use super::stage::{LoadProcess, Stage};
+
+pub(super) struct Plan {
+    pub(super) messages: u64,
+    pub(super) gateways: usize,
+    pub(super) bytes: usize,
+    pub(super) rate: u64,
+    pub(super) seconds: u64,
+    pub(super) rounds: usize,
+}
+
+pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
+    let (mut per_second, mut p50, mut p99, mut most) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=plan.rounds {
+        eprintln!("round {round} of {}: throughput, {} events", plan.rounds, plan.messages);
+        let flood = one_run(plan, plan.messages, None).await?;
+        per_second.push(plan.messages as f64 / flood.seconds);
+        eprintln!(
+            "  {:.0} events/s; latency at {}/s for {} s",
+            plan.messages as f64 / flood.seconds,
+            plan.rate,
+            plan.seconds
+        );
+        let paced = one_run(plan, plan.rate * plan.seconds, Some(plan.rate)).await?;
+        p50.push(paced.p50_ms);
+        p99.push(paced.p99_ms);
+        most.push(paced.max_ms);
+        eprintln!("  p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms", paced.p50_ms, paced.p99_ms, paced.max_ms);
+    }
+    Ok(json!({
+        "bench": "relay",
+        "machine": machine(),
+        "settings": {
+            "messages": plan.messages, "gateways": plan.gateways, "event_bytes": plan.bytes, "rate": plan.rate,
+            "seconds": plan.seconds, "rounds": plan.rounds, "store": "sqlite, WAL, synchronous=FULL",
+        },
+        "throughput_per_s": { "median": median(&per_second).round(), "rounds": rounded(&per_second, 0) },
+        "latency_ms": {
+            "p50": median(&p50), "p99": median(&p99), "max": median(&most),
+            "p50_rounds": rounded(&p50, 2), "p99_rounds": rounded(&p99, 2),
+        },
+    }))
+}
+
+/// A fresh desk each time. Ends when every event was acked and the acks are saved.
+async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Result<LoadDone> {
+    let mut stage = Stage::open().await?;
+    stage.seat(plan.gateways).await?;
+    let feed = feed::open(stage.app.desk.clone()).await?;
+    let orders = LoadOrders {
+        url: stage.url.clone(),
+        feed: Some(feed),
+        seats: stage.seats.clone(),
+        messages,
+        bytes: plan.bytes,
+        rate,
+    };
+    let mut load = LoadProcess::start(&orders).await?;
+    let _ready: LoadReady = load.next().await?;
+    let done: LoadDone = load.next().await?;
+    let desk = stage.app.desk.clone();
+    anyhow::ensure!(desk.meters.frames_pushed.get() == messages, "some events went twice or not at all");
+    let settled = async {
+        while desk.meters.acks.get() < messages || !desk.store.waiting().await?.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(Duration::from_secs(10), settled).await??;
+    load.end().await;
+    stage.close().await;
+    Ok(done)
+}
+
+fn rounded(values: &[f64], digits: i32) -> Vec<f64> {
+    let scale = 10f64.powi(digits);
+    values.iter().map(|value| (value * scale).round() / scale).collect()
+}

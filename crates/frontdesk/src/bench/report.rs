@@ -1,0 +1,49 @@
+//! Figures with the machine that they were measured on.
+
+use serde_json::{Value, json};
+
+pub(super) fn machine() -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map(|rest| rest.trim_start_matches([' ', '\t', ':']));
+    let memory =
+        read("/proc/meminfo").lines().next().map(|line| line.trim_start_matches("MemTotal:").trim().to_owned());
+    json!({
+        "cpu": model, "cores": std::thread::available_parallelism().map_or(0, usize::from), "memory": memory,
+        "kernel": read("/proc/sys/kernel/osrelease").trim(), "version": env!("CARGO_PKG_VERSION"),
+        "build": if cfg!(debug_assertions) { "debug" } else { "release" },
+    })
+}
+
+/// Resident memory of this process, in bytes.
+pub(super) fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * 4096
+}
+
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+pub(super) fn print(figures: &Value, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(figures)?);
+        return Ok(());
+    }
+    fn lines(prefix: &str, value: &Value) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, inner)| {
+                lines(&if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, inner);
+            }),
+            other => println!("{prefix:<44} {other}"),
+        }
+    }
+    lines("", figures);
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! A desk to measure, with agents that may join, and the load process beside it.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use frontdesk_core::desk::Identity;
+use frontdesk_wire::api::{BindingNew, ProvisionRequest};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::app::{FIRST_TENANT, Frontdesk};
+use crate::config::Config;
+
+pub(super) struct Stage {
+    pub(super) app: crate::edge::App,
+    pub(super) url: String,
+    pub(super) seats: Vec<Seat>,
+    folder: PathBuf,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+/// One agent's credential.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Seat {
+    pub(super) gateway: String,
+    pub(super) secret: String,
+}
+
+impl Stage {
+    pub(super) async fn open() -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("frontdesk-bench-{}", std::process::id()));
+        let mut config = Config::load(None)?;
+        config.data_dir.clone_from(&folder);
+        config.listen = "127.0.0.1:0".into();
+        config.relay.settle_ms = 0; // the load is ready when it says hello
+        let desk = Frontdesk::open(&config).await?;
+        let (app, url) = (desk.app.clone(), desk.url.clone());
+        let serving = tokio::spawn(desk.serve());
+        Ok(Self { app, url, seats: Vec::new(), folder, serving })
+    }
+
+    /// Agents `a0`..: each provisioned, each with one linked person `u0`...
+    pub(super) async fn seat(&mut self, count: usize) -> anyhow::Result<()> {
+        for number in self.seats.len()..count {
+            let gateway = format!("a{number}");
+            let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(gateway.clone()) };
+            let ask = ProvisionRequest {
+                gateway_id: gateway.clone(),
+                platform: "relay".into(),
+                bot_id: String::new(),
+                gateway_endpoint: None,
+                route_keys: Vec::new(),
+                instance_id: None,
+                wake_url: None,
+            };
+            let seat = self.app.desk.provision(&who, ask).await?;
+            let link = BindingNew {
+                platform: "relay".into(),
+                user_id: format!("u{number}"),
+                tenant: FIRST_TENANT.into(),
+                instance: gateway.clone(),
+            };
+            self.app.desk.bind(link).await?;
+            self.seats.push(Seat { gateway, secret: seat.secret });
+        }
+        Ok(())
+    }
+
+    pub(super) async fn close(self) {
+        self.app.stop.cancel();
+        let _ = self.serving.await; // a panic of the server has been printed already
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The load process: told once what to do, answers in JSON lines.
+pub(super) struct LoadProcess {
+    child: Child,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+impl LoadProcess {
+    pub(super) async fn start(orders: &impl Serialize) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("bench-load")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("the load process does not start")?;
+        let mut stdin = child.stdin.take().context("no stdin")?;
+        stdin.write_all(serde_json::to_string(orders)?.as_bytes()).await?;
+        drop(stdin); // the end of its input: it begins
+        let said = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        Ok(Self { child, said })
+    }
+
+    pub(super) async fn next<T: serde::de::DeserializeOwned>(&mut self) -> anyhow::Result<T> {
+        match self.said.next_line().await? {
+            Some(line) => serde_json::from_str(&line).with_context(|| format!("the load process said {line:?}")),
+            None => bail!("the load process has ended early"),
+        }
+    }
+
+    pub(super) async fn end(mut self) {
+        let _ = self.child.kill().await; // it may have ended by itself
+    }
+}

@@ -1,0 +1,115 @@
+//! Every rule of the store port, over every backend; and what only a file can do.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use frontdesk_core::port::store::{Store, StoreError, Upkeep as _};
+use frontdesk_store::memory::MemoryStore;
+use frontdesk_store::sqlite::SqliteStore;
+use frontdesk_testkit::store_contract;
+use frontdesk_testkit::store_suite::{House, Rings, accept, accept_many, acceptance, capability, owed, settled};
+
+fn in_memory() -> House {
+    // Memory has nothing to reopen: it is handed back as it is.
+    House::new(|held| held.unwrap_or_else(|| Arc::new(MemoryStore::new(1))))
+}
+
+fn on_disk() -> House {
+    let folder = tempfile::tempdir().unwrap();
+    let mut times_opened = 0;
+    House::new(move |held| -> Arc<dyn Store> {
+        drop(held);
+        times_opened += 1; // another seed each time: only the first may count
+        Arc::new(SqliteStore::open(folder.path(), times_opened).unwrap())
+    })
+}
+
+store_contract!(memory, in_memory);
+store_contract!(sqlite, on_disk);
+
+fn open(folder: &Path) -> Arc<dyn Store> {
+    Arc::new(SqliteStore::open(folder, 7).unwrap())
+}
+
+#[tokio::test]
+async fn memory_says_that_it_has_no_backup() {
+    let refused = MemoryStore::new(1).backup(Path::new("nowhere")).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(text)) if text.contains("memory")));
+}
+
+#[tokio::test]
+async fn a_backup_opens_as_a_store_and_holds_the_same() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(folder.path());
+    accept_many(&*store, 300, 7).await;
+    let mut bound = acceptance(301, &[8]);
+    bound.capabilities = vec![capability("cap", &["k"], 500)];
+    accept(&*store, bound).await;
+    store.settle(7, settled(&[1, 2, 9])).await.unwrap();
+    store.drop_mail(7, 5, "no".into()).await.unwrap();
+
+    let to = copy.path().join("frontdesk.db");
+    let bytes = store.backup(&to).await.unwrap();
+    assert_eq!(bytes, std::fs::metadata(&to).unwrap().len());
+    accept(&*store, acceptance(302, &[7])).await; // the desk goes on; the copy does not
+
+    let again: Arc<dyn Store> = Arc::new(SqliteStore::open(copy.path(), 99).unwrap());
+    assert_eq!(again.epoch(), store.epoch());
+    assert_eq!(again.position(7).await.unwrap(), store.position(7).await.unwrap());
+    let (mine, theirs) = (store.mail(7, None, 301, 999).await.unwrap(), again.mail(7, None, 0, 999).await.unwrap());
+    assert_eq!(mine, theirs);
+    assert_eq!(owed(&*again, 8).await, [1]);
+    assert!(again.capability("acme", "k", "interaction", 0).await.unwrap().is_some());
+    assert_eq!(again.report().await.unwrap().faults, [""; 0]);
+    assert_eq!(accept(&*again, acceptance(302, &[7])).await.rows, [(7, 301)], "and it can be worked with");
+}
+
+#[tokio::test]
+async fn a_backup_made_under_load_is_one_moment() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(folder.path());
+    let writing = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for number in 0..400 {
+                accept(&*store, acceptance(number, &[7, 8])).await;
+            }
+        }
+    });
+    while owed(&*store, 8).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    store.backup(&copy.path().join("frontdesk.db")).await.unwrap();
+    writing.await.unwrap();
+    let again = open(copy.path());
+    let (seven, eight) = (owed(&*again, 7).await, owed(&*again, 8).await);
+    assert_eq!(seven, eight, "no event is there by half");
+    assert_eq!(seven, (1..=seven.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_backup_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let to = folder.path().join("precious");
+    std::fs::write(&to, "precious").unwrap();
+    let refused = store.backup(&to).await;
+    assert!(matches!(&refused, Err(StoreError::Unavailable(text)) if text.contains("exists")), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(&to).unwrap(), "precious");
+    let nowhere = folder.path().join("no/such/folder/frontdesk.db");
+    assert!(matches!(store.backup(&nowhere).await, Err(StoreError::Unavailable(_))));
+    assert!(store.backup(&folder.path().join("new.db")).await.unwrap() > 0, "and it still works");
+}
+
+#[tokio::test]
+async fn a_bell_may_ring_into_a_desk_that_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let rings = Rings::on(&*store);
+    let asking = store.accept(vec![acceptance(1, &[7])]);
+    drop(asking); // never polled: never written
+    accept(&*store, acceptance(2, &[7])).await;
+    assert_eq!(rings.rows(), [(7, 1)]);
+    assert_eq!(owed(&*store, 7).await, [1]);
+}

@@ -1,0 +1,113 @@
+//! Rules of the chat log: one line per message id, revisions, pages.
+
+use frontdesk_core::port::store::{ChatRecord, ChatRow, Store, StoreError};
+
+use super::House;
+
+fn row(seq: u64, message_id: &str, rev: u64, json: &str) -> ChatRow {
+    ChatRow { seq, message_id: message_id.into(), rev, json: json.into() }
+}
+
+fn record(chat_id: &str, json: &str, last_seq: u64) -> ChatRecord {
+    ChatRecord { chat_id: chat_id.into(), json: json.into(), last_seq }
+}
+
+async fn append(store: &dyn Store, chat_id: &str, message_id: &str) -> (u64, bool) {
+    store.chat_append("acme", chat_id, message_id, format!("{{\"id\":\"{message_id}\"}}")).await.unwrap()
+}
+
+pub async fn a_message_id_is_appended_once(House { store, .. }: House) {
+    assert_eq!(append(&*store, "c", "m-1").await, (1, true));
+    assert_eq!(append(&*store, "c", "m-2").await, (2, true));
+    let again = store.chat_append("acme", "c", "m-1", "other".into()).await.unwrap();
+    assert_eq!(again, (1, false));
+    assert_eq!(append(&*store, "c", "m-3").await, (3, true), "the second time used no number");
+    let line = store.chat_line("acme", "c", "m-1").await.unwrap();
+    assert_eq!(line, Some(row(1, "m-1", 1, r#"{"id":"m-1"}"#)), "the first one's words stay");
+    assert_eq!(store.chat_line("acme", "c", "m-4").await.unwrap(), None);
+}
+
+pub async fn every_chat_counts_its_own_lines(House { store, .. }: House) {
+    for (chat_id, seq) in [("a", 1), ("b", 1), ("a", 2)] {
+        assert_eq!(append(&*store, chat_id, &format!("m-{seq}")).await, (seq, true));
+    }
+    assert_eq!(store.chat_append("other", "a", "m-1", "{}".into()).await.unwrap(), (1, true), "and every tenant");
+    assert_eq!(store.chat_line("other", "b", "m-1").await.unwrap(), None);
+    assert_eq!(store.chat_since("other", "a", 0, 9).await.unwrap().len(), 1);
+}
+
+pub async fn a_line_is_amended_by_revision(House { store, .. }: House) {
+    append(&*store, "c", "m-1").await;
+    append(&*store, "c", "m-2").await;
+    store.chat_amend("acme", "c", "m-1", 1, "two".into()).await.unwrap();
+    store.chat_amend("acme", "c", "m-1", 2, "three".into()).await.unwrap();
+    let lines = store.chat_since("acme", "c", 0, 9).await.unwrap();
+    assert_eq!(lines, [row(1, "m-1", 3, "three"), row(2, "m-2", 1, r#"{"id":"m-2"}"#)], "it keeps its place");
+}
+
+pub async fn an_amend_of_another_revision_is_a_conflict(House { store, .. }: House) {
+    append(&*store, "c", "m-1").await;
+    store.chat_amend("acme", "c", "m-1", 1, "two".into()).await.unwrap();
+    for (tenant, chat_id, message_id, rev) in [
+        ("acme", "c", "m-1", 1),
+        ("acme", "c", "m-1", 3),
+        ("acme", "c", "m-1", 0),
+        ("acme", "c", "m-2", 1),
+        ("acme", "d", "m-1", 2),
+        ("other", "c", "m-1", 2),
+    ] {
+        let refused = store.chat_amend(tenant, chat_id, message_id, rev, "no".into()).await;
+        assert_eq!(refused, Err(StoreError::Conflict), "{tenant} {chat_id} {message_id} {rev}");
+    }
+    assert_eq!(store.chat_line("acme", "c", "m-1").await.unwrap(), Some(row(1, "m-1", 2, "two")));
+    assert_eq!(store.chat_get("acme", "d").await.unwrap(), None, "a refused amend makes no chat");
+}
+
+pub async fn lines_are_read_in_pages(House { store, .. }: House) {
+    for number in 1..=7 {
+        append(&*store, "c", &format!("m-{number}")).await;
+    }
+    let seqs = async |after, limit| {
+        let lines = store.chat_since("acme", "c", after, limit).await.unwrap();
+        lines.into_iter().map(|line| line.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs(0, 3).await, [1, 2, 3]);
+    assert_eq!(seqs(3, 99).await, [4, 5, 6, 7]);
+    assert_eq!(seqs(7, 99).await, [0; 0]);
+    assert_eq!(seqs(u64::MAX, 99).await, [0; 0], "no number is too high to ask with");
+    assert_eq!(seqs(0, 0).await, [0; 0]);
+    assert_eq!(store.chat_since("acme", "nowhere", 0, 9).await.unwrap(), []);
+}
+
+pub async fn facts_and_lines_share_a_chat(House { store, .. }: House) {
+    assert_eq!(store.chat_get("acme", "c").await.unwrap(), None);
+    append(&*store, "c", "m-1").await;
+    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "{}", 1)), "no facts yet");
+    store.chat_put("acme", "c", "facts".into()).await.unwrap();
+    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 1)), "facts keep the count");
+    append(&*store, "c", "m-2").await;
+    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 2)), "lines keep the facts");
+    store.chat_put("acme", "empty", "early".into()).await.unwrap();
+    assert_eq!(store.chat_get("acme", "empty").await.unwrap(), Some(record("empty", "early", 0)));
+    assert_eq!(append(&*store, "empty", "m-1").await, (1, true));
+    assert_eq!(store.chat_get("other", "c").await.unwrap(), None);
+}
+
+pub async fn chats_are_listed_by_tenant(House { store, .. }: House) {
+    append(&*store, "b", "m-1").await;
+    store.chat_put("acme", "a", "facts".into()).await.unwrap();
+    store.chat_put("other", "c", "{}".into()).await.unwrap();
+    assert_eq!(store.chats("acme").await.unwrap(), [record("a", "facts", 0), record("b", "{}", 1)]);
+    assert_eq!(store.chats("nobody").await.unwrap(), []);
+}
+
+pub async fn chats_survive(house: House) {
+    append(&*house.store, "c", "m-1").await;
+    house.store.chat_amend("acme", "c", "m-1", 1, "🙂".into()).await.unwrap();
+    house.store.chat_put("acme", "c", "facts".into()).await.unwrap();
+    let house = house.reopened();
+    assert_eq!(house.store.chat_line("acme", "c", "m-1").await.unwrap(), Some(row(1, "m-1", 2, "🙂")));
+    assert_eq!(house.store.chats("acme").await.unwrap(), [record("c", "facts", 1)]);
+    assert_eq!(append(&*house.store, "c", "m-1").await, (1, false));
+    assert_eq!(append(&*house.store, "c", "m-2").await, (2, true));
+}

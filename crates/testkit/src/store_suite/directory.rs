@@ -1,0 +1,106 @@
+//! Rules of the directory: compare-and-set, all or nothing.
+
+use std::sync::Arc;
+
+use frontdesk_core::port::store::{Change, Record, Store, StoreError};
+use tokio::task::JoinSet;
+
+use super::House;
+
+fn change(key: &str, expect: u64, json: Option<&str>) -> Change {
+    Change { kind: "tenant".into(), key: key.into(), expect, json: json.map(str::to_owned) }
+}
+
+fn record(key: &str, version: u64, json: &str) -> Record {
+    Record { kind: "tenant".into(), key: key.into(), version, json: json.into() }
+}
+
+async fn load(store: &Arc<dyn Store>) -> Vec<Record> {
+    let mut records = store.load().await.unwrap();
+    records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
+    records
+}
+
+pub async fn a_record_begins_at_version_one(House { store, .. }: House) {
+    assert_eq!(load(&store).await, []);
+    store.amend(vec![change("a", 0, Some("1"))]).await.unwrap();
+    assert_eq!(load(&store).await, [record("a", 1, "1")]);
+}
+
+pub async fn an_update_raises_the_version(House { store, .. }: House) {
+    for (expect, json) in ["1", "2", "3"].into_iter().enumerate() {
+        store.amend(vec![change("a", expect as u64, Some(json))]).await.unwrap();
+    }
+    assert_eq!(load(&store).await, [record("a", 3, "3")]);
+}
+
+pub async fn a_wrong_version_is_a_conflict(House { store, .. }: House) {
+    store.amend(vec![change("a", 0, Some("1"))]).await.unwrap();
+    store.amend(vec![change("a", 1, Some("2"))]).await.unwrap();
+    for bad in [
+        change("a", 0, Some("new over old")),
+        change("a", 1, Some("stale")),
+        change("a", 3, Some("ahead")),
+        change("a", 1, None),
+        change("b", 1, Some("update of nothing")),
+        change("b", 1, None),
+    ] {
+        assert_eq!(store.amend(vec![bad.clone()]).await, Err(StoreError::Conflict), "{bad:?}");
+    }
+    assert_eq!(load(&store).await, [record("a", 2, "2")]);
+}
+
+pub async fn one_conflict_undoes_the_whole_amend(House { store, .. }: House) {
+    store.amend(vec![change("a", 0, Some("1")), change("b", 0, Some("1"))]).await.unwrap();
+    let there = load(&store).await;
+    let good = || vec![change("a", 1, Some("2")), change("b", 1, None), change("c", 0, Some("1"))];
+    for place in 0..=3 {
+        let mut changes = good();
+        changes.insert(place, change("d", 7, Some("never")));
+        assert_eq!(store.amend(changes).await, Err(StoreError::Conflict));
+        assert_eq!(load(&store).await, there, "the conflict was at place {place}");
+    }
+    store.amend(good()).await.unwrap();
+    assert_eq!(load(&store).await, [record("a", 2, "2"), record("c", 1, "1")]);
+}
+
+pub async fn a_deleted_record_is_gone_and_may_be_made_again(House { store, .. }: House) {
+    store.amend(vec![change("a", 0, Some("1"))]).await.unwrap();
+    store.amend(vec![change("a", 1, None)]).await.unwrap();
+    assert_eq!(load(&store).await, []);
+    assert_eq!(store.amend(vec![change("a", 1, Some("2"))]).await, Err(StoreError::Conflict));
+    store.amend(vec![change("a", 0, Some("3"))]).await.unwrap();
+    assert_eq!(load(&store).await, [record("a", 1, "3")]);
+}
+
+pub async fn kinds_do_not_share_keys(House { store, .. }: House) {
+    let other = |json: &str| Change { kind: "bot".into(), ..change("a", 0, Some(json)) };
+    store.amend(vec![change("a", 0, Some("1")), other("2")]).await.unwrap();
+    let kinds: Vec<_> = load(&store).await.into_iter().map(|it| (it.kind, it.json)).collect();
+    assert_eq!(kinds, [("bot".to_owned(), "2".to_owned()), ("tenant".to_owned(), "1".to_owned())]);
+}
+
+pub async fn of_many_writers_one_wins(House { store, .. }: House) {
+    let mut writers = JoinSet::new();
+    for number in 0..32 {
+        let store = store.clone();
+        writers.spawn(async move { (number, store.amend(vec![change("a", 0, Some(&number.to_string()))]).await) });
+    }
+    let mut winners = Vec::new();
+    while let Some(ended) = writers.join_next().await {
+        match ended.unwrap() {
+            (number, Ok(())) => winners.push(number),
+            (_, refused) => assert_eq!(refused, Err(StoreError::Conflict)),
+        }
+    }
+    assert_eq!(winners.len(), 1);
+    assert_eq!(load(&store).await, [record("a", 1, &winners[0].to_string())]);
+}
+
+pub async fn records_survive(house: House) {
+    let json = r#"{"name":"büro","emoji":"🙂"}"#;
+    house.store.amend(vec![change("a\u{1f}b", 0, Some(json)), change("gone", 0, Some("1"))]).await.unwrap();
+    house.store.amend(vec![change("gone", 1, None)]).await.unwrap();
+    let house = house.reopened();
+    assert_eq!(load(&house.store).await, [record("a\u{1f}b", 1, json)]);
+}

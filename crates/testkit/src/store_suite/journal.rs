@@ -1,0 +1,84 @@
+//! Rules of the journal: what was tried, and how it ended.
+
+use frontdesk_core::port::store::{JournalEntry, Outcome};
+
+use super::House;
+
+fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
+    JournalEntry {
+        id: 0,
+        tenant: tenant.into(),
+        instance: "agent-1".into(),
+        platform: "chat".into(),
+        bot: "desk".into(),
+        chat_id: "c".into(),
+        op: "send".into(),
+        at_ms,
+        outcome: Outcome::Open,
+        parts: 3,
+        cursor: 0,
+        note: String::new(),
+    }
+}
+
+pub async fn an_entry_is_opened_then_closed(House { store, .. }: House) {
+    let id =
+        store.open_entry(JournalEntry { outcome: Outcome::Delivered, cursor: 3, ..entry("acme", 5) }).await.unwrap();
+    let open = JournalEntry { id, ..entry("acme", 5) };
+    assert_eq!(
+        store.entries(None, 9).await.unwrap(),
+        std::slice::from_ref(&open),
+        "whatever is claimed, it begins open"
+    );
+    for (outcome, cursor, note) in
+        [(Outcome::Rejected, 1, "rate_limited"), (Outcome::Unknown, 2, "timeout"), (Outcome::Delivered, 3, "")]
+    {
+        store.close_entry(id, outcome, cursor, note.into()).await.unwrap();
+        let closed = JournalEntry { outcome, cursor, note: note.into(), ..open.clone() };
+        assert_eq!(store.entries(None, 9).await.unwrap(), [closed]);
+    }
+    store.close_entry(id + 1, Outcome::Delivered, 0, "of nothing".into()).await.unwrap();
+    assert_eq!(store.entries(None, 9).await.unwrap().len(), 1);
+}
+
+pub async fn open_entries_are_doubted_once(house: House) {
+    let mut ids = Vec::new();
+    for at_ms in 0..4 {
+        ids.push(house.store.open_entry(entry("acme", at_ms)).await.unwrap());
+    }
+    house.store.close_entry(ids[0], Outcome::Delivered, 3, "done".into()).await.unwrap();
+    house.store.close_entry(ids[1], Outcome::Rejected, 0, "no".into()).await.unwrap();
+    let house = house.reopened();
+    assert_eq!(house.store.doubt_open_entries().await.unwrap(), 2);
+    assert_eq!(house.store.doubt_open_entries().await.unwrap(), 0);
+    let entries = house.store.entries(None, 9).await.unwrap();
+    let outcomes: Vec<_> = entries.iter().map(|it| (it.outcome, it.note.is_empty())).collect();
+    let doubted = (Outcome::Unknown, false);
+    assert_eq!(outcomes, [doubted, doubted, (Outcome::Rejected, false), (Outcome::Delivered, false)]);
+    assert_eq!(entries[3].note, "done", "what was closed keeps its note");
+}
+
+pub async fn entries_are_listed_newest_first_by_tenant(House { store, .. }: House) {
+    let mut ids = Vec::new();
+    for (at_ms, tenant) in ["acme", "other", "acme", "acme"].into_iter().enumerate() {
+        ids.push(store.open_entry(entry(tenant, at_ms as u64)).await.unwrap());
+    }
+    assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+    let listed = async |tenant, limit| {
+        let entries = store.entries(tenant, limit).await.unwrap();
+        entries.into_iter().map(|it| it.at_ms).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(None, 9).await, [3, 2, 1, 0]);
+    assert_eq!(listed(Some("acme"), 9).await, [3, 2, 0]);
+    assert_eq!(listed(Some("acme"), 2).await, [3, 2]);
+    assert_eq!(listed(Some("nobody"), 9).await, [0; 0]);
+}
+
+pub async fn entries_survive(house: House) {
+    let id = house.store.open_entry(entry("acme", 1)).await.unwrap();
+    house.store.close_entry(id, Outcome::Delivered, 3, "büro".into()).await.unwrap();
+    let house = house.reopened();
+    let kept = JournalEntry { id, outcome: Outcome::Delivered, cursor: 3, note: "büro".into(), ..entry("acme", 1) };
+    assert_eq!(house.store.entries(Some("acme"), 9).await.unwrap(), [kept]);
+    assert!(house.store.open_entry(entry("acme", 2)).await.unwrap() > id);
+}

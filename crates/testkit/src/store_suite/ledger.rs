@@ -1,0 +1,257 @@
+//! Rules of the ledger: accepting, ringing, settling, and what is owed.
+
+use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Presence, Waiting};
+use tokio::task::JoinSet;
+
+use super::{House, Rings, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
+
+pub async fn rows_and_events_rise_by_one(House { store, .. }: House) {
+    let first = store.accept(vec![acceptance(1, &[7]), acceptance(2, &[7, 8])]).await.unwrap();
+    let second = store.accept(vec![acceptance(3, &[8, 7])]).await.unwrap();
+    let rows: Vec<_> = first.iter().chain(&second).map(|done| done.rows.clone()).collect();
+    assert_eq!(rows, [vec![(7, 1)], vec![(7, 2), (8, 1)], vec![(8, 2), (7, 3)]]);
+    let events: Vec<u64> = first.iter().chain(&second).map(|done| done.event).collect();
+    assert!(events.is_sorted_by(|a, b| a < b), "{events:?}");
+    assert!(first.iter().chain(&second).all(|done| done.fresh));
+}
+
+pub async fn every_receiver_gets_a_row(House { store, .. }: House) {
+    let receivers: Vec<u64> = (1..=50).collect();
+    let done = accept(&*store, acceptance(1, &receivers)).await;
+    assert_eq!(done.rows, receivers.iter().map(|no| (*no, 1)).collect::<Vec<_>>());
+    for instance in receivers {
+        let pending = store.pending(instance, 0, 9).await.unwrap();
+        assert_eq!(pending.len(), 1);
+        assert_eq!(*pending[0].1, Delivery { event: done.event, ..delivery(1) });
+    }
+    assert_eq!(owed(&*store, 51).await, [0; 0]);
+}
+
+pub async fn an_event_nobody_receives_is_kept_with_its_verdict(House { store, .. }: House) {
+    let done = accept(&*store, acceptance(1, &[])).await;
+    assert_eq!((done.fresh, done.rows), (true, vec![]));
+    let kept = store.event(done.event).await.unwrap();
+    let expected = EventRecord { event: done.event, tenant: "acme".into(), at_ms: 1_001, verdict: r#"{"n":1}"#.into() };
+    assert_eq!(kept, Some(expected));
+    assert_eq!(store.event(done.event + 1).await.unwrap(), None);
+    assert_eq!(store.waiting().await.unwrap(), []);
+}
+
+pub async fn a_duplicate_gives_the_same_event_and_no_rows(House { store, .. }: House) {
+    let batch = vec![acceptance(1, &[7]), acceptance(1, &[7]), acceptance(2, &[7])];
+    let done = store.accept(batch).await.unwrap();
+    assert_eq!(done[1], Accepted { event: done[0].event, fresh: false, rows: vec![] }, "within one batch");
+    assert_eq!(done[2].rows, [(7, 2)], "and the next one is not disturbed");
+    let again = accept(&*store, acceptance(1, &[8, 9])).await;
+    assert_eq!(again, done[1], "in a later batch, for other receivers");
+    assert_eq!((owed(&*store, 7).await, owed(&*store, 8).await), (vec![1, 2], vec![]));
+}
+
+pub async fn a_duplicate_changes_nothing_else(House { store, .. }: House) {
+    let rings = Rings::on(&*store);
+    let first = accept(&*store, acceptance(1, &[7])).await;
+    let mut again = acceptance(1, &[7]);
+    again.verdict = "another".into();
+    again.reaches = true;
+    again.capabilities = vec![capability("cap", &["k"], 9_999)];
+    again.delivery.json = "another".into();
+    accept(&*store, again).await;
+    assert_eq!(rings.rows(), [(7, 1)]);
+    assert!(!store.reached("acme", "chat", "desk", "c").await.unwrap());
+    assert_eq!(store.capability("acme", "k", "interaction", 0).await.unwrap(), None);
+    assert_eq!(store.event(first.event).await.unwrap().unwrap().verdict, r#"{"n":1}"#);
+    assert_eq!(store.pending(7, 0, 9).await.unwrap()[0].1.json, delivery(1).json);
+}
+
+pub async fn a_duplicate_is_known_after_reopening(house: House) {
+    let first = accept(&*house.store, acceptance(1, &[7])).await;
+    house.store.settle(7, settled(&[1])).await.unwrap();
+    let house = house.reopened();
+    let again = accept(&*house.store, acceptance(1, &[7])).await;
+    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![] });
+    assert_eq!(accept(&*house.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers go on");
+}
+
+pub async fn a_delivery_is_given_back_whole(house: House) {
+    let whole = Delivery {
+        event: 0,
+        at_ms: 1_700_000_000_123,
+        passthrough: true,
+        json: "{\"text\":\"a\\u0000b \u{1f642} é\"}".into(),
+        platform: "discord".into(),
+        bot: "bot:1".into(),
+        chat_id: "c/é".into(),
+        session_key: "agent:main:discord:channel:c/é".into(),
+        message_id: String::new(),
+    };
+    let done = accept(&*house.store, Acceptance { delivery: whole.clone(), ..acceptance(1, &[7]) }).await;
+    let house = house.reopened();
+    let pending = house.store.pending(7, 0, 1).await.unwrap();
+    assert_eq!(*pending[0].1, Delivery { event: done.event, ..whole });
+}
+
+pub async fn the_bell_rings_the_same_rows_in_order(House { store, .. }: House) {
+    let rings = Rings::on(&*store);
+    let done = store.accept(vec![acceptance(1, &[7, 8]), acceptance(2, &[]), acceptance(3, &[7])]).await.unwrap();
+    let rows: Vec<_> = done.iter().flat_map(|one| one.rows.clone()).collect();
+    assert_eq!(rings.rows(), rows, "all of them, before the answer");
+    for (instance, seq, rung) in rings.deliveries() {
+        let row = store.mail_row(instance, seq).await.unwrap().unwrap();
+        assert_eq!(*rung, *row.delivery, "what was rung is what was written");
+    }
+    accept(&*store, acceptance(4, &[])).await;
+    assert_eq!(rings.rows(), rows, "no row, no ring");
+}
+
+pub async fn rings_keep_the_order_of_commits(House { store, .. }: House) {
+    let rings = Rings::on(&*store);
+    let mut senders = JoinSet::new();
+    for number in 0..200 {
+        let store = store.clone();
+        senders.spawn(async move { accept(&*store, acceptance(number, &[7, 8])).await.rows });
+    }
+    let mut answered: Vec<_> = senders.join_all().await.concat();
+    for instance in [7, 8] {
+        let rung: Vec<u64> = rings.rows().into_iter().filter(|row| row.0 == instance).map(|row| row.1).collect();
+        assert_eq!(rung, (1..=200).collect::<Vec<_>>());
+        assert_eq!(owed(&*store, instance).await, rung);
+    }
+    answered.sort_unstable();
+    let mut rung = rings.rows();
+    rung.sort_unstable();
+    assert_eq!(answered, rung);
+    let events: Vec<u64> = rings.deliveries().iter().map(|(_, _, delivery)| delivery.event).collect();
+    assert!(events.is_sorted(), "events are rung as they were numbered");
+}
+
+pub async fn a_chat_is_reached_where_the_acceptance_says_so(house: House) {
+    accept(&*house.store, acceptance(1, &[7])).await;
+    assert!(!house.store.reached("acme", "chat", "desk", "c").await.unwrap());
+    accept(&*house.store, Acceptance { reaches: true, ..acceptance(2, &[]) }).await;
+    accept(&*house.store, Acceptance { reaches: true, ..acceptance(3, &[7]) }).await;
+    let house = house.reopened();
+    assert!(house.store.reached("acme", "chat", "desk", "c").await.unwrap());
+    for [tenant, platform, bot, chat] in [
+        ["other", "chat", "desk", "c"],
+        ["acme", "discord", "desk", "c"],
+        ["acme", "chat", "bot", "c"],
+        ["acme", "chat", "desk", "C"],
+        ["acme", "chat", "desk", ""],
+    ] {
+        assert!(!house.store.reached(tenant, platform, bot, chat).await.unwrap(), "{tenant} {platform} {bot} {chat}");
+    }
+}
+
+pub async fn pending_begins_after_and_ends_at_the_limit(House { store, .. }: House) {
+    accept_many(&*store, 10, 7).await;
+    let seqs = async |after, limit| {
+        let rows = store.pending(7, after, limit).await.unwrap();
+        rows.into_iter().map(|(seq, delivery)| (seq, delivery.message_id.clone())).unzip::<_, _, Vec<_>, Vec<_>>()
+    };
+    assert_eq!(seqs(0, 3).await, (vec![1, 2, 3], vec!["m-1".into(), "m-2".into(), "m-3".into()]));
+    assert_eq!(seqs(8, 100).await.0, [9, 10]);
+    assert_eq!(seqs(10, 100).await.0, [0; 0]);
+    assert_eq!(seqs(u64::MAX, 100).await.0, [0; 0], "no number is too high to ask with");
+    assert_eq!(seqs(0, 0).await.0, [0; 0]);
+}
+
+pub async fn pending_skips_settled_and_dead_rows(House { store, .. }: House) {
+    accept_many(&*store, 8, 7).await;
+    store.settle(7, settled(&[1, 2, 5])).await.unwrap();
+    assert!(store.drop_mail(7, 4, "no".into()).await.unwrap());
+    assert_eq!(owed(&*store, 7).await, [3, 6, 7, 8]);
+    let limited: Vec<u64> = store.pending(7, 0, 2).await.unwrap().into_iter().map(|(seq, _)| seq).collect();
+    assert_eq!(limited, [3, 6], "skipped rows do not count");
+}
+
+pub async fn acks_in_any_order_move_the_watermark(House { store, .. }: House) {
+    accept_many(&*store, 5, 7).await;
+    let position = async || store.position(7).await.unwrap();
+    assert_eq!(position().await, Position::default());
+    store.settle(7, Position { sent: 5, ..settled(&[3, 5]) }).await.unwrap();
+    assert_eq!(position().await, Position { through: 0, above: vec![3, 5], sent: 5 });
+    store.settle(7, settled(&[1])).await.unwrap();
+    assert_eq!(position().await, Position { through: 1, above: vec![3, 5], sent: 5 });
+    store.settle(7, settled(&[2])).await.unwrap();
+    assert_eq!(position().await, Position { through: 3, above: vec![5], sent: 5 });
+    store.settle(7, Position { through: 4, ..Position::default() }).await.unwrap();
+    assert_eq!(position().await, Position { through: 5, above: vec![], sent: 5 });
+    assert_eq!(store.position(8).await.unwrap(), Position::default(), "another instance's is its own");
+}
+
+pub async fn a_lower_position_takes_nothing_back(House { store, .. }: House) {
+    accept_many(&*store, 6, 7).await;
+    store.settle(7, Position { through: 3, above: vec![5], sent: 6 }).await.unwrap();
+    let there = store.position(7).await.unwrap();
+    for lower in [Position::default(), Position { through: 1, above: vec![3], sent: 2 }, settled(&[5, 5, 2])] {
+        store.settle(7, lower).await.unwrap();
+        assert_eq!(store.position(7).await.unwrap(), there);
+    }
+    assert_eq!(owed(&*store, 7).await, [4, 6]);
+}
+
+pub async fn a_settled_row_is_never_pending_again(house: House) {
+    accept_many(&*house.store, 4, 7).await;
+    house.store.settle(7, settled(&[2, 4])).await.unwrap();
+    accept(&*house.store, acceptance(9, &[7])).await;
+    assert_eq!(owed(&*house.store, 7).await, [1, 3, 5]);
+    house.store.settle(7, settled(&[1])).await.unwrap();
+    let house = house.reopened();
+    assert_eq!(owed(&*house.store, 7).await, [3, 5]);
+    house.store.settle(7, settled(&[3])).await.unwrap();
+    let house = house.reopened();
+    assert_eq!(owed(&*house.store, 7).await, [5]);
+}
+
+pub async fn positions_survive(house: House) {
+    accept_many(&*house.store, 9, 7).await;
+    let position = Position { through: 2, above: vec![5, 8], sent: 9 };
+    house.store.settle(7, position.clone()).await.unwrap();
+    let house = house.reopened();
+    assert_eq!(house.store.position(7).await.unwrap(), position);
+    assert_eq!(accept(&*house.store, acceptance(10, &[7])).await.rows, [(7, 10)]);
+}
+
+pub async fn waiting_counts_and_names_the_oldest(house: House) {
+    let store = &house.store;
+    assert_eq!(store.waiting().await.unwrap(), []);
+    accept_many(&**store, 4, 7).await;
+    accept(&**store, acceptance(5, &[8, 9])).await;
+    let waiting = async || {
+        let mut waiting = store.waiting().await.unwrap();
+        waiting.sort_by_key(|one| one.instance);
+        waiting
+    };
+    let one = |instance, count, oldest_ms, oldest_seq| Waiting { instance, count, oldest_ms, oldest_seq };
+    assert_eq!(waiting().await, [one(7, 4, 1_001, 1), one(8, 1, 1_005, 1), one(9, 1, 1_005, 1)]);
+    store.settle(7, Position { sent: 4, ..settled(&[3]) }).await.unwrap();
+    store.settle(8, settled(&[1])).await.unwrap();
+    assert_eq!(waiting().await, [one(7, 3, 1_001, 1), one(9, 1, 1_005, 1)], "sent alone is not settled");
+    store.drop_mail(7, 1, "no".into()).await.unwrap();
+    assert_eq!(waiting().await, [one(7, 2, 1_002, 2), one(9, 1, 1_005, 1)]);
+    store.settle(7, settled(&[2, 4])).await.unwrap();
+    store.drop_mail(9, 1, "no".into()).await.unwrap();
+    assert_eq!(waiting().await, []);
+    accept(&**store, acceptance(6, &[9])).await;
+    assert_eq!(house.reopened().store.waiting().await.unwrap(), [one(9, 1, 1_006, 2)]);
+}
+
+pub async fn the_latest_presence_counts(house: House) {
+    assert_eq!(house.store.presences().await.unwrap(), []);
+    let live = Presence { live: true, seen_ms: 5, ..Presence::default() };
+    let idle = Presence { idle: true, live: false, seen_ms: 4, noticed_through: 9 };
+    house.store.mark_presence(8, idle.clone()).await.unwrap();
+    house.store.mark_presence(7, idle.clone()).await.unwrap();
+    house.store.mark_presence(7, live.clone()).await.unwrap();
+    let house = house.reopened();
+    let mut there = house.store.presences().await.unwrap();
+    there.sort_by_key(|(instance, _)| *instance);
+    assert_eq!(there, [(7, live), (8, idle)], "written blindly, even with an earlier time");
+}
+
+pub async fn the_epoch_is_the_stores_own(house: House) {
+    let epoch = house.store.epoch();
+    accept(&*house.store, acceptance(1, &[7])).await;
+    house.store.settle(7, sent(1)).await.unwrap();
+    assert_eq!(house.reopened().store.epoch(), epoch);
+}

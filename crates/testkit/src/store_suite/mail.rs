@@ -1,0 +1,153 @@
+//! Rules of the ledger as an operator sees it: listing, dropping, replaying.
+
+use frontdesk_core::port::store::{Delivery, MailState, Position, Store};
+
+use super::{House, Rings, accept, accept_many, acceptance, owed, sent, settled};
+
+async fn seqs(store: &dyn Store, state: Option<MailState>, before: u64, limit: usize) -> Vec<u64> {
+    let mail = store.mail(7, state, before, limit).await.unwrap();
+    assert!(mail.iter().all(|row| row.instance == 7 && state.is_none_or(|wanted| wanted == row.state)));
+    mail.into_iter().map(|row| row.seq).collect()
+}
+
+pub async fn mail_is_listed_by_state(house: House) {
+    accept_many(&*house.store, 6, 7).await;
+    accept(&*house.store, acceptance(9, &[8])).await;
+    house.store.settle(7, Position { sent: 4, ..settled(&[1, 3]) }).await.unwrap();
+    house.store.drop_mail(7, 2, "asked to".into()).await.unwrap();
+    let house = house.reopened();
+    let store = &*house.store;
+    assert_eq!(seqs(store, Some(MailState::Accepted), 0, 99).await, [6, 5]);
+    assert_eq!(seqs(store, Some(MailState::Sent), 0, 99).await, [4]);
+    assert_eq!(seqs(store, Some(MailState::Acked), 0, 99).await, [3, 1]);
+    assert_eq!(seqs(store, Some(MailState::Dead), 0, 99).await, [2]);
+    assert_eq!(seqs(store, None, 0, 99).await, [6, 5, 4, 3, 2, 1]);
+    let dead = store.mail(7, Some(MailState::Dead), 0, 1).await.unwrap().remove(0);
+    assert_eq!((dead.reason.as_deref(), &*dead.delivery.message_id), (Some("asked to"), "m-2"));
+    assert_eq!(store.mail(9, None, 0, 99).await.unwrap(), []);
+}
+
+pub async fn mail_is_listed_newest_first_in_pages(House { store, .. }: House) {
+    accept_many(&*store, 9, 7).await;
+    store.settle(7, settled(&[2, 4, 6, 8])).await.unwrap();
+    assert_eq!(seqs(&*store, None, 0, 2).await, [9, 8]);
+    assert_eq!(seqs(&*store, None, 8, 3).await, [7, 6, 5]);
+    assert_eq!(seqs(&*store, None, 1, 3).await, [0; 0]);
+    assert_eq!(seqs(&*store, None, 99, 1).await, [9]);
+    assert_eq!(seqs(&*store, Some(MailState::Acked), 8, 2).await, [6, 4], "the limit counts what is listed");
+}
+
+pub async fn one_row_is_found_by_its_number(House { store, .. }: House) {
+    accept_many(&*store, 2, 7).await;
+    let row = store.mail_row(7, 2).await.unwrap().unwrap();
+    assert_eq!((row.instance, row.seq, row.state, row.reason), (7, 2, MailState::Accepted, None));
+    assert_eq!(row.delivery.message_id, "m-2");
+    for (instance, seq) in [(7, 0), (7, 3), (8, 1), (7, u64::MAX)] {
+        assert_eq!(store.mail_row(instance, seq).await.unwrap(), None);
+    }
+}
+
+pub async fn a_row_is_dropped_once(house: House) {
+    accept_many(&*house.store, 3, 7).await;
+    assert!(house.store.drop_mail(7, 2, "first".into()).await.unwrap());
+    assert!(!house.store.drop_mail(7, 2, "second".into()).await.unwrap());
+    let house = house.reopened();
+    assert!(!house.store.drop_mail(7, 2, "third".into()).await.unwrap());
+    let row = house.store.mail_row(7, 2).await.unwrap().unwrap();
+    assert_eq!((row.state, row.reason.as_deref()), (MailState::Dead, Some("first")));
+    assert_eq!(house.store.position(7).await.unwrap(), settled(&[2]));
+    assert_eq!(owed(&*house.store, 7).await, [1, 3]);
+}
+
+pub async fn a_settled_or_absent_row_cannot_be_dropped(House { store, .. }: House) {
+    accept_many(&*store, 3, 7).await;
+    store.settle(7, settled(&[1, 3])).await.unwrap();
+    for (instance, seq) in [(7, 1), (7, 3), (7, 0), (7, 4), (8, 1), (7, u64::MAX)] {
+        assert!(!store.drop_mail(instance, seq, "no".into()).await.unwrap(), "{instance} {seq}");
+    }
+    assert_eq!(seqs(&*store, Some(MailState::Dead), 0, 9).await, [0; 0]);
+    assert_eq!(owed(&*store, 7).await, [2]);
+    assert_eq!(accept(&*store, acceptance(4, &[7, 8])).await.rows, [(7, 4), (8, 1)], "nothing was skipped");
+}
+
+pub async fn a_dropped_row_stays_dead(House { store, .. }: House) {
+    accept_many(&*store, 3, 7).await;
+    assert!(store.drop_mail(7, 1, "no".into()).await.unwrap());
+    store.settle(7, Position { through: 3, above: vec![], sent: 3 }).await.unwrap();
+    assert_eq!(store.mail_row(7, 1).await.unwrap().unwrap().state, MailState::Dead, "a late ack does not revive it");
+    assert_eq!(seqs(&*store, Some(MailState::Acked), 0, 9).await, [3, 2]);
+}
+
+pub async fn a_replay_is_a_new_row_at_the_end(house: House) {
+    accept_many(&*house.store, 3, 7).await;
+    house.store.settle(7, Position { through: 2, above: vec![], sent: 3 }).await.unwrap();
+    assert_eq!(house.store.replay_mail(7, 1).await.unwrap(), Some(4));
+    let house = house.reopened();
+    let store = &house.store;
+    assert_eq!(owed(&**store, 7).await, [3, 4]);
+    let old = store.mail_row(7, 1).await.unwrap().unwrap();
+    let new = store.mail_row(7, 4).await.unwrap().unwrap();
+    assert_eq!((old.state, new.state, new.reason), (MailState::Acked, MailState::Accepted, None));
+    assert_eq!(*new.delivery, Delivery { event: new.delivery.event, ..(*old.delivery).clone() });
+    let (first, again) =
+        (store.event(old.delivery.event).await.unwrap(), store.event(new.delivery.event).await.unwrap());
+    assert_eq!(first.unwrap().verdict, again.expect("it can be explained").verdict);
+    assert_eq!(accept(&**store, acceptance(1, &[7])).await.event, old.delivery.event, "the dedup key names the first");
+    assert_eq!(accept(&**store, acceptance(9, &[7])).await.rows, [(7, 5)]);
+}
+
+pub async fn a_replay_rings(House { store, .. }: House) {
+    let rings = Rings::on(&*store);
+    accept_many(&*store, 2, 7).await;
+    store.replay_mail(7, 2).await.unwrap();
+    assert_eq!(rings.rows(), [(7, 1), (7, 2), (7, 3)]);
+    let rung = rings.deliveries().pop().unwrap().2;
+    assert_eq!(*rung, *store.mail_row(7, 3).await.unwrap().unwrap().delivery);
+    store.replay_mail(7, 99).await.unwrap();
+    assert_eq!(rings.rows().len(), 3, "nothing replayed, nothing rung");
+}
+
+pub async fn a_settled_and_a_dead_row_can_be_replayed(House { store, .. }: House) {
+    accept_many(&*store, 3, 7).await;
+    store.settle(7, settled(&[1])).await.unwrap();
+    store.drop_mail(7, 2, "no".into()).await.unwrap();
+    for (seq, made) in [(1, 4), (2, 5), (3, 6), (5, 7)] {
+        assert_eq!(store.replay_mail(7, seq).await.unwrap(), Some(made));
+    }
+    assert_eq!(owed(&*store, 7).await, [3, 4, 5, 6, 7]);
+    let ids: Vec<_> =
+        store.mail(7, None, 0, 4).await.unwrap().iter().map(|it| it.delivery.message_id.clone()).collect();
+    assert_eq!(ids, ["m-2", "m-3", "m-2", "m-1"]);
+}
+
+pub async fn an_absent_row_cannot_be_replayed(House { store, .. }: House) {
+    accept_many(&*store, 1, 7).await;
+    for (instance, seq) in [(7, 0), (7, 2), (8, 1), (7, u64::MAX)] {
+        assert_eq!(store.replay_mail(instance, seq).await.unwrap(), None);
+    }
+    assert_eq!((owed(&*store, 7).await, owed(&*store, 8).await), (vec![1], vec![]));
+}
+
+pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
+    let of = |number: u64, session: &str| {
+        let mut one = acceptance(number, &[7]);
+        one.delivery.session_key = session.into();
+        one
+    };
+    house.store.accept(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "a")]).await.unwrap();
+    let last = async |store: &dyn Store, session: &str, since_ms| {
+        store.last_sent(7, session, since_ms).await.unwrap().map(|delivery| delivery.message_id.clone())
+    };
+    assert_eq!(last(&*house.store, "a", 0).await, None, "nothing was written yet");
+    house.store.settle(7, sent(3)).await.unwrap();
+    let house = house.reopened();
+    let store = &*house.store;
+    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-3"), "the fourth was not written");
+    assert_eq!(last(store, "b", 0).await.as_deref(), Some("m-2"));
+    assert_eq!(last(store, "a", 1_003).await.as_deref(), Some("m-3"), "since is inclusive");
+    assert_eq!(last(store, "a", 1_004).await, None);
+    assert_eq!(last(store, "c", 0).await, None);
+    assert_eq!(store.last_sent(8, "a", 0).await.unwrap(), None);
+    store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
+    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-4"), "settled rows were written too");
+}

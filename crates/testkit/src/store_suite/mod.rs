@@ -1,0 +1,186 @@
+//! The contract of the store port: every rule once, run over every backend.
+//!
+//! [`store_contract!`](crate::store_contract) makes one test of each rule. A rule gets a [`House`] with an
+//! empty store, and may close and open it again where it asks for durability.
+
+pub mod chat;
+pub mod directory;
+pub mod journal;
+pub mod ledger;
+pub mod mail;
+pub mod media;
+pub mod upkeep;
+pub mod vault;
+
+use std::sync::{Arc, Mutex};
+
+use frontdesk_core::port::store::{Acceptance, Accepted, Bell, Delivery, Position, SealedCapability, Store};
+
+type Reopen = Box<dyn FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send>;
+
+/// A store, and the way to close and open it again.
+pub struct House {
+    pub store: Arc<dyn Store>,
+    reopen: Reopen,
+}
+
+impl House {
+    /// `open` is given the store that was open until now, and must let go of it before it opens another.
+    pub fn new(mut open: impl FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send + 'static) -> Self {
+        Self { store: open(None), reopen: Box::new(open) }
+    }
+
+    /// Closes the store and opens what it left behind.
+    #[must_use = "the store of before is gone"]
+    pub fn reopened(self) -> Self {
+        let Self { store, mut reopen } = self;
+        Self { store: reopen(Some(store)), reopen }
+    }
+}
+
+/// Makes a module with one test per rule: `store_contract!(sqlite, || House::new(...))`.
+#[macro_export]
+macro_rules! store_contract {
+    ($backend:ident, $open:expr) => {
+        mod $backend {
+            use super::*;
+            $crate::store_contract! { @rules $open;
+                directory: a_record_begins_at_version_one, an_update_raises_the_version, a_wrong_version_is_a_conflict,
+                    one_conflict_undoes_the_whole_amend, a_deleted_record_is_gone_and_may_be_made_again,
+                    kinds_do_not_share_keys, of_many_writers_one_wins, records_survive;
+                ledger: rows_and_events_rise_by_one, every_receiver_gets_a_row,
+                    an_event_nobody_receives_is_kept_with_its_verdict, a_duplicate_gives_the_same_event_and_no_rows,
+                    a_duplicate_changes_nothing_else, a_duplicate_is_known_after_reopening,
+                    a_delivery_is_given_back_whole, the_bell_rings_the_same_rows_in_order,
+                    rings_keep_the_order_of_commits, a_chat_is_reached_where_the_acceptance_says_so,
+                    pending_begins_after_and_ends_at_the_limit, pending_skips_settled_and_dead_rows,
+                    acks_in_any_order_move_the_watermark, a_lower_position_takes_nothing_back,
+                    a_settled_row_is_never_pending_again, positions_survive, waiting_counts_and_names_the_oldest,
+                    the_latest_presence_counts, the_epoch_is_the_stores_own;
+                mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
+                    a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
+                    a_replay_is_a_new_row_at_the_end, a_replay_rings, a_settled_and_a_dead_row_can_be_replayed,
+                    an_absent_row_cannot_be_replayed, last_sent_is_the_newest_row_that_was_written;
+                vault: a_capability_is_bound_under_every_key, the_newest_capability_wins,
+                    a_capability_belongs_to_its_tenant_and_kind, a_capability_ends_at_its_time, capabilities_survive;
+                journal: an_entry_is_opened_then_closed, open_entries_are_doubted_once,
+                    entries_are_listed_newest_first_by_tenant, entries_survive;
+                chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,
+                    an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, facts_and_lines_share_a_chat,
+                    chats_are_listed_by_tenant, chats_survive;
+                media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive;
+                upkeep: a_well_store_says_so, the_report_counts_what_waits, purge_forgets_what_is_old_and_settled,
+                    purge_keeps_what_is_owed_whatever_its_age, purge_keeps_what_is_young,
+                    a_replay_of_an_old_row_ages_no_young_ones, purge_ends_capabilities_and_media,
+                    numbers_are_never_given_twice;
+            }
+        }
+    };
+    (@rules $open:expr; $($part:ident: $($rule:ident),+;)+) => {
+        $($(
+            #[tokio::test]
+            async fn $rule() {
+                let open = $open;
+                $crate::store_suite::$part::$rule(open()).await;
+            }
+        )+)+
+    };
+}
+
+// ---- what the rules are written with --------------------------------------------------------
+
+/// An event like any other; `number` makes it different from the rest.
+pub fn delivery(number: u64) -> Delivery {
+    Delivery {
+        event: 0,
+        at_ms: 1_000 + number,
+        passthrough: false,
+        json: format!(r#"{{"text":"{number}"}}"#),
+        platform: "chat".into(),
+        bot: "desk".into(),
+        chat_id: "c".into(),
+        session_key: "k".into(),
+        message_id: format!("m-{number}"),
+    }
+}
+
+/// `number` is the dedup key too.
+pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
+    let mut dedup = [0; 16];
+    dedup[..8].copy_from_slice(&number.to_be_bytes());
+    Acceptance {
+        tenant: "acme".into(),
+        dedup,
+        delivery: delivery(number),
+        verdict: format!(r#"{{"n":{number}}}"#),
+        receivers: receivers.to_vec(),
+        capabilities: Vec::new(),
+        reaches: false,
+    }
+}
+
+pub fn capability(id: &str, session_keys: &[&str], expires_ms: u64) -> SealedCapability {
+    SealedCapability {
+        id: id.into(),
+        tenant: "acme".into(),
+        kind: "interaction".into(),
+        session_keys: session_keys.iter().map(|&key| key.to_owned()).collect(),
+        platform: "discord".into(),
+        bot: "bot-1".into(),
+        chat_id: "c".into(),
+        sealed: id.bytes().chain([0, 255]).collect(),
+        expires_ms,
+    }
+}
+
+pub fn settled(seqs: &[u64]) -> Position {
+    Position { above: seqs.to_vec(), ..Position::default() }
+}
+
+pub fn sent(seq: u64) -> Position {
+    Position { sent: seq, ..Position::default() }
+}
+
+/// Accepts one event.
+pub async fn accept(store: &dyn Store, one: Acceptance) -> Accepted {
+    store.accept(vec![one]).await.unwrap().remove(0)
+}
+
+/// Accepts events `1..=count`, all for one instance.
+pub async fn accept_many(store: &dyn Store, count: u64, instance: u64) {
+    store.accept((1..=count).map(|number| acceptance(number, &[instance])).collect()).await.unwrap();
+}
+
+/// Row numbers that are still owed.
+pub async fn owed(store: &dyn Store, instance: u64) -> Vec<u64> {
+    store.pending(instance, 0, usize::MAX).await.unwrap().into_iter().map(|(seq, _)| seq).collect()
+}
+
+/// A bell that remembers what was rung.
+#[derive(Default)]
+pub struct Rings(Mutex<Vec<Vec<Rung>>>);
+
+type Rung = (u64, u64, Arc<Delivery>);
+
+impl Rings {
+    pub fn on(store: &dyn Store) -> Arc<Self> {
+        let rings = Arc::new(Self::default());
+        store.attach_bell(rings.clone());
+        rings
+    }
+
+    /// Every row rung so far, in order.
+    pub fn rows(&self) -> Vec<(u64, u64)> {
+        self.deliveries().into_iter().map(|(instance, seq, _)| (instance, seq)).collect()
+    }
+
+    pub fn deliveries(&self) -> Vec<Rung> {
+        self.0.lock().unwrap().concat()
+    }
+}
+
+impl Bell for Rings {
+    fn ring(&self, rows: Vec<Rung>) {
+        self.0.lock().unwrap().push(rows);
+    }
+}

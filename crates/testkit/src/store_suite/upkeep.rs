@@ -1,0 +1,137 @@
+//! Rules of upkeep: health, the report, and what may be forgotten.
+
+use frontdesk_core::port::store::{Acceptance, MailState, Position, Retention, Store};
+
+use super::{House, accept, accept_many, acceptance, capability, media, owed, settled};
+
+/// Forget what happened before this moment.
+fn before(at_ms: u64) -> Retention {
+    Retention { now_ms: 0, events_before_ms: at_ms, verdicts_before_ms: at_ms }
+}
+
+/// Purges until nothing more goes; each call is bounded.
+async fn purge(store: &dyn Store, retention: Retention) -> u64 {
+    let mut gone = 0;
+    loop {
+        match store.purge(retention).await.unwrap() {
+            0 => return gone,
+            more => gone += more,
+        }
+    }
+}
+
+async fn mail(store: &dyn Store, instance: u64) -> Vec<u64> {
+    let mut seqs: Vec<u64> = store.mail(instance, None, 0, 99_999).await.unwrap().iter().map(|row| row.seq).collect();
+    seqs.reverse();
+    seqs
+}
+
+pub async fn a_well_store_says_so(house: House) {
+    house.store.health().await.unwrap();
+    let house = house.reopened();
+    house.store.health().await.unwrap();
+    let report = house.store.report().await.unwrap();
+    assert!(!report.backend.is_empty());
+    assert_eq!(report.faults, [""; 0]);
+}
+
+pub async fn the_report_counts_what_waits(House { store, .. }: House) {
+    let waiting = async || store.report().await.unwrap().rows_waiting;
+    assert_eq!(waiting().await, 0);
+    accept_many(&*store, 5, 7).await;
+    accept(&*store, acceptance(9, &[8])).await;
+    assert_eq!(waiting().await, 6);
+    store.settle(7, settled(&[1, 3, 4])).await.unwrap();
+    store.drop_mail(8, 1, "no".into()).await.unwrap();
+    assert_eq!(waiting().await, 2, "rows settled above the watermark do not wait");
+}
+
+pub async fn purge_forgets_what_is_old_and_settled(house: House) {
+    let store = &house.store;
+    accept_many(&**store, 6, 7).await; // at 1001 to 1006
+    store.drop_mail(7, 2, "no".into()).await.unwrap();
+    store.settle(7, Position { through: 6, above: vec![], sent: 6 }).await.unwrap();
+    let events: Vec<u64> =
+        store.mail(7, None, 0, 9).await.unwrap().iter().map(|row| row.delivery.event).rev().collect();
+    assert!(purge(&**store, before(1_005)).await > 0);
+    assert_eq!(mail(&**store, 7).await, [5, 6]);
+    for (index, event) in events.iter().enumerate() {
+        assert_eq!(store.event(*event).await.unwrap().is_some(), index >= 4, "event of row {}", index + 1);
+    }
+    assert_eq!(purge(&**store, before(1_005)).await, 0, "once");
+    assert!(accept(&**store, acceptance(1, &[7])).await.fresh, "its dedup mark went with it");
+    assert!(!accept(&**store, acceptance(5, &[7])).await.fresh, "that of a young one did not");
+    let house = house.reopened();
+    assert_eq!(mail(&*house.store, 7).await, [5, 6, 7]);
+    assert_eq!(owed(&*house.store, 7).await, [7]);
+    assert_eq!(house.store.position(7).await.unwrap().through, 6);
+}
+
+pub async fn purge_keeps_what_is_owed_whatever_its_age(house: House) {
+    let store = &house.store;
+    accept_many(&**store, 4, 7).await;
+    accept(&**store, acceptance(5, &[8])).await;
+    store.settle(7, settled(&[1, 3])).await.unwrap();
+    store.settle(8, settled(&[1])).await.unwrap();
+    purge(&**store, before(u64::from(u32::MAX))).await;
+    assert_eq!(owed(&**store, 7).await, [2, 4]);
+    let row = store.mail_row(7, 2).await.unwrap().expect("owed");
+    assert_eq!((row.state, &*row.delivery.message_id), (MailState::Accepted, "m-2"));
+    assert!(store.event(row.delivery.event).await.unwrap().is_some(), "and it can be explained");
+    assert!(!accept(&**store, acceptance(4, &[7])).await.fresh, "and is known when it comes again");
+    let house = house.reopened();
+    assert_eq!(owed(&*house.store, 7).await, [2, 4]);
+    let waiting = house.store.waiting().await.unwrap();
+    assert_eq!((waiting.len(), waiting[0].count, waiting[0].oldest_seq), (1, 2, 2));
+}
+
+pub async fn purge_keeps_what_is_young(House { store, .. }: House) {
+    accept_many(&*store, 4, 7).await;
+    store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
+    assert_eq!(purge(&*store, before(1_001)).await, 0, "at that very moment is not before it");
+    let split = Retention { now_ms: 0, events_before_ms: 9_999, verdicts_before_ms: 1_003 };
+    purge(&*store, split).await;
+    assert_eq!(mail(&*store, 7).await, [3, 4], "the longer of the two terms holds");
+}
+
+pub async fn a_replay_of_an_old_row_ages_no_young_ones(House { store, .. }: House) {
+    accept_many(&*store, 4, 7).await; // at 1001 to 1004
+    assert_eq!(store.replay_mail(7, 1).await.unwrap(), Some(5)); // a copy of 1001, after 1004
+    store.settle(7, Position { through: 5, above: vec![], sent: 5 }).await.unwrap();
+    purge(&*store, before(1_003)).await;
+    let left = mail(&*store, 7).await;
+    assert!(left.starts_with(&[3, 4]), "{left:?}");
+    assert!(!accept(&*store, acceptance(3, &[7])).await.fresh);
+}
+
+pub async fn purge_ends_capabilities_and_media(house: House) {
+    let store = &house.store;
+    let two = vec![capability("short", &["k1"], 500), capability("long", &["k2"], 600)];
+    accept(&**store, Acceptance { capabilities: two, ..acceptance(1, &[]) }).await;
+    store.media_put(media::item("short", 2), b"hi".to_vec()).await.unwrap();
+    let long = frontdesk_core::port::store::MediaItem { expires_ms: 600, ..media::item("long", 2) };
+    store.media_put(long, b"ho".to_vec()).await.unwrap();
+    assert_eq!(purge(&**store, Retention { now_ms: 499, ..before(0) }).await, 0);
+    assert_eq!(purge(&**store, Retention { now_ms: 500, ..before(0) }).await, 2);
+    let house = house.reopened();
+    // Asked as of a time when both were good: the short ones are gone for all times.
+    for (key, there) in [("k1", false), ("k2", true)] {
+        assert_eq!(house.store.capability("acme", key, "interaction", 0).await.unwrap().is_some(), there, "{key}");
+    }
+    for (id, there) in [("short", false), ("long", true)] {
+        assert_eq!(house.store.media_get("acme", id, 0).await.unwrap().is_some(), there, "{id}");
+    }
+    house.store.media_put(media::item("short", 2), b"ha".to_vec()).await.unwrap();
+}
+
+pub async fn numbers_are_never_given_twice(house: House) {
+    accept_many(&*house.store, 3, 7).await;
+    house.store.settle(7, Position { through: 3, above: vec![], sent: 3 }).await.unwrap();
+    let last = house.store.mail_row(7, 3).await.unwrap().unwrap().delivery.event;
+    purge(&*house.store, before(u64::from(u32::MAX))).await;
+    assert_eq!(mail(&*house.store, 7).await, [0; 0]);
+    let house = house.reopened();
+    let next = accept(&*house.store, acceptance(4, &[7])).await;
+    assert_eq!(next.rows, [(7, 4)], "the position remembers rows that are gone");
+    assert!(next.event > last, "an event's number may still be asked for: {} after {last}", next.event);
+}
