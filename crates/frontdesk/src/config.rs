@@ -12,7 +12,9 @@ use toml::{Table, Value};
 pub const DEFAULTS: &str = include_str!("default.toml");
 const PREFIX: &str = "FRONTDESK_";
 /// Read by the command line itself, not settings of the server.
-const NOT_SETTINGS: [&str; 6] = ["URL", "ADMIN_TOKEN", "BIN", "TEST_CACHE", "SCREENSHOT", "NODE_MODULES"];
+const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
+/// Of the test command, which starts desks with its own environment.
+const OF_TESTS: [&str; 6] = ["BIN", "TEST_CACHE", "SCREENSHOT", "NODE_MODULES", "CHROMIUM", "SESSION_KEY_BIN"];
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,7 +108,7 @@ impl Config {
             overlay(&mut table, given, "").with_context(|| format!("in {}", path.display()))?;
         }
         for (name, text) in vars {
-            if let Some(path) = name.strip_prefix(PREFIX).filter(|path| !NOT_SETTINGS.contains(path)) {
+            if let Some(path) = name.strip_prefix(PREFIX).filter(|path| !NOT_SETTINGS.contains(path) && !OF_TESTS.contains(path)) {
                 set_from_env(&mut table, path, &text).with_context(|| format!("in the environment variable {name}"))?;
             }
         }

@@ -14,6 +14,7 @@ impl Env for SystemEnv {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
+    #[allow(clippy::disallowed_methods)] // likewise
     fn fill(&self, bytes: &mut [u8]) {
         // The generator fails only before the system's own is seeded; going on without would be worse.
         assert!(SystemRandom::new().fill(bytes).is_ok(), "the system's random generator does not answer");

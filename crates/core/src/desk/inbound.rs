@@ -12,6 +12,8 @@ use crate::seal::short_hash;
 
 /// Room for the frame around an event.
 const FRAME_MARGIN_BYTES: usize = 512;
+/// Longer message ids are kept as a hash.
+const DEDUP_ID_MAX_BYTES: usize = 48;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
@@ -84,10 +86,10 @@ impl Desk {
         event.source.message_id = Some(message_id.clone());
         let source = &event.source;
         let session_key = build_session_key(source);
-        let dedup = short_hash(&[&tenant, &source.platform, &bot, &source.chat_id, &message_id]);
+        let dedup = dedup_key(&tenant, source, &bot, &message_id);
 
         let verdict = self.registry.read(|view| gate::judge(view, &tenant, source));
-        let mut brief = verdict.brief();
+        let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<u64> = verdict.receivers.iter().map(|instance| instance.no).collect();
         let reaches = !receivers.is_empty();
         if event.text.trim() == "/stop"
@@ -97,7 +99,7 @@ impl Desk {
             brief = VerdictBrief { outcome: "interrupted".into(), text: "the running turn was interrupted".into() };
         }
         if !reaches {
-            let layer = verdict.considered.first().map_or("unknown", |line| layer_name(&line.layer));
+            let layer = verdict.lines.first().map_or("unknown", |line| line.layer);
             self.meters.events_withheld.get_or_create(&Why { why: layer }).inc();
         }
         let passthrough = matches!(handover, Handover::Forward(_));
@@ -125,7 +127,7 @@ impl Desk {
             message_id,
             platform: event.source.platform,
         };
-        let verdict = serde_json::json!({ "outcome": brief.outcome, "instances": verdict.considered }).to_string();
+        let verdict = verdict.kept(&brief.outcome, &delivery.platform);
         let tenant = tenant.into();
         Ok((Acceptance { tenant, dedup, delivery, verdict, receivers, capabilities, reaches }, brief))
     }
@@ -174,9 +176,15 @@ fn main_key(source: &Source) -> String {
     build_session_key(&Source { profile: None, ..source.clone() })
 }
 
-fn layer_name(layer: &str) -> &'static str {
-    ["tenant", "owner", "scope", "principal", "visibility", "relevance"]
-        .into_iter()
-        .find(|known| *known == layer)
-        .unwrap_or("unknown")
+/// The place as a short hash, then the message's own id: ids of one chat mostly rise, so the index
+/// grows at a few edges instead of everywhere.
+fn dedup_key(tenant: &str, source: &Source, bot: &str, message_id: &str) -> Vec<u8> {
+    let mut key = short_hash(&[tenant, &source.platform, bot, &source.chat_id]).to_vec();
+    if message_id.len() <= DEDUP_ID_MAX_BYTES {
+        key.extend_from_slice(message_id.as_bytes());
+    } else {
+        key.push(0); // no id of ours begins so: a hash is never taken for an id
+        key.extend_from_slice(&short_hash(&[message_id]));
+    }
+    key
 }

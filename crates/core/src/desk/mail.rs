@@ -1,21 +1,15 @@
 //! What an operator asks of the ledger: list, show, replay, drop, explain.
 
-use frontdesk_wire::api::{Considered, Explanation};
-use serde::Deserialize;
+use frontdesk_wire::api::Explanation;
 
 use super::{Desk, DeskError, event_id, parse_event_id};
+use crate::gate;
 use crate::port::store::{Mail, MailState};
 use crate::registry::facts::Instance;
 use crate::switchboard::Order;
 
 /// Rows per page of a listing.
 const PAGE: usize = 200;
-
-#[derive(Deserialize)]
-struct KeptVerdict {
-    outcome: String,
-    instances: Vec<Considered>,
-}
 
 impl Desk {
     /// An instance by name; the tenant is needed only where two tenants use the same name.
@@ -70,13 +64,8 @@ impl Desk {
         let absent = || DeskError::NotFound(format!("no event {id:?} is kept"));
         let event = parse_event_id(id).ok_or_else(absent)?;
         let kept = self.store.event(event).await?.ok_or_else(absent)?;
-        let verdict: KeptVerdict = serde_json::from_str(&kept.verdict).map_err(|_| absent())?;
-        Ok(Explanation {
-            event_id: event_id(event),
-            tenant: kept.tenant,
-            outcome: verdict.outcome,
-            instances: verdict.instances,
-        })
+        let (outcome, instances) = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        Ok(Explanation { event_id: event_id(event), tenant: kept.tenant, outcome, instances })
     }
 }
 

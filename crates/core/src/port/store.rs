@@ -73,7 +73,8 @@ pub struct Delivery {
 #[derive(Debug, Clone)]
 pub struct Acceptance {
     pub tenant: Arc<str>,
-    pub dedup: [u8; 16],
+    /// Names the message; seen before means the same one.
+    pub dedup: Vec<u8>,
     pub delivery: Delivery,
     /// Explanation of the gate, as compact JSON.
     pub verdict: String,

@@ -27,7 +27,7 @@ struct State {
     records: BTreeMap<(String, String), Record>,
     events: BTreeMap<u64, EventRecord>,
     last_event: u64,
-    by_dedup: HashMap<[u8; 16], u64>,
+    by_dedup: HashMap<Vec<u8>, u64>,
     ledgers: BTreeMap<u64, Account>,
     reach: HashSet<[String; 4]>,
     presences: BTreeMap<u64, Presence>,

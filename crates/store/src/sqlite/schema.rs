@@ -1,8 +1,7 @@
 //! Migrations: numbered, each in one transaction, with a checksum so that an altered one is noticed.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use frontdesk_core::port::store::StoreError;
+use frontdesk_core::seal::sha256_hex;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::fault;
@@ -25,7 +24,7 @@ pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u3
                 .query_row("SELECT value FROM meta WHERE key = ?1", [&name], |row| row.get(0))
                 .optional()
                 .map_err(fault)?;
-            if kept.as_deref() != Some(&checksum(sql)) {
+            if kept.as_deref() != Some(&sha256_hex(sql)) {
                 return Err(StoreError::Corrupt(format!("{name} in the database is not the one this version knows")));
             }
             continue;
@@ -33,7 +32,7 @@ pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u3
         let transaction = connection.transaction().map_err(fault)?;
         transaction.execute_batch(sql).map_err(fault)?;
         let note = "INSERT INTO meta (key, value) VALUES (?1, ?2)";
-        transaction.execute(note, (&name, checksum(sql))).map_err(fault)?;
+        transaction.execute(note, (&name, sha256_hex(sql))).map_err(fault)?;
         if number == 1 {
             transaction.execute(note, ("epoch", i64::from(epoch_seed))).map_err(fault)?;
         }
@@ -42,11 +41,4 @@ pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u3
     }
     let epoch = "SELECT value FROM meta WHERE key = 'epoch'";
     connection.query_row(epoch, [], |row| row.get(0)).map_err(fault)
-}
-
-/// Not for security: it notices an edit. (`DefaultHasher::new` is fixed per Rust version family: SipHash-1-3, zero keys.)
-fn checksum(sql: &str) -> String {
-    let mut hasher = DefaultHasher::new();
-    sql.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
 }

@@ -106,8 +106,7 @@ pub fn delivery(number: u64) -> Delivery {
 
 /// `number` is the dedup key too.
 pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
-    let mut dedup = [0; 16];
-    dedup[..8].copy_from_slice(&number.to_be_bytes());
+    let dedup = number.to_be_bytes().to_vec();
     Acceptance {
         tenant: "acme".into(),
         dedup,
