@@ -313,15 +313,14 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     let mut frames = Vec::new();
                     lines.push(text, |line| frames.extend(serde_json::from_str::<DeskFrame>(line))).map_err(|_| closed("a frame is too long".into()))?;
                     for frame in frames {
-                        if let DeskFrame::Descriptor { descriptor } = &frame {
-                            if !up {
+                        if let DeskFrame::Descriptor { descriptor } = &frame
+                            && !up {
                                 up = true;
                                 shared.handshaken.store(true, Ordering::SeqCst);
                                 *lock(&shared.lines) = offered.take();
                                 shared.descriptor.send_replace(Some(descriptor.clone()));
                                 shared.phase.send_replace(Phase::Up);
                             }
-                        }
                         take_frame(shared, frame, &event_tx).await;
                     }
                 }
@@ -391,10 +390,10 @@ async fn hand_over(
 fn remember((known, order): &mut (HashSet<String>, VecDeque<String>), id: &str) {
     if known.insert(id.to_owned()) {
         order.push_back(id.to_owned());
-        if order.len() > SEEN_MAX {
-            if let Some(oldest) = order.pop_front() {
-                known.remove(&oldest);
-            }
+        if order.len() > SEEN_MAX
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
         }
     }
 }

@@ -159,11 +159,11 @@ impl Window {
 
     /// Is the peer alive? `Probe` is told once per silence.
     pub fn health(&mut self, now_ms: u64) -> Health {
-        if let Some(probed_ms) = self.probed_ms {
-            if self.heard_ms < probed_ms {
-                let dead = now_ms.saturating_sub(probed_ms) >= PROBE_GRACE_MS;
-                return if dead { Health::Dead } else { Health::Fine };
-            }
+        if let Some(probed_ms) = self.probed_ms
+            && self.heard_ms < probed_ms
+        {
+            let dead = now_ms.saturating_sub(probed_ms) >= PROBE_GRACE_MS;
+            return if dead { Health::Dead } else { Health::Fine };
         }
         let since_probe = now_ms.saturating_sub(self.probed_ms.unwrap_or(0).max(self.oldest_sent_ms().unwrap_or(0)));
         let waiting_for_ack = self.oldest_sent_ms().is_some() && since_probe >= self.ack_limit_ms;

@@ -50,7 +50,7 @@ impl Frontdesk {
             "" => url.clone(),
             given => given.to_owned(),
         };
-        let outcall = Arc::new(GuardedClient::new(&config.outcall.allow)?);
+        let outcall = Arc::new(GuardedClient::new(&config.outcall.allow));
         let rules = config.rules();
         let chat_rules = ChatRules {
             commands: config.chat.commands,

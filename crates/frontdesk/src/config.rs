@@ -108,7 +108,9 @@ impl Config {
             overlay(&mut table, given, "").with_context(|| format!("in {}", path.display()))?;
         }
         for (name, text) in vars {
-            if let Some(path) = name.strip_prefix(PREFIX).filter(|path| !NOT_SETTINGS.contains(path) && !OF_TESTS.contains(path)) {
+            if let Some(path) =
+                name.strip_prefix(PREFIX).filter(|path| !NOT_SETTINGS.contains(path) && !OF_TESTS.contains(path))
+            {
                 set_from_env(&mut table, path, &text).with_context(|| format!("in the environment variable {name}"))?;
             }
         }

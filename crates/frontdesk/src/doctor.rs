@@ -57,14 +57,13 @@ async fn agents(app: &App) -> Vec<Value> {
     for instance in instances {
         let name = format!("{}/{}", instance.tenant, instance.name);
         let owed = waiting.iter().find(|row| row.instance == instance.no).map_or(0, |row| row.count);
-        if let Some(url) = &instance.wake_url {
-            if let Err(error) = desk.outcall.check(url) {
-                let text = format!(
-                    "{name}: its wake URL will not be called ({error}); allow it by [outcall] allow, or change it"
-                );
-                findings.push(finding("wake", false, text));
-                continue;
-            }
+        if let Some(url) = &instance.wake_url
+            && let Err(error) = desk.outcall.check(url)
+        {
+            let text =
+                format!("{name}: its wake URL will not be called ({error}); allow it by [outcall] allow, or change it");
+            findings.push(finding("wake", false, text));
+            continue;
         }
         if desk.switchboard.is_live(instance.no) || owed == 0 {
             continue;

@@ -36,7 +36,7 @@ pub(crate) fn open(folder: &Path, env: &dyn Env) -> anyhow::Result<Keys> {
 fn secret_file(path: &Path, make: impl FnOnce() -> String) -> anyhow::Result<Secret> {
     match fs::read_to_string(path) {
         Ok(text) => {
-            let mode = fs::metadata(path).map(|meta| meta.permissions().mode()).unwrap_or(0);
+            let mode = fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
             if mode & 0o077 != 0 {
                 bail!(
                     "{} is readable by others (mode {:o}); run: chmod 600 {}",

@@ -4,7 +4,7 @@
 //! Every refusal has the same words: which rule said no is nothing that a stranger should learn.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use frontdesk_core::port::Soon;
@@ -156,23 +156,32 @@ impl Resolve for GuardedResolver {
 
 pub struct GuardedClient {
     guard: Arc<Guard>,
-    client: reqwest::Client,
+    /// Made at the first call: reading the machine's certificates costs time and memory.
+    client: OnceLock<Result<reqwest::Client, String>>,
 }
 
 impl GuardedClient {
-    pub fn new(allow: &[String]) -> anyhow::Result<Self> {
-        let guard = Arc::new(Guard { allow: allow.iter().filter_map(|entry| Allow::parse(entry)).collect() });
+    pub fn new(allow: &[String]) -> Self {
+        let guard = Guard { allow: allow.iter().filter_map(|entry| Allow::parse(entry)).collect() };
+        Self { guard: Arc::new(guard), client: OnceLock::new() }
+    }
+
+    fn client(&self) -> Result<&reqwest::Client, OutcallError> {
+        let made = self.client.get_or_init(|| self.build().map_err(|error| error.to_string()));
+        made.as_ref().map_err(|error| OutcallError::Failed(error.clone()))
+    }
+
+    fn build(&self) -> reqwest::Result<reqwest::Client> {
         #[allow(clippy::disallowed_methods)] // this is the guarded client that everybody else must use
-        let client = reqwest::Client::builder()
-            .dns_resolver(Arc::new(GuardedResolver(guard.clone())))
+        reqwest::Client::builder()
+            .dns_resolver(Arc::new(GuardedResolver(self.guard.clone())))
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .connect_timeout(CONNECT_TIME)
             .timeout(TOTAL_TIME)
             .pool_max_idle_per_host(1)
             .user_agent(concat!("frontdesk/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { guard, client })
+            .build()
     }
 }
 
@@ -189,7 +198,7 @@ impl Outcall for GuardedClient {
                     .any(|e| e.downcast_ref::<OutcallError>() == Some(&OutcallError::Refused));
                 if refused { OutcallError::Refused } else { OutcallError::Failed(plain(&error)) }
             };
-            let mut response = self.client.get(url).send().await.map_err(failed)?;
+            let mut response = self.client()?.get(url).send().await.map_err(failed)?;
             let status = response.status().as_u16();
             let content_type = response.headers().get(http::header::CONTENT_TYPE);
             let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);

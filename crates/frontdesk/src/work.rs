@@ -20,7 +20,7 @@ use crate::edge::RetentionDays;
 const POKES_MAX: usize = 64;
 /// A wake's answer is read no further than this.
 const POKE_ANSWER_BYTES: usize = 4096;
-const PURGE_EVERY: Duration = Duration::from_secs(60);
+const PURGE_EVERY: Duration = Duration::from_mins(1);
 const DAY_MS: u64 = 86_400_000;
 /// The longest nap of the wake loop, so that a jump of the clock is noticed.
 const NAP_MAX: Duration = Duration::from_secs(30);
@@ -62,7 +62,9 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
             }
         }
         let served: Vec<u64> = waker.sleepers().filter(|instance| desk.switchboard.is_live(*instance)).collect();
-        served.into_iter().for_each(|instance| waker.settled(instance));
+        for instance in served {
+            waker.settled(instance);
+        }
         for errand in waker.due(desk.env.now_ms()) {
             let (desk, done) = (desk.clone(), done.clone());
             match errand {

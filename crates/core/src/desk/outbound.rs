@@ -51,10 +51,10 @@ impl Desk {
         if op != "get_chat_info" && !descriptor.supports(op) {
             return ActionResult::refused(Code::UnsupportedOp, format!("{platform} does not support {op}"));
         }
-        if let Act::Prompt { prompt_id, options, .. } = &action.act {
-            if let Err(text) = check_prompt(prompt_id, options) {
-                return ActionResult::refused(Code::BadRequest, text);
-            }
+        if let Act::Prompt { prompt_id, options, .. } = &action.act
+            && let Err(text) = check_prompt(prompt_id, options)
+        {
+            return ActionResult::refused(Code::BadRequest, text);
         }
         let stand = Stand { tenant: &caller.tenant, bot };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();

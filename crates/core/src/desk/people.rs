@@ -99,10 +99,10 @@ impl Desk {
     // ---- gateways ------------------------------------------------------------------------
 
     pub async fn provision(&self, who: &Identity, ask: ProvisionRequest) -> Result<ProvisionReply, DeskError> {
-        if let (Some(bound), Some(asked)) = (&who.instance, &ask.instance_id) {
-            if bound != asked {
-                return Err(DeskError::Forbidden("this identity is bound to another instance".into()));
-            }
+        if let (Some(bound), Some(asked)) = (&who.instance, &ask.instance_id)
+            && bound != asked
+        {
+            return Err(DeskError::Forbidden("this identity is bound to another instance".into()));
         }
         check_id("platform", &ask.platform)?;
         if ask.route_keys.len() > ROUTE_KEYS_MAX {
@@ -200,7 +200,7 @@ impl Desk {
         if !route_keys.is_empty() {
             gateway.route_keys = route_keys;
         }
-        self.seat_instance(view, draft, tenant, &instance, wake_url);
+        Self::seat_instance(view, draft, tenant, &instance, wake_url);
         let reply = ProvisionReply {
             secret: secret.expose().into(),
             delivery_key: self.sealer.derive(&["delivery", tenant]),
@@ -212,7 +212,7 @@ impl Desk {
         Ok(reply)
     }
 
-    fn seat_instance(&self, view: &View, draft: &mut Draft, tenant: &str, name: &str, wake_url: Option<String>) {
+    fn seat_instance(view: &View, draft: &mut Draft, tenant: &str, name: &str, wake_url: Option<String>) {
         match view.instance(tenant, name) {
             None => draft.put(Fact::Instance(Instance {
                 no: view.next_instance_no(),
@@ -430,7 +430,7 @@ impl Desk {
         let at_ms = self.env.now_ms();
         let decide = |view: &View, draft: &mut Draft| {
             known_tenant(view, &ask.tenant)?;
-            self.seat_instance(view, draft, &ask.tenant, &ask.instance, None);
+            Self::seat_instance(view, draft, &ask.tenant, &ask.instance, None);
             let BindingNew { platform, user_id, tenant, instance } = ask;
             draft.put(Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms }));
             Ok(())
@@ -448,7 +448,7 @@ impl Desk {
     }
 
     async fn put(&self, decide: impl FnOnce(&View) -> Result<Fact, DeskError>) -> Result<(), DeskError> {
-        let written = self.registry.write(|view, draft| Ok(draft.put(decide(view)?))).await;
+        let written = self.registry.write(|view, draft| decide(view).map(|fact| draft.put(fact))).await;
         written.map_err(DeskError::from)
     }
 

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use super::facts::{Binding, Bot, Enrollment, Fact, Gateway, Instance, Policy, Route, Tenant, Token, key};
 
+/// User id to links.
+type People = HashMap<String, Vec<Arc<Binding>>>;
+
 #[derive(Default)]
 pub struct View {
     versions: HashMap<(&'static str, String), u64>,
@@ -20,7 +23,7 @@ pub struct View {
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<u64, Arc<Instance>>,
     /// tenant, then platform, then person: what the gate asks for every event.
-    people: HashMap<String, HashMap<String, HashMap<String, Vec<Arc<Binding>>>>>,
+    people: HashMap<String, HashMap<String, People>>,
     last_instance_no: u64,
 }
 

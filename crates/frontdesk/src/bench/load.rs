@@ -102,7 +102,7 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
     while run.taken.load(Ordering::Relaxed) < run.messages {
         run.all.notified().await;
     }
-    let seconds = (run.began.elapsed() - began).as_secs_f64();
+    let seconds = run.began.elapsed().saturating_sub(began).as_secs_f64();
     let mut micros = TIMES.with_borrow_mut(std::mem::take);
     micros.sort_unstable();
     let at =
@@ -202,7 +202,7 @@ async fn pace(run: &Run, feed: SocketAddr, rate: u64, people: u64, bytes: usize)
     let mut sent = 0;
     while sent < run.messages {
         tick.tick().await;
-        let due = ((run.began.elapsed() - began).as_secs_f64() * rate as f64) as u64;
+        let due = (run.began.elapsed().saturating_sub(began).as_secs_f64() * rate as f64) as u64;
         let end = due.min(run.messages);
         if end > sent {
             write.write_all(batch(run, sent..end, people, bytes).as_bytes()).await?;

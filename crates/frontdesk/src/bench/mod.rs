@@ -2,6 +2,8 @@
 //!
 //! Nothing is skipped for speed: events are parsed, judged, written with an fsync, pushed and acked.
 
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
+
 mod feed;
 mod idle;
 mod load;

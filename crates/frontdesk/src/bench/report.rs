@@ -36,14 +36,15 @@ pub(super) fn print(figures: &Value, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(figures)?);
         return Ok(());
     }
-    fn lines(prefix: &str, value: &Value) {
-        match value {
-            Value::Object(fields) => fields.iter().for_each(|(name, inner)| {
-                lines(&if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, inner);
-            }),
-            other => println!("{prefix:<44} {other}"),
-        }
-    }
     lines("", figures);
     Ok(())
+}
+
+fn lines(prefix: &str, value: &Value) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, inner)| {
+            lines(&if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, inner);
+        }),
+        other => println!("{prefix:<44} {other}"),
+    }
 }

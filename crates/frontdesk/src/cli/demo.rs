@@ -20,7 +20,7 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     begin_logging(LogForm::Text);
     let folder = match data_dir {
         Some(folder) => DemoFolder { folder, fresh: false },
-        None => DemoFolder::fresh()?,
+        None => DemoFolder::fresh(),
     };
     let mut config = Config::load(None)?;
     config.data_dir.clone_from(&folder.folder);
@@ -89,9 +89,9 @@ struct DemoFolder {
 }
 
 impl DemoFolder {
-    fn fresh() -> anyhow::Result<Self> {
+    fn fresh() -> Self {
         let folder = std::env::temp_dir().join(format!("frontdesk-demo-{}", std::process::id()));
-        Ok(Self { folder, fresh: true })
+        Self { folder, fresh: true }
     }
 }
 

@@ -252,15 +252,15 @@ async fn join<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
     let (mut from_a, mut from_b) = (None, None);
     std::future::poll_fn(|context| {
         use std::task::Poll;
-        if from_a.is_none() {
-            if let Poll::Ready(done) = a.as_mut().poll(context) {
-                from_a = Some(done);
-            }
+        if from_a.is_none()
+            && let Poll::Ready(done) = a.as_mut().poll(context)
+        {
+            from_a = Some(done);
         }
-        if from_b.is_none() {
-            if let Poll::Ready(done) = b.as_mut().poll(context) {
-                from_b = Some(done);
-            }
+        if from_b.is_none()
+            && let Poll::Ready(done) = b.as_mut().poll(context)
+        {
+            from_b = Some(done);
         }
         match (from_a.take(), from_b.take()) {
             (Some(a), Some(b)) => Poll::Ready((a, b)),

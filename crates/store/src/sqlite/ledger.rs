@@ -56,7 +56,7 @@ impl Ledgers {
     }
 
     fn head(&mut self, connection: &Connection, instance: u64) -> Result<&mut Head, StoreError> {
-        if !self.heads.contains_key(&instance) {
+        if let std::collections::hash_map::Entry::Vacant(e) = self.heads.entry(instance) {
             let position = read_position(connection, instance)?;
             let newest: i64 = connection
                 .query_row("SELECT COALESCE(MAX(seq), 0) FROM mail WHERE instance = ?1", [signed(instance)], |row| {
@@ -68,7 +68,7 @@ impl Ledgers {
             connection.prepare_cached(first).and_then(|mut put| put.execute([signed(instance)])).map_err(fault)?;
             let settled = position.above.last().copied().unwrap_or(0).max(position.through);
             let last_seq = unsigned(newest).max(settled);
-            self.heads.insert(instance, Head { last_seq, position });
+            e.insert(Head { last_seq, position });
         }
         Ok(self.heads.entry(instance).or_insert_with(|| unreachable!("inserted above")))
     }
@@ -399,7 +399,7 @@ fn read_position(connection: &Connection, instance: u64) -> Result<Position, Sto
 }
 
 fn write_position(connection: &Connection, instance: u64, position: &Position) -> Result<(), StoreError> {
-    let sql = "INSERT OR REPLACE INTO position (instance, through, above, sent) VALUES (?1, ?2, ?3, ?4)";
+    let sql = "UPDATE position SET through = ?2, above = ?3, sent = ?4 WHERE instance = ?1";
     let above = serde_json::to_string(&position.above).unwrap_or_default();
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
     let written = put.execute((signed(instance), signed(position.through), above, signed(position.sent)));

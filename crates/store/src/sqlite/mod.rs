@@ -81,7 +81,7 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// What SQLite says, in the port's words.
+/// What `SQLite` says, in the port's words.
 fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Corrupt(error.to_string()),
@@ -89,7 +89,7 @@ fn fault(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// SQLite holds signed numbers; ours are counts and times far below the sign bit.
+/// `SQLite` holds signed numbers; ours are counts and times far below the sign bit.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

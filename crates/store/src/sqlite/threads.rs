@@ -1,7 +1,7 @@
 //! The threads that touch the file. One writes, in groups; two read.
 //!
 //! A job of the writer must leave the database as it found it when it answers with an error of its
-//! own (a conflict); an error of SQLite undoes the whole group, and everyone in it is told.
+//! own (a conflict); an error of `SQLite` undoes the whole group, and everyone in it is told.
 
 use std::path::Path;
 
@@ -41,11 +41,11 @@ impl Writer {
     }
 
     /// Does `work` in the next group. `after` runs on the writer thread once it is durable, in order.
-    pub(super) fn write<'a, T: Send + 'static>(
-        &'a self,
+    pub(super) fn write<T: Send + 'static>(
+        &self,
         work: impl FnOnce(&mut Books) -> Result<T, StoreError> + Send + 'static,
         after: impl FnOnce(&T) + Send + 'static,
-    ) -> Stored<'a, T> {
+    ) -> Stored<'_, T> {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let job: WriteJob = Box::new(move |books| match work(books) {
@@ -128,10 +128,10 @@ impl Readers {
         Ok(Self { desks, next: std::sync::atomic::AtomicUsize::new(0) })
     }
 
-    pub(super) fn read<'a, T: Send + 'static>(
-        &'a self,
+    pub(super) fn read<T: Send + 'static>(
+        &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    ) -> Stored<'a, T> {
+    ) -> Stored<'_, T> {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let job: ReadJob = Box::new(move |connection| {

@@ -15,7 +15,7 @@ use futures_util::SinkExt as _;
 use super::{App, auth};
 
 /// The tuned sizes keep an idle socket small; large frames grow the buffer for as long as they last.
-const READ_BUFFER_BYTES: usize = 4096;
+const READ_BUFFER_BYTES: usize = 2048;
 
 /// Refusals are told by closing the opened socket: clients read a close code, and dial for ever on HTTP 401.
 pub(crate) async fn upgrade(State(app): State<App>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {

@@ -27,7 +27,7 @@ use crate::edge::App;
 
 /// Bad frames in one minute before the socket is closed.
 const BAD_MAX: u32 = 64;
-const BAD_TIME: Duration = Duration::from_secs(60);
+const BAD_TIME: Duration = Duration::from_mins(1);
 /// Actions of one socket under way at once; more are refused with `rate_limited`.
 const ACTIONS_MAX: usize = 64;
 /// Identities one socket may front.
@@ -155,17 +155,17 @@ impl Session {
         if let Some(saving) = saving {
             let _ = saving.await; // a failure shows again in the save below
         }
-        self.end(sink, stream, gone).await;
+        Box::pin(self.end(sink, stream, gone)).await;
     }
 
     /// Saves the last acks, lets the next socket go on, then closes politely.
     async fn end(mut self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, gone: bool) {
         let desk = self.app.desk.clone();
         if let Some(mut serving) = self.serving.take() {
-            if let Some(position) = serving.window.take_unsaved() {
-                if let Err(error) = desk.store.settle(self.caller.instance.no, position).await {
-                    tracing::error!(%error, "the last acks of a socket were not saved; their rows will come again");
-                }
+            if let Some(position) = serving.window.take_unsaved()
+                && let Err(error) = desk.store.settle(self.caller.instance.no, position).await
+            {
+                tracing::error!(%error, "the last acks of a socket were not saved; their rows will come again");
             }
             serving.mailbox.finish();
             if desk.switchboard.detach(self.caller.instance.no, &serving.mailbox) {
@@ -233,10 +233,11 @@ impl Session {
             self.closing = Some(Close::PolicyViolation);
         }
         for line in later {
-            if !self.take_frame(&line) {
-                if let Ok(GatewayFrame::Hello { platform, bot_id, .. }) = GatewayFrame::parse(&line) {
-                    self.take_hello(&platform, &bot_id).await;
-                }
+            if !self.take_frame(&line)
+                && let Ok(GatewayFrame::Hello { platform, bot_id, .. }) = GatewayFrame::parse(&line)
+            {
+                // Boxed: it happens once, and its room would lie idle in every socket.
+                Box::pin(self.take_hello(&platform, &bot_id)).await;
             }
         }
         true
@@ -371,7 +372,7 @@ impl Session {
     fn take_outbound(&mut self, request_id: String, raw: &str, platform: Option<&str>, bot: Option<&str>) {
         let job = match self.read_job(&request_id, raw, platform, bot) {
             Ok(job) => job,
-            Err(refusal) => return self.answer(request_id, refusal),
+            Err(refusal) => return self.answer(request_id, *refusal),
         };
         if let Some(serving) = &mut self.serving {
             match &job.action.act {
@@ -380,12 +381,11 @@ impl Session {
             }
         }
         let lane = lane_of(&job.action);
-        match self.lanes.get_mut(&lane) {
-            Some(waiting) => waiting.push_back(job),
-            None => {
-                self.lanes.insert(lane.clone(), VecDeque::new());
-                self.start(lane, job);
-            }
+        if let Some(waiting) = self.lanes.get_mut(&lane) {
+            waiting.push_back(job);
+        } else {
+            self.lanes.insert(lane.clone(), VecDeque::new());
+            self.start(lane, job);
         }
     }
 
@@ -395,8 +395,8 @@ impl Session {
         raw: &str,
         platform: Option<&str>,
         bot: Option<&str>,
-    ) -> Result<Job, ActionResult> {
-        let refuse = |code, text: &str| Err(ActionResult::refused(code, text));
+    ) -> Result<Job, Box<ActionResult>> {
+        let refuse = |code, text: &str| Err(Box::new(ActionResult::refused(code, text)));
         let named = |(known, id): &&(String, String)| {
             platform.is_none_or(|asked| asked == known) && bot.is_none_or(|asked| asked.is_empty() || asked == id)
         };
@@ -408,7 +408,7 @@ impl Session {
                 frontdesk_wire::action::ActionError::UnknownOp(_) => Code::UnsupportedOp,
                 _ => Code::BadRequest,
             };
-            ActionResult::refused(code, error.to_string())
+            Box::new(ActionResult::refused(code, error.to_string()))
         })?;
         if self.actions >= ACTIONS_MAX {
             return refuse(Code::RateLimited, "too many actions are under way on this socket; wait for some results");
@@ -469,22 +469,21 @@ impl Session {
         }
         let desk = &self.app.desk;
         let (instance, cursor) = (self.caller.instance.no, serving.window.cursor());
-        let rows = match serving.mailbox.take_rows(cursor, room) {
-            Some(rows) => rows,
-            None => {
-                serving.mailbox.close_gap();
-                match desk.store.pending(instance, cursor, room).await {
-                    Ok(rows) => {
-                        if rows.len() == room {
-                            serving.mailbox.open_gap(); // there may be more than fits: ask again
-                        }
-                        rows
+        let rows = if let Some(rows) = serving.mailbox.take_rows(cursor, room) {
+            rows
+        } else {
+            serving.mailbox.close_gap();
+            match desk.store.pending(instance, cursor, room).await {
+                Ok(rows) => {
+                    if rows.len() == room {
+                        serving.mailbox.open_gap(); // there may be more than fits: ask again
                     }
-                    Err(error) => {
-                        tracing::error!(%error, "the ledger could not be read");
-                        self.closing = Some(Close::TryLater);
-                        return;
-                    }
+                    rows
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the ledger could not be read");
+                    self.closing = Some(Close::TryLater);
+                    return;
                 }
             }
         };

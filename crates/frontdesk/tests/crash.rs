@@ -1,0 +1,317 @@
+//! `kill -9` at random points, many times, under traffic: nothing accepted is lost, nothing comes out
+//! of order, and what was signed for never comes again.
+//!
+//! `CRASH_ROUNDS` and `CRASH_SEED` change how often and at which points.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod process;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use process::{Desk, Dice, Door, Heard, Seat, Socket, person, until};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+const INSTANCES: [&str; 3] = ["ann", "ben", "cleo"];
+const POSTERS: u64 = 6;
+const ROUNDS: u64 = 200;
+const SEED: u64 = 20_260_601;
+/// Everything that is still on its way when the kills end must arrive in this time.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// What one instance's gateway has seen, over all its sockets.
+#[derive(Default)]
+struct Book {
+    /// Message ids in the order of their first arrival, with the number of their row.
+    first: Vec<(String, u64)>,
+    /// The one buffer id under which each message comes.
+    buffer_ids: HashMap<String, String>,
+    /// The ledger said that these were acked.
+    signed_for: HashSet<String>,
+    again: u64,
+    wrong: Vec<String>,
+}
+
+impl Book {
+    fn note(&mut self, message_id: String, buffer_id: String) {
+        if self.signed_for.contains(&message_id) {
+            self.wrong.push(format!("{message_id} came again after its ack was in the ledger"));
+        }
+        match self.buffer_ids.get(&message_id) {
+            Some(known) if *known == buffer_id => self.again += 1,
+            Some(known) => self.wrong.push(format!("{message_id} has two rows, {known} and {buffer_id}")),
+            None => {
+                let row = buffer_id.rsplit('-').next().and_then(|row| u64::from_str_radix(row, 16).ok());
+                self.first.push((message_id.clone(), row.expect("a row number ends every buffer id")));
+                self.buffer_ids.insert(message_id, buffer_id);
+            }
+        }
+    }
+}
+
+/// What all tasks share.
+struct Run {
+    door: Door,
+    /// Whether the desk is up; clients wait for it instead of knocking all the time.
+    up: watch::Receiver<bool>,
+    /// No more messages, and every row is acked at once.
+    calm: AtomicBool,
+    books: [Mutex<Book>; 3],
+    failed_posts: AtomicU64,
+}
+
+impl Run {
+    async fn wait_until_up(&self) {
+        let _ = self.up.clone().wait_for(|up| *up).await; // its end is the end of the test
+    }
+}
+
+/// What became of one message: its poster, its number, its instance, its event.
+struct Accepted {
+    poster: u64,
+    number: u64,
+    instance: usize,
+    event_id: String,
+}
+
+impl Accepted {
+    fn id(&self) -> String {
+        format!("p{}-{}", self.poster, self.number)
+    }
+}
+
+fn chat(poster: u64, instance: usize) -> String {
+    format!("c{poster}-{}", INSTANCES[instance])
+}
+
+/// One message after the other, each until the desk says that it has it.
+async fn post(run: Arc<Run>, poster: u64, mut dice: Dice) -> Vec<Accepted> {
+    let door = run.door.apart();
+    let mut all = Vec::new();
+    while !run.calm.load(Ordering::SeqCst) {
+        let instance = usize::try_from(dice.below(3)).unwrap();
+        let number = all.len() as u64;
+        let mut one = Accepted { poster, number, instance, event_id: String::new() };
+        let id = one.id();
+        let (chat, user) = (chat(poster, instance), person(INSTANCES[instance]));
+        loop {
+            run.wait_until_up().await;
+            if let Ok(answer) = door.try_post(&chat, &user, &id, &id).await {
+                assert_eq!(answer["verdict"]["outcome"], "delivered");
+                answer["event_id"].as_str().unwrap().clone_into(&mut one.event_id);
+                break;
+            }
+            run.failed_posts.fetch_add(1, Ordering::Relaxed);
+            sleep(Duration::from_millis(5)).await;
+        }
+        all.push(one);
+        sleep(dice.millis(0, 1)).await;
+    }
+    all
+}
+
+/// Dials for ever; acks most rows at once, some late, some not at all, and sometimes hangs up.
+async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
+    loop {
+        run.wait_until_up().await;
+        let Ok(mut socket) = Socket::dial(&run.door.url, &seat).await else {
+            sleep(Duration::from_millis(5)).await;
+            continue;
+        };
+        // A late ack goes only into the socket on which its row came.
+        let mut late: Vec<(Instant, String)> = Vec::new();
+        loop {
+            let next = late.iter().map(|(at, _)| *at).min();
+            let due = async {
+                match next {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let said = tokio::select! {
+                heard = socket.hear() => match heard {
+                    Heard::Row { buffer_id, message_id, text } => {
+                        assert_eq!(text, message_id, "a message carries its own text");
+                        run.books[instance].lock().unwrap().note(message_id, buffer_id.clone());
+                        match dice.below(100) {
+                            _ if run.calm.load(Ordering::SeqCst) => socket.ack(&buffer_id).await,
+                            0..80 => socket.ack(&buffer_id).await,
+                            80..90 => Ok(late.push((Instant::now() + dice.millis(1, 60), buffer_id))),
+                            90..99 => Ok(()),
+                            _ => break,
+                        }
+                    }
+                    Heard::Frame(_) => Ok(()),
+                    Heard::Closed(_) => break,
+                },
+                () = due => {
+                    let now = Instant::now();
+                    let mut said = Ok(());
+                    for (_, buffer_id) in late.extract_if(.., |(at, _)| *at <= now) {
+                        said = said.and(socket.ack(&buffer_id).await);
+                    }
+                    said
+                }
+            };
+            if said.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Remembers what the ledger calls acked: none of it may come again from here on.
+async fn observe(run: &Run, dice: &mut Dice) {
+    let instance = usize::try_from(dice.below(3)).unwrap();
+    if let Ok(rows) = run.door.try_mail(INSTANCES[instance], "acked", 0).await {
+        let ids = rows.iter().map(|row| row["message_id"].as_str().unwrap().to_owned());
+        run.books[instance].lock().unwrap().signed_for.extend(ids);
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text:?}")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
+    let (rounds, seed) = (setting("CRASH_ROUNDS", ROUNDS), setting("CRASH_SEED", SEED));
+    let began = Instant::now();
+    let mut dice = Dice::new(seed);
+    let mut desk = Desk::start(&[("LOG_FILTER", "warn")]).await;
+    let (up, is_up) = watch::channel(true);
+    let run = Arc::new(Run {
+        door: desk.door.clone(),
+        up: is_up,
+        calm: AtomicBool::new(false),
+        books: Default::default(),
+        failed_posts: AtomicU64::new(0),
+    });
+    let mut gateways = JoinSet::new();
+    for (number, instance) in INSTANCES.iter().enumerate() {
+        let seat = desk.door.seat(instance, None).await;
+        gateways.spawn(serve(run.clone(), number, seat, Dice::new(seed ^ (number as u64 + 1))));
+    }
+    let mut posters = JoinSet::new();
+    for poster in 0..POSTERS {
+        posters.spawn(post(run.clone(), poster, Dice::new(seed ^ (poster + 100))));
+    }
+
+    let mut starts = Duration::ZERO;
+    let mut stumbles = 0;
+    for _ in 0..rounds {
+        let traffic = dice.millis(20, 150);
+        if dice.one_in(3) {
+            let before = traffic.mul_f64(0.5);
+            sleep(before).await;
+            observe(&run, &mut dice).await;
+            sleep(traffic - before).await;
+        } else {
+            sleep(traffic).await;
+        }
+        up.send_replace(false);
+        desk.kill().await;
+        if dice.one_in(10) {
+            desk.stumble(dice.millis(1, 120)).await;
+            stumbles += 1;
+        }
+        let start = Instant::now();
+        desk.start_again().await;
+        starts += start.elapsed();
+        up.send_replace(true);
+        let wrong = run.books.iter().find_map(|book| book.lock().unwrap().wrong.first().cloned());
+        assert_eq!(wrong, None, "seed {seed}");
+        assert!(gateways.try_join_next().is_none(), "a gateway has ended");
+    }
+
+    // The posters bring their last message home; one more start makes every unacked row come again.
+    run.calm.store(true, Ordering::SeqCst);
+    let posted = timeout(DRAIN_TIME, posters.join_all()).await.expect("the last messages are taken");
+    let accepted: Vec<Accepted> = posted.into_iter().flatten().collect();
+    desk.kill().await;
+    desk.start_again().await;
+    let drained = Instant::now();
+    for instance in INSTANCES {
+        let none_waits = async || (desk.door.waiting(instance).await == 0).then_some(());
+        until(&format!("all mail of {instance} is acked"), DRAIN_TIME, none_waits).await;
+    }
+    let drained = drained.elapsed();
+    gateways.abort_all();
+
+    let again = check_books(&run, &accepted, seed);
+    check_ledger(&desk.door, &accepted).await;
+    check_chats(&desk.door, &accepted).await;
+    let signed_for: usize = run.books.iter().map(|book| book.lock().unwrap().signed_for.len()).sum();
+    println!(
+        "{} messages, {} kills ({stumbles} of a desk that was just starting), {again} redeliveries, {} posts tried again, \
+         {signed_for} rows watched after their ack; a start took {:?}, the rest drained in {drained:?}, all in {:?}",
+        accepted.len(),
+        rounds + stumbles + 1,
+        run.failed_posts.load(Ordering::Relaxed),
+        starts / u32::try_from(rounds.max(1)).unwrap(),
+        began.elapsed(),
+    );
+}
+
+/// What the gateways saw. Returns how often a row came again.
+fn check_books(run: &Run, accepted: &[Accepted], seed: u64) -> u64 {
+    let mut again = 0;
+    for (number, book) in run.books.iter().enumerate() {
+        let book = book.lock().unwrap();
+        let name = INSTANCES[number];
+        assert_eq!(book.wrong, [""; 0], "{name}, seed {seed}");
+        again += book.again;
+        let expected: HashSet<String> =
+            accepted.iter().filter(|one| one.instance == number).map(Accepted::id).collect();
+        let arrived: HashSet<String> = book.first.iter().map(|(id, _)| id.clone()).collect();
+        let lost: Vec<&String> = expected.difference(&arrived).collect();
+        assert!(lost.is_empty(), "{name} never got {lost:?}, seed {seed}");
+        let strange: Vec<&String> = arrived.difference(&expected).collect();
+        assert!(strange.is_empty(), "{name} got {strange:?}, which are not its own");
+        let jump = book.first.windows(2).find(|pair| pair[0].1 >= pair[1].1);
+        assert_eq!(jump, None, "{name} got rows out of order, seed {seed}");
+        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        for (id, _) in &book.first {
+            let (poster, number) = id.split_once('-').unwrap();
+            let number: u64 = number.parse().unwrap();
+            let before = last.insert(poster, number);
+            assert!(before.is_none_or(|before| before < number), "{name} got {id} after {before:?}, seed {seed}");
+        }
+    }
+    again
+}
+
+/// What the ledger says: one row and one event for each message, every row acked.
+async fn check_ledger(door: &Door, accepted: &[Accepted]) {
+    let mut events = HashSet::new();
+    for (number, instance) in INSTANCES.iter().enumerate() {
+        let rows = door.mail(instance, "").await;
+        let unsettled: Vec<_> = rows.iter().filter(|row| row["state"] != "acked").collect();
+        assert!(unsettled.is_empty(), "{instance} is still owed {unsettled:?}");
+        let told: HashMap<String, &str> =
+            accepted.iter().filter(|one| one.instance == number).map(|one| (one.id(), one.event_id.as_str())).collect();
+        assert_eq!(rows.len(), told.len(), "one row for each message to {instance}");
+        for row in &rows {
+            let (id, event) = (row["message_id"].as_str().unwrap(), row["event_id"].as_str().unwrap());
+            assert_eq!(told.get(id), Some(&event), "the poster of {id} was told another event");
+            assert!(events.insert(event.to_owned()), "{event} has two messages");
+        }
+    }
+}
+
+/// What people see: each message once, in the order in which it was written.
+async fn check_chats(door: &Door, accepted: &[Accepted]) {
+    for poster in 0..POSTERS {
+        for instance in 0..INSTANCES.len() {
+            let of_chat = accepted.iter().filter(|one| one.poster == poster && one.instance == instance);
+            let expected: Vec<String> = of_chat.map(Accepted::id).collect();
+            let lines = door.history(&chat(poster, instance)).await;
+            let shown: Vec<&str> = lines.iter().map(|line| line["message_id"].as_str().unwrap()).collect();
+            assert_eq!(shown, expected, "the history of {}", chat(poster, instance));
+        }
+    }
+}

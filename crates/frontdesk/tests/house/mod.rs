@@ -1,0 +1,304 @@
+//! A whole desk in this process, on loopback, with a folder of its own: what every test here begins with.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+mod socket;
+mod source;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use frontdesk::app::{FIRST_TENANT, Frontdesk};
+use frontdesk::config::Config;
+use frontdesk::edge::App;
+use frontdesk_wire::{Secret, token};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+pub(crate) use socket::{Frame, Socket, hello, outbound};
+pub(crate) use source::Source;
+
+/// Whatever is waited for comes much sooner; after this it does not come at all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The desk promises to end within this.
+const STOP_TIME: Duration = Duration::from_secs(10);
+
+pub(crate) struct House {
+    pub(crate) url: String,
+    pub(crate) app: App,
+    pub(crate) admin: String,
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) client: reqwest::Client,
+    /// Everything that came out of the desk, by HTTP and by sockets.
+    pub(crate) heard: Arc<Mutex<Vec<u8>>>,
+    serving: Option<JoinHandle<()>>,
+}
+
+/// What an HTTP door said.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{} is not JSON: {:?}", self.status, self.text()))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The JSON of a reply that must be of this status.
+    #[track_caller]
+    pub(crate) fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text());
+        self.json()
+    }
+
+    /// A refusal of the form `{"error": "..."}`: its words.
+    #[track_caller]
+    pub(crate) fn error(&self, status: u16) -> String {
+        let told = self.expect(status);
+        assert_eq!(told.as_object().map(serde_json::Map::len), Some(1), "{told}");
+        told["error"].as_str().unwrap_or_else(|| panic!("no error in {told}")).to_owned()
+    }
+
+    /// A refusal of the form `application/problem+json`: its code.
+    #[track_caller]
+    pub(crate) fn problem(&self, status: u16) -> String {
+        let told = self.expect(status);
+        assert_eq!(self.header("content-type"), "application/problem+json");
+        assert_eq!(told["status"], status);
+        assert!(told["detail"].as_str().is_some_and(|text| !text.is_empty()), "{told}");
+        told["code"].as_str().unwrap_or_else(|| panic!("no code in {told}")).to_owned()
+    }
+}
+
+/// A gateway that may dial, with one linked person.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) gateway: String,
+    pub(crate) secret: String,
+    pub(crate) tenant: String,
+    /// Whose messages reach it.
+    pub(crate) user: String,
+    /// The chat token of its tenant.
+    pub(crate) chat: String,
+    pub(crate) identity: String,
+}
+
+impl Seat {
+    pub(crate) fn bearer(&self) -> String {
+        self.bearer_until(0)
+    }
+
+    pub(crate) fn bearer_until(&self, exp_s: u64) -> String {
+        token::mint(&self.gateway, &Secret::new(self.secret.as_str()), exp_s)
+    }
+}
+
+impl House {
+    pub(crate) async fn open() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// A desk whose settings differ from the usual ones of these tests.
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::load(None).unwrap();
+        config.data_dir = folder.path().join("data");
+        config.listen = "127.0.0.1:0".into();
+        config.relay.settle_ms = 0;
+        config.outcall.allow = vec!["127.0.0.0/8".into()];
+        change(&mut config);
+        let desk = Frontdesk::open(&config).await.unwrap();
+        let (app, url, admin) = (desk.app.clone(), desk.url.clone(), desk.admin_token().expose().to_owned());
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(PATIENCE * 2)
+            .build()
+            .unwrap();
+        let serving = Some(tokio::spawn(desk.serve()));
+        Self { url, app, admin, folder, client, heard: Arc::default(), serving }
+    }
+
+    /// Stops the desk; it must end in the time that it promises.
+    pub(crate) async fn finish(mut self) -> tempfile::TempDir {
+        self.app.stop.cancel();
+        let serving = self.serving.take().unwrap();
+        let ended = timeout(STOP_TIME, serving).await;
+        ended.expect("the desk did not end in time").expect("the desk panicked");
+        let spare = tempfile::tempdir().unwrap();
+        std::mem::replace(&mut self.folder, spare)
+    }
+
+    // ---- HTTP ----------------------------------------------------------------------------
+
+    pub(crate) fn request(&self, method: &str, path: &str) -> RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        self.client.request(method, format!("{}{path}", self.url))
+    }
+
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Reply {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes().await.unwrap().to_vec();
+        self.heard.lock().unwrap().extend_from_slice(&body);
+        Reply { status, headers, body }
+    }
+
+    pub(crate) async fn call(&self, method: &str, path: &str, bearer: &str, body: &Value) -> Reply {
+        let mut request = self.request(method, path);
+        if !bearer.is_empty() {
+            request = request.bearer_auth(bearer);
+        }
+        if !body.is_null() {
+            request = request.json(body);
+        }
+        self.send(request).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, bearer: &str) -> Reply {
+        self.call("GET", path, bearer, &Value::Null).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, bearer: &str, body: &Value) -> Reply {
+        self.call("POST", path, bearer, body).await
+    }
+
+    pub(crate) async fn admin(&self, method: &str, path: &str, body: &Value) -> Reply {
+        self.call(method, &format!("/admin/v1{path}"), &self.admin, body).await
+    }
+
+    /// A line of the metrics, named with its labels; absent counts as 0.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let text = self.get("/metrics", "").await.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0, |number| number.trim().parse().unwrap())
+    }
+
+    // ---- people --------------------------------------------------------------------------
+
+    pub(crate) async fn token(&self, tenant: &str, scope: &str) -> String {
+        let made = self.admin("POST", "/tokens", &json!({ "tenant": tenant, "scope": scope })).await.expect(201);
+        made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A gateway of the first tenant, whose linked person has the name `u-{gateway}`.
+    pub(crate) async fn seat(&self, gateway: &str) -> Seat {
+        self.seat_in(FIRST_TENANT, gateway).await
+    }
+
+    pub(crate) async fn seat_in(&self, tenant: &str, gateway: &str) -> Seat {
+        if tenant != FIRST_TENANT {
+            let made = self.admin("POST", "/tenants", &json!({ "name": tenant })).await;
+            assert!([201, 409].contains(&made.status), "{}", made.text());
+        }
+        let identity = self.token(tenant, "identity").await;
+        let ask = json!({ "gatewayId": gateway, "platform": "relay" });
+        let reply = self.post("/relay/provision", &identity, &ask).await.expect(200);
+        let user = format!("u-{gateway}");
+        self.bind(tenant, &user, gateway).await;
+        Seat {
+            gateway: gateway.into(),
+            secret: reply["secret"].as_str().unwrap().to_owned(),
+            tenant: tenant.into(),
+            user,
+            chat: self.token(tenant, "chat").await,
+            identity,
+        }
+    }
+
+    pub(crate) async fn bind(&self, tenant: &str, user: &str, instance: &str) {
+        let link = json!({ "platform": "relay", "user_id": user, "tenant": tenant, "instance": instance });
+        self.admin("POST", "/bindings", &link).await.expect(201);
+    }
+
+    /// The linked person says something in a chat; the desk's answer.
+    pub(crate) async fn say(&self, seat: &Seat, chat: &str, text: &str) -> Value {
+        let posted = self.say_as(seat, chat, json!({ "user_id": seat.user, "text": text })).await;
+        posted.expect(202)
+    }
+
+    pub(crate) async fn say_as(&self, seat: &Seat, chat: &str, body: Value) -> Reply {
+        self.post(&format!("/chat/v1/chats/{chat}/messages"), &seat.chat, &body).await
+    }
+
+    /// The lines of a chat as people see them.
+    pub(crate) async fn history(&self, seat: &Seat, chat: &str) -> Vec<Value> {
+        let history = self.get(&format!("/chat/v1/chats/{chat}/messages"), &seat.chat).await.expect(200);
+        history["messages"].as_array().unwrap().clone()
+    }
+
+    /// One line of a chat.
+    pub(crate) async fn line(&self, seat: &Seat, chat: &str, message_id: &str) -> Value {
+        let lines = self.history(seat, chat).await;
+        let found = lines.iter().find(|line| line["message_id"] == message_id);
+        found.unwrap_or_else(|| panic!("no {message_id} in {lines:?}")).clone()
+    }
+
+    /// States of the rows of an instance, oldest first.
+    pub(crate) async fn mail(&self, seat: &Seat) -> Vec<Value> {
+        let path = format!("/instances/{}/mail?tenant={}", seat.gateway, seat.tenant);
+        let mut rows = self.admin("GET", &path, &Value::Null).await.expect(200)["mail"].as_array().unwrap().clone();
+        rows.sort_by_key(|row| row["seq"].as_u64());
+        rows
+    }
+
+    // ---- sockets -------------------------------------------------------------------------
+
+    pub(crate) async fn dial(&self, bearer: &str) -> Socket {
+        Socket::dial(&self.url, "/relay", Some(bearer), self.heard.clone()).await.unwrap()
+    }
+
+    /// Dialed and greeted: ready to take deliveries.
+    pub(crate) async fn socket(&self, seat: &Seat) -> Socket {
+        let mut socket = self.dial(&seat.bearer()).await;
+        socket.hello("relay", "").await;
+        socket
+    }
+
+    /// How a dial with this bearer ends at once.
+    pub(crate) async fn refusal(&self, bearer: &str) -> (u16, String) {
+        self.dial(bearer).await.closed().await
+    }
+
+    /// Follows a stream of events until all of these words were in it; returns what came.
+    pub(crate) async fn stream(&self, path: &str, bearer: &str, words: &[&str]) -> String {
+        let mut response = self.request("GET", path).bearer_auth(bearer).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        self.follow(&mut response, words).await
+    }
+
+    pub(crate) async fn follow(&self, response: &mut reqwest::Response, words: &[&str]) -> String {
+        let mut came = String::new();
+        let reading = async {
+            while !words.iter().all(|word| came.contains(word)) {
+                let chunk = response.chunk().await.unwrap().expect("the stream ended early");
+                self.heard.lock().unwrap().extend_from_slice(&chunk);
+                came.push_str(&String::from_utf8_lossy(&chunk));
+            }
+        };
+        if timeout(PATIENCE, reading).await.is_err() {
+            panic!("{words:?} did not all come: {came}");
+        }
+        came
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.app.stop.cancel();
+        assert!(self.serving.is_none() || std::thread::panicking(), "a test must end with finish()");
+    }
+}

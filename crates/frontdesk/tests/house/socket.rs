@@ -1,0 +1,261 @@
+//! A relay socket in the hand: it can say anything, and nothing that comes back is lost.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use frontdesk_wire::lines::Lines;
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
+
+use super::PATIENCE;
+
+const FRAME_MAX_BYTES: usize = 1 << 20;
+
+pub(crate) struct Socket {
+    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    lines: Lines,
+    frames: VecDeque<Frame>,
+    requests: u32,
+    ended: Option<(u16, String)>,
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+/// One line of the desk, as it came and as it reads.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) raw: String,
+    pub(crate) json: Value,
+}
+
+impl Frame {
+    pub(crate) fn is(&self, kind: &str) -> bool {
+        self.json["type"] == kind
+    }
+
+    pub(crate) fn buffer_id(&self) -> &str {
+        self.json["bufferId"].as_str().unwrap()
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.json["event"]["text"].as_str().unwrap()
+    }
+
+    /// The bytes of a result, without the request's own number.
+    pub(crate) fn result(&self) -> &str {
+        let (_, result) = self.raw.split_once("\"result\":").unwrap();
+        result
+    }
+}
+
+impl Socket {
+    /// The status, if the answer to the upgrade is not a socket.
+    pub(crate) async fn dial(
+        url: &str,
+        path: &str,
+        bearer: Option<&str>,
+        heard: Arc<Mutex<Vec<u8>>>,
+    ) -> Result<Self, String> {
+        let uri: http::Uri = format!("{}{path}", url.replacen("http", "ws", 1)).parse().unwrap();
+        let mut builder = ClientBuilder::from_uri(uri);
+        if let Some(bearer) = bearer {
+            let value = format!("Bearer {bearer}").parse().unwrap();
+            builder = builder.add_header(http::header::AUTHORIZATION, value).unwrap();
+        }
+        let dialed = timeout(PATIENCE, builder.connect()).await.expect("the upgrade takes too long");
+        let (stream, _) = dialed.map_err(|error| error.to_string())?;
+        let (lines, frames) = (Lines::new(FRAME_MAX_BYTES), VecDeque::new());
+        Ok(Self { stream, lines, frames, requests: 0, ended: None, heard })
+    }
+
+    // ---- saying --------------------------------------------------------------------------
+
+    pub(crate) async fn say(&mut self, message: Message) {
+        timeout(PATIENCE, self.stream.send(message)).await.expect("the desk does not read").unwrap();
+    }
+
+    /// One message with exactly this text.
+    pub(crate) async fn text(&mut self, text: impl Into<String>) {
+        self.say(Message::text(text.into())).await;
+    }
+
+    /// One message with one frame.
+    pub(crate) async fn frame(&mut self, frame: &Value) {
+        self.text(format!("{frame}\n")).await;
+    }
+
+    /// The same to a desk that may have hung up already.
+    pub(crate) async fn try_text(&mut self, text: impl Into<String>) {
+        let _ = timeout(PATIENCE, self.stream.send(Message::text(text.into()))).await;
+    }
+
+    /// Says hello and returns the descriptor.
+    pub(crate) async fn hello(&mut self, platform: &str, bot: &str) -> Value {
+        self.frame(&hello(platform, bot)).await;
+        self.of("descriptor").await.json["descriptor"].clone()
+    }
+
+    pub(crate) async fn ack(&mut self, frame: &Frame) {
+        self.ack_id(frame.buffer_id()).await;
+    }
+
+    pub(crate) async fn ack_id(&mut self, id: &str) {
+        self.frame(&json!({ "type": "inbound_ack", "bufferId": id })).await;
+    }
+
+    /// Asks for an action and returns the name of the request.
+    pub(crate) async fn begin(&mut self, action: Value) -> String {
+        self.requests += 1;
+        let id = format!("r{}", self.requests);
+        self.frame(&outbound(&id, action)).await;
+        id
+    }
+
+    /// Asks for an action and waits for its result.
+    pub(crate) async fn act(&mut self, action: Value) -> Value {
+        self.act_frame(action).await.json["result"].clone()
+    }
+
+    pub(crate) async fn act_frame(&mut self, action: Value) -> Frame {
+        let id = self.begin(action).await;
+        self.result(&id).await
+    }
+
+    pub(crate) async fn follow_up(&mut self, session_key: &str, kind: &str, content: &str) -> Frame {
+        self.act_frame(json!({ "op": "follow_up", "session_key": session_key, "kind": kind, "content": content })).await
+    }
+
+    // ---- hearing -------------------------------------------------------------------------
+
+    /// The first frame that fits; others stay for later.
+    async fn find(&mut self, what: &str, fits: impl Fn(&Frame) -> bool) -> Frame {
+        let waiting = async {
+            loop {
+                if let Some(index) = self.frames.iter().position(&fits) {
+                    return self.frames.remove(index);
+                }
+                if !self.read().await {
+                    return None;
+                }
+            }
+        };
+        let found = timeout(PATIENCE, waiting).await;
+        match found {
+            Ok(Some(frame)) => frame,
+            Ok(None) => panic!("closed with {:?} while waiting for {what}; unread: {:?}", self.ended, self.frames),
+            Err(_) => panic!("no {what} came; unread: {:?}", self.frames),
+        }
+    }
+
+    /// The next frame, whatever it is.
+    pub(crate) async fn next(&mut self) -> Frame {
+        self.find("frame", |_| true).await
+    }
+
+    pub(crate) async fn of(&mut self, kind: &str) -> Frame {
+        self.find(kind, |frame| frame.is(kind)).await
+    }
+
+    pub(crate) async fn event(&mut self) -> Frame {
+        self.of("inbound").await
+    }
+
+    pub(crate) async fn events(&mut self, count: usize) -> Vec<Frame> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            events.push(self.event().await);
+        }
+        events
+    }
+
+    pub(crate) async fn result(&mut self, request: &str) -> Frame {
+        let fits = |frame: &Frame| frame.is("outbound_result") && frame.json["requestId"] == request;
+        self.find(&format!("result of {request}"), fits).await
+    }
+
+    /// The request of the next result, whichever it is.
+    pub(crate) async fn next_result(&mut self) -> String {
+        let frame = self.of("outbound_result").await;
+        frame.json["requestId"].as_str().unwrap().to_owned()
+    }
+
+    /// Everything said so far was read by the desk, and it had its turn to write what it wanted.
+    pub(crate) async fn settle(&mut self) {
+        for _ in 0..2 {
+            // A refusal is an answer, too; this one needs no chat, no hello and no store.
+            self.act_frame(json!({ "op": "nothing" })).await;
+        }
+    }
+
+    /// Deliveries that came and were not looked at yet.
+    pub(crate) async fn unread(&mut self) -> usize {
+        self.settle().await;
+        let delivery = |frame: &&Frame| frame.is("inbound") || frame.is("passthrough_forward");
+        self.frames.iter().filter(delivery).count()
+    }
+
+    /// Frames that came and were not looked at yet.
+    pub(crate) fn came(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Waits for the end: its code and reason.
+    pub(crate) async fn closed(&mut self) -> (u16, String) {
+        let ending = async { while self.read().await {} };
+        if timeout(PATIENCE, ending).await.is_err() {
+            panic!("the socket stays open; unread: {:?}", self.frames);
+        }
+        self.ended.clone().unwrap()
+    }
+
+    /// Ends it from this side, politely, and waits until the desk has taken note.
+    pub(crate) async fn hang_up(mut self) {
+        let _ = timeout(PATIENCE, self.stream.close()).await;
+        self.closed().await;
+    }
+
+    /// One message more. False: the socket has ended.
+    async fn read(&mut self) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        let message = match self.stream.next().await {
+            Some(Ok(message)) => message,
+            Some(Err(error)) => {
+                self.ended = Some((1006, error.to_string()));
+                return false;
+            }
+            None => {
+                self.ended = Some((1006, "gone".into()));
+                return false;
+            }
+        };
+        self.heard.lock().unwrap().extend_from_slice(message.as_payload());
+        if let Some((code, reason)) = message.as_close() {
+            self.ended = Some((code.into(), reason.to_owned()));
+            // Our half of the close goes out with the next look at the stream, which then ends.
+            while let Some(Ok(_)) = self.stream.next().await {}
+            return false;
+        }
+        if let Some(text) = message.as_text() {
+            let frames = &mut self.frames;
+            let take = |line: &str| {
+                let json: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+                assert!(json.is_object(), "not a frame: {line}");
+                frames.push_back(Frame { raw: line.into(), json });
+            };
+            self.lines.push(text, take).expect("a line over 1 MiB");
+        }
+        true
+    }
+}
+
+pub(crate) fn hello(platform: &str, bot: &str) -> Value {
+    json!({ "type": "hello", "platform": platform, "botId": bot })
+}
+
+pub(crate) fn outbound(request: &str, action: Value) -> Value {
+    json!({ "type": "outbound", "requestId": request, "action": action })
+}

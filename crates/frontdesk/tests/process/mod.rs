@@ -1,0 +1,437 @@
+//! A desk as a process of its own, its doors as a script uses them, and gateways on raw sockets.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
+
+use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use frontdesk_wire::frame::GatewayLine;
+use frontdesk_wire::lines::Lines;
+use frontdesk_wire::{Secret, token};
+use futures_util::{SinkExt as _, StreamExt as _};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
+
+/// The tenant that a fresh desk has.
+pub(crate) const TENANT: &str = "home";
+/// A start waits this long at most; it takes a moment even on a machine that builds besides.
+const START_TIME: Duration = Duration::from_secs(30);
+/// How often a condition is looked at that nobody announces.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+// ---- the desk ---------------------------------------------------------------------------------
+
+/// `frontdesk serve` in a folder of its own. It keeps its port from start to start.
+pub(crate) struct Desk {
+    child: Child,
+    pub(crate) door: Door,
+    address: String,
+    settings: Vec<(String, String)>,
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    /// `settings` are `FRONTDESK_` variables without their prefix.
+    pub(crate) async fn start(settings: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = vec![
+            ("RELAY_SETTLE_MS".to_owned(), "0".to_owned()),
+            ("OUTCALL_ALLOW".to_owned(), "127.0.0.0/8".to_owned()),
+        ];
+        all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let mut child = spawn(folder.path(), "127.0.0.1:0", &all);
+        let url = ready(&mut child).await.unwrap_or_else(|error| panic!("{error:#}\n{}", log(folder.path())));
+        let admin = std::fs::read_to_string(folder.path().join("admin.token")).unwrap().trim().to_owned();
+        let mut door = Door { client: client(), url, admin, chat: String::new(), identity: String::new() };
+        door.chat = door.token("chat").await;
+        door.identity = door.token("identity").await;
+        let address = door.url.trim_start_matches("http://").to_owned();
+        Self { child, door, address, settings: all, folder }
+    }
+
+    /// SIGKILL: nothing is finished, nothing is said.
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// The same folder, the same port, after it ended.
+    pub(crate) async fn start_again(&mut self) {
+        let began = Instant::now();
+        loop {
+            self.child = spawn(self.folder.path(), &self.address, &self.settings);
+            match ready(&mut self.child).await {
+                Ok(_) => return,
+                // A client of this machine may have been given our port in the meantime, for a moment.
+                Err(_) if began.elapsed() < START_TIME => sleep(LOOK_EVERY).await,
+                Err(error) => panic!("{error:#}\n{}", self.log()),
+            }
+        }
+    }
+
+    /// Starts it and kills it so soon that it may not have come up.
+    pub(crate) async fn stumble(&mut self, after: Duration) {
+        self.child = spawn(self.folder.path(), &self.address, &self.settings);
+        sleep(after).await;
+        self.kill().await;
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.child.id().expect("it runs"), name);
+    }
+
+    /// How it ended, if it ends in time.
+    pub(crate) async fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
+        timeout(within, self.child.wait()).await.ok().map(Result::unwrap)
+    }
+
+    /// The end of what all its runs wrote to stderr, for the message of a failed test.
+    pub(crate) fn log(&self) -> String {
+        log(self.folder.path())
+    }
+}
+
+fn spawn(folder: &Path, address: &str, settings: &[(String, String)]) -> Child {
+    let log = OpenOptions::new().create(true).append(true).open(folder.join("stderr")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frontdesk"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FRONTDESK_")) {
+        command.env_remove(name);
+    }
+    command.args(["serve", "--listen", address, "--data-dir"]).arg(folder);
+    command.envs(settings.iter().map(|(name, value)| (format!("FRONTDESK_{name}"), value)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+    command.spawn().unwrap()
+}
+
+/// The URL that it says, exactly once, when it is ready.
+async fn ready(child: &mut Child) -> anyhow::Result<String> {
+    let mut said = BufReader::new(child.stdout.take().context("stdout is piped")?).lines();
+    let first = timeout(START_TIME, said.next_line()).await.context("it does not start")??;
+    let first = first.context("it ended before it was ready")?;
+    let url = first.strip_prefix("frontdesk ready ").with_context(|| format!("it said {first:?}"))?;
+    Ok(url.to_owned())
+}
+
+fn log(folder: &Path) -> String {
+    let all = std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
+    let lines: Vec<&str> = all.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+/// By the shell, which knows every signal by its name.
+pub(crate) fn signal(process: u32, name: &str) {
+    let sent = std::process::Command::new("sh").arg("-c").arg(format!("kill -{name} {process}")).status().unwrap();
+    assert!(sent.success(), "SIG{name} could not be sent to {process}");
+}
+
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap()
+}
+
+// ---- its doors --------------------------------------------------------------------------------
+
+/// What a script knows of the desk: where it is, and its tokens. They outlive its restarts.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) client: reqwest::Client,
+    pub(crate) url: String,
+    pub(crate) admin: String,
+    pub(crate) chat: String,
+    identity: String,
+}
+
+/// One gateway's credential.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) gateway: String,
+    pub(crate) secret: String,
+}
+
+impl Door {
+    /// A door with connections of its own.
+    pub(crate) fn apart(&self) -> Self {
+        Self { client: client(), ..self.clone() }
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        bearer: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<(u16, Value)> {
+        let mut request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(bearer);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    pub(crate) async fn look(&self, path: &str) -> Value {
+        let (status, body) = self.ask(Method::GET, path, &self.admin, None).await.unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    async fn token(&self, scope: &str) -> String {
+        let body = json!({ "tenant": TENANT, "scope": scope });
+        let (status, made) = self.ask(Method::POST, "/admin/v1/tokens", &self.admin, Some(&body)).await.unwrap();
+        assert_eq!(status, 201, "{made}");
+        made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// An instance with its gateway (of the same name) and a linked person `u-NAME`.
+    pub(crate) async fn seat(&self, instance: &str, wake_url: Option<&str>) -> Seat {
+        let body = json!({
+            "gatewayId": instance, "platform": "relay", "botId": "", "gatewayEndpoint": "http://127.0.0.1:9",
+            "routeKeys": [], "instanceId": instance, "wakeUrl": wake_url,
+        });
+        let (status, seat) = self.ask(Method::POST, "/relay/provision", &self.identity, Some(&body)).await.unwrap();
+        assert_eq!(status, 200, "{seat}");
+        let link = json!({ "platform": "relay", "user_id": person(instance), "tenant": TENANT, "instance": instance });
+        let (status, made) = self.ask(Method::POST, "/admin/v1/bindings", &self.admin, Some(&link)).await.unwrap();
+        assert_eq!(status, 201, "{made}");
+        Seat { gateway: instance.to_owned(), secret: seat["secret"].as_str().unwrap().to_owned() }
+    }
+
+    /// Posts once. `Ok` with the answer only if the desk took the message.
+    pub(crate) async fn try_post(&self, chat: &str, user: &str, id: &str, text: &str) -> anyhow::Result<Value> {
+        let body = json!({ "user_id": user, "text": text, "message_id": id });
+        let path = format!("/chat/v1/chats/{chat}/messages");
+        let (status, answer) = self.ask(Method::POST, &path, &self.chat, Some(&body)).await?;
+        match status {
+            202 => Ok(answer),
+            500.. => bail!("{status}: {answer}"),
+            _ => panic!("the desk refuses a message of {user}: {status} {answer}"),
+        }
+    }
+
+    pub(crate) async fn post(&self, chat: &str, user: &str, id: &str, text: &str) -> Value {
+        self.try_post(chat, user, id, text).await.unwrap()
+    }
+
+    /// The newest page of an instance's mail.
+    pub(crate) async fn try_mail(&self, instance: &str, state: &str, before: u64) -> anyhow::Result<Vec<Value>> {
+        let state = if state.is_empty() { String::new() } else { format!("&state={state}") };
+        let path = format!("/admin/v1/instances/{instance}/mail?before={before}{state}");
+        let (status, mut page) = self.ask(Method::GET, &path, &self.admin, None).await?;
+        match page["mail"].take() {
+            Value::Array(rows) if status == 200 => Ok(rows),
+            _ => bail!("{status}: {page}"),
+        }
+    }
+
+    /// All of it, newest first.
+    pub(crate) async fn mail(&self, instance: &str, state: &str) -> Vec<Value> {
+        let mut all: Vec<Value> = Vec::new();
+        loop {
+            let before = all.last().map_or(0, |row| row["seq"].as_u64().unwrap());
+            let page = self.try_mail(instance, state, before).await.unwrap();
+            if page.is_empty() {
+                return all;
+            }
+            all.extend(page);
+        }
+    }
+
+    /// Rows that wait for an instance.
+    pub(crate) async fn waiting(&self, instance: &str) -> u64 {
+        let all = self.look("/admin/v1/instances").await;
+        let found = all["instances"].as_array().unwrap().iter().find(|it| it["instance"] == instance);
+        found.expect("the instance is known")["waiting"].as_u64().unwrap()
+    }
+
+    pub(crate) async fn connected(&self, gateway: &str) -> bool {
+        self.look(&format!("/admin/v1/gateways/{gateway}")).await["connected"].as_bool().unwrap()
+    }
+
+    /// All lines of a chat, oldest first.
+    pub(crate) async fn history(&self, chat: &str) -> Vec<Value> {
+        let mut all: Vec<Value> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |line| line["seq"].as_u64().unwrap());
+            let path = format!("/chat/v1/chats/{chat}/messages?after={after}");
+            let (status, mut page) = self.ask(Method::GET, &path, &self.chat, None).await.unwrap();
+            assert_eq!(status, 200, "{page}");
+            match page["messages"].take() {
+                Value::Array(lines) if !lines.is_empty() => all.extend(lines),
+                _ => return all,
+            }
+        }
+    }
+
+    /// A number out of `/metrics`, by the whole name with its labels; absent is 0.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.ask(Method::GET, "/metrics", "", None).await.unwrap();
+        let text = text.as_str().unwrap_or_default();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map_or(0, |value| value.parse().unwrap())
+    }
+}
+
+/// The person who is linked to an instance.
+pub(crate) fn person(instance: &str) -> String {
+    format!("u-{instance}")
+}
+
+// ---- a gateway --------------------------------------------------------------------------------
+
+/// A relay socket after its hello.
+pub(crate) struct Socket {
+    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    lines: Lines,
+    frames: VecDeque<Value>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Row {
+        buffer_id: String,
+        message_id: String,
+        text: String,
+    },
+    Frame(Value),
+    /// The close code, if the desk said one.
+    Closed(Option<u16>),
+}
+
+impl Socket {
+    /// Dials and says hello; the descriptor has been read.
+    pub(crate) async fn dial(url: &str, seat: &Seat) -> anyhow::Result<Self> {
+        let uri: http::Uri = format!("{}/relay", url.replacen("http", "ws", 1)).parse()?;
+        let bearer = format!("Bearer {}", token::mint(&seat.gateway, &Secret::new(seat.secret.as_str()), 0));
+        let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
+        let (stream, _) = timeout(Duration::from_secs(10), builder.connect()).await??;
+        let mut socket = Self { stream, lines: Lines::new(1 << 20), frames: VecDeque::new() };
+        socket.say(&GatewayLine::Hello { platform: "relay", bot_id: "" }.line()).await?;
+        match timeout(Duration::from_secs(10), socket.hear()).await? {
+            Heard::Frame(frame) if frame["type"] == "descriptor" => Ok(socket),
+            other => bail!("no descriptor: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn say(&mut self, line: &str) -> anyhow::Result<()> {
+        Ok(self.stream.send(Message::text(line.to_owned())).await?)
+    }
+
+    pub(crate) async fn ack(&mut self, buffer_id: &str) -> anyhow::Result<()> {
+        self.say(&GatewayLine::InboundAck { buffer_id }.line()).await
+    }
+
+    /// Sends a close and lets go.
+    pub(crate) async fn hang_up(mut self) {
+        let _ = timeout(Duration::from_secs(1), self.stream.close()).await; // it may be gone already
+    }
+
+    /// The next frame. Dropping the future loses nothing.
+    pub(crate) async fn hear(&mut self) -> Heard {
+        loop {
+            if let Some(mut frame) = self.frames.pop_front() {
+                if frame["type"] != "inbound" {
+                    return Heard::Frame(frame);
+                }
+                let word = |value: &mut Value| match value.take() {
+                    Value::String(text) => text,
+                    other => panic!("{other} is no text"),
+                };
+                let buffer_id = word(&mut frame["bufferId"]);
+                let event = &mut frame["event"];
+                return Heard::Row {
+                    buffer_id,
+                    message_id: word(&mut event["message_id"]),
+                    text: word(&mut event["text"]),
+                };
+            }
+            match self.stream.next().await {
+                None | Some(Err(_)) => return Heard::Closed(None),
+                Some(Ok(message)) => {
+                    if let Some((code, _)) = message.as_close() {
+                        return Heard::Closed(Some(code.into()));
+                    }
+                    let Some(text) = message.as_text() else { continue };
+                    let frames = &mut self.frames;
+                    let whole = self.lines.push(text, |line| frames.push_back(serde_json::from_str(line).unwrap()));
+                    whole.expect("no frame is over the limit");
+                }
+            }
+        }
+    }
+
+    /// The next row, if one comes in time.
+    pub(crate) async fn row(&mut self, within: Duration) -> Option<(String, String)> {
+        let next = async {
+            loop {
+                match self.hear().await {
+                    Heard::Row { buffer_id, message_id, .. } => return Some((buffer_id, message_id)),
+                    Heard::Frame(_) => {}
+                    Heard::Closed(_) => return None,
+                }
+            }
+        };
+        timeout(within, next).await.ok().flatten()
+    }
+
+    /// Takes and acks this many rows; their message ids.
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<String> {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            let next = self.row(Duration::from_secs(10)).await;
+            let (buffer_id, message_id) = next.unwrap_or_else(|| panic!("only {taken:?} came, of {count}"));
+            self.ack(&buffer_id).await.unwrap();
+            taken.push(message_id);
+        }
+        taken
+    }
+}
+
+// ---- and the rest -----------------------------------------------------------------------------
+
+/// Looks until there is an answer. Panics, with the words, when the time is up.
+pub(crate) async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(began.elapsed() < within, "waited {within:?} in vain until {what}");
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Numbers that look random and are the same in every run of the same seed (splitmix64).
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// 0 to below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    pub(crate) fn one_in(&mut self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+
+    pub(crate) fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from + 1))
+    }
+}

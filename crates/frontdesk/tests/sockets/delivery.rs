@@ -1,0 +1,266 @@
+//! What a socket is given, in which order, how much at once, and what happens to it when sockets change.
+
+use serde_json::json;
+
+use crate::house::{Frame, House, Seat, Socket, Source};
+
+async fn say_numbers(house: &House, seat: &Seat, numbers: std::ops::RangeInclusive<u32>) {
+    for number in numbers {
+        assert_eq!(house.say(seat, "c", &number.to_string()).await["verdict"]["outcome"], "delivered");
+    }
+}
+
+fn texts(frames: &[Frame]) -> Vec<String> {
+    frames.iter().map(|frame| frame.text().to_owned()).collect()
+}
+
+fn numbers(range: std::ops::RangeInclusive<u32>) -> Vec<String> {
+    range.map(|number| number.to_string()).collect()
+}
+
+async fn take(socket: &mut Socket, count: usize) -> Vec<String> {
+    texts(&socket.events(count).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_complete() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let mut socket = house.socket(&seat).await;
+    let body = json!({ "user_id": seat.user, "user_name": "Ada", "text": "hi", "chat_type": "group", "scope_id": "s1",
+                       "message_id": "m-1" });
+    house.say_as(&seat, "room", body).await.expect(202);
+    let frame = socket.event().await.json;
+    let (event, source) = (&frame["event"], &frame["event"]["source"]);
+    assert_eq!(
+        (&event["text"], &event["message_type"], &event["message_id"]),
+        (&json!("hi"), &json!("text"), &json!("m-1"))
+    );
+    assert_eq!((&source["scope_id"], &source["guild_id"]), (&json!("s1"), &json!("s1")));
+    for field in ["platform", "chat_id", "chat_type", "user_id", "user_name", "thread_id", "chat_name", "chat_topic"] {
+        assert!(source.get(field).is_some(), "{field} of {source}");
+    }
+    assert_eq!((&source["is_bot"], &source["message_is_edit"]), (&json!(false), &json!(false)));
+    assert_eq!((&source["platform"], &source["user_name"]), (&json!("relay"), &json!("Ada")));
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_acked_comes_again_in_order_and_what_was_acked_does_not() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let mut socket = house.socket(&seat).await;
+    say_numbers(&house, &seat, 1..=6).await;
+    let came = socket.events(6).await;
+    assert_eq!(texts(&came), numbers(1..=6));
+    for index in [3, 0] {
+        socket.ack(&came[index]).await;
+    }
+    socket.hang_up().await;
+    say_numbers(&house, &seat, 7..=7).await;
+    let mut again = house.socket(&seat).await;
+    assert_eq!(take(&mut again, 5).await, ["2", "3", "5", "6", "7"]);
+    assert_eq!(again.unread().await, 0);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_socket_of_a_gateway_wins_and_takes_over_what_was_not_acked() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let mut old = house.socket(&seat).await;
+    say_numbers(&house, &seat, 1..=5).await;
+    let came = old.events(5).await;
+    for frame in &came[..2] {
+        old.ack(frame).await;
+    }
+    let mut new = house.socket(&seat).await;
+    let (code, reason) = old.closed().await;
+    assert_eq!(code, 1000, "{reason}");
+    assert_eq!(take(&mut new, 3).await, ["3", "4", "5"]);
+    say_numbers(&house, &seat, 6..=6).await;
+    assert_eq!(take(&mut new, 1).await, ["6"]);
+    assert_eq!(new.unread().await, 0);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mail_that_waited_comes_in_order_however_much_it_is() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    say_numbers(&house, &seat, 1..=100).await;
+    let mut socket = house.socket(&seat).await;
+    let mut all = Vec::new();
+    while all.len() < 100 {
+        let event = socket.event().await;
+        all.push(event.text().to_owned());
+        socket.ack(&event).await;
+    }
+    assert_eq!(all, numbers(1..=100));
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_thirty_third_row_comes_only_after_an_ack() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let mut socket = house.socket(&seat).await;
+    say_numbers(&house, &seat, 1..=34).await;
+    let came = socket.events(32).await;
+    assert_eq!(texts(&came), numbers(1..=32));
+    assert_eq!(socket.unread().await, 0);
+    assert_eq!(house.metric("frontdesk_frames_pushed_total").await, 32);
+    socket.ack(&came[20]).await;
+    assert_eq!(take(&mut socket, 1).await, ["33"]);
+    assert_eq!(socket.unread().await, 0);
+    socket.ack(&came[0]).await;
+    assert_eq!(take(&mut socket, 1).await, ["34"]);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn going_idle_is_acked_and_nothing_is_pushed_after_it() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let mut socket = house.socket(&seat).await;
+    say_numbers(&house, &seat, 1..=1).await;
+    let first = socket.event().await;
+    socket.ack(&first).await;
+    socket.frame(&json!({ "type": "going_idle" })).await;
+    socket.of("going_idle_ack").await;
+    say_numbers(&house, &seat, 2..=3).await;
+    assert_eq!(socket.unread().await, 0);
+    let instances = house.admin("GET", "/instances", &json!(null)).await.expect(200);
+    assert_eq!(instances["instances"][0]["idle"], true, "{instances}");
+    socket.hang_up().await;
+    let mut again = house.socket(&seat).await;
+    assert_eq!(take(&mut again, 2).await, ["2", "3"]);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
+    let house = House::open().await;
+    let (seat, thief) = (house.seat("g").await, house.seat("thief").await);
+    let (mut socket, mut other) = (house.socket(&seat).await, house.socket(&thief).await);
+    say_numbers(&house, &seat, 1..=1).await;
+    let event = socket.event().await;
+    let id = event.buffer_id().to_owned();
+    other.ack(&event).await;
+    let strange =
+        ["", "x", "0-0-0", "zz-1-1", "-1--1--1", "ffffffffffffffffffffffff-1-1", &format!("{id}0"), &format!("+{id}")];
+    for strange in strange {
+        other.ack_id(strange).await;
+    }
+    other.settle().await;
+    assert_eq!(house.metric("frontdesk_acks_unknown_total").await, 9);
+    assert_eq!(house.metric("frontdesk_acks_total").await, 0);
+    assert_eq!(house.mail(&seat).await[0]["state"], "pending", "it is still owed");
+    socket.hang_up().await;
+    let mut again = house.socket(&seat).await;
+    let event = again.event().await;
+    assert_eq!(event.buffer_id(), id, "the same row has the same name");
+    again.ack(&event).await;
+    again.ack(&event).await; // the second time it is nobody's
+    again.settle().await;
+    assert_eq!(house.metric("frontdesk_acks_total").await, 1);
+    assert_eq!(house.metric("frontdesk_acks_unknown_total").await, 10);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_interrupts_the_live_turn_and_is_plain_text_where_there_is_none() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let mut socket = house.socket(&seat).await;
+    assert_eq!(house.say(&seat, "c", "/stop").await["verdict"]["outcome"], "delivered");
+    assert_eq!(socket.event().await.text(), "/stop");
+    house.say(&seat, "c", "work").await;
+    assert_eq!(socket.event().await.text(), "work");
+    assert_eq!(house.say(&seat, "c", "/stop").await["verdict"]["outcome"], "interrupted");
+    let interrupt = socket.of("interrupt_inbound").await.json;
+    assert_eq!((&interrupt["session_key"], &interrupt["chat_id"]), (&json!("agent:main:relay:dm:c"), &json!("c")));
+    assert_eq!(socket.unread().await, 0);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_64_actions_at_once_are_refused_and_the_others_are_done() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    house.say(&seat, "c", "hi").await;
+    let mut socket = house.socket(&seat).await;
+    let send = |number: u32| {
+        let action = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
+        format!("{}\n", crate::house::outbound(&number.to_string(), action))
+    };
+    socket.text((1..=100).map(send).collect::<String>()).await;
+    let mut refused = 0;
+    for number in 1..=100 {
+        let result = socket.result(&number.to_string()).await.json["result"].clone();
+        match number {
+            1..=64 => assert_eq!(result["success"], true, "{number}: {result}"),
+            _ => assert_eq!(result["code"], "rate_limited", "{number}: {result}"),
+        }
+        refused += u32::from(result["success"] == false);
+    }
+    assert_eq!(refused, 36);
+    let said: Vec<_> = house.history(&seat, "c").await.iter().skip(1).map(|line| line["text"].clone()).collect();
+    assert_eq!(said, numbers(1..=64), "each once, in order");
+    assert_eq!(socket.act(json!({ "op": "send", "chat_id": "c", "content": "x" })).await["success"], true);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_an_action_comes_on_the_next_socket() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    house.say(&seat, "c", "hi").await;
+    let source = Source::open("image/png", b"png").await;
+    let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
+    // Replaced while it is under way; the old socket is still there.
+    let mut first = house.socket(&seat).await;
+    first.frame(&crate::house::outbound("a", media.clone())).await;
+    source.asked().await;
+    let mut second = house.socket(&seat).await;
+    first.closed().await;
+    source.answer(1);
+    assert_eq!(second.result("a").await.json["result"]["success"], true);
+    // Gone before the result, which waits for the next one.
+    second.frame(&crate::house::outbound("b", media)).await;
+    source.asked().await;
+    second.hang_up().await;
+    let mut tail = house.request("GET", "/admin/v1/events/stream").bearer_auth(&house.admin).send().await.unwrap();
+    source.answer(1);
+    house.follow(&mut tail, &["send_media: delivered"]).await;
+    let mut third = house.socket(&seat).await;
+    assert_eq!(third.result("b").await.json["result"]["success"], true);
+    drop(tail);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    house.say(&seat, "c", "hi").await;
+    let source = Source::open("image/png", b"png").await;
+    let mut socket = house.socket(&seat).await;
+    let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
+    socket.frame(&crate::house::outbound("slow", media)).await;
+    source.asked().await;
+    for number in 1..=3 {
+        let send = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
+        socket.frame(&crate::house::outbound(&number.to_string(), send)).await;
+    }
+    socket.settle().await;
+    let mut next = house.socket(&seat).await;
+    socket.closed().await;
+    source.answer(1);
+    for request in ["slow", "1", "2", "3"] {
+        assert_eq!(next.next_result().await, request);
+    }
+    let said: Vec<_> = house.history(&seat, "c").await.iter().map(|line| line["text"].clone()).collect();
+    assert_eq!(said, ["hi", "", "1", "2", "3"]);
+    house.finish().await;
+}
