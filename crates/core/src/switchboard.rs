@@ -5,7 +5,7 @@
 //! never a message.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::Close;
@@ -29,11 +29,13 @@ const PARKED_MS: u64 = 30_000;
 pub enum Order {
     /// Write this line.
     Line(String),
+    /// Likewise, and it is for the next socket if this one ends first.
+    Result(String),
     Close(Close),
     /// The operator ended this row.
     Dropped(u64),
-    /// An action ended in this lane; the next one may start.
-    LaneFree(String),
+    /// An action of this lane ended.
+    ActionDone(String),
 }
 
 #[derive(Default)]
@@ -50,6 +52,7 @@ pub struct Mailbox {
     pub tenant: String,
     waiting: Mutex<Waiting>,
     pub bell: Notify,
+    idle: AtomicBool,
     /// Closed when the session has saved its last acks and is gone.
     finished: Semaphore,
 }
@@ -67,6 +70,17 @@ impl Mailbox {
     /// Returns when the session has saved its last acks.
     pub async fn finished(&self) {
         let _closed = self.finished.acquire().await;
+    }
+
+    /// It said `going_idle`: rows wait for the next socket. True: some may wait already.
+    pub fn go_idle(&self) -> bool {
+        self.idle.store(true, Ordering::SeqCst);
+        let waiting = lock(&self.waiting);
+        waiting.gap || !waiting.rows.is_empty()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::SeqCst)
     }
 
     /// False: the session is over or the tray is full; the order was not taken.
@@ -154,6 +168,7 @@ impl Switchboard {
             tenant: tenant.into(),
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             bell: Notify::new(),
+            idle: AtomicBool::new(false),
             finished: Semaphore::new(0),
         });
         let sockets = self.sockets.pin();
@@ -176,6 +191,11 @@ impl Switchboard {
 
     pub fn is_live(&self, instance: u64) -> bool {
         self.sockets.pin().contains_key(&instance)
+    }
+
+    /// A socket takes its rows: live, and not gone idle.
+    pub fn is_served(&self, instance: u64) -> bool {
+        self.sockets.pin().get(&instance).is_some_and(|mailbox| !mailbox.is_idle())
     }
 
     pub fn open_sockets(&self) -> usize {
@@ -228,7 +248,7 @@ impl Switchboard {
 
     /// A result for whichever socket serves the instance: the present one, or the next.
     pub fn answer(&self, instance: u64, line: String, now_ms: u64) {
-        if self.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(line.clone()))) {
+        if self.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Result(line.clone()))) {
             return;
         }
         let memory = self.memory(instance);
@@ -276,7 +296,12 @@ impl Bell for Switchboard {
         for run in rows.chunk_by(|a, b| a.0 == b.0) {
             let instance = run[0].0;
             match sockets.get(&instance) {
-                Some(mailbox) => mailbox.push_rows(run),
+                Some(mailbox) => {
+                    mailbox.push_rows(run);
+                    if mailbox.is_idle() {
+                        self.note_unserved(instance);
+                    }
+                }
                 None => self.note_unserved(instance),
             }
         }

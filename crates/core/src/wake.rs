@@ -22,6 +22,7 @@ pub enum Errand {
 }
 
 struct Sleeper {
+    born_ms: u64,
     since_ms: u64,
     failures: u32,
     unanswered: u32,
@@ -43,9 +44,14 @@ impl Waker {
     }
 
     /// Mail waits for an instance that no socket serves. `since_ms`: how long the oldest has waited.
-    pub fn mail_waits(&mut self, instance: u64, since_ms: u64, now_ms: u64) {
+    /// `seen_ms`: when a socket last served it; a wait that began before has ended, and this is another.
+    pub fn mail_waits(&mut self, instance: u64, since_ms: u64, seen_ms: u64, now_ms: u64) {
+        if self.sleepers.get(&instance).is_some_and(|sleeper| sleeper.born_ms < seen_ms) {
+            self.settled(instance);
+        }
         let quiet_until = self.poked.get(&instance).map_or(0, |at| at + self.rules.cooldown_ms);
         self.sleepers.entry(instance).or_insert(Sleeper {
+            born_ms: now_ms,
             since_ms,
             failures: 0,
             unanswered: 0,
@@ -128,12 +134,12 @@ mod tests {
     #[test]
     fn one_poke_per_cooldown_even_when_it_dials_and_sleeps_again() {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0);
+        waker.mail_waits(1, 0, 0, 0);
         assert_eq!(waker.due(0), [Errand::Poke(1)]);
         assert_eq!(waker.due(0), [], "a poke is under way");
         waker.poked(1, true, 10);
         waker.settled(1);
-        waker.mail_waits(1, 5_000, 5_000);
+        waker.mail_waits(1, 5_000, 0, 5_000);
         assert_eq!(waker.due(5_000), []);
         assert_eq!(waker.next_due_ms(), Some(30_000));
         assert_eq!(waker.due(30_000), [Errand::Poke(1)]);
@@ -142,7 +148,7 @@ mod tests {
     #[test]
     fn failures_are_retried_with_growing_delays_up_to_the_limit() {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0);
+        waker.mail_waits(1, 0, 0, 0);
         let mut now = 0;
         let mut gaps = Vec::new();
         for _ in 0..12 {
@@ -159,7 +165,7 @@ mod tests {
     #[test]
     fn an_answer_is_not_an_agent_so_a_good_poke_is_repeated() {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0);
+        waker.mail_waits(1, 0, 0, 0);
         waker.due(0);
         waker.poked(1, true, 0);
         assert_eq!(waker.due(29_999), []);
@@ -169,11 +175,28 @@ mod tests {
     #[test]
     fn people_are_told_once_per_wait() {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 1_000, 1_000);
+        waker.mail_waits(1, 1_000, 0, 1_000);
         waker.due(1_000);
         waker.unwakeable(1);
         assert_eq!(waker.next_due_ms(), Some(121_000));
         assert_eq!(waker.due(121_000), [Errand::Notice(1)]);
         assert_eq!(waker.due(500_000), []);
+    }
+
+    #[test]
+    fn a_socket_that_came_and_went_ends_a_wait_though_nobody_looked_meanwhile() {
+        let mut waker = Waker::new(RULES);
+        waker.mail_waits(1, 0, 0, 0);
+        waker.due(0);
+        for _ in 0..9 {
+            waker.poked(1, false, 0);
+        }
+        assert_eq!(waker.due(200_000), [Errand::Notice(1)]);
+        waker.mail_waits(1, 0, 0, 200_001);
+        assert_eq!(waker.due(200_001), [], "the same wait");
+        waker.mail_waits(1, 210_000, 205_000, 210_000);
+        assert_eq!(waker.due(210_000), [Errand::Poke(1)], "another one: its failures are forgotten");
+        waker.unwakeable(1);
+        assert_eq!(waker.due(330_000), [Errand::Notice(1)], "and people are told again");
     }
 }

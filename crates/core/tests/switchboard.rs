@@ -145,7 +145,7 @@ fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
     board.answer(7, "first".into(), 0);
-    assert!(matches!(mailbox.take_orders().pop_front(), Some(Order::Line(line)) if line == "first"));
+    assert!(matches!(mailbox.take_orders().pop_front(), Some(Order::Result(line)) if line == "first"));
     mailbox.finish();
     board.answer(7, "second".into(), 0);
     board.detach(7, &mailbox);

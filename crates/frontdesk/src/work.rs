@@ -55,13 +55,14 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
             match desk.store.pending(instance, 0, 1).await {
                 Ok(rows) => {
                     if let Some((_, oldest)) = rows.first() {
-                        waker.mail_waits(instance, oldest.at_ms, desk.env.now_ms());
+                        let seen_ms = desk.switchboard.presence(instance).seen_ms;
+                        waker.mail_waits(instance, oldest.at_ms, seen_ms, desk.env.now_ms());
                     }
                 }
                 Err(error) => tracing::error!(%error, "it is unknown whether mail waits; new mail will tell"),
             }
         }
-        let served: Vec<u64> = waker.sleepers().filter(|instance| desk.switchboard.is_live(*instance)).collect();
+        let served: Vec<u64> = waker.sleepers().filter(|instance| desk.switchboard.is_served(*instance)).collect();
         for instance in served {
             waker.settled(instance);
         }

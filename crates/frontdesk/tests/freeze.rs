@@ -8,7 +8,7 @@
 mod process;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -16,10 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use process::{Desk, Door, Heard, Seat, Socket, person, signal, until};
-use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 const FREEZE_TIME: Duration = Duration::from_secs(60);
 /// The ack limit, and as much again to probe and to be sure.
@@ -64,17 +63,12 @@ fn gateway_process() {
             sleep(REDIAL_PAUSE).await;
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let mut nothing = [0];
-        let mut stdin = tokio::io::stdin();
-        tokio::select! {
-            () = work => {}
-            _ = stdin.read(&mut nothing) => {} // whoever started us is gone
-            () = sleep(CHILD_TIME) => {}
-        }
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]); // it ends when whoever started us is gone
+        std::process::exit(0);
     });
-    std::process::exit(0); // the thread that reads stdin would hold us up
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _ = runtime.block_on(async { timeout(CHILD_TIME, work).await });
 }
 
 /// Such a process, as its test sees it.

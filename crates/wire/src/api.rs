@@ -251,6 +251,25 @@ pub struct BindingNew {
     pub instance: String,
 }
 
+/// An agent that the admin lets in, without an identity token.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct GatewayNew {
+    pub id: String,
+    pub tenant: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_url: Option<String>,
+}
+
+/// Its credential. It is shown once.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct GatewayMade {
+    pub id: String,
+    pub tenant: String,
+    pub secret: String,
+}
+
 #[derive(Debug, Deserialize, Serialize)]
 pub struct DropMail {
     pub reason: String,

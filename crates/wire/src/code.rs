@@ -49,8 +49,7 @@ impl Close {
 }
 
 /// Stable codes in action results and problem bodies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
     BadRequest,
     Unauthorized,
@@ -71,6 +70,42 @@ pub enum Code {
     PlatformFailed,
     UrlRefused,
     Internal,
+}
+
+const CODES: [Code; 19] = [
+    Code::BadRequest,
+    Code::Unauthorized,
+    Code::Forbidden,
+    Code::NotFound,
+    Code::Conflict,
+    Code::TooLarge,
+    Code::UnsupportedMediaType,
+    Code::UnsupportedOp,
+    Code::UnknownIdentity,
+    Code::EgressDeclined,
+    Code::CapabilityUnavailable,
+    Code::RateLimited,
+    Code::Partial,
+    Code::Unknown,
+    Code::Unavailable,
+    Code::Timeout,
+    Code::PlatformFailed,
+    Code::UrlRefused,
+    Code::Internal,
+];
+
+impl Serialize for Code {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A code that this version does not know reads as `Unknown`: new codes are additive.
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        Ok(CODES.into_iter().find(|code| code.name() == name).unwrap_or(Self::Unknown))
+    }
 }
 
 impl Code {
@@ -96,5 +131,19 @@ impl Code {
             Self::UrlRefused => "url_refused",
             Self::Internal => "internal",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_reads_back_and_a_new_one_does_not_break_us() {
+        for code in CODES {
+            let text = serde_json::to_string(&code).unwrap();
+            assert_eq!(serde_json::from_str::<Code>(&text).unwrap(), code);
+        }
+        assert_eq!(serde_json::from_str::<Code>("\"from_the_future\"").unwrap(), Code::Unknown);
     }
 }

@@ -3,7 +3,8 @@
 //! Tenants come from our records, never from a body. Secrets are shown once, kept sealed or hashed.
 
 use frontdesk_wire::api::{
-    BindingNew, BotNew, EnrollRequest, ProvisionReply, ProvisionRequest, RelevancePolicy, Rotated, RouteNew, TokenMade,
+    BindingNew, BotNew, EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, RelevancePolicy,
+    Rotated, RouteNew, TokenMade,
 };
 use frontdesk_wire::token::{self, Proof};
 use frontdesk_wire::{MessageEvent, Secret};
@@ -61,6 +62,14 @@ impl Desk {
             Proof::Expired => Err(Unproven::Expired),
             Proof::Bad => Err(Unproven::Unauthorized),
         }
+    }
+
+    /// Whether a proof of before still holds: not revoked since, and of the same instance.
+    pub fn is_still_proven(&self, caller: &Caller) -> bool {
+        self.registry.read(|view| {
+            let gateway = view.gateways.get(&caller.gateway);
+            gateway.is_some_and(|it| it.revoked_ms.is_none() && it.instance == caller.instance.name)
+        })
     }
 
     /// The token behind a bearer, if it is known, in time and of this scope.
@@ -121,6 +130,24 @@ impl Desk {
             route_keys: ask.route_keys.clone(),
         };
         self.registry.write(|view, draft| self.seat_gateway(view, draft, seat)).await.map_err(DeskError::from)
+    }
+
+    /// The admin lets an agent in.
+    pub async fn add_gateway(&self, ask: GatewayNew) -> Result<GatewayMade, DeskError> {
+        let known = self.registry.read(|view| known_tenant(view, &ask.tenant));
+        known?;
+        let who = Identity { tenant: ask.tenant, instance: ask.instance };
+        let ask = ProvisionRequest {
+            gateway_id: ask.id,
+            platform: "relay".into(), // what a gateway says hello for when it is told nothing else
+            bot_id: String::new(),
+            gateway_endpoint: None,
+            route_keys: Vec::new(),
+            instance_id: None,
+            wake_url: ask.wake_url,
+        };
+        let made = self.provision(&who, ask).await?;
+        Ok(GatewayMade { id: made.gateway_id, tenant: made.tenant, secret: made.secret })
     }
 
     /// A one-time token of the admin, plus a proof of who asks.

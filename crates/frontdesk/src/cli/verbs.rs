@@ -142,6 +142,18 @@ pub(super) struct BindArgs {
 
 #[derive(Subcommand)]
 pub(super) enum GatewayVerb {
+    /// Let an agent in; its secret is shown once
+    Add {
+        id: String,
+        #[arg(long)]
+        tenant: String,
+        /// The agent's name; without it, the id
+        #[arg(long)]
+        instance: Option<String>,
+        /// Called when mail waits and it has no socket
+        #[arg(long)]
+        wake_url: Option<String>,
+    },
     Ls,
     Show {
         id: String,
@@ -284,6 +296,10 @@ async fn route(desk: &Remote, verb: RouteVerb) -> anyhow::Result<()> {
 async fn gateway(desk: &Remote, verb: GatewayVerb) -> anyhow::Result<()> {
     let at = |id: &str, what: &str| format!("/gateways/{}{what}", segment(id));
     match verb {
+        GatewayVerb::Add { id, tenant, instance, wake_url } => {
+            let body = json!({ "id": id, "tenant": tenant, "instance": instance, "wake_url": wake_url });
+            desk.show(&desk.call(Method::POST, "/gateways", Some(body)).await?)
+        }
         GatewayVerb::Ls => {
             let columns = ["id", "tenant", "instance", "connected", "created_at", "revoked_at"];
             desk.show_list(&desk.call(Method::GET, "/gateways", None).await?, "gateways", &columns)

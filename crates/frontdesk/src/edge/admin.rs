@@ -13,7 +13,8 @@ use frontdesk_core::port::store::{Mail, MailState};
 use frontdesk_core::registry::facts::{Gateway, Scope};
 use frontdesk_wire::Code;
 use frontdesk_wire::api::{
-    BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, Rotated, RouteNew, TenantNew, TokenMade, TokenNew,
+    BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, Rotated, RouteNew, TenantNew,
+    TokenMade, TokenNew,
 };
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
@@ -39,7 +40,7 @@ pub(super) fn router() -> Router<App> {
         .route("/routes", get(routes).post(add_route))
         .route("/routes/{platform}/{key}", delete(remove_route))
         .route("/bindings", get(bindings).post(bind).delete(unbind))
-        .route("/gateways", get(gateways))
+        .route("/gateways", get(gateways).post(add_gateway))
         .route("/gateways/{id}", get(gateway))
         .route("/gateways/{id}/rotate", post(rotate))
         .route("/gateways/{id}/revoke", post(revoke))
@@ -207,6 +208,10 @@ async fn gateways(_: Admin, State(app): State<App>) -> Reply<Value> {
     let all: Vec<_> = app.desk.registry.read(|view| view.gateways.values().cloned().collect());
     let shown: Vec<Value> = all.iter().map(|it| show_gateway(&app, it)).collect();
     Reply(json!({ "gateways": shown }))
+}
+
+async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNew>) -> Made<GatewayMade> {
+    Ok((StatusCode::CREATED, Reply(app.desk.add_gateway(ask).await?)))
 }
 
 async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {

@@ -91,6 +91,23 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// Gives a refusal that is plain text the form that all others have. Status and headers stay.
+pub(crate) async fn as_problem(response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let text = axum::body::to_bytes(body, 4096).await.unwrap_or_default();
+    let title = parts.status.canonical_reason().unwrap_or_default().to_owned();
+    let detail = match String::from_utf8_lossy(&text).trim() {
+        "" => title.clone(),
+        words => words.to_owned(),
+    };
+    let code = title.to_lowercase().replace(' ', "_");
+    let problem = Problem { code, title, status: parts.status.as_u16(), detail };
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    let body = serde_json::to_vec(&problem).unwrap_or_default();
+    Response::from_parts(parts, body.into())
+}
+
 /// Left on a response so that the outermost layer can count it.
 #[derive(Clone, Copy)]
 pub(crate) struct RefusedWith(pub(crate) &'static str);

@@ -80,16 +80,22 @@ pub(crate) fn router(app: App) -> Router {
         .merge(ops)
         .nest("/admin/v1", admin::router())
         .fallback(unknown_path)
+        .layer(middleware::from_fn(sockets_at_relay_only))
         .layer(middleware::from_fn_with_state(app.clone(), count_refusals))
         .with_state(app)
 }
 
-/// Anything else: an upgrade elsewhere than `/relay` is 400 by contract, the rest is not found.
-async fn unknown_path(request: Request) -> Response {
-    if request.headers().contains_key(header::UPGRADE) {
+async fn unknown_path() -> Response {
+    error::Refusal::new(frontdesk_wire::Code::NotFound, "there is nothing at this path").into_response()
+}
+
+/// An upgrade elsewhere than `/relay` is 400 by contract, whatever else is there.
+async fn sockets_at_relay_only(request: Request, next: Next) -> Response {
+    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if asked.eq_ignore_ascii_case("websocket") && request.uri().path() != "/relay" {
         return (StatusCode::BAD_REQUEST, "sockets are opened at /relay").into_response();
     }
-    error::Refusal::new(frontdesk_wire::Code::NotFound, "there is nothing at this path").into_response()
+    next.run(request).await
 }
 
 async fn count_refusals(State(app): State<App>, request: Request, next: Next) -> Response {
@@ -101,5 +107,8 @@ async fn count_refusals(State(app): State<App>, request: Request, next: Next) ->
         None => return response,
     };
     app.desk.meters.requests_refused.get_or_create(&Why { why }).inc();
-    response
+    match response.extensions().get::<error::RefusedWith>() {
+        Some(_) => response,
+        None => error::as_problem(response).await, // the framework's own refusal: a bad query, a wrong method
+    }
 }

@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use frontdesk_wire::lines::Lines;
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
@@ -15,12 +18,21 @@ use super::PATIENCE;
 const FRAME_MAX_BYTES: usize = 1 << 20;
 
 pub(crate) struct Socket {
-    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    sink: SplitSink<Stream, Message>,
+    /// Reads all the time, as a client does, so that pings and closes are answered.
+    reader: JoinHandle<()>,
+    heard: mpsc::UnboundedReceiver<Heard>,
     lines: Lines,
     frames: VecDeque<Frame>,
     requests: u32,
     ended: Option<(u16, String)>,
-    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+enum Heard {
+    Text(String),
+    Ended(u16, String),
 }
 
 /// One line of the desk, as it came and as it reads.
@@ -67,13 +79,16 @@ impl Socket {
         let dialed = timeout(PATIENCE, builder.connect()).await.expect("the upgrade takes too long");
         let (stream, _) = dialed.map_err(|error| error.to_string())?;
         let (lines, frames) = (Lines::new(FRAME_MAX_BYTES), VecDeque::new());
-        Ok(Self { stream, lines, frames, requests: 0, ended: None, heard })
+        let (sink, stream) = stream.split();
+        let (tell, told) = mpsc::unbounded_channel();
+        let reader = tokio::spawn(read_on(stream, tell, heard));
+        Ok(Self { sink, reader, heard: told, lines, frames, requests: 0, ended: None })
     }
 
     // ---- saying --------------------------------------------------------------------------
 
     pub(crate) async fn say(&mut self, message: Message) {
-        timeout(PATIENCE, self.stream.send(message)).await.expect("the desk does not read").unwrap();
+        timeout(PATIENCE, self.sink.send(message)).await.expect("the desk does not read").unwrap();
     }
 
     /// One message with exactly this text.
@@ -88,7 +103,7 @@ impl Socket {
 
     /// The same to a desk that may have hung up already.
     pub(crate) async fn try_text(&mut self, text: impl Into<String>) {
-        let _ = timeout(PATIENCE, self.stream.send(Message::text(text.into()))).await;
+        let _ = timeout(PATIENCE, self.sink.send(Message::text(text.into()))).await;
     }
 
     /// Says hello and returns the descriptor.
@@ -212,7 +227,7 @@ impl Socket {
 
     /// Ends it from this side, politely, and waits until the desk has taken note.
     pub(crate) async fn hang_up(mut self) {
-        let _ = timeout(PATIENCE, self.stream.close()).await;
+        let _ = timeout(PATIENCE, self.sink.close()).await;
         self.closed().await;
     }
 
@@ -221,34 +236,50 @@ impl Socket {
         if self.ended.is_some() {
             return false;
         }
-        let message = match self.stream.next().await {
-            Some(Ok(message)) => message,
-            Some(Err(error)) => {
-                self.ended = Some((1006, error.to_string()));
+        match self.heard.recv().await {
+            Some(Heard::Text(text)) => {
+                let frames = &mut self.frames;
+                let take = |line: &str| {
+                    let json: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+                    assert!(json.is_object(), "not a frame: {line}");
+                    frames.push_back(Frame { raw: line.into(), json });
+                };
+                self.lines.push(&text, take).expect("a line over 1 MiB");
+            }
+            Some(Heard::Ended(code, reason)) => {
+                self.ended = Some((code, reason));
                 return false;
             }
-            None => {
-                self.ended = Some((1006, "gone".into()));
-                return false;
-            }
-        };
-        self.heard.lock().unwrap().extend_from_slice(message.as_payload());
-        if let Some((code, reason)) = message.as_close() {
-            self.ended = Some((code.into(), reason.to_owned()));
-            // Our half of the close goes out with the next look at the stream, which then ends.
-            while let Some(Ok(_)) = self.stream.next().await {}
-            return false;
-        }
-        if let Some(text) = message.as_text() {
-            let frames = &mut self.frames;
-            let take = |line: &str| {
-                let json: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"));
-                assert!(json.is_object(), "not a frame: {line}");
-                frames.push_back(Frame { raw: line.into(), json });
-            };
-            self.lines.push(text, take).expect("a line over 1 MiB");
+            None => panic!("the reader is gone"),
         }
         true
+    }
+}
+
+async fn read_on(mut stream: SplitStream<Stream>, tell: mpsc::UnboundedSender<Heard>, all: Arc<Mutex<Vec<u8>>>) {
+    let mut ended = (1006, "gone".to_owned());
+    while let Some(message) = stream.next().await {
+        match message {
+            Ok(message) => {
+                all.lock().unwrap().extend_from_slice(message.as_payload());
+                if let Some((code, reason)) = message.as_close() {
+                    ended = (code.into(), reason.to_owned()); // then the stream ends by itself
+                } else if let Some(text) = message.as_text() {
+                    let _ = tell.send(Heard::Text(text.to_owned())); // nobody may listen any more
+                }
+            }
+            Err(error) => {
+                ended = (1006, error.to_string());
+                break;
+            }
+        }
+    }
+    let _ = tell.send(Heard::Ended(ended.0, ended.1));
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.reader.abort();
     }
 }
 

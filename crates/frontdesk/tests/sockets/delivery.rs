@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::house::{Frame, House, Seat, Socket, Source};
+use crate::house::{Frame, House, Seat, Socket, Source, outbound};
 
 async fn say_numbers(house: &House, seat: &Seat, numbers: std::ops::RangeInclusive<u32>) {
     for number in numbers {
@@ -74,6 +74,7 @@ async fn the_newest_socket_of_a_gateway_wins_and_takes_over_what_was_not_acked()
     for frame in &came[..2] {
         old.ack(frame).await;
     }
+    old.settle().await;
     let mut new = house.socket(&seat).await;
     let (code, reason) = old.closed().await;
     assert_eq!(code, 1000, "{reason}");
@@ -155,7 +156,7 @@ async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
     other.settle().await;
     assert_eq!(house.metric("frontdesk_acks_unknown_total").await, 9);
     assert_eq!(house.metric("frontdesk_acks_total").await, 0);
-    assert_eq!(house.mail(&seat).await[0]["state"], "pending", "it is still owed");
+    assert_eq!(house.mail(&seat).await[0]["state"], "accepted", "it is still owed");
     socket.hang_up().await;
     let mut again = house.socket(&seat).await;
     let event = again.event().await;
@@ -192,7 +193,7 @@ async fn more_than_64_actions_at_once_are_refused_and_the_others_are_done() {
     let mut socket = house.socket(&seat).await;
     let send = |number: u32| {
         let action = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
-        format!("{}\n", crate::house::outbound(&number.to_string(), action))
+        format!("{}\n", outbound(&number.to_string(), action))
     };
     socket.text((1..=100).map(send).collect::<String>()).await;
     let mut refused = 0;
@@ -220,14 +221,14 @@ async fn the_result_of_an_action_comes_on_the_next_socket() {
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
     // Replaced while it is under way; the old socket is still there.
     let mut first = house.socket(&seat).await;
-    first.frame(&crate::house::outbound("a", media.clone())).await;
+    first.frame(&outbound("a", media.clone())).await;
     source.asked().await;
     let mut second = house.socket(&seat).await;
     first.closed().await;
     source.answer(1);
     assert_eq!(second.result("a").await.json["result"]["success"], true);
     // Gone before the result, which waits for the next one.
-    second.frame(&crate::house::outbound("b", media)).await;
+    second.frame(&outbound("b", media)).await;
     source.asked().await;
     second.hang_up().await;
     let mut tail = house.request("GET", "/admin/v1/events/stream").bearer_auth(&house.admin).send().await.unwrap();
@@ -247,11 +248,11 @@ async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too(
     let source = Source::open("image/png", b"png").await;
     let mut socket = house.socket(&seat).await;
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
-    socket.frame(&crate::house::outbound("slow", media)).await;
+    socket.frame(&outbound("slow", media)).await;
     source.asked().await;
     for number in 1..=3 {
         let send = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
-        socket.frame(&crate::house::outbound(&number.to_string(), send)).await;
+        socket.frame(&outbound(&number.to_string(), send)).await;
     }
     socket.settle().await;
     let mut next = house.socket(&seat).await;
@@ -262,5 +263,37 @@ async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too(
     }
     let said: Vec<_> = house.history(&seat, "c").await.iter().map(|line| line["text"].clone()).collect();
     assert_eq!(said, ["hi", "", "1", "2", "3"]);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_result_is_lost_when_sockets_change_in_the_middle_of_many_actions() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    house.say(&seat, "c", "hi").await;
+    let mut socket = house.socket(&seat).await;
+    for round in 0..10 {
+        let send = |number: u32| {
+            let action = json!({ "op": "send", "chat_id": "c", "content": "x" });
+            format!("{}\n", outbound(&format!("{round}-{number}"), action))
+        };
+        socket.text((0..60).map(send).collect::<String>()).await;
+        let first = socket.next_result().await;
+        let mut next = house.socket(&seat).await;
+        socket.closed().await;
+        let mut answered = vec![first];
+        while socket.came() > 0 {
+            let frame = socket.next().await;
+            answered.extend(frame.json["requestId"].as_str().map(str::to_owned));
+        }
+        while answered.len() < 60 {
+            answered.push(next.next_result().await);
+        }
+        answered.sort();
+        answered.dedup();
+        assert_eq!(answered.len(), 60, "each once");
+        socket = next;
+    }
+    assert_eq!(house.history(&seat, "c").await.len(), 500, "a page of history");
     house.finish().await;
 }

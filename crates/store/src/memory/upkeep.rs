@@ -1,5 +1,6 @@
 //! Health, and forgetting what is old.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use frontdesk_core::port::store::{Retention, StoreError, StoreReport, Stored, Upkeep};
@@ -33,12 +34,16 @@ impl Upkeep for MemoryStore {
             mail + state.events.len() + state.capabilities.len() + state.media.len()
         };
         let there = count(&state);
+        // The first young event ends it: after it may come an old one that was replayed.
+        let young = state.events.values().find(|it| it.at_ms >= before_ms).map_or(u64::MAX, |it| it.event);
         for account in state.ledgers.values_mut() {
             let through = account.position.through;
-            account.rows.retain(|seq, (delivery, _)| *seq > through || delivery.at_ms >= before_ms);
+            account.rows.retain(|seq, (delivery, _)| *seq > through || delivery.event >= young);
         }
-        let owed = state.ledgers.values().flat_map(|account| account.rows.values()).map(|(it, _)| it.event).min();
-        state.events.retain(|event, record| record.at_ms >= before_ms || owed.is_some_and(|owed| *event >= owed));
+        let owed: HashSet<u64> = (state.ledgers.values())
+            .flat_map(|account| account.rows.range(account.position.through + 1..).map(|(_, (it, _))| it.event))
+            .collect();
+        state.events.retain(|event, _| *event >= young || owed.contains(event));
         let super::State { events, by_dedup, capabilities, media, .. } = &mut *state;
         by_dedup.retain(|_, event| events.contains_key(event));
         capabilities.retain(|_, held| held.expires_ms > keep.now_ms);

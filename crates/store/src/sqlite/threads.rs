@@ -4,6 +4,7 @@
 //! own (a conflict); an error of `SQLite` undoes the whole group, and everyone in it is told.
 
 use std::path::Path;
+use std::thread::JoinHandle;
 
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::Connection;
@@ -28,16 +29,44 @@ pub(super) struct Books {
     pub(super) ledgers: Ledgers,
 }
 
+/// A queue of jobs and the thread that does them. Dropped, it waits for the thread: the folder is
+/// free for another desk only when its files are closed.
+struct Clerk<Job> {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<Job: Send + 'static> Clerk<Job> {
+    fn start(name: &str, body: impl FnOnce(mpsc::Receiver<Job>) + Send + 'static) -> Result<Self, StoreError> {
+        let (jobs, queue) = mpsc::channel(QUEUE_MAX);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(queue));
+        let thread = thread.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    async fn send(&self, job: Job) -> Result<(), StoreError> {
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.send(job).await.map_err(|_| gone())
+    }
+}
+
+impl<Job> Drop for Clerk<Job> {
+    fn drop(&mut self) {
+        self.jobs = None; // the end of its queue ends the thread
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic in it was printed when it happened
+        }
+    }
+}
+
 pub(super) struct Writer {
-    jobs: mpsc::Sender<WriteJob>,
+    clerk: Clerk<WriteJob>,
 }
 
 impl Writer {
     pub(super) fn start(connection: Connection) -> Result<Self, StoreError> {
-        let (jobs, queue) = mpsc::channel(QUEUE_MAX);
         let books = Books { connection, ledgers: Ledgers::default() };
-        spawn("store-writer", move || write_groups(books, queue))?;
-        Ok(Self { jobs })
+        Ok(Self { clerk: Clerk::start("store-writer", move |queue| write_groups(books, queue))? })
     }
 
     /// Does `work` in the next group. `after` runs on the writer thread once it is durable, in order.
@@ -63,7 +92,7 @@ impl Writer {
                     Err(error)
                 }
             });
-            self.jobs.send(job).await.map_err(|_| gone())?;
+            self.clerk.send(job).await?;
             answered.await.map_err(|_| gone())?
         })
     }
@@ -108,24 +137,23 @@ fn write_groups(mut books: Books, mut queue: mpsc::Receiver<WriteJob>) {
 }
 
 pub(super) struct Readers {
-    desks: Vec<mpsc::Sender<ReadJob>>,
+    clerks: Vec<Clerk<ReadJob>>,
     next: std::sync::atomic::AtomicUsize,
 }
 
 impl Readers {
     pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
-        let mut desks = Vec::new();
+        let mut clerks = Vec::new();
         for number in 0..READERS {
-            let (jobs, mut queue) = mpsc::channel::<ReadJob>(QUEUE_MAX);
             let connection = connect(path, true)?;
-            spawn(&format!("store-reader-{number}"), move || {
+            let name = format!("store-reader-{number}");
+            clerks.push(Clerk::start(&name, move |mut queue: mpsc::Receiver<ReadJob>| {
                 while let Some(job) = queue.blocking_recv() {
                     job(&connection);
                 }
-            })?;
-            desks.push(jobs);
+            })?);
         }
-        Ok(Self { desks, next: std::sync::atomic::AtomicUsize::new(0) })
+        Ok(Self { clerks, next: std::sync::atomic::AtomicUsize::new(0) })
     }
 
     pub(super) fn read<T: Send + 'static>(
@@ -137,14 +165,9 @@ impl Readers {
             let job: ReadJob = Box::new(move |connection| {
                 let _ = answer.send(work(connection)); // the asker may have gone
             });
-            let turn = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.desks.len();
-            self.desks[turn].send(job).await.map_err(|_| gone())?;
+            let turn = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.clerks.len();
+            self.clerks[turn].send(job).await?;
             answered.await.map_err(|_| gone())?
         })
     }
-}
-
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
-    let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-    thread.map(drop).map_err(|error| StoreError::Unavailable(error.to_string()))
 }

@@ -89,33 +89,32 @@ impl Upkeep for SqliteStore {
     }
 }
 
-/// The oldest events that are past their time and settled everywhere, with their mail. Rows of one
-/// ledger name events in rising order, so everything below the first event still owed may go. The
-/// first young event ends it too: after it may come an old one that was replayed.
+/// Events that some ledger still owes, whatever their age.
+const OWED: &str = "SELECT m.event FROM position p CROSS JOIN mail m ON m.instance = p.instance AND m.seq > p.through";
+
+/// The oldest events that are past their time and owed to nobody, with their mail. The first young
+/// event ends it: after it may come an old one that was replayed. Rows of one ledger name events in
+/// rising order, so its settled rows up to the last of these may go.
 fn forget_events(connection: &Connection, before_ms: i64) -> Result<usize, StoreError> {
-    let sql = "SELECT COALESCE(MIN(id) FILTER (WHERE at_ms >= ?1), MAX(id) + 1)
-               FROM (SELECT id, at_ms FROM event ORDER BY id LIMIT ?2)";
-    let young: Option<i64> =
-        connection.query_row(sql, (before_ms, signed(PURGE_MAX)), |row| row.get(0)).map_err(fault)?;
-    let Some(young) = young else { return Ok(0) };
-    let sql = "SELECT MIN((SELECT m.event FROM mail m WHERE m.instance = p.instance AND m.seq > p.through
-               ORDER BY m.seq LIMIT 1)) FROM position p";
-    let owed: Option<i64> = connection.query_row(sql, [], |row| row.get(0)).map_err(fault)?;
-    let end = owed.map_or(young, |owed| owed.min(young));
-    let sql = "DELETE FROM mail WHERE instance = ?1 AND seq < COALESCE(
-                 (SELECT seq FROM mail WHERE instance = ?1 AND event >= ?2 ORDER BY seq LIMIT 1), 9223372036854775807)";
-    let mut instances = connection.prepare_cached("SELECT instance FROM position").map_err(fault)?;
-    let instances: Vec<i64> = instances.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(fault)?;
-    let mut delete = connection.prepare_cached(sql).map_err(fault)?;
-    let mut gone = 0;
-    for instance in instances {
-        gone += delete.execute((instance, end)).map_err(fault)?;
-    }
+    let young = "SELECT COALESCE((SELECT id FROM event WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 9223372036854775807)";
+    let young: i64 = connection.query_row(young, [before_ms], |row| row.get(0)).map_err(fault)?;
+    let sql =
+        format!("SELECT MAX(id) FROM (SELECT id FROM event WHERE id < ?1 AND id NOT IN ({OWED}) ORDER BY id LIMIT ?2)");
+    let end: Option<i64> = connection.query_row(&sql, (young, signed(PURGE_MAX)), |row| row.get(0)).map_err(fault)?;
+    let Some(end) = end else { return Ok(0) };
     let last: i64 = connection.query_row("SELECT MAX(id) FROM event", [], |row| row.get(0)).map_err(fault)?;
-    let events = connection.execute("DELETE FROM event WHERE id < ?1", [end]).map_err(fault)?;
-    if events > 0 {
-        let keep = "INSERT OR REPLACE INTO meta (key, value) VALUES ('last_event', ?1)";
-        connection.execute(keep, [last]).map_err(fault)?;
+    let keep = "INSERT OR REPLACE INTO meta (key, value) VALUES ('last_event', ?1)";
+    connection.execute(keep, [last]).map_err(fault)?;
+    let events = format!("DELETE FROM event WHERE id <= ?1 AND id NOT IN ({OWED})");
+    let mut gone = connection.execute(&events, [end]).map_err(fault)?;
+    let sql = "DELETE FROM mail WHERE instance = ?1 AND seq <= ?2 AND seq < COALESCE(
+                 (SELECT seq FROM mail WHERE instance = ?1 AND event > ?3 ORDER BY seq LIMIT 1), 9223372036854775807)";
+    let mut ledgers = connection.prepare_cached("SELECT instance, through FROM position").map_err(fault)?;
+    let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let ledgers: Vec<(i64, i64)> = ledgers.query_map([], pair).and_then(Iterator::collect).map_err(fault)?;
+    let mut delete = connection.prepare_cached(sql).map_err(fault)?;
+    for (instance, through) in ledgers {
+        gone += delete.execute((instance, through, end)).map_err(fault)?;
     }
-    Ok(gone + events)
+    Ok(gone)
 }

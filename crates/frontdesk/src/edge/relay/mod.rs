@@ -1,5 +1,6 @@
 //! The relay socket's door: prove the gateway, then a session.
 
+mod lane;
 mod outbox;
 mod session;
 

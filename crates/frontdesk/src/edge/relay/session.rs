@@ -3,7 +3,7 @@
 //! A single task reads, writes, delivers and saves. Rows are never lost with it: what was not acked
 //! goes to the next socket. It must never wait on one of these while another could go on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::close_message;
+use super::lane::{Job, Lane, lane_of};
 use super::outbox::Outbox;
 use crate::edge::App;
 
@@ -46,12 +47,6 @@ const READ_BURST: usize = 64;
 
 type Saving = std::pin::Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
-struct Job {
-    request_id: String,
-    identity: (String, String),
-    action: Action,
-}
-
 struct Session {
     app: App,
     caller: Caller,
@@ -62,7 +57,7 @@ struct Session {
     started: Instant,
     bad: (u32, Instant),
     /// Actions wait behind others of the same chat, so that they keep their order.
-    lanes: HashMap<String, VecDeque<Job>>,
+    lanes: HashMap<String, Arc<Lane>>,
     actions: usize,
     ping: bool,
     closing: Option<Close>,
@@ -73,8 +68,6 @@ struct Serving {
     mailbox: Arc<Mailbox>,
     window: Window,
     deliver_at: Instant,
-    /// It said `going_idle`: nothing more is pushed.
-    idle: bool,
 }
 
 pub(super) async fn run(app: App, caller: Caller, socket: WebSocket) {
@@ -168,7 +161,14 @@ impl Session {
                 tracing::error!(%error, "the last acks of a socket were not saved; their rows will come again");
             }
             serving.mailbox.finish();
-            if desk.switchboard.detach(self.caller.instance.no, &serving.mailbox) {
+            let served = desk.switchboard.detach(self.caller.instance.no, &serving.mailbox);
+            for order in serving.mailbox.take_orders() {
+                if let Order::Result(line) = order {
+                    // It came while the acks were saved: too late for this socket, in time for the next.
+                    desk.switchboard.answer(self.caller.instance.no, line, desk.env.now_ms());
+                }
+            }
+            if served {
                 desk.socket_closed(&self.caller, serving.window.acks).await;
             }
         }
@@ -294,8 +294,10 @@ impl Session {
     }
 
     fn take_going_idle(&mut self) {
-        let Some(serving) = &mut self.serving else { return };
-        serving.idle = true;
+        let Some(serving) = &self.serving else { return };
+        if serving.mailbox.go_idle() {
+            self.app.desk.switchboard.note_unserved(self.caller.instance.no);
+        }
         let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), serving.mailbox.clone());
         self.app.sessions.spawn(async move {
             match desk.going_idle(&caller).await {
@@ -317,13 +319,20 @@ impl Session {
             return self.bad_frame("too_many_hellos");
         }
         if self.serving.is_none() {
-            match self.begin_serving().await {
-                Ok(serving) => self.serving = Some(serving),
-                Err(error) => {
-                    tracing::error!(%error, "a session could not begin");
-                    self.closing = Some(Close::TryLater);
-                    return;
+            if self.app.desk.is_still_proven(&self.caller) {
+                match self.begin_serving().await {
+                    Ok(serving) => self.serving = Some(serving),
+                    Err(error) => {
+                        tracing::error!(%error, "a session could not begin");
+                        self.closing = Some(Close::TryLater);
+                        return;
+                    }
                 }
+            }
+            // A revoke closes the sockets that it finds; this one was not among them until now.
+            if !self.app.desk.is_still_proven(&self.caller) {
+                self.closing = Some(Close::Unauthorized);
+                return;
             }
         }
         let identity = (platform.to_owned(), bot);
@@ -362,9 +371,9 @@ impl Session {
         let window =
             Window::new(desk.rules.window, desk.rules.ack_limit_ms, position, desk.switchboard.acks(instance), now_ms);
         for line in desk.switchboard.take_parked(instance, desk.env.now_ms()) {
-            mailbox.order(Order::Line(line));
+            mailbox.order(Order::Result(line));
         }
-        Ok(Serving { mailbox, window, deliver_at: Instant::now() + settle, idle: false })
+        Ok(Serving { mailbox, window, deliver_at: Instant::now() + settle })
     }
 
     // ---- actions -------------------------------------------------------------------------
@@ -380,12 +389,10 @@ impl Session {
                 act => serving.window.answered(act.chat_id().unwrap_or_default()),
             }
         }
-        let lane = lane_of(&job.action);
-        if let Some(waiting) = self.lanes.get_mut(&lane) {
-            waiting.push_back(job);
-        } else {
-            self.lanes.insert(lane.clone(), VecDeque::new());
-            self.start(lane, job);
+        let name = lane_of(&job.action);
+        let lane = self.lanes.entry(name.clone()).or_default().clone();
+        if lane.push(job) {
+            self.work(name, lane);
         }
     }
 
@@ -414,21 +421,21 @@ impl Session {
             return refuse(Code::RateLimited, "too many actions are under way on this socket; wait for some results");
         }
         self.actions += 1;
-        Ok(Job { request_id: request_id.to_owned(), identity, action })
+        Ok(Job { request_id: request_id.to_owned(), identity, identities: self.identities.clone(), action })
     }
 
-    fn start(&self, lane: String, job: Job) {
+    fn work(&self, name: String, lane: Arc<Lane>) {
         let Some(serving) = &self.serving else { return };
         let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), serving.mailbox.clone());
-        let identities = self.identities.clone();
         self.app.sessions.spawn(async move {
-            let Job { request_id, identity: (platform, bot), action } = job;
-            let result = desk.act(&caller, (&platform, &bot), &identities, action).await;
-            let line = DeskFrame::OutboundResult { request_id, result }.line();
-            if !mailbox.order(Order::Line(line.clone())) {
-                desk.switchboard.answer(caller.instance.no, line, desk.env.now_ms());
+            while let Some(Job { request_id, identity: (platform, bot), identities, action }) = lane.next() {
+                let result = desk.act(&caller, (&platform, &bot), &identities, action).await;
+                let line = DeskFrame::OutboundResult { request_id, result }.line();
+                if !mailbox.order(Order::Result(line.clone())) {
+                    desk.switchboard.answer(caller.instance.no, line, desk.env.now_ms());
+                }
+                mailbox.order(Order::ActionDone(name.clone()));
             }
-            mailbox.order(Order::LaneFree(lane));
         });
     }
 
@@ -442,18 +449,17 @@ impl Session {
         let Some(serving) = &self.serving else { return };
         for order in serving.mailbox.take_orders() {
             match order {
-                Order::Line(line) => self.outbox.push(&line),
+                Order::Line(line) | Order::Result(line) => self.outbox.push(&line),
                 Order::Close(close) => self.closing = Some(close),
                 Order::Dropped(seq) => {
                     if let Some(serving) = &mut self.serving {
                         serving.window.dropped(seq);
                     }
                 }
-                Order::LaneFree(lane) => {
+                Order::ActionDone(lane) => {
                     self.actions = self.actions.saturating_sub(1);
-                    match self.lanes.get_mut(&lane).and_then(VecDeque::pop_front) {
-                        Some(job) => self.start(lane, job),
-                        None => drop(self.lanes.remove(&lane)),
+                    if self.lanes.get(&lane).is_some_and(|lane| lane.is_free()) {
+                        self.lanes.remove(&lane);
                     }
                 }
             }
@@ -462,9 +468,9 @@ impl Session {
 
     /// Moves rows from the mailbox (or, after a gap, from the ledger) into the outbox, as the window allows.
     async fn pump(&mut self) {
-        let Some(serving) = &mut self.serving else { return };
+        let Some(serving) = self.serving.as_mut().filter(|_| self.closing.is_none()) else { return };
         let room = serving.window.room();
-        if room == 0 || serving.idle || !self.outbox.is_empty() || Instant::now() < serving.deliver_at {
+        if room == 0 || serving.mailbox.is_idle() || !self.outbox.is_empty() || Instant::now() < serving.deliver_at {
             return;
         }
         let desk = &self.app.desk;
@@ -563,14 +569,6 @@ impl Session {
                 desk.switchboard.remember_acks(self.caller.instance.no, Acks::Never);
             }
         }
-    }
-}
-
-/// Actions of one chat, or of one session, keep their order.
-fn lane_of(action: &Action) -> String {
-    match &action.act {
-        frontdesk_wire::Act::FollowUp { session_key, .. } => format!("s:{session_key}"),
-        act => format!("c:{}", act.chat_id().unwrap_or_default()),
     }
 }
 
