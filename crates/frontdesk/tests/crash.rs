@@ -140,7 +140,10 @@ async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
                         match dice.below(100) {
                             _ if run.calm.load(Ordering::SeqCst) => socket.ack(&buffer_id).await,
                             0..80 => socket.ack(&buffer_id).await,
-                            80..90 => Ok(late.push((Instant::now() + dice.millis(1, 60), buffer_id))),
+                            80..90 => {
+                                late.push((Instant::now() + dice.millis(1, 60), buffer_id));
+                                Ok(())
+                            }
                             90..99 => Ok(()),
                             _ => break,
                         }
@@ -206,10 +209,9 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
     for _ in 0..rounds {
         let traffic = dice.millis(20, 150);
         if dice.one_in(3) {
-            let before = traffic.mul_f64(0.5);
-            sleep(before).await;
+            sleep(traffic / 2).await;
             observe(&run, &mut dice).await;
-            sleep(traffic - before).await;
+            sleep(traffic / 2).await;
         } else {
             sleep(traffic).await;
         }

@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-const FREEZE_TIME: Duration = Duration::from_secs(60);
+const FREEZE_TIME: Duration = Duration::from_mins(1);
 /// The ack limit, and as much again to probe and to be sure.
 const NOTICE_TIME: Duration = Duration::from_secs(10);
 const CATCH_UP_TIME: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ const REDIAL_PAUSE: Duration = Duration::from_millis(500);
 const UNRESPONSIVE: &str = "frontdesk_sockets_closed_total{why=\"no acks and no pongs\"}";
 const REPLACED: &str = "frontdesk_sockets_closed_total{why=\"replaced by a newer socket of this gateway\"}";
 /// A child of a test that went wrong ends by itself.
-const CHILD_TIME: Duration = Duration::from_secs(180);
+const CHILD_TIME: Duration = Duration::from_mins(3);
 
 // ---- the gateway's process --------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// Long enough for anything that happens at once.
 const SOON: Duration = Duration::from_secs(5);
 /// Clocks of two processes and timers that fire a little early.
-const SLACK: Duration = Duration::from_millis(100);
+const SLACK: Duration = Duration::from_millis(400);
 
 /// A machine that can be woken: it answers every request with one status and remembers when it came.
 struct WakeServer {
@@ -100,8 +100,8 @@ async fn wait_until_gone(door: &Door, gateway: &str) {
 
 #[tokio::test]
 async fn a_sleeper_is_poked_once_per_cooldown_until_it_dials() {
-    let cooldown = Duration::from_millis(1500);
-    let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "1500")]).await;
+    let cooldown = Duration::from_secs(2);
+    let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "2000")]).await;
     let wake = WakeServer::start(200).await;
     let seat = desk.door.seat("ann", Some(&wake.url)).await;
     let door = &desk.door;
@@ -124,7 +124,7 @@ async fn a_sleeper_is_poked_once_per_cooldown_until_it_dials() {
     // It answered and did not come: asked again, after a whole cooldown.
     wake.wait_for(2, cooldown + SOON).await;
     let second = wake.times()[1];
-    assert!(second - first >= cooldown - SLACK, "{:?}", second - first);
+    assert!(second - first + SLACK >= cooldown, "{:?}", second - first);
     let mut socket = dial(door, &seat).await;
     assert_eq!(socket.take(5).await, ["m0", "m1", "m2", "m3", "m4"]);
     until("all is acked", SOON, async || (door.waiting("ann").await == 0).then_some(())).await;
@@ -135,7 +135,7 @@ async fn a_sleeper_is_poked_once_per_cooldown_until_it_dials() {
     say(door, "ann", "m5").await;
     wake.wait_for(3, cooldown + SOON).await;
     let third = wake.times()[2];
-    assert!(third - second >= cooldown - SLACK, "{:?}", third - second);
+    assert!(third - second + SLACK >= cooldown, "{:?}", third - second);
     let mut socket = dial(door, &seat).await;
     assert_eq!(socket.take(1).await, ["m5"]);
     sleep(cooldown * 3).await;
@@ -155,13 +155,13 @@ async fn a_failing_wake_url_is_tried_again_with_growing_delays_until_the_agent_d
     wake.wait_for(3, SOON).await;
     let times = wake.times();
     let (one, two) = (times[1] - times[0], times[2] - times[1]);
-    assert!(one >= Duration::from_secs(1) - SLACK, "{one:?}");
-    assert!(two >= one * 2 - SLACK * 3, "{one:?}, then {two:?}");
+    assert!(one + SLACK >= Duration::from_secs(1), "{one:?}");
+    assert!(two + SLACK >= Duration::from_secs(2), "{one:?}, then {two:?}");
     assert_eq!(door.metric("frontdesk_wakes_total{why=\"bad_status\"}").await, 3);
 
     let mut socket = dial(door, &seat).await;
     assert_eq!(socket.take(2).await, ["m0", "m1"]);
-    sleep_until(times[2] + two * 3).await; // the next one would have come after twice that gap
+    sleep_until(times[2] + Duration::from_secs(6)).await; // the next one would have come after four
     assert_eq!(wake.count(), 3, "a poke after it dialed");
 
     // Asleep again, and the URL has been mended: the old failures are forgotten.
@@ -171,7 +171,7 @@ async fn a_failing_wake_url_is_tried_again_with_growing_delays_until_the_agent_d
     let asked = Instant::now();
     say(door, "ann", "m2").await;
     wake.wait_for(4, SOON).await;
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
 }
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn people_are_told_once_that_their_agent_is_away_and_their_message_stays()
     for chat in ["one", "two"] {
         until("people are told", SOON, async || (notices(&door, chat).await > 0).then_some(())).await;
     }
-    assert!(began.elapsed() >= Duration::from_secs(1) - SLACK, "told too early");
+    assert!(began.elapsed() >= Duration::from_secs(1), "told too early");
     let line = door.history("one").await.pop().unwrap();
     assert_eq!((&line["kind"], &line["direction"]), (&"notice".into(), &"out".into()), "{line}");
     sleep(Duration::from_millis(1500)).await;
@@ -405,8 +405,8 @@ async fn what_is_accepted_while_the_desk_stops_is_there_after_the_start() {
     let mut there: Vec<String> =
         desk.door.mail("ann", "").await.iter().map(|row| row["message_id"].as_str().unwrap().to_owned()).collect();
     there.reverse();
-    assert!(there.len() - taken.len() <= 1, "one more may have been written without its answer");
-    assert_eq!(there[..taken.len()], taken);
+    assert_eq!(there.get(..taken.len()), Some(&taken[..]));
+    assert!(there.len() <= taken.len() + 1, "one more may have been written without its answer");
     println!("{} messages taken until it stopped", taken.len());
 }
 

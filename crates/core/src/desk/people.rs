@@ -123,6 +123,7 @@ impl Desk {
         let instance = ask.instance_id.clone().or_else(|| who.instance.clone());
         let seat = Seat {
             tenant: &who.tenant,
+            bound: who.instance.as_deref(),
             gateway_id: &ask.gateway_id,
             instance,
             wake_url: ask.wake_url.clone(),
@@ -170,6 +171,7 @@ impl Desk {
             }
             let seat = Seat {
                 tenant: &who.tenant,
+                bound: who.instance.as_deref(),
                 gateway_id: &ask.gateway_id,
                 instance: who.instance.clone(),
                 wake_url: None,
@@ -185,12 +187,17 @@ impl Desk {
     }
 
     fn seat_gateway(&self, view: &View, draft: &mut Draft, seat: Seat<'_>) -> Result<ProvisionReply, DeskError> {
-        let Seat { tenant, gateway_id, instance, wake_url, platform, route_keys } = seat;
+        let Seat { tenant, bound, gateway_id, instance, wake_url, platform, route_keys } = seat;
         check_id("gatewayId", gateway_id)?;
         let now_ms = self.env.now_ms();
         let known = view.gateways.get(gateway_id);
         if known.is_some_and(|gateway| gateway.tenant != tenant) {
             return Err(DeskError::Forbidden("this gatewayId is taken".into()));
+        }
+        if let (Some(bound), Some(gateway)) = (bound, known)
+            && gateway.instance != bound
+        {
+            return Err(DeskError::Forbidden("this gatewayId is of another instance".into()));
         }
         let instance = instance.unwrap_or_else(|| match known {
             Some(gateway) => gateway.instance.clone(),
@@ -492,6 +499,8 @@ impl Desk {
 /// What a gateway wants to sit on.
 struct Seat<'a> {
     tenant: &'a str,
+    /// The one instance that the asker may speak for, if its identity says so.
+    bound: Option<&'a str>,
     gateway_id: &'a str,
     instance: Option<String>,
     wake_url: Option<String>,

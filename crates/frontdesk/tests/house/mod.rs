@@ -1,5 +1,5 @@
 //! A whole desk in this process, on loopback, with a folder of its own: what every test here begins with.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 mod socket;
 mod source;
@@ -14,6 +14,8 @@ use frontdesk_wire::{Secret, token};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -185,6 +187,29 @@ impl House {
         let text = self.get("/metrics", "").await.text();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0, |number| number.trim().parse().unwrap())
+    }
+
+    /// A request written by hand, whose body may be cut short by the answer; the status of that answer.
+    pub(crate) async fn raw(&self, head: &str, body: Vec<u8>) -> u16 {
+        let stream = TcpStream::connect(self.url.trim_start_matches("http://")).await.unwrap();
+        let (mut read, mut write) = stream.into_split();
+        let head = format!("{head}\r\nHost: desk\r\n\r\n");
+        let writing = tokio::spawn(async move {
+            let _ = write.write_all(head.as_bytes()).await; // the desk may have answered and hung up
+            let _ = write.write_all(&body).await;
+            write
+        });
+        let mut answer = Vec::new();
+        let reading = async {
+            while !answer.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+                let read = read.read_buf(&mut answer).await.unwrap();
+                assert!(read > 0, "no whole answer: {:?}", String::from_utf8_lossy(&answer));
+            }
+        };
+        timeout(PATIENCE, reading).await.expect("no answer");
+        writing.abort();
+        let text = String::from_utf8_lossy(&answer);
+        text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status in {text}"))
     }
 
     // ---- people --------------------------------------------------------------------------

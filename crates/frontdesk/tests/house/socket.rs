@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
+use tokio_websockets::{ClientBuilder, CloseCode, MaybeTlsStream, Message, WebSocketStream};
 
 use super::PATIENCE;
 
@@ -225,10 +225,11 @@ impl Socket {
         self.ended.clone().unwrap()
     }
 
-    /// Ends it from this side, politely, and waits until the desk has taken note.
+    /// Ends it from this side, politely; the desk must answer in kind.
     pub(crate) async fn hang_up(mut self) {
-        let _ = timeout(PATIENCE, self.sink.close()).await;
-        self.closed().await;
+        self.say(Message::close(Some(CloseCode::NORMAL_CLOSURE), "bye")).await;
+        let (code, reason) = self.closed().await;
+        assert_eq!(code, 1000, "{reason}");
     }
 
     /// One message more. False: the socket has ended.

@@ -4,6 +4,8 @@ mod lane;
 mod outbox;
 mod session;
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::HeaderMap;
@@ -11,12 +13,15 @@ use axum::response::Response;
 use frontdesk_core::desk::Unproven;
 use frontdesk_core::meters::Why;
 use frontdesk_wire::Close;
-use futures_util::SinkExt as _;
+use tokio::time::timeout;
 
 use super::{App, auth};
 
 /// The tuned sizes keep an idle socket small; large frames grow the buffer for as long as they last.
-const READ_BUFFER_BYTES: usize = 2048;
+const READ_BUFFER_BYTES: usize = 1024;
+
+/// How long we wait for the peer's half of a close.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// Refusals are told by closing the opened socket: clients read a close code, and dial for ever on HTTP 401.
 pub(crate) async fn upgrade(State(app): State<App>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
@@ -39,9 +44,14 @@ pub(crate) async fn upgrade(State(app): State<App>, headers: HeaderMap, upgrade:
     }
 }
 
+/// Waits for the peer's half: hanging up on one that is still talking could cost it the reason.
 async fn refuse(mut socket: WebSocket, close: Close) {
-    let _ = socket.send(close_message(close)).await; // it may be gone already
-    let _ = socket.close().await;
+    let polite = async {
+        socket.send(close_message(close)).await?;
+        while let Some(Ok(_)) = socket.recv().await {}
+        Ok::<_, axum::Error>(())
+    };
+    let _ = timeout(CLOSE_TIME, polite).await; // it may be gone already
 }
 
 fn close_message(close: Close) -> Message {

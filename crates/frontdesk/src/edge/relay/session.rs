@@ -21,9 +21,9 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::close_message;
 use super::lane::{Job, Lane, lane_of};
 use super::outbox::Outbox;
+use super::{CLOSE_TIME, close_message};
 use crate::edge::App;
 
 /// Bad frames in one minute before the socket is closed.
@@ -40,8 +40,6 @@ const IDLE_TICK: Duration = Duration::from_secs(30);
 const HELLO_TIME: Duration = Duration::from_secs(30);
 /// The replaced socket saves its last acks before its successor reads them.
 const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
-/// How long we wait for the peer's half of a close.
-const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// Messages read in one go before deliveries get their turn.
 const READ_BURST: usize = 64;
 
@@ -172,7 +170,11 @@ impl Session {
                 desk.socket_closed(&self.caller, serving.window.acks).await;
             }
         }
-        let Some(close) = self.closing.filter(|_| !gone) else { return };
+        if gone {
+            let _ = timeout(CLOSE_TIME, sink.close()).await; // our half, if it is there to see it
+            return;
+        }
+        let Some(close) = self.closing else { return };
         desk.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
         let polite = async {
             while let Some(message) = self.outbox.pop() {
