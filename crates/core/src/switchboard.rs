@@ -86,7 +86,9 @@ impl Mailbox {
     /// False: the session is over or the tray is full; the order was not taken.
     pub fn order(&self, order: Order) -> bool {
         let mut waiting = lock(&self.waiting);
-        if waiting.orders.len() >= ORDERS_MAX || self.finished.is_closed() {
+        // An action's end is always taken: a socket has few actions, and a lost end would count for ever.
+        let full = waiting.orders.len() >= ORDERS_MAX && !matches!(order, Order::ActionDone(_));
+        if full || self.finished.is_closed() {
             return false;
         }
         waiting.orders.push_back(order);

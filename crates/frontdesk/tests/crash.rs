@@ -168,11 +168,12 @@ async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
 }
 
 /// Remembers what the ledger calls acked: none of it may come again from here on.
-async fn observe(run: &Run, dice: &mut Dice) {
-    let instance = usize::try_from(dice.below(3)).unwrap();
-    if let Ok(rows) = run.door.try_mail(INSTANCES[instance], "acked", 0).await {
-        let ids = rows.iter().map(|row| row["message_id"].as_str().unwrap().to_owned());
-        run.books[instance].lock().unwrap().signed_for.extend(ids);
+async fn observe(run: &Run) {
+    for (instance, book) in INSTANCES.iter().zip(&run.books) {
+        if let Ok(rows) = run.door.try_mail(instance, "acked", 0).await {
+            let ids = rows.iter().map(|row| row["message_id"].as_str().unwrap().to_owned());
+            book.lock().unwrap().signed_for.extend(ids);
+        }
     }
 }
 
@@ -208,12 +209,14 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
     let mut stumbles = 0;
     for _ in 0..rounds {
         let traffic = dice.millis(20, 150);
-        if dice.one_in(3) {
-            sleep(traffic / 2).await;
-            observe(&run, &mut dice).await;
-            sleep(traffic / 2).await;
-        } else {
-            sleep(traffic).await;
+        sleep(traffic / 2).await;
+        match dice.below(4) {
+            0 => observe(&run).await, // and killed at once
+            1 => {
+                observe(&run).await;
+                sleep(traffic / 2).await;
+            }
+            _ => sleep(traffic / 2).await,
         }
         up.send_replace(false);
         desk.kill().await;

@@ -81,7 +81,8 @@ impl<'a> GatewayFrame<'a> {
             "inbound_ack" => Self::InboundAck { buffer_id: flat.buffer_id.ok_or(need("inbound_ack", "bufferId"))? },
             "outbound" => Self::Outbound {
                 request_id: flat.request_id.ok_or(need("outbound", "requestId"))?,
-                action: flat.action.ok_or(need("outbound", "action"))?.get(),
+                // Also one with nothing in it is answered: its sender waits.
+                action: flat.action.map_or("null", RawValue::get),
                 platform: flat.platform,
                 bot_id: flat.bot_id,
             },

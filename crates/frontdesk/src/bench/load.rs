@@ -20,8 +20,8 @@ use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 use super::stage::Seat;
 
 /// Events per batch of the flood, and connections that feed it.
-const FLOOD_BATCH: u64 = 128;
-const FEEDS: u64 = 6;
+const FLOOD_BATCH: u64 = 256;
+const FEEDS: u64 = 8;
 /// Batches of the paced run: one per tick.
 const TICK: Duration = Duration::from_millis(1);
 /// Sockets that dial at once.

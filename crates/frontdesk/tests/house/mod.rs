@@ -314,9 +314,8 @@ impl House {
                 came.push_str(&String::from_utf8_lossy(&chunk));
             }
         };
-        if timeout(PATIENCE, reading).await.is_err() {
-            panic!("{words:?} did not all come: {came}");
-        }
+        let in_time = timeout(PATIENCE, reading).await.is_ok();
+        assert!(in_time, "{words:?} did not all come: {came}");
         came
     }
 }

@@ -157,10 +157,10 @@ impl Socket {
             }
         };
         let found = timeout(PATIENCE, waiting).await;
-        match found {
-            Ok(Some(frame)) => frame,
-            Ok(None) => panic!("closed with {:?} while waiting for {what}; unread: {:?}", self.ended, self.frames),
-            Err(_) => panic!("no {what} came; unread: {:?}", self.frames),
+        match found.ok() {
+            Some(Some(frame)) => frame,
+            Some(None) => panic!("closed with {:?} while waiting for {what}; unread: {:?}", self.ended, self.frames),
+            None => panic!("no {what} came; unread: {:?}", self.frames),
         }
     }
 
@@ -219,9 +219,8 @@ impl Socket {
     /// Waits for the end: its code and reason.
     pub(crate) async fn closed(&mut self) -> (u16, String) {
         let ending = async { while self.read().await {} };
-        if timeout(PATIENCE, ending).await.is_err() {
-            panic!("the socket stays open; unread: {:?}", self.frames);
-        }
+        let in_time = timeout(PATIENCE, ending).await.is_ok();
+        assert!(in_time, "the socket stays open; unread: {:?}", self.frames);
         self.ended.clone().unwrap()
     }
 

@@ -147,7 +147,8 @@ async fn what_follows_a_hello_in_the_same_message_waits_for_it() {
     let mut socket = house.dial(&seat.bearer()).await;
     let info = json!({ "op": "get_chat_info", "chat_id": "c" });
     let all = [outbound("before", info.clone()), hello("relay", ""), outbound("after", info), hello("relay", "desk")];
-    socket.text(all.iter().map(|frame| format!("{frame}\n")).collect::<String>()).await;
+    let lines: Vec<String> = all.iter().map(Value::to_string).collect();
+    socket.text(lines.join("\n") + "\n").await;
     let before = socket.result("before").await.json["result"].clone();
     assert_eq!((&before["success"], &before["code"]), (&json!(false), &json!("unknown_identity")), "{before}");
     let after = socket.result("after").await.json["result"].clone();

@@ -254,6 +254,7 @@ impl Session {
             }
             Ok(GatewayFrame::Hello { .. }) => return false,
             Ok(GatewayFrame::GoingIdle) => self.take_going_idle(),
+            Ok(GatewayFrame::Interrupt { .. }) if self.serving.is_none() => self.bad_frame("before_hello"),
             Ok(GatewayFrame::Interrupt { session_key, .. }) => {
                 let (desk, caller, key) = (self.app.desk.clone(), self.caller.clone(), session_key.into_owned());
                 self.app.sessions.spawn(async move {
@@ -365,7 +366,9 @@ impl Session {
             Ok(position) => position,
             Err(error) => {
                 mailbox.finish();
-                desk.switchboard.detach(instance, &mailbox);
+                if desk.switchboard.detach(instance, &mailbox) {
+                    desk.switchboard.note_unserved(instance); // mail may have come in that moment
+                }
                 return Err(error);
             }
         };
