@@ -187,30 +187,39 @@ async fn flood(
     Ok(())
 }
 
-/// A fixed rate, whatever the desk does: lateness of the desk does not slow the source.
+/// A fixed rate, whatever the desk does: lateness of the desk does not slow the source. Over several
+/// connections in turn, as many chats would: one batch does not wait for the commit of another.
 async fn pace(run: &Run, feed: SocketAddr, rate: u64, people: u64, bytes: usize) -> anyhow::Result<()> {
-    let stream = TcpStream::connect(feed).await?;
-    stream.set_nodelay(true)?;
-    let (mut read, mut write) = stream.into_split();
-    // Answers are read beside the sending, so that neither waits for the other.
-    let answers = tokio::spawn(async move {
-        let mut answer = Vec::new();
-        read.read_to_end(&mut answer).await
-    });
+    let (mut writers, mut answers) = (Vec::new(), Vec::new());
+    for _ in 0..FEEDS {
+        let stream = TcpStream::connect(feed).await?;
+        stream.set_nodelay(true)?;
+        let (mut read, write) = stream.into_split();
+        writers.push(write);
+        answers.push(tokio::spawn(async move {
+            let mut answer = Vec::new();
+            read.read_to_end(&mut answer).await
+        }));
+    }
     let mut tick = tokio::time::interval(TICK);
     let began = run.began.elapsed();
-    let mut sent = 0;
+    let (mut sent, mut turn) = (0, 0);
     while sent < run.messages {
         tick.tick().await;
         let due = (run.began.elapsed().saturating_sub(began).as_secs_f64() * rate as f64) as u64;
         let end = due.min(run.messages);
         if end > sent {
-            write.write_all(batch(run, sent..end, people, bytes).as_bytes()).await?;
+            writers[turn].write_all(batch(run, sent..end, people, bytes).as_bytes()).await?;
+            turn = (turn + 1) % writers.len();
             sent = end;
         }
     }
-    write.shutdown().await?; // the desk answers what it has and hangs up
-    answers.await??;
+    for mut write in writers {
+        write.shutdown().await?; // the desk answers what it has and hangs up
+    }
+    for answer in answers {
+        answer.await??;
+    }
     Ok(())
 }
 
