@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_cut_fence_is_closed_and_opened_again() {
-        let code: String = (0..40).map(|n| format!("    let line_{n} = {n};\n")).collect();
+        let code = (0..40).map(|n| format!("    let line_{n} = {n};\n")).collect::<Vec<_>>().concat();
         let parts = split(&format!("Look:\n```rust\n{code}```\nDone."), 200, LenUnit::Chars);
         assert!(parts.len() > 3);
         for part in &parts {

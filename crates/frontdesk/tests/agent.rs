@@ -1,5 +1,9 @@
 //! The agent's half (spec section 7) against a whole desk: dial, take, ack, send, sleep, wake, and the ends.
-#![allow(clippy::disallowed_methods, reason = "tests speak HTTP to their own desk")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests speak HTTP to their own desk and panic to say no"
+)]
 
 mod house;
 
