@@ -4,13 +4,10 @@
 //! own (a conflict); an error of `SQLite` undoes the whole group, and everyone in it is told.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::JoinHandle;
 
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::Connection;
-use rusqlite::hooks::Wal;
 use tokio::sync::{mpsc, oneshot};
 
 use super::ledger::Ledgers;
@@ -21,11 +18,6 @@ const QUEUE_MAX: usize = 4096;
 /// Jobs in one transaction: enough to share an fsync, few enough to keep its latency low.
 const GROUP_MAX: usize = 512;
 const READERS: usize = 2;
-/// A checkpoint holds everyone up while it copies pages and fsyncs. With nobody waiting a small one is
-/// done early (4 MiB of log, a few milliseconds); under pressure it is put off (to 32 MiB), as pages that
-/// were written many times are then copied once.
-const CALM_LOG_PAGES: i32 = 1_000;
-const PRESSED_LOG_PAGES: i32 = 8_000;
 
 type After = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 type WriteJob = Box<dyn FnOnce(&mut Books) -> Result<After, StoreError> + Send>;
@@ -111,7 +103,6 @@ fn gone() -> StoreError {
 }
 
 fn write_groups(mut books: Books, mut queue: mpsc::Receiver<WriteJob>) {
-    let log_pages = watch_log(&mut books.connection);
     let mut group = Vec::with_capacity(GROUP_MAX);
     while queue.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
         let mut afters = Vec::with_capacity(group.len());
@@ -141,30 +132,8 @@ fn write_groups(mut books: Books, mut queue: mpsc::Receiver<WriteJob>) {
         for after in afters {
             after(outcome.clone());
         }
-        let pages = log_pages.load(Ordering::Relaxed);
-        if pages >= PRESSED_LOG_PAGES || (pages >= CALM_LOG_PAGES && queue.is_empty()) {
-            let done = books.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-            if let Err(error) = done {
-                tracing::warn!(%error, "a checkpoint failed; the log goes on growing");
-            }
-            log_pages.store(0, Ordering::Relaxed);
-        }
         drop(jobs); // jobs that never ran: their askers hear that the writer dropped them
     }
-}
-
-/// After each commit we are told how long the log is.
-fn watch_log(connection: &mut Connection) -> Arc<AtomicI32> {
-    let pages = Arc::new(AtomicI32::new(0));
-    let noted = pages.clone();
-    let hook = move |_: &mut Wal, pages: i32| {
-        noted.store(pages, Ordering::Relaxed);
-        Ok(())
-    };
-    if let Err(error) = connection.wal_hook(Some(hook)) {
-        tracing::error!(%error, "the log cannot be watched; it will grow until the desk stops");
-    }
-    pages
 }
 
 pub(super) struct Readers {
@@ -196,7 +165,7 @@ impl Readers {
             let job: ReadJob = Box::new(move |connection| {
                 let _ = answer.send(work(connection)); // the asker may have gone
             });
-            let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.clerks.len();
+            let turn = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.clerks.len();
             self.clerks[turn].send(job).await?;
             answered.await.map_err(|_| gone())?
         })
