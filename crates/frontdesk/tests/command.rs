@@ -1,0 +1,141 @@
+//! The command line as a person uses it: a desk, then verbs against it, their words and exit codes.
+#![allow(clippy::unwrap_used, reason = "tests panic to say no")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+struct Desk {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("frontdesk ready http://127.0.0.1:"), "{line:?}");
+        Self { child, folder }
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        program(self.folder.path(), words).output().unwrap()
+    }
+
+    /// A verb that must succeed, as JSON.
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.run(&[words, &["--json"]].concat());
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// A verb that is refused: exit code 1, and the reason on stderr.
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(output.stdout.is_empty());
+        text(&output.stderr)
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frontdesk"));
+    command.args(words).arg("--data-dir").arg(folder);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn an_operator_sets_up_a_tenant_and_looks_at_it() {
+    let desk = Desk::start();
+    assert_eq!(desk.json(&["tenant", "create", "acme"])["id"], "acme");
+    assert!(desk.refused(&["tenant", "create", "acme"]).contains("exists already"));
+    assert!(desk.refused(&["tenant", "create", "No Good"]).contains("a-z 0-9"));
+    let table = text(&desk.run(&["tenant", "ls"]).stdout);
+    assert!(table.contains("NAME") && table.contains("acme") && table.contains("home"), "{table}");
+
+    let made = desk.json(&["gateway", "add", "bot:1", "--tenant", "acme", "--instance", "helper-bot"]);
+    assert_eq!(made["secret"].as_str().unwrap().len(), 64);
+    assert_eq!(desk.json(&["gateway", "show", "bot:1"])["instance"], "helper-bot");
+    let rotated = desk.json(&["gateway", "rotate", "bot:1"]);
+    assert!(rotated["secret"] != made["secret"] && rotated["overlap_until"].as_u64().unwrap() > 0);
+
+    desk.json(&["bind", "relay", "ann", "--tenant", "acme", "--instance", "helper-bot"]);
+    desk.json(&["unbind", "relay", "ann", "--tenant", "acme", "--instance", "helper-bot"]);
+    assert!(
+        desk.refused(&["unbind", "relay", "ann", "--tenant", "acme", "--instance", "helper-bot"]).contains("no such")
+    );
+
+    let token = desk.json(&["token", "create", "--tenant", "acme", "--scope", "chat", "--ttl", "1h"]);
+    let id = token["id"].as_str().unwrap();
+    assert!(!text(&desk.run(&["token", "ls"]).stdout).contains(token["token"].as_str().unwrap()), "shown once");
+    desk.json(&["token", "revoke", id]);
+    assert!(desk.json(&["token", "ls"])["tokens"].as_array().unwrap().is_empty());
+    assert!(desk.json(&["enroll-token", "--tenant", "acme"])["token"].as_str().unwrap().starts_with("fde_"));
+
+    desk.json(&["bot", "add", "other", "--id", "9", "--tenant", "acme", "--set", "a=b"]);
+    assert!(
+        desk.refused(&["bot", "add", "other", "--id", "8", "--secret", "k=plain"]).contains("env:NAME or file:PATH")
+    );
+    desk.json(&["route", "add", "other", "guild", "--tenant", "acme"]);
+    assert!(desk.refused(&["route", "add", "other", "guild", "--tenant", "home"]).contains("routed elsewhere"));
+    desk.json(&["route", "rm", "other", "guild"]);
+    desk.json(&["bot", "rm", "other", "--id", "9"]);
+    desk.json(&["gateway", "revoke", "bot:1"]);
+    assert!(desk.refused(&["gateway", "rotate", "bot:1"]).contains("no live gateway"));
+    assert!(desk.refused(&["mail", "ls", "--instance", "nobody"]).contains("no instance is called"));
+    assert!(desk.refused(&["explain", "ev-999"]).contains("no event"));
+}
+
+#[test]
+fn the_doctor_finds_a_fresh_desk_well_and_a_backup_is_whole() {
+    let desk = Desk::start();
+    let words = text(&desk.run(&["doctor"]).stdout);
+    assert!(words.contains("ok    store: writes are durable") && words.contains("integrity"), "{words}");
+    let file = desk.folder.path().join("copy.db");
+    let path = file.to_str().unwrap();
+    assert!(desk.json(&["backup", path])["bytes"].as_u64().unwrap() > 0);
+    assert!(file.exists());
+    assert!(desk.refused(&["backup", path]).contains("exists already"));
+}
+
+#[test]
+fn mistakes_are_told_with_a_way_to_mend_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let no_desk = program(folder.path(), &["tenant", "ls"]).output().unwrap();
+    assert_eq!(no_desk.status.code(), Some(1));
+    assert!(text(&no_desk.stderr).contains("has `frontdesk serve` run here?"), "{}", text(&no_desk.stderr));
+    let usage = program(folder.path(), &["tenant", "destroy"]).output().unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+    let setting = program(folder.path(), &["config", "check"]).env("FRONTDESK_RELAY_WIDOW", "1").output().unwrap();
+    assert_eq!(setting.status.code(), Some(1));
+    assert!(text(&setting.stderr).contains("FRONTDESK_RELAY_WIDOW"));
+    let example = program(folder.path(), &["config", "example"]).output().unwrap();
+    assert!(text(&example.stdout).contains("settle_ms = 3000"));
+}
+
+#[test]
+fn a_second_desk_on_the_same_folder_is_refused() {
+    let desk = Desk::start();
+    let second = desk.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains("in use by another frontdesk process"), "{}", text(&second.stderr));
+}
