@@ -28,19 +28,29 @@ pub enum Handover {
     Forward(PassthroughForward),
 }
 
+/// What tells whose event it is. Never the socket or the bot's token that brought it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// A platform that keeps tenants apart itself: its credential names one.
+    Tenant(String),
+    /// A shared bot: the event's scope or chat, and in a direct message its author, looked up in our records.
+    Shared,
+    /// A webhook: the path that was called, looked up in the routes.
+    Path(String),
+}
+
 pub struct Intake {
-    /// The tenant as our records resolve it from the event's own discriminator.
-    pub tenant: String,
+    pub whose: Whose,
     pub bot: String,
     pub event: MessageEvent,
     pub capabilities: Vec<RawCapability>,
     pub handover: Handover,
-    /// Addressed to the bot by mention or reply.
+    /// Addressed to the bot: a mention, a reply, a command, a button.
     pub addressed: bool,
 }
 
 impl Intake {
-    pub fn new(_proof: Verified, tenant: String, bot: String, event: MessageEvent) -> Self {
-        Self { tenant, bot, event, capabilities: Vec::new(), handover: Handover::Event, addressed: false }
+    pub fn new(_proof: Verified, whose: Whose, bot: String, event: MessageEvent) -> Self {
+        Self { whose, bot, event, capabilities: Vec::new(), handover: Handover::Event, addressed: false }
     }
 }

@@ -10,6 +10,7 @@ pub mod meters;
 pub mod port;
 pub mod registry;
 pub mod seal;
+pub mod sight;
 pub mod split;
 pub mod switchboard;
 pub mod tail;

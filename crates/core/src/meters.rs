@@ -12,6 +12,12 @@ pub struct Why {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct VerdictLabels {
+    pub verdict: &'static str,
+    pub layer: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ActionLabels {
     pub op: &'static str,
     pub outcome: &'static str,
@@ -22,6 +28,9 @@ pub struct Meters {
     pub events_accepted: Counter,
     pub events_duplicate: Counter,
     pub events_withheld: Family<Why, Counter>,
+    pub verdicts: Family<VerdictLabels, Counter>,
+    pub links: Family<Why, Counter>,
+    pub context_failed: Counter,
     pub mail_rows: Counter,
     pub frames_pushed: Counter,
     pub acks: Counter,
@@ -45,6 +54,14 @@ impl Meters {
         r.register("events_accepted", "Events written down", self.events_accepted.clone());
         r.register("events_duplicate", "Events that were here before", self.events_duplicate.clone());
         r.register("events_withheld", "Events that no agent may have, by layer", self.events_withheld.clone());
+        let text = "Decisions of the gate, one per instance considered, by verdict and deciding layer";
+        r.register("verdicts", text, self.verdicts.clone());
+        r.register("links", "People who linked, unlinked or tried to, by outcome", self.links.clone());
+        r.register(
+            "context_failed",
+            "Turns that went without context because it could not be read",
+            self.context_failed.clone(),
+        );
         r.register("mail_rows", "Rows written into ledgers of agents", self.mail_rows.clone());
         r.register("frames_pushed", "Deliveries written to sockets, replays included", self.frames_pushed.clone());
         r.register("acks", "Rows acked by agents", self.acks.clone());

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::edge::{self, App, RetentionDays, page::Pages};
 use crate::env::SystemEnv;
+use crate::jwks::Jwks;
 use crate::outcall::GuardedClient;
 use crate::{keys, work};
 
@@ -60,10 +61,12 @@ impl Frontdesk {
             base_url: public_url.clone(),
         };
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), outcall.clone(), chat_rules));
+        let jwks = Jwks::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
         let desk = Desk::open(env, store, keys.sealer, outcall, vec![chat.clone()], rules).await?;
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters.register(&mut metrics);
         let app = App {
+            jwks,
             desk: Arc::new(desk),
             chat,
             admin_token: Arc::new(keys.admin_token),

@@ -29,6 +29,9 @@ pub struct Config {
     pub media: Media,
     pub ledger: Ledger,
     pub explain: Explain,
+    pub gate: Gate,
+    pub link: Link,
+    pub manage: Manage,
     pub outcall: Outcall,
     pub chat: Chat,
 }
@@ -84,6 +87,26 @@ pub struct Explain {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct Gate {
+    pub visibility_ttl_s: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    pub ttl_s: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manage {
+    pub jwks: String,
+    pub issuer: String,
+    pub tenant: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Outcall {
     pub allow: Vec<String>,
 }
@@ -129,6 +152,9 @@ impl Config {
         if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
             bail!("public_url must begin with http:// or https://, not {:?}", self.public_url);
         }
+        if !self.manage.jwks.is_empty() && self.manage.issuer.is_empty() {
+            bail!("manage.jwks needs manage.issuer: who must have signed the tokens");
+        }
         if let Some(bad) = self.outcall.allow.iter().find(|entry| crate::outcall::Allow::parse(entry).is_none()) {
             bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");
         }
@@ -149,6 +175,8 @@ impl Config {
             vault_ttl_ms: self.vault.ttl_s.saturating_mul(1000),
             media_ttl_ms: self.media.ttl_s.saturating_mul(1000),
             media_max_bytes: self.media.max_bytes,
+            link_ttl_ms: self.link.ttl_s.saturating_mul(1000),
+            sight_ms: self.gate.visibility_ttl_s.saturating_mul(1000),
             ..Rules::default()
         }
     }

@@ -16,7 +16,7 @@ fn tenant(name: &str) -> Fact {
 
 fn binding(instance: &str, at_ms: u64) -> Fact {
     let [tenant, platform, user_id, instance] = ["acme", "chat", "ada", instance].map(str::to_owned);
-    Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms })
+    Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms: at_ms })
 }
 
 fn token(hash: &str) -> Fact {

@@ -5,5 +5,6 @@
 
 pub mod env;
 pub mod store_suite;
+pub mod world;
 
 pub use env::TestEnv;

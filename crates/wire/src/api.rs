@@ -54,6 +54,63 @@ pub struct RelevancePolicy {
     pub allow_other_bots: bool,
 }
 
+// ---- management -----------------------------------------------------------------------------
+
+/// Every body here names things of the instance that asks; an `instanceId` in it is ignored.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct LinkAsk {
+    pub platform: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct LinkOffer {
+    /// Sent to the bot as `/link CODE`, it links whoever sent it.
+    pub code: String,
+    pub expires_at: u64,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct ScopeAsk {
+    pub platform: String,
+    /// Guild, workspace, server; empty where the platform has none.
+    #[serde(default)]
+    pub scope_id: String,
+    pub channel_id: String,
+}
+
+/// Whom an instance hears besides its own people, in the channels it holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrincipalPolicy {
+    #[default]
+    OwnerOnly,
+    AllowList,
+    Any,
+}
+
+impl PrincipalPolicy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OwnerOnly => "owner-only",
+            Self::AllowList => "allow-list",
+            Self::Any => "any",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct PrincipalAsk {
+    pub policy: PrincipalPolicy,
+    #[serde(default)]
+    pub allow: Vec<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct DmDefaultAsk {
+    pub platform: String,
+    pub user_id: String,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MediaReply {
     pub id: String,
@@ -249,6 +306,16 @@ pub struct BindingNew {
     pub user_id: String,
     pub tenant: String,
     pub instance: String,
+}
+
+/// A channel that some instance of a tenant may hold.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct GrantName {
+    pub tenant: String,
+    pub platform: String,
+    #[serde(default)]
+    pub scope_id: String,
+    pub channel_id: String,
 }
 
 /// An agent that the admin lets in, without an identity token.

@@ -85,6 +85,15 @@ impl Source {
         self.guild_id.clone_from(&scope);
         self.scope_id = scope;
     }
+
+    /// The channel whose rules hold here: a thread inherits its parent's.
+    pub fn channel(&self) -> &str {
+        self.parent_chat_id.as_deref().filter(|id| !id.is_empty()).unwrap_or(&self.chat_id)
+    }
+
+    pub fn is_direct(&self) -> bool {
+        self.chat_type == "dm"
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,23 +1,27 @@
-//! A `Caller` is a proven identity: it is made in one place, where the proof is checked.
+//! A `Caller` and a `Guest` are proven identities: they are made in one place, where the proof is checked.
 
 use super::Finding;
 use super::source::Source;
 
 const HOME: &str = "crates/core/src/desk/people.rs";
-const MEND: &str = "take a Caller from `Desk::prove_gateway`; an id from a body never becomes one";
+const PROVEN: [&str; 2] = ["Caller", "Guest"];
+const MEND: &str = "take it from `Desk::prove_gateway` or `prove_instance`; an id from a body never becomes one";
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     if source.path == HOME || source.path.starts_with("xtask/") {
         return Vec::new();
     }
-    let made = source.words().into_iter().filter(|(at, word)| *word == "Caller" && is_made(&source.code, *at));
+    let made =
+        source.words().into_iter().filter(|(at, word)| PROVEN.contains(word) && is_made(&source.code, *at, word));
     let outside = made.filter(|(at, _)| !source.in_test(*at));
-    outside.map(|(at, _)| Finding::new(&source.path, source.line(at), "a Caller is made here", MEND)).collect()
+    let finding =
+        |(at, word): (usize, &str)| Finding::new(&source.path, source.line(at), format!("a {word} is made here"), MEND);
+    outside.map(finding).collect()
 }
 
 /// `Caller {` as an expression, not as a type before a body and not as a pattern.
-fn is_made(code: &str, at: usize) -> bool {
-    if !code[at + "Caller".len()..].trim_start().starts_with('{') {
+fn is_made(code: &str, at: usize, name: &str) -> bool {
+    if !code[at + name.len()..].trim_start().starts_with('{') {
         return false;
     }
     let path_start = |text: &str| text.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_' || c == ':').len();
@@ -33,8 +37,13 @@ mod tests {
 
     #[test]
     fn only_the_place_of_the_proof_makes_a_caller() {
-        for text in ["let c = Caller { tenant };", "f(desk::Caller{ a })", "Ok(Caller\n{ a })", "return &Caller { a };"]
-        {
+        for text in [
+            "let c = Caller { tenant };",
+            "f(desk::Caller{ a })",
+            "Ok(Caller\n{ a })",
+            "return &Caller { a };",
+            "g(Guest { a })",
+        ] {
             assert_eq!(check(&Source::new("crates/core/src/desk/mail.rs", text)).len(), 1, "{text}");
             assert_eq!(check(&Source::new(HOME, text)), []);
         }

@@ -1,19 +1,32 @@
 //! In: tenant, gate, one commit, then the bell. Whoever sent it is answered only after the commit.
 
-use frontdesk_wire::api::VerdictBrief;
-use frontdesk_wire::{Source, build_session_key};
+use std::sync::Arc;
+use std::time::Duration;
 
+use frontdesk_wire::api::VerdictBrief;
+use frontdesk_wire::event::ContextLine;
+use frontdesk_wire::{MessageEvent, Source, build_session_key};
+
+use super::context::Context;
+use super::links::DeskCommand;
 use super::{Desk, DeskError, event_id};
-use crate::gate;
-use crate::intake::{Handover, Intake, RawCapability};
-use crate::meters::Why;
+use crate::gate::{self, Case, Layer, Place, Ruling, Sees, Sight, Verdict};
+use crate::intake::{Handover, Intake, RawCapability, Whose};
+use crate::meters::{VerdictLabels, Why};
+use crate::port::platform::Stand;
 use crate::port::store::{Acceptance, Delivery, SealedCapability};
+use crate::registry::View;
+use crate::registry::facts::Instance;
 use crate::seal::short_hash;
 
 /// Room for the frame around an event.
 const FRAME_MARGIN_BYTES: usize = 512;
 /// Longer message ids are kept as a hash.
 const DEDUP_ID_MAX_BYTES: usize = 48;
+/// A platform that does not say in time who can see a chat does not know.
+pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(3);
+/// The directory may change between questions; after this many rounds what is not known is a no.
+const ASK_ROUNDS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
@@ -23,24 +36,39 @@ pub struct Receipt {
     pub fresh: bool,
 }
 
+/// An event on its way into the ledger.
+struct Judged {
+    acceptance: Acceptance,
+    brief: VerdictBrief,
+    errand: Option<Errand>,
+}
+
+/// A command to the desk itself, to be obeyed once it is written down.
+struct Errand {
+    command: DeskCommand,
+    source: Source,
+    /// Known where the platform keeps tenants apart.
+    tenant: Option<String>,
+    bot: String,
+}
+
 impl Desk {
     /// Takes events of any platforms, all or none. An `Ok` means written down and safe.
     pub async fn receive(&self, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
         let now_ms = self.env.now_ms();
         let mut batch = Vec::with_capacity(intakes.len());
-        let mut briefs = Vec::with_capacity(intakes.len());
+        let mut rest = Vec::with_capacity(intakes.len());
         for intake in intakes {
-            let (acceptance, brief) = self.judge(intake, now_ms).await?;
+            let Judged { acceptance, brief, errand } = self.judge(intake, now_ms).await?;
+            rest.push((brief, errand, self.watch(&acceptance)));
             batch.push(acceptance);
-            briefs.push(brief);
         }
-        let watched: Vec<_> = batch.iter().map(|it| self.watch(it)).collect();
         let accepted = self.store.accept(batch).await.inspect_err(|error| {
             self.meters.store_faults.inc();
             tracing::error!(%error, "events were not accepted");
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
-        for ((accepted, brief), watched) in accepted.into_iter().zip(briefs).zip(watched) {
+        for (accepted, (mut brief, errand, watched)) in accepted.into_iter().zip(rest) {
             let id = event_id(accepted.event);
             if accepted.fresh {
                 self.meters.events_accepted.inc();
@@ -54,6 +82,9 @@ impl Desk {
                 (true, "interrupted") => "interrupted",
                 (true, _) => "withheld",
             };
+            if let Some(errand) = errand.filter(|_| accepted.fresh) {
+                brief.text = self.run(&errand).await;
+            }
             if let Some((tenant, platform, chat_id, message_id)) = watched {
                 self.say(&tenant, step, |notice| {
                     notice.at = now_ms; // it may be handed over before we get to say so
@@ -76,8 +107,8 @@ impl Desk {
             .then(|| (it.tenant.to_string(), d.platform.clone(), d.chat_id.to_string(), d.message_id.clone()))
     }
 
-    async fn judge(&self, intake: Intake, now_ms: u64) -> Result<(Acceptance, VerdictBrief), DeskError> {
-        let Intake { tenant, bot, mut event, capabilities, handover, .. } = intake;
+    async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
+        let Intake { whose, bot, mut event, capabilities, handover, addressed } = intake;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
             None => self.env.random_hex(16),
@@ -86,50 +117,164 @@ impl Desk {
         event.source.message_id = Some(message_id.clone());
         let source = &event.source;
         let session_key = build_session_key(source);
-        let dedup = dedup_key(&tenant, source, &bot, &message_id);
-
-        let verdict = self.registry.read(|view| gate::judge(view, &tenant, source));
+        let dedup = dedup_key(&whose, &bot, &event, &message_id);
+        let command = DeskCommand::parse(&event);
+        let found = self.registry.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
+        let verdict = match (&found, &command) {
+            (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
+            (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
+            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed).await,
+        };
+        let tenant = found.clone().unwrap_or_default();
+        self.count(&verdict);
         let mut brief = verdict.brief(&tenant, &source.platform);
-        let mut receivers: Vec<u64> = verdict.receivers.iter().map(|instance| instance.no).collect();
+        let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
-        if event.text.trim() == "/stop"
-            && self.interrupt_live_turns(&receivers, &session_key, &main_key(source), now_ms).await?
-        {
-            receivers.clear();
-            brief = VerdictBrief { outcome: "interrupted".into(), text: "the running turn was interrupted".into() };
+        if event.text.trim() == "/stop" && reaches {
+            let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
+            if self.interrupt_live_turns(&numbers, &session_key, &main_key(source), now_ms).await? {
+                receivers.clear();
+                brief = VerdictBrief { outcome: "interrupted".into(), text: "the running turn was interrupted".into() };
+            }
         }
-        if !reaches {
-            let layer = verdict.lines.first().map_or("unknown", |line| line.layer);
-            self.meters.events_withheld.get_or_create(&Why { why: layer }).inc();
-        }
-        let passthrough = matches!(handover, Handover::Forward(_));
         let capabilities = if reaches {
             capabilities.into_iter().map(|raw| self.seal_capability(raw, &tenant, &bot, source, now_ms)).collect()
         } else {
             Vec::new()
         };
-        let json = match &handover {
-            Handover::Event => serde_json::to_string(&event),
-            Handover::Forward(forward) => serde_json::to_string(forward),
-        };
-        let json = json.map_err(|error| DeskError::BadRequest(error.to_string()))?;
-        if json.len() + FRAME_MARGIN_BYTES > self.rules.frame_max_bytes {
-            return Err(DeskError::TooLarge(format!("the event is over {} bytes", self.rules.frame_max_bytes)));
-        }
-        let delivery = Delivery {
-            event: 0,
-            at_ms: now_ms,
-            passthrough,
-            json,
-            bot,
-            chat_id: source.chat_id.as_str().into(),
-            session_key: session_key.into(),
-            message_id,
-            platform: event.source.platform,
-        };
+        let errand = command.map(|command| {
+            let tenant = match &whose {
+                Whose::Tenant(tenant) => Some(tenant.clone()),
+                Whose::Shared | Whose::Path(_) => None,
+            };
+            Errand { command, source: source.clone(), tenant, bot: bot.clone() }
+        });
+        let chat_id = source.chat_id.as_str().into();
+        let platform = source.platform.clone();
+        let passthrough = matches!(handover, Handover::Forward(_));
+        let stand = Stand { tenant: &tenant, bot: &bot };
+        let (json, own_json) = self.forms(stand, event, &handover, addressed, &receivers).await?;
+        let session_key = session_key.into();
+        let delivery =
+            Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
         let verdict = verdict.kept(&brief.outcome, &delivery.platform);
+        let receivers = receivers.iter().map(|instance| instance.no).collect();
         let tenant = tenant.into();
-        Ok((Acceptance { tenant, dedup, delivery, verdict, receivers, capabilities, reaches }, brief))
+        let acceptance = Acceptance { tenant, dedup, delivery, verdict, receivers, own_json, capabilities, reaches };
+        Ok(Judged { acceptance, brief, errand })
+    }
+
+    /// The gate's verdict, with the platform asked about whoever's eyes it needs.
+    async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool) -> Verdict {
+        let case = Case { tenant, source, addressed };
+        let mut sight = Sight::default();
+        for _ in 0..ASK_ROUNDS {
+            match self.registry.read(|view| gate::judge(view, &case, &sight)) {
+                Ruling::Verdict(verdict) => return verdict,
+                Ruling::Ask(viewers) => {
+                    for viewer in viewers {
+                        let sees = self.sees(Stand { tenant, bot }, source, &viewer).await;
+                        sight.note(viewer, sees);
+                    }
+                }
+            }
+        }
+        Verdict::withheld(Layer::Visibility, "unsettled", "")
+    }
+
+    /// Whether this person can see the chat, as the platform says or said a short while ago.
+    async fn sees(&self, stand: Stand<'_>, source: &Source, viewer: &str) -> Sees {
+        let now_ms = self.env.now_ms();
+        let spot = self.sight.spot(stand.tenant, &source.platform, stand.bot, &source.chat_id);
+        if let Some(known) = self.sight.known(spot, viewer, now_ms) {
+            return known;
+        }
+        let Some(platform) = self.platform(&source.platform) else { return Sees::Unknown };
+        let asked = platform.look(stand, &source.chat_id, Some(viewer));
+        let sees = match tokio::time::timeout(LOOK_LIMIT, asked).await {
+            Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, platform = source.platform, "nobody can say who sees the chat");
+                Sees::Unknown
+            }
+            Err(_) => Sees::Unknown,
+        };
+        self.sight.keep(spot, viewer, sees, now_ms, self.rules.sight_ms);
+        sees
+    }
+
+    /// The members of a chat changed: from now on the platform is asked again.
+    pub fn forget_sight(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
+        self.sight.forget(tenant, platform, bot, chat_id);
+    }
+
+    /// The event as it will be sent: one form for all, and another for those whose context differs.
+    /// What nobody receives is not kept, only why.
+    async fn forms(
+        &self,
+        stand: Stand<'_>,
+        mut event: MessageEvent,
+        handover: &Handover,
+        addressed: bool,
+        receivers: &[Arc<Instance>],
+    ) -> Result<(String, Vec<(u64, String)>), DeskError> {
+        if receivers.is_empty() {
+            return Ok((String::new(), Vec::new()));
+        }
+        let plain = match handover {
+            Handover::Event => to_json(&event)?,
+            Handover::Forward(forward) => to_json(forward)?,
+        };
+        let Some(room) = self.rules.frame_max_bytes.checked_sub(plain.len() + FRAME_MARGIN_BYTES) else {
+            return Err(DeskError::TooLarge(format!("the event is over {} bytes", self.rules.frame_max_bytes)));
+        };
+        if !addressed || matches!(handover, Handover::Forward(_)) {
+            return Ok((plain, Vec::new()));
+        }
+        match self.context(stand, &event, receivers, room).await {
+            Context::None => Ok((plain, Vec::new())),
+            Context::Failed(why) => {
+                event.context_error = Some(why.into());
+                Ok((to_json(&event)?, Vec::new()))
+            }
+            Context::Of(mut each) => {
+                let form = |event: &mut MessageEvent, lines: Vec<ContextLine>| {
+                    event.context = lines;
+                    to_json(event)
+                };
+                let (_, first) = each.remove(0);
+                let mut own = Vec::new();
+                for (instance, lines) in each.into_iter().filter(|(_, lines)| *lines != first) {
+                    own.push((instance, form(&mut event, lines)?));
+                }
+                Ok((form(&mut event, first)?, own))
+            }
+        }
+    }
+
+    /// Obeys a command and answers in the chat, as the desk itself.
+    async fn run(&self, errand: &Errand) -> String {
+        let Errand { command, source, tenant, bot } = errand;
+        let answer = self.obey(command, source, tenant.as_deref()).await;
+        if let Some(platform) = self.platform(&source.platform) {
+            let stand = Stand { tenant: tenant.as_deref().unwrap_or_default(), bot };
+            let said = platform.notice(stand, &source.chat_id, &answer).await;
+            if !said.success {
+                tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");
+            }
+        }
+        answer
+    }
+
+    fn count(&self, verdict: &Verdict) {
+        for line in &verdict.lines {
+            let verdict = if line.delivered { "delivered" } else { "withheld" };
+            self.meters.verdicts.get_or_create(&VerdictLabels { verdict, layer: line.layer.name() }).inc();
+        }
+        if verdict.outcome() == "withheld" {
+            let layer = verdict.lines.first().map_or("unknown", |line| line.layer.name());
+            self.meters.events_withheld.get_or_create(&Why { why: layer }).inc();
+        }
     }
 
     fn seal_capability(
@@ -176,15 +321,49 @@ fn main_key(source: &Source) -> String {
     build_session_key(&Source { profile: None, ..source.clone() })
 }
 
-/// The place as a short hash, then the message's own id: ids of one chat mostly rise, so the index
-/// grows at a few edges instead of everywhere.
-fn dedup_key(tenant: &str, source: &Source, bot: &str, message_id: &str) -> Vec<u8> {
-    let mut key = short_hash(&[tenant, &source.platform, bot, &source.chat_id]).to_vec();
-    if message_id.len() <= DEDUP_ID_MAX_BYTES {
-        key.extend_from_slice(message_id.as_bytes());
-    } else {
-        key.push(0); // no id of ours begins so: a hash is never taken for an id
-        key.extend_from_slice(&short_hash(&[message_id]));
+/// Whose event it is, by our records.
+fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'a str> {
+    match whose {
+        Whose::Tenant(tenant) => Some(tenant),
+        Whose::Shared => gate::tenant_of(view, &source.platform, &Place::of(source)),
+        Whose::Path(path) => view.route(&source.platform, path).map(|route| route.tenant.as_str()),
     }
+}
+
+/// What an operator would have to route.
+fn discriminator(whose: &Whose, source: &Source) -> String {
+    match whose {
+        Whose::Tenant(tenant) => tenant.clone(),
+        Whose::Path(path) => path.clone(),
+        Whose::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned()),
+    }
+}
+
+/// The message's own id, then the place as a short hash: an id can be looked up, and ids that rise
+/// make the index grow at one edge instead of everywhere. The place holds no tenant that our records
+/// resolved: a person who links themselves does not make an old message new.
+fn dedup_key(whose: &Whose, bot: &str, event: &MessageEvent, message_id: &str) -> Vec<u8> {
+    let source = &event.source;
+    let named = match whose {
+        Whose::Tenant(tenant) => tenant.as_str(),
+        Whose::Shared | Whose::Path(_) => "",
+    };
+    let mut key = dedup_prefix(message_id);
+    // An edit is another event of the same message.
+    let edit = if source.message_is_edit { event.text.as_str() } else { "" };
+    key.extend_from_slice(&short_hash(&[named, &source.platform, bot, &source.chat_id, edit]));
     key
+}
+
+pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {
+    if message_id.len() <= DEDUP_ID_MAX_BYTES {
+        return message_id.as_bytes().to_vec();
+    }
+    let mut prefix = vec![0]; // no id of ours begins so: a hash is never taken for an id
+    prefix.extend_from_slice(&short_hash(&[message_id]));
+    prefix
+}
+
+fn to_json(what: &impl serde::Serialize) -> Result<String, DeskError> {
+    serde_json::to_string(what).map_err(|error| DeskError::BadRequest(error.to_string()))
 }

@@ -64,7 +64,8 @@ impl Desk {
         let absent = || DeskError::NotFound(format!("no event {id:?} is kept"));
         let event = parse_event_id(id).ok_or_else(absent)?;
         let kept = self.store.event(event).await?.ok_or_else(absent)?;
-        let (outcome, instances) = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let (outcome, instances) = (read.outcome, read.instances);
         Ok(Explanation { event_id: event_id(event), tenant: kept.tenant, outcome, instances })
     }
 }

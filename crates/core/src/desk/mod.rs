@@ -1,11 +1,15 @@
 //! The desk: it takes what arrives, hands it over, and lets out what agents send.
 
+mod context;
 mod inbound;
 mod interrupt;
+mod links;
 mod mail;
+mod manage;
 mod outbound;
 mod people;
 mod presence;
+mod records;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +24,7 @@ use crate::port::store::{Store, StoreError};
 use crate::registry::Registry;
 use crate::registry::facts::Instance;
 use crate::seal::Sealer;
+use crate::sight::SightCache;
 use crate::switchboard::Switchboard;
 use crate::tail::{Notice, Tail};
 use crate::wake::WakeRules;
@@ -40,6 +45,10 @@ pub struct Rules {
     pub media_ttl_ms: u64,
     pub media_max_bytes: usize,
     pub rotation_overlap_ms: u64,
+    /// How long a code for `/link` is good.
+    pub link_ttl_ms: u64,
+    /// How long a platform's word on who can see a chat is believed.
+    pub sight_ms: u64,
 }
 
 impl Default for Rules {
@@ -54,6 +63,8 @@ impl Default for Rules {
             media_ttl_ms: 3_600_000,
             media_max_bytes: 25 << 20,
             rotation_overlap_ms: 86_400_000,
+            link_ttl_ms: 600_000,
+            sight_ms: 30_000,
         }
     }
 }
@@ -71,6 +82,8 @@ pub enum DeskError {
     Conflict(String),
     #[error("{0}")]
     TooLarge(String),
+    #[error("{0}")]
+    RateLimited(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -92,6 +105,19 @@ pub struct Caller {
     pub instance: Arc<Instance>,
 }
 
+impl Caller {
+    pub fn guest(&self) -> Guest {
+        Guest::of(&self.instance)
+    }
+}
+
+/// A proven instance, by its gateway's token or by a signed word about it. What it may manage is its own.
+#[derive(Clone)]
+pub struct Guest {
+    pub tenant: String,
+    pub instance: Arc<Instance>,
+}
+
 pub struct Desk {
     pub env: Arc<dyn Env>,
     pub store: Arc<dyn Store>,
@@ -103,6 +129,8 @@ pub struct Desk {
     pub outcall: Arc<dyn Outcall>,
     sealer: Sealer,
     platforms: HashMap<String, Arc<dyn Platform>>,
+    sight: SightCache,
+    link_tries: links::Tries,
 }
 
 impl Desk {
@@ -141,6 +169,8 @@ impl Desk {
             outcall,
             sealer,
             platforms,
+            sight: SightCache::default(),
+            link_tries: links::Tries::default(),
         })
     }
 

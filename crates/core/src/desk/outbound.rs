@@ -8,9 +8,11 @@ use frontdesk_wire::action::check_prompt;
 use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 
 use super::{Caller, Desk};
+use crate::gate::{self, Place};
 use crate::meters::ActionLabels;
 use crate::port::platform::{Platform, Stand};
 use crate::port::store::{JournalEntry, Outcome};
+use crate::registry::View;
 use crate::split::split;
 
 /// The client waits 30 s for a result; we answer before that, whatever the platform does.
@@ -101,7 +103,9 @@ impl Desk {
         self.journaled(caller, platform, stand, &held.platform, &held.chat_id, &parts, Some(&value)).await
     }
 
-    /// The egress guard: only chats that this tenant was reached from, or that are its own.
+    /// The egress guard: only chats that this tenant was reached from, or that are its own: its scopes,
+    /// the direct chats of its people, threads of either. Whose a chat is, the platform says and our
+    /// records resolve; what the action's metadata claims about it is not asked.
     async fn may_speak(
         &self,
         found: &Arc<dyn Platform>,
@@ -113,8 +117,25 @@ impl Desk {
         if reached.map_err(|error| unavailable(&error))? {
             return Ok(true);
         }
-        let own = found.look(stand, chat_id).await.map_err(|error| unavailable(&error))?;
-        Ok(own.is_some())
+        let Some(look) = found.look(stand, chat_id, None).await.map_err(|error| unavailable(&error))? else {
+            return Ok(false);
+        };
+        if found.common_bot().is_some() {
+            return Ok(true); // it shows a tenant its own chats only
+        }
+        if let Some(parent) = &look.parent_chat_id {
+            let reached = self.store.reached(stand.tenant, platform, stand.bot, parent).await;
+            if reached.map_err(|error| unavailable(&error))? {
+                return Ok(true);
+            }
+        }
+        let place = Place {
+            scope_id: look.scope_id.as_deref(),
+            chat_id,
+            parent_chat_id: look.parent_chat_id.as_deref(),
+            person: look.person.as_deref(),
+        };
+        Ok(self.registry.read(|view| is_ours(view, stand.tenant, platform, &place)))
     }
 
     #[allow(clippy::too_many_arguments)] // one unit of work with its address; a struct would only rename them
@@ -186,6 +207,15 @@ impl Desk {
             notice.text = format!("{op}: {}", outcome_name(outcome));
         });
         result
+    }
+}
+
+/// A routed place is its tenant's alone; a direct chat is open to every tenant that its person is linked in.
+fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool {
+    let place_only = Place { person: None, ..*place };
+    match gate::tenant_of(view, platform, &place_only) {
+        Some(owner) => owner == tenant,
+        None => place.person.is_some_and(|person| !view.links(tenant, platform, person).is_empty()),
     }
 }
 

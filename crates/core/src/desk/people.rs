@@ -1,18 +1,13 @@
-//! Who is who: tenants, tokens, gateways and their secrets, bots, routes, links.
+//! Who is who: the proofs behind tokens, and gateways with their secrets.
 //!
 //! Tenants come from our records, never from a body. Secrets are shown once, kept sealed or hashed.
 
-use frontdesk_wire::api::{
-    BindingNew, BotNew, EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, RelevancePolicy,
-    Rotated, RouteNew, TokenMade,
-};
+use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
 use frontdesk_wire::token::{self, Proof};
 use frontdesk_wire::{MessageEvent, Secret};
 
-use super::{Caller, Desk, DeskError};
-use crate::registry::facts::{
-    Binding, Bot, Enrollment, Fact, Gateway, GatewaySecret, Instance, Policy, Route, Scope, Tenant, Token,
-};
+use super::{Caller, Desk, DeskError, Guest};
+use crate::registry::facts::{Bot, Enrollment, Fact, Gateway, GatewaySecret, Instance, Scope, Token};
 use crate::registry::{Draft, View};
 use crate::seal::sha256_hex;
 
@@ -20,10 +15,8 @@ use crate::seal::sha256_hex;
 const PROVISION_SAME_SECRET_MS: u64 = 10 * 60 * 1000;
 /// Live secrets per gateway; the oldest go first.
 const SECRETS_MAX: usize = 8;
-const ENROLLMENT_TTL_MS: u64 = 3_600_000;
 const ID_MAX_CHARS: usize = 256;
 const ROUTE_KEYS_MAX: usize = 1000;
-const POLICY_SCOPES_MAX: usize = 10_000;
 
 /// Who stands behind a bearer of scope `identity`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +55,18 @@ impl Desk {
             Proof::Expired => Err(Unproven::Expired),
             Proof::Bad => Err(Unproven::Unauthorized),
         }
+    }
+
+    /// The instance that a signed word is about. A name that several tenants use proves nobody.
+    pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
+        self.registry.read(|view| {
+            let tenants = view.tenants.keys().filter(|known| tenant.is_none_or(|only| only == *known));
+            let mut named = tenants.filter_map(|tenant| view.instance(tenant, name));
+            match (named.next(), named.next()) {
+                (Some(one), None) => Some(Guest::of(one)),
+                _ => None,
+            }
+        })
     }
 
     /// Whether a proof of before still holds: nobody revoked the gateway since.
@@ -243,7 +248,7 @@ impl Desk {
         Ok(reply)
     }
 
-    fn seat_instance(view: &View, draft: &mut Draft, tenant: &str, name: &str, wake_url: Option<String>) {
+    pub(super) fn seat_instance(view: &View, draft: &mut Draft, tenant: &str, name: &str, wake_url: Option<String>) {
         match view.instance(tenant, name) {
             None => draft.put(Fact::Instance(Instance {
                 no: view.next_instance_no(),
@@ -298,33 +303,6 @@ impl Desk {
         Ok(())
     }
 
-    /// The gateway leaves for good: links to its instance, secrets and sockets go.
-    pub async fn deprovision(&self, caller: &Caller) -> Result<(), DeskError> {
-        let now_ms = self.env.now_ms();
-        let decide = |view: &View, draft: &mut Draft| {
-            let gateway = live_gateway(view, &caller.gateway)?;
-            draft.put(Fact::Gateway(Gateway { revoked_ms: Some(now_ms), secrets: Vec::new(), ..(**gateway).clone() }));
-            let linked =
-                |it: &&std::sync::Arc<Binding>| it.tenant == caller.tenant && it.instance == caller.instance.name;
-            for binding in view.bindings.values().filter(linked) {
-                draft.remove(&Fact::Binding((**binding).clone()));
-            }
-            Ok(())
-        };
-        self.registry.write(decide).await.map_err(DeskError::from)?;
-        self.close_gateway(&caller.gateway);
-        Ok(())
-    }
-
-    pub async fn set_policy(&self, caller: &Caller, policy: RelevancePolicy) -> Result<(), DeskError> {
-        check_id("platform", &policy.platform)?;
-        if policy.free_response_scopes.len() > POLICY_SCOPES_MAX {
-            return Err(DeskError::BadRequest(format!("more than {POLICY_SCOPES_MAX} freeResponseScopes")));
-        }
-        let fact = Policy { tenant: caller.tenant.clone(), instance: caller.instance.name.clone(), policy };
-        self.put(|_| Ok(Fact::Policy(fact))).await
-    }
-
     /// Whether this tenant may speak as that bot. An empty id means its default bot of that platform.
     pub fn resolve_bot(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
         let common = self.platform(platform).and_then(|found| found.common_bot());
@@ -339,157 +317,11 @@ impl Desk {
             view.bot(platform, bot).filter(|it| allowed(it)).map(|it| it.id.clone())
         })
     }
+}
 
-    // ---- the admin's records -------------------------------------------------------------
-
-    pub async fn create_tenant(&self, name: &str) -> Result<(), DeskError> {
-        let well_formed = !name.is_empty()
-            && name.len() <= 63
-            && !name.starts_with('-')
-            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if !well_formed {
-            let text = format!("tenant name {name:?} is not 1 to 63 of a-z 0-9 -, beginning with a letter or digit");
-            return Err(DeskError::BadRequest(text));
-        }
-        let created_ms = self.env.now_ms();
-        self.put(|view| {
-            if view.tenants.contains_key(name) {
-                return Err(DeskError::Conflict(format!("tenant {name:?} exists already")));
-            }
-            Ok(Fact::Tenant(Tenant { name: name.into(), created_ms, notices: true }))
-        })
-        .await
-    }
-
-    pub async fn create_token(
-        &self,
-        tenant: &str,
-        scope: Scope,
-        instance: Option<String>,
-        ttl_s: Option<u64>,
-    ) -> Result<TokenMade, DeskError> {
-        if let Some(instance) = &instance {
-            check_id("instance", instance)?;
-        }
-        let (id, token) = (self.env.random_hex(6), format!("fd_{}", self.env.random_hex(24)));
-        let now_ms = self.env.now_ms();
-        let fact = Token {
-            id: id.clone(),
-            hash: sha256_hex(&token),
-            tenant: tenant.into(),
-            scope,
-            instance,
-            created_ms: now_ms,
-            expires_ms: ttl_s.map(|ttl_s| now_ms.saturating_add(ttl_s.saturating_mul(1000))),
-        };
-        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Token(fact))).await?;
-        Ok(TokenMade { id, token })
-    }
-
-    pub async fn create_enrollment(&self, tenant: &str, ttl_s: Option<u64>) -> Result<TokenMade, DeskError> {
-        let (id, token) = (self.env.random_hex(6), format!("fde_{}", self.env.random_hex(24)));
-        let ttl_ms = ttl_s.map_or(ENROLLMENT_TTL_MS, |ttl_s| ttl_s.saturating_mul(1000));
-        let fact = Enrollment {
-            id: id.clone(),
-            hash: sha256_hex(&token),
-            tenant: tenant.into(),
-            expires_ms: self.env.now_ms().saturating_add(ttl_ms),
-            used_by: None,
-        };
-        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Enrollment(fact))).await?;
-        Ok(TokenMade { id, token })
-    }
-
-    pub async fn revoke_token(&self, id: &str) -> Result<(), DeskError> {
-        self.remove(|view| view.tokens.get(id).map(|it| Fact::Token((**it).clone()))).await
-    }
-
-    pub async fn add_bot(&self, ask: BotNew) -> Result<(), DeskError> {
-        check_id("platform", &ask.platform)?;
-        check_id("id", &ask.id)?;
-        let seal = |(name, value): (String, String)| {
-            let words = ["bot", &ask.platform, &ask.id, &name];
-            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words));
-            (name, sealed)
-        };
-        let fact = Bot {
-            secrets: ask.secrets.into_iter().map(seal).collect(),
-            platform: ask.platform.clone(),
-            id: ask.id.clone(),
-            tenant: ask.tenant.clone(),
-            settings: ask.settings,
-        };
-        self.put(|view| {
-            if let Some(tenant) = &ask.tenant {
-                known_tenant(view, tenant)?;
-            }
-            let taken = view.bot(&fact.platform, &fact.id).is_some_and(|bot| bot.tenant != fact.tenant);
-            if taken {
-                return Err(DeskError::Conflict(format!("{} bot {:?} belongs elsewhere", fact.platform, fact.id)));
-            }
-            Ok(Fact::Bot(fact))
-        })
-        .await
-    }
-
-    pub async fn remove_bot(&self, platform: &str, id: &str) -> Result<(), DeskError> {
-        self.remove(|view| view.bot(platform, id).map(|it| Fact::Bot((**it).clone()))).await
-    }
-
-    pub async fn add_route(&self, ask: RouteNew) -> Result<(), DeskError> {
-        check_id("platform", &ask.platform)?;
-        check_id("key", &ask.key)?;
-        self.put(|view| {
-            known_tenant(view, &ask.tenant)?;
-            if view.route(&ask.platform, &ask.key).is_some_and(|it| it.tenant != ask.tenant) {
-                return Err(DeskError::Conflict(format!("{} {:?} is routed elsewhere", ask.platform, ask.key)));
-            }
-            Ok(Fact::Route(Route { platform: ask.platform, key: ask.key, tenant: ask.tenant }))
-        })
-        .await
-    }
-
-    pub async fn remove_route(&self, platform: &str, key: &str) -> Result<(), DeskError> {
-        self.remove(|view| view.route(platform, key).map(|it| Fact::Route((**it).clone()))).await
-    }
-
-    /// Links a person to an instance, which is made if it is not there yet.
-    pub async fn bind(&self, ask: BindingNew) -> Result<(), DeskError> {
-        check_id("platform", &ask.platform)?;
-        check_id("user_id", &ask.user_id)?;
-        check_id("instance", &ask.instance)?;
-        let at_ms = self.env.now_ms();
-        let decide = |view: &View, draft: &mut Draft| {
-            known_tenant(view, &ask.tenant)?;
-            Self::seat_instance(view, draft, &ask.tenant, &ask.instance, None);
-            let BindingNew { platform, user_id, tenant, instance } = ask;
-            draft.put(Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms }));
-            Ok(())
-        };
-        self.registry.write(decide).await.map_err(DeskError::from)
-    }
-
-    pub async fn unbind(&self, ask: BindingNew) -> Result<(), DeskError> {
-        self.remove(|view| {
-            let links = view.links(&ask.tenant, &ask.platform, &ask.user_id);
-            let found = links.iter().find(|link| link.instance == ask.instance);
-            found.map(|it| Fact::Binding((**it).clone()))
-        })
-        .await
-    }
-
-    async fn put(&self, decide: impl FnOnce(&View) -> Result<Fact, DeskError>) -> Result<(), DeskError> {
-        let written = self.registry.write(|view, draft| decide(view).map(|fact| draft.put(fact))).await;
-        written.map_err(DeskError::from)
-    }
-
-    async fn remove(&self, find: impl FnOnce(&View) -> Option<Fact>) -> Result<(), DeskError> {
-        let decide = |view: &View, draft: &mut Draft| {
-            let fact = find(view).ok_or_else(|| DeskError::NotFound("there is no such record".into()))?;
-            draft.remove(&fact);
-            Ok(())
-        };
-        self.registry.write(decide).await.map_err(DeskError::from)
+impl Guest {
+    pub(super) fn of(instance: &std::sync::Arc<Instance>) -> Self {
+        Guest { tenant: instance.tenant.clone(), instance: instance.clone() }
     }
 }
 
@@ -510,7 +342,7 @@ fn live_gateway<'a>(view: &'a View, id: &str) -> Result<&'a std::sync::Arc<Gatew
     found.ok_or_else(|| DeskError::NotFound(format!("no live gateway has the id {id:?}")))
 }
 
-fn known_tenant(view: &View, name: &str) -> Result<(), DeskError> {
+pub(super) fn known_tenant(view: &View, name: &str) -> Result<(), DeskError> {
     match view.tenants.contains_key(name) {
         true => Ok(()),
         false => Err(DeskError::NotFound(format!(
@@ -520,7 +352,7 @@ fn known_tenant(view: &View, name: &str) -> Result<(), DeskError> {
 }
 
 /// Ids of others are opaque, but bounded and printable.
-fn check_id(field: &str, id: &str) -> Result<(), DeskError> {
+pub(super) fn check_id(field: &str, id: &str) -> Result<(), DeskError> {
     if id.is_empty() || id.chars().count() > ID_MAX_CHARS || id.chars().any(char::is_control) {
         let text = format!("{field} must have 1 to {ID_MAX_CHARS} characters and no control characters");
         return Err(DeskError::BadRequest(text));

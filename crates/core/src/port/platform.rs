@@ -12,12 +12,38 @@ pub struct Stand<'a> {
     pub bot: &'a str,
 }
 
+/// What the platform itself knows of a chat.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    pub info: ChatInfo,
+    /// Whether the person that was asked about can see it. Not known is `None`, and counts as no.
+    pub visible: Option<bool>,
+    pub scope_id: Option<String>,
+    /// The channel, if this chat is a thread of it.
+    pub parent_chat_id: Option<String>,
+    /// The one person of a direct chat.
+    pub person: Option<String>,
+}
+
+/// A message that was said nearby.
+#[derive(Debug, Clone, Default)]
+pub struct Nearby {
+    pub message_id: String,
+    pub user_id: String,
+    pub user_name: Option<String>,
+    pub is_bot: bool,
+    /// It was addressed to the bot, so it was a turn of its own.
+    pub addressed: bool,
+    pub text: String,
+}
+
 /// Duties of a platform. There is no method per feature: an action that `supported_ops` does not
 /// name is refused before it gets here.
 pub trait Platform: Send + Sync {
     fn descriptor(&self) -> &Descriptor;
 
-    /// A bot that every tenant has here without asking.
+    /// A bot that every tenant has here without asking. Where there is one, the platform keeps tenants
+    /// apart itself: it shows a tenant that tenant's chats and no others.
     fn common_bot(&self) -> Option<&str> {
         None
     }
@@ -31,8 +57,25 @@ pub trait Platform: Send + Sync {
         capability: Option<&'a Secret>,
     ) -> Soon<'a, ActionResult>;
 
-    /// The chat, if it is there and belongs to this tenant. Unknown is `None`.
-    fn look<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str) -> Soon<'a, Result<Option<ChatInfo>, StoreError>>;
+    /// The chat, if it is there, and whether `viewer` can see it.
+    fn look<'a>(
+        &'a self,
+        stand: Stand<'a>,
+        chat_id: &'a str,
+        viewer: Option<&'a str>,
+    ) -> Soon<'a, Result<Option<Look>, StoreError>>;
+
+    /// The latest messages of people in a chat (and thread), oldest first. Asked only where the
+    /// descriptor says `supports_context`.
+    fn nearby<'a>(
+        &'a self,
+        _stand: Stand<'a>,
+        _chat_id: &'a str,
+        _thread_id: Option<&'a str>,
+        _limit: usize,
+    ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// A word from the desk itself to the people in a chat, not from an agent.
     fn notice<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult>;

@@ -80,6 +80,8 @@ pub struct Acceptance {
     pub verdict: String,
     /// Instance numbers.
     pub receivers: Vec<u64>,
+    /// Those of them who get another form of the event than `delivery.json`.
+    pub own_json: Vec<(u64, String)>,
     pub capabilities: Vec<SealedCapability>,
     /// The chat becomes one that the tenant may answer in.
     pub reaches: bool,
@@ -166,6 +168,8 @@ pub struct EventRecord {
     pub event: u64,
     pub tenant: String,
     pub at_ms: u64,
+    pub chat_id: String,
+    pub message_id: String,
     pub verdict: String,
 }
 
@@ -211,6 +215,15 @@ pub trait Ledger: Send + Sync {
     fn last_sent<'a>(&'a self, instance: u64, session_key: &'a str, since_ms: u64)
     -> Stored<'a, Option<Arc<Delivery>>>;
     fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>>;
+    /// The newest event of this tenant that carries this message id and was marked under a dedup key
+    /// beginning so; in this chat, if one is named.
+    fn event_named<'a>(
+        &'a self,
+        tenant: &'a str,
+        dedup_prefix: Vec<u8>,
+        message_id: &'a str,
+        chat_id: Option<&'a str>,
+    ) -> Stored<'a, Option<EventRecord>>;
     /// Whether something from this chat was ever accepted for this tenant.
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool>;
 }
@@ -323,6 +336,8 @@ pub trait ChatLog: Send + Sync {
         after: u64,
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>>;
+    /// The last lines of a chat, in order.
+    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>>;
     fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()>;
     fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>>;
     fn chats<'a>(&'a self, tenant: &'a str) -> Stored<'a, Vec<ChatRecord>>;

@@ -1,10 +1,10 @@
-//! The facts of the directory: tenants, tokens, bots, bindings, gateways, instances, policies.
+//! The facts of the directory: tenants, tokens, bots, links, grants, gateways, instances, policies.
 //!
 //! Plain records with a key each. Secrets in them are sealed or hashed before they get here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use frontdesk_wire::api::RelevancePolicy;
+use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -82,7 +82,53 @@ pub struct Binding {
     pub platform: String,
     pub user_id: String,
     pub instance: String,
+    /// The latest time they were linked; rises with every link of one person.
     pub at_ms: u64,
+    /// The first time. The owner of an instance is whoever was linked to it first.
+    #[serde(default)]
+    pub since_ms: u64,
+}
+
+/// Which of several instances hears a person's direct messages.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DmDefault {
+    pub tenant: String,
+    pub platform: String,
+    pub user_id: String,
+    pub instance: String,
+    pub at_ms: u64,
+}
+
+/// A code that links whoever sends it to the bot. Only a keyed hash of it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LinkCode {
+    pub hash: String,
+    pub tenant: String,
+    pub platform: String,
+    pub instance: String,
+    pub expires_ms: u64,
+    pub used_by: Option<String>,
+}
+
+/// A channel that an instance listens to beyond its own people. The holder is not part of the key,
+/// so there is at most one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub tenant: String,
+    pub platform: String,
+    pub scope: String,
+    pub channel: String,
+    pub instance: String,
+    pub at_ms: u64,
+}
+
+/// Whom an instance hears besides its own people, where it holds the channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Principal {
+    pub tenant: String,
+    pub instance: String,
+    pub policy: PrincipalPolicy,
+    pub allow: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -135,6 +181,10 @@ pub enum Fact {
     Gateway(Gateway),
     Instance(Instance),
     Policy(Policy),
+    DmDefault(DmDefault),
+    LinkCode(LinkCode),
+    Grant(Grant),
+    Principal(Principal),
 }
 
 /// Joins parts so that no two lists of parts give one key.
@@ -154,6 +204,10 @@ impl Fact {
             Self::Gateway(_) => "gateway",
             Self::Instance(_) => "instance",
             Self::Policy(_) => "policy",
+            Self::DmDefault(_) => "dm_default",
+            Self::LinkCode(_) => "link_code",
+            Self::Grant(_) => "grant",
+            Self::Principal(_) => "principal",
         }
     }
 
@@ -168,6 +222,10 @@ impl Fact {
             Self::Gateway(it) => it.id.clone(),
             Self::Instance(it) => key(&[&it.tenant, &it.name]),
             Self::Policy(it) => key(&[&it.tenant, &it.policy.platform, &it.instance]),
+            Self::DmDefault(it) => key(&[&it.tenant, &it.platform, &it.user_id]),
+            Self::LinkCode(it) => it.hash.clone(),
+            Self::Grant(it) => key(&[&it.tenant, &it.platform, &it.scope, &it.channel]),
+            Self::Principal(it) => key(&[&it.tenant, &it.instance]),
         }
     }
 
@@ -182,6 +240,10 @@ impl Fact {
             Self::Gateway(it) => serde_json::to_string(it),
             Self::Instance(it) => serde_json::to_string(it),
             Self::Policy(it) => serde_json::to_string(it),
+            Self::DmDefault(it) => serde_json::to_string(it),
+            Self::LinkCode(it) => serde_json::to_string(it),
+            Self::Grant(it) => serde_json::to_string(it),
+            Self::Principal(it) => serde_json::to_string(it),
         };
         text.unwrap_or_default()
     }
@@ -197,6 +259,10 @@ impl Fact {
             "gateway" => Self::Gateway(serde_json::from_str(json).ok()?),
             "instance" => Self::Instance(serde_json::from_str(json).ok()?),
             "policy" => Self::Policy(serde_json::from_str(json).ok()?),
+            "dm_default" => Self::DmDefault(serde_json::from_str(json).ok()?),
+            "link_code" => Self::LinkCode(serde_json::from_str(json).ok()?),
+            "grant" => Self::Grant(serde_json::from_str(json).ok()?),
+            "principal" => Self::Principal(serde_json::from_str(json).ok()?),
             _ => return None,
         })
     }

@@ -4,6 +4,7 @@
 //! never both win. What is not in the store is not here: memory is changed after the commit.
 
 pub mod facts;
+pub mod house;
 mod view;
 
 use std::sync::{Arc, RwLock};

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::facts::{Binding, Bot, Enrollment, Fact, Gateway, Instance, Policy, Route, Tenant, Token, key};
-
-/// User id to links.
-type People = HashMap<String, Vec<Arc<Binding>>>;
+use super::facts::{
+    Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route, Tenant,
+    Token, key,
+};
+use super::house::{Floor, House};
 
 #[derive(Default)]
 pub struct View {
@@ -20,10 +21,17 @@ pub struct View {
     pub gateways: BTreeMap<String, Arc<Gateway>>,
     pub instances: BTreeMap<String, Arc<Instance>>,
     pub policies: BTreeMap<String, Arc<Policy>>,
+    pub grants: BTreeMap<String, Arc<Grant>>,
+    pub principals: BTreeMap<String, Arc<Principal>>,
+    pub dm_defaults: BTreeMap<String, Arc<DmDefault>>,
+    pub link_codes: HashMap<String, Arc<LinkCode>>,
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<u64, Arc<Instance>>,
-    /// tenant, then platform, then person: what the gate asks for every event.
-    people: HashMap<String, HashMap<String, People>>,
+    houses: HashMap<String, House>,
+    /// platform, then discriminator, to tenant.
+    routed: HashMap<String, HashMap<String, Arc<Route>>>,
+    /// platform, then person: links in every tenant, for direct messages to a shared bot.
+    linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
     last_instance_no: u64,
 }
 
@@ -32,8 +40,13 @@ impl View {
         self.versions.get(&(kind, key.to_owned())).copied().unwrap_or(0)
     }
 
+    /// A known tenant's rooms.
+    pub fn house(&self, tenant: &str) -> Option<&House> {
+        self.houses.get(tenant).filter(|_| self.tenants.contains_key(tenant))
+    }
+
     pub fn instance(&self, tenant: &str, name: &str) -> Option<&Arc<Instance>> {
-        self.instances.get(&key(&[tenant, name]))
+        self.houses.get(tenant)?.instance(name)
     }
 
     pub fn instance_no(&self, no: u64) -> Option<&Arc<Instance>> {
@@ -53,17 +66,22 @@ impl View {
     }
 
     pub fn route(&self, platform: &str, discriminator: &str) -> Option<&Arc<Route>> {
-        self.routes.get(&key(&[platform, discriminator]))
+        self.routed.get(platform)?.get(discriminator)
     }
 
-    pub fn policy(&self, tenant: &str, platform: &str, instance: &str) -> Option<&Arc<Policy>> {
-        self.policies.get(&key(&[tenant, platform, instance]))
-    }
-
-    /// Every instance that this person is linked to, latest link last.
+    /// Every instance of this tenant that the person is linked to, latest link last.
     pub fn links(&self, tenant: &str, platform: &str, user_id: &str) -> &[Arc<Binding>] {
-        let found = self.people.get(tenant).and_then(|p| p.get(platform)).and_then(|p| p.get(user_id));
-        found.map_or(&[], Vec::as_slice)
+        let floor = self.houses.get(tenant).and_then(|house| house.floor(platform));
+        floor.and_then(|floor| floor.person(user_id)).map_or(&[], |person| person.links.as_slice())
+    }
+
+    /// The same in every tenant.
+    pub fn links_anywhere(&self, platform: &str, user_id: &str) -> &[Arc<Binding>] {
+        self.linked.get(platform).and_then(|people| people.get(user_id)).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn dm_default(&self, tenant: &str, platform: &str, user_id: &str) -> Option<&Arc<DmDefault>> {
+        self.houses.get(tenant)?.floor(platform)?.person(user_id)?.dm_default.as_ref()
     }
 
     pub fn apply(&mut self, fact: Fact, version: u64) {
@@ -71,12 +89,23 @@ impl View {
         self.forget(fact.kind(), &fact_key);
         self.versions.insert((fact.kind(), fact_key.clone()), version);
         match fact {
-            Fact::Tenant(it) => drop(self.tenants.insert(fact_key, Arc::new(it))),
+            Fact::Tenant(it) => {
+                self.houses.entry(it.name.clone()).or_default();
+                self.tenants.insert(fact_key, Arc::new(it));
+            }
             Fact::Enrollment(it) => drop(self.enrollments.insert(fact_key, Arc::new(it))),
             Fact::Bot(it) => drop(self.bots.insert(fact_key, Arc::new(it))),
-            Fact::Route(it) => drop(self.routes.insert(fact_key, Arc::new(it))),
             Fact::Gateway(it) => drop(self.gateways.insert(fact_key, Arc::new(it))),
-            Fact::Policy(it) => drop(self.policies.insert(fact_key, Arc::new(it))),
+            Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
+            Fact::Route(it) => {
+                let it = Arc::new(it);
+                self.routed.entry(it.platform.clone()).or_default().insert(it.key.clone(), it.clone());
+                self.routes.insert(fact_key, it);
+            }
+            Fact::Policy(it) => {
+                self.floor(&it.tenant, &it.policy.platform).set_relevance(&it);
+                self.policies.insert(fact_key, Arc::new(it));
+            }
             Fact::Token(it) => {
                 let it = Arc::new(it);
                 self.token_by_hash.insert(it.hash.clone(), it.clone());
@@ -86,15 +115,33 @@ impl View {
                 let it = Arc::new(it);
                 self.last_instance_no = self.last_instance_no.max(it.no);
                 self.instance_by_no.insert(it.no, it.clone());
+                self.houses.entry(it.tenant.clone()).or_default().instances.insert(it.name.clone(), it.clone());
                 self.instances.insert(fact_key, it);
             }
             Fact::Binding(it) => {
                 let it = Arc::new(it);
-                let people = self.people.entry(it.tenant.clone()).or_default();
-                let links = people.entry(it.platform.clone()).or_default().entry(it.user_id.clone()).or_default();
+                self.floor(&it.tenant, &it.platform).link(it.clone());
+                let people = self.linked.entry(it.platform.clone()).or_default();
+                let links = people.entry(it.user_id.clone()).or_default();
                 links.push(it.clone());
-                links.sort_by_key(|link| link.at_ms);
+                links.sort_by(|a, b| (a.at_ms, &a.tenant, &a.instance).cmp(&(b.at_ms, &b.tenant, &b.instance)));
                 self.bindings.insert(fact_key, it);
+            }
+            Fact::DmDefault(it) => {
+                let it = Arc::new(it);
+                self.floor(&it.tenant, &it.platform).prefer(&it.user_id, Some(it.clone()));
+                self.dm_defaults.insert(fact_key, it);
+            }
+            Fact::Grant(it) => {
+                let it = Arc::new(it);
+                self.floor(&it.tenant, &it.platform).hold(it.clone());
+                self.grants.insert(fact_key, it);
+            }
+            Fact::Principal(it) => {
+                let it = Arc::new(it);
+                let house = self.houses.entry(it.tenant.clone()).or_default();
+                house.principals.insert(it.instance.clone(), it.clone());
+                self.principals.insert(fact_key, it);
             }
         }
     }
@@ -105,27 +152,55 @@ impl View {
             "tenant" => drop(self.tenants.remove(fact_key)),
             "enrollment" => drop(self.enrollments.remove(fact_key)),
             "bot" => drop(self.bots.remove(fact_key)),
-            "route" => drop(self.routes.remove(fact_key)),
             "gateway" => drop(self.gateways.remove(fact_key)),
-            "policy" => drop(self.policies.remove(fact_key)),
+            "link_code" => drop(self.link_codes.remove(fact_key)),
+            "route" => {
+                let Some(it) = self.routes.remove(fact_key) else { return };
+                self.routed.get_mut(&it.platform).map(|routed| routed.remove(&it.key));
+            }
+            "policy" => {
+                let Some(it) = self.policies.remove(fact_key) else { return };
+                self.floor(&it.tenant, &it.policy.platform).clear_relevance(&it.instance);
+            }
             "token" => {
                 if let Some(it) = self.tokens.remove(fact_key) {
                     self.token_by_hash.remove(&it.hash);
                 }
             }
             "instance" => {
-                if let Some(it) = self.instances.remove(fact_key) {
-                    self.instance_by_no.remove(&it.no);
-                }
+                let Some(it) = self.instances.remove(fact_key) else { return };
+                self.instance_by_no.remove(&it.no);
+                self.houses.get_mut(&it.tenant).map(|house| house.instances.remove(&it.name));
             }
             "binding" => {
                 let Some(it) = self.bindings.remove(fact_key) else { return };
-                let links = self.people.get_mut(&it.tenant).and_then(|p| p.get_mut(&it.platform));
-                if let Some(links) = links.and_then(|p| p.get_mut(&it.user_id)) {
-                    links.retain(|link| link.instance != it.instance);
+                self.floor(&it.tenant, &it.platform).unlink(&it);
+                let Some(people) = self.linked.get_mut(&it.platform) else { return };
+                if let Some(links) = people.get_mut(&it.user_id) {
+                    links.retain(|link| **link != *it);
+                    if links.is_empty() {
+                        people.remove(&it.user_id);
+                    }
                 }
+            }
+            "dm_default" => {
+                let Some(it) = self.dm_defaults.remove(fact_key) else { return };
+                self.floor(&it.tenant, &it.platform).prefer(&it.user_id, None);
+            }
+            "grant" => {
+                let Some(it) = self.grants.remove(fact_key) else { return };
+                self.floor(&it.tenant, &it.platform).release(&it);
+            }
+            "principal" => {
+                let Some(it) = self.principals.remove(fact_key) else { return };
+                self.houses.get_mut(&it.tenant).map(|house| house.principals.remove(&it.instance));
             }
             _ => {}
         }
+    }
+
+    fn floor(&mut self, tenant: &str, platform: &str) -> &mut Floor {
+        let floors = &mut self.houses.entry(tenant.to_owned()).or_default().floors;
+        floors.entry(platform.to_owned()).or_default()
     }
 }

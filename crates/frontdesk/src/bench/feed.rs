@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use frontdesk_core::intake::Verified;
+use frontdesk_core::intake::{Verified, Whose};
 use frontdesk_core::{Desk, Intake};
 use frontdesk_wire::MessageEvent;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -46,7 +46,8 @@ async fn take(desk: &Desk, stream: TcpStream) -> anyhow::Result<()> {
             line.clear();
             read.read_line(&mut line).await?;
             let event: MessageEvent = serde_json::from_str(&line)?;
-            batch.push(Intake::new(Verified::by("the bench's own socket"), FIRST_TENANT.into(), "desk".into(), event));
+            let whose = Whose::Tenant(FIRST_TENANT.into());
+            batch.push(Intake::new(Verified::by("the bench's own socket"), whose, "desk".into(), event));
         }
         let receipts = desk.receive(batch).await?;
         anyhow::ensure!(receipts.iter().all(|receipt| receipt.fresh && receipt.verdict.outcome == "delivered"));

@@ -37,6 +37,9 @@ pub(super) enum RemoteVerb {
     Bind(BindArgs),
     /// Undo a link
     Unbind(BindArgs),
+    /// Channels, and which agent holds them
+    #[command(subcommand)]
+    Grant(GrantVerb),
     /// Gateways that joined
     #[command(subcommand)]
     Gateway(GatewayVerb),
@@ -141,6 +144,21 @@ pub(super) struct BindArgs {
 }
 
 #[derive(Subcommand)]
+pub(super) enum GrantVerb {
+    Ls,
+    /// Take a channel from whoever holds it
+    Rm {
+        platform: String,
+        channel_id: String,
+        #[arg(long)]
+        tenant: String,
+        /// Guild, workspace or server, if the platform has them
+        #[arg(long, default_value = "")]
+        scope: String,
+    },
+}
+
+#[derive(Subcommand)]
 pub(super) enum GatewayVerb {
     /// Let an agent in; its secret is shown once
     Add {
@@ -212,6 +230,14 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
         RemoteVerb::Route(verb) => route(&desk, verb).await,
         RemoteVerb::Bind(args) => desk.show(&desk.call(post, "/bindings", Some(binding(args))).await?),
         RemoteVerb::Unbind(args) => desk.show(&desk.call(delete, "/bindings", Some(binding(args))).await?),
+        RemoteVerb::Grant(GrantVerb::Ls) => {
+            let columns = ["tenant", "platform", "scope_id", "channel_id", "instance", "at"];
+            desk.show_list(&desk.call(get, "/grants", None).await?, "grants", &columns)
+        }
+        RemoteVerb::Grant(GrantVerb::Rm { platform, channel_id, tenant, scope }) => {
+            let body = json!({ "tenant": tenant, "platform": platform, "scope_id": scope, "channel_id": channel_id });
+            desk.show(&desk.call(delete, "/grants", Some(body)).await?)
+        }
         RemoteVerb::Gateway(verb) => gateway(&desk, verb).await,
         RemoteVerb::Instances => {
             let columns =

@@ -13,8 +13,8 @@ use frontdesk_core::port::store::{Mail, MailState};
 use frontdesk_core::registry::facts::{Gateway, Scope};
 use frontdesk_wire::Code;
 use frontdesk_wire::api::{
-    BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, Rotated, RouteNew, TenantNew,
-    TokenMade, TokenNew,
+    BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
+    TenantNew, TokenMade, TokenNew,
 };
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
@@ -40,6 +40,7 @@ pub(super) fn router() -> Router<App> {
         .route("/routes", get(routes).post(add_route))
         .route("/routes/{platform}/{key}", delete(remove_route))
         .route("/bindings", get(bindings).post(bind).delete(unbind))
+        .route("/grants", get(grants).delete(remove_grant))
         .route("/gateways", get(gateways).post(add_gateway))
         .route("/gateways/{id}", get(gateway))
         .route("/gateways/{id}/rotate", post(rotate))
@@ -187,6 +188,23 @@ async fn bind(_: Admin, State(app): State<App>, Json(ask): Json<BindingNew>) -> 
 
 async fn unbind(_: Admin, State(app): State<App>, Json(ask): Json<BindingNew>) -> Result<StatusCode, Refusal> {
     app.desk.unbind(ask).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn grants(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
+    let all: Vec<Value> = app.desk.registry.read(|view| {
+        let of_tenant = view.grants.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
+        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Grant>| {
+            json!({ "tenant": it.tenant, "platform": it.platform, "scope_id": it.scope, "channel_id": it.channel,
+                    "instance": it.instance, "at": it.at_ms })
+        };
+        of_tenant.map(show).collect()
+    });
+    Reply(json!({ "grants": all }))
+}
+
+async fn remove_grant(_: Admin, State(app): State<App>, Json(ask): Json<GrantName>) -> Result<StatusCode, Refusal> {
+    app.desk.remove_grant(&ask).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use frontdesk_core::desk::{Caller, Identity, Unproven};
+use frontdesk_core::desk::{Caller, Guest, Identity, Unproven};
 use frontdesk_core::registry::facts::Scope;
 use frontdesk_wire::secret::same_bytes;
 
@@ -29,6 +29,28 @@ impl FromRequestParts<App> for Gateway {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
         gateway(app, &parts.headers).map(Self).map_err(|_| Refusal::unauthorized().plain())
+    }
+}
+
+/// An instance that manages its own affairs: by its gateway's upgrade token, or by a signed word about it.
+pub(crate) struct Managed(pub(crate) Guest);
+
+impl FromRequestParts<App> for Managed {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
+        let unauthorized = || Refusal::unauthorized().plain();
+        let token = bearer(&parts.headers).ok_or_else(unauthorized)?;
+        if !token.contains('.') {
+            // An upgrade token is base64url and has no dots; a signed word has two.
+            return app.desk.prove_gateway(token).map(|caller| Self(caller.guest())).map_err(|_| unauthorized());
+        }
+        let jwks = app.jwks.as_ref().ok_or_else(unauthorized)?;
+        let instance = jwks.prove(token).await.map_err(|why| {
+            tracing::info!(%why, "a signed token was refused at /manage");
+            unauthorized()
+        })?;
+        app.desk.prove_instance(&instance, jwks.tenant.as_deref()).map(Self).ok_or_else(unauthorized)
     }
 }
 

@@ -10,7 +10,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use frontdesk_core::registry::View;
 use frontdesk_core::registry::facts::Instance;
 use frontdesk_core::tail::Notice;
-use frontdesk_platforms::chat::{PLATFORM, Posted, Signal, Signaled};
+use frontdesk_platforms::chat::{BOT, PLATFORM, Posted, Signal, Signaled};
 use frontdesk_wire::Code;
 use frontdesk_wire::api::{ChatHistory, ChatPost, ChatPosted, ChatPress, ChatSettings};
 use futures_util::StreamExt as _;
@@ -25,6 +25,7 @@ use super::auth::ChatTenant;
 use super::body::Json;
 use super::error::Refusal;
 
+const MEMBERS_MAX: usize = 10_000;
 /// The person at the page; the desk's own user until people have accounts of their own.
 const PAGE_USER: (&str, &str) = ("you", "You");
 
@@ -56,9 +57,13 @@ pub(crate) async fn set(
         facts.name = Some(name.chars().take(200).collect());
     }
     if let Some(members) = settings.members {
+        if members.len() > MEMBERS_MAX {
+            return Err(Refusal::new(Code::BadRequest, format!("a chat has at most {MEMBERS_MAX} members")));
+        }
         facts.members = Some(members);
     }
     app.chat.set_facts(&tenant, &chat_id, &facts).await?;
+    app.desk.forget_sight(&tenant, PLATFORM, BOT, &chat_id);
     Ok(Reply(json!({ "chat_id": chat_id, "name": facts.name, "members": facts.members })))
 }
 

@@ -58,6 +58,7 @@ impl From<DeskError> for Refusal {
             DeskError::NotFound(_) => Code::NotFound,
             DeskError::Conflict(_) => Code::Conflict,
             DeskError::TooLarge(_) => Code::TooLarge,
+            DeskError::RateLimited(_) => Code::RateLimited,
             DeskError::Store(error) => return error.clone().into(),
         };
         Self::new(code, error.to_string())

@@ -1,16 +1,28 @@
-//! Joining, policies, leaving: the gateway's own records. The contract fixes `{"error": "..."}` here.
+//! Joining, leaving, and what an agent decides about itself. The contract fixes `{"error": "..."}` here.
+//!
+//! The instance is the one that the bearer proved. A body that names another is not contradicted: the
+//! name is not read.
 
 use axum::Json as Reply;
-use axum::extract::State;
-use frontdesk_wire::api::{EnrollRequest, ProvisionReply, ProvisionRequest, RelevancePolicy};
+use axum::extract::{Query, State};
+use frontdesk_wire::Code;
+use frontdesk_wire::api::{
+    DmDefaultAsk, EnrollRequest, Explanation, LinkAsk, LinkOffer, PrincipalAsk, ProvisionReply, ProvisionRequest,
+    RelevancePolicy, ScopeAsk,
+};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::App;
-use super::auth::{Gateway, Proven};
+use super::auth::{Gateway, Managed, Proven};
 use super::body::Json;
 use super::error::Refusal;
 
 type Answer<T> = Result<Reply<T>, Refusal>;
+
+fn done() -> Answer<Value> {
+    Ok(Reply(json!({ "ok": true })))
+}
 
 fn plain(error: frontdesk_core::desk::DeskError) -> Refusal {
     Refusal::from(error).plain()
@@ -32,17 +44,67 @@ pub(crate) async fn enroll(
     app.desk.enroll(&who, ask).await.map(Reply).map_err(plain)
 }
 
-/// The gateway is the source of truth and says it again at every start: a full replace.
 pub(crate) async fn policy(
     State(app): State<App>,
     Gateway(caller): Gateway,
     Json(policy): Json<RelevancePolicy>,
 ) -> Answer<Value> {
-    app.desk.set_policy(&caller, policy).await.map_err(plain)?;
-    Ok(Reply(json!({ "ok": true })))
+    app.desk.set_policy(&caller.guest(), policy).await.map_err(plain)?;
+    done()
 }
 
-pub(crate) async fn deprovision(State(app): State<App>, Gateway(caller): Gateway) -> Answer<Value> {
-    app.desk.deprovision(&caller).await.map_err(plain)?;
-    Ok(Reply(json!({ "ok": true })))
+pub(crate) async fn link(State(app): State<App>, Managed(who): Managed, Json(ask): Json<LinkAsk>) -> Answer<LinkOffer> {
+    app.desk.offer_link(&who, ask).await.map(Reply).map_err(plain)
+}
+
+pub(crate) async fn scope(State(app): State<App>, Managed(who): Managed, Json(ask): Json<ScopeAsk>) -> Answer<Value> {
+    app.desk.claim_scope(&who, ask).await.map_err(plain)?;
+    done()
+}
+
+pub(crate) async fn release(State(app): State<App>, Managed(who): Managed, Json(ask): Json<ScopeAsk>) -> Answer<Value> {
+    app.desk.release_scope(&who, ask).await.map_err(plain)?;
+    done()
+}
+
+pub(crate) async fn principal(
+    State(app): State<App>,
+    Managed(who): Managed,
+    Json(ask): Json<PrincipalAsk>,
+) -> Answer<Value> {
+    app.desk.set_principal(&who, ask).await.map_err(plain)?;
+    done()
+}
+
+pub(crate) async fn dm_default(
+    State(app): State<App>,
+    Managed(who): Managed,
+    Json(ask): Json<DmDefaultAsk>,
+) -> Answer<Value> {
+    app.desk.set_dm_default(&who, ask).await.map_err(plain)?;
+    done()
+}
+
+pub(crate) async fn deprovision(State(app): State<App>, Managed(who): Managed) -> Answer<Value> {
+    app.desk.deprovision(&who).await.map_err(plain)?;
+    done()
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Which {
+    #[serde(default)]
+    message_id: String,
+    chat_id: Option<String>,
+}
+
+/// Why this agent did, or did not, get a message.
+pub(crate) async fn why(
+    State(app): State<App>,
+    Managed(who): Managed,
+    Query(which): Query<Which>,
+) -> Answer<Explanation> {
+    if which.message_id.is_empty() {
+        return Err(Refusal::new(Code::BadRequest, "say which message: ?message_id=").plain());
+    }
+    app.desk.why(&who, &which.message_id, which.chat_id.as_deref()).await.map(Reply).map_err(plain)
 }

@@ -29,12 +29,16 @@ use tokio_util::task::TaskTracker;
 
 pub use server::serve;
 
+use crate::jwks::Jwks;
+
 /// Everything a handler may need. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub desk: Arc<Desk>,
     pub chat: Arc<BuiltInChat>,
     pub admin_token: Arc<Secret>,
+    /// Whose signed words about agents are believed, if anybody's.
+    pub jwks: Option<Arc<Jwks>>,
     pub pages: Arc<page::Pages>,
     pub metrics: Arc<prometheus_client::registry::Registry>,
     pub retention: RetentionDays,
@@ -54,6 +58,12 @@ pub(crate) fn router(app: App) -> Router {
         .route("/relay/policy", post(manage::policy))
         .route("/relay/media", post(media::put_by_gateway))
         .route("/relay/media/{id}", get(media::get_by_gateway))
+        .route("/manage/link", post(manage::link))
+        .route("/manage/scope", post(manage::scope))
+        .route("/manage/scope/release", post(manage::release))
+        .route("/manage/principal", post(manage::principal))
+        .route("/manage/dm-default", post(manage::dm_default))
+        .route("/manage/why", get(manage::why))
         .route("/manage/deprovision", post(manage::deprovision));
     let chat = Router::new()
         .route("/chat", get(page::open))

@@ -7,10 +7,10 @@ use frontdesk_core::seal::{sha256_hex, short_hash};
 use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::api::{ChatMessage, ChatPrompt, Reaction};
 use frontdesk_wire::secret::same_bytes;
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 
 use super::lines::Line;
-use super::{BuiltInChat, ChatFacts, PLATFORM, Signal};
+use super::{BuiltInChat, PLATFORM, Signal};
 
 /// More options than this would not fit on buttons: they become numbered text.
 const BUTTONS_MAX: usize = 10;
@@ -112,11 +112,7 @@ impl BuiltInChat {
     async fn chat_info(&self, tenant: &str, chat_id: &str) -> Result<ActionResult, StoreError> {
         let facts = self.facts(tenant, chat_id).await?;
         Ok(match facts {
-            Some(ChatFacts { name, chat_type, .. }) => {
-                let name = name.unwrap_or_else(|| chat_id.to_owned());
-                let chat_type = chat_type.unwrap_or_else(|| "dm".into());
-                ActionResult { chat_info: Some(ChatInfo { name, chat_type }), ..ActionResult::done() }
-            }
+            Some(facts) => ActionResult { chat_info: Some(facts.info(chat_id)), ..ActionResult::done() },
             None => ActionResult::egress_declined(PLATFORM),
         })
     }

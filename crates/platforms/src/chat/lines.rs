@@ -1,5 +1,6 @@
 //! Lines of a chat: appended once, amended by revision, shown to whoever watches.
 
+use frontdesk_core::port::platform::Nearby;
 use frontdesk_core::port::store::{ChatRow, StoreError};
 use frontdesk_wire::api::{ChatHistory, ChatMessage, ChatSummary};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,11 @@ pub(super) struct Line {
     pub(super) shown: ChatMessage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) interaction: Option<Interaction>,
+    /// It was said to the bot, so it was a turn and is no context.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) addressed: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_bot: bool,
 }
 
 /// The platform's own record of a capability that it gave out: only a hash.
@@ -42,7 +48,7 @@ impl BuiltInChat {
             at: self.env.now_ms(),
             ..ChatMessage::default()
         };
-        Line { shown, interaction: None }
+        Line { shown, ..Line::default() }
     }
 
     /// Appends the line and shows it. The same message id twice is the same line.
@@ -95,6 +101,33 @@ impl BuiltInChat {
         let rows = self.store.chat_since(tenant, chat_id, after, PAGE).await?;
         let messages = rows.iter().map(|row| parse(row).shown).collect();
         Ok(ChatHistory { messages, typing: self.is_typing(tenant, chat_id) })
+    }
+
+    /// What people said last in this chat and thread, oldest first.
+    pub(super) async fn said_nearby(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        thread_id: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Nearby>, StoreError> {
+        let rows = self.store.chat_latest(tenant, chat_id, limit).await?;
+        let by_people = rows.iter().map(parse).filter(|line| {
+            let shown = &line.shown;
+            shown.direction == "in"
+                && !shown.deleted
+                && !shown.text.is_empty()
+                && shown.thread_id.as_deref() == thread_id
+        });
+        let nearby = |Line { shown, addressed, is_bot, .. }: Line| Nearby {
+            message_id: shown.message_id,
+            user_id: shown.user_id.unwrap_or_default(),
+            user_name: shown.user_name,
+            text: shown.text,
+            is_bot,
+            addressed,
+        };
+        Ok(by_people.map(nearby).collect())
     }
 
     pub async fn chats(&self, tenant: &str) -> Result<Vec<ChatSummary>, StoreError> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::Env;
 use frontdesk_core::port::outcall::Outcall;
-use frontdesk_core::port::platform::{Platform, Stand};
+use frontdesk_core::port::platform::{Look, Nearby, Platform, Stand};
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::port::{Soon, store::MediaItem};
 use frontdesk_wire::api::{ChatMedia, ChatMessage};
@@ -112,6 +112,19 @@ pub struct ChatFacts {
     threads: HashMap<String, String>,
 }
 
+impl ChatFacts {
+    fn is_visible_to(&self, person: &str) -> bool {
+        self.members.as_ref().is_none_or(|members| members.iter().any(|member| member == person))
+    }
+
+    fn info(self, chat_id: &str) -> ChatInfo {
+        ChatInfo {
+            name: self.name.unwrap_or_else(|| chat_id.to_owned()),
+            chat_type: self.chat_type.unwrap_or_else(|| "dm".into()),
+        }
+    }
+}
+
 impl BuiltInChat {
     pub fn new(env: Arc<dyn Env>, store: Arc<dyn Store>, outcall: Arc<dyn Outcall>, rules: ChatRules) -> Self {
         let descriptor = Descriptor {
@@ -127,7 +140,7 @@ impl BuiltInChat {
             emoji: "🛎️".into(),
             platform_hint: "You are talking in Frontdesk's built-in web chat.".into(),
             pii_safe: false,
-            supports_context: false,
+            supports_context: true,
             supports_inchannel_continuable: false,
             supports_block_formatting: false,
             supported_ops: OPS.map(str::to_owned).to_vec(),
@@ -211,14 +224,30 @@ impl Platform for BuiltInChat {
         })
     }
 
-    fn look<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str) -> Soon<'a, Result<Option<ChatInfo>, StoreError>> {
+    fn look<'a>(
+        &'a self,
+        stand: Stand<'a>,
+        chat_id: &'a str,
+        viewer: Option<&'a str>,
+    ) -> Soon<'a, Result<Option<Look>, StoreError>> {
         Box::pin(async move {
             let facts = self.facts(stand.tenant, chat_id).await?;
-            Ok(facts.map(|facts| ChatInfo {
-                name: facts.name.unwrap_or_else(|| chat_id.to_owned()),
-                chat_type: facts.chat_type.unwrap_or_else(|| "dm".into()),
+            Ok(facts.map(|facts| Look {
+                visible: viewer.map(|viewer| facts.is_visible_to(viewer)),
+                info: facts.info(chat_id),
+                ..Look::default()
             }))
         })
+    }
+
+    fn nearby<'a>(
+        &'a self,
+        stand: Stand<'a>,
+        chat_id: &'a str,
+        thread_id: Option<&'a str>,
+        limit: usize,
+    ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
+        Box::pin(self.said_nearby(stand.tenant, chat_id, thread_id, limit))
     }
 
     fn notice<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult> {

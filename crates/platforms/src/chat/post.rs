@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_core::desk::{Desk, DeskError, Receipt, check_source};
-use frontdesk_core::intake::{Handover, Intake, RawCapability, Verified};
+use frontdesk_core::intake::{Handover, Intake, RawCapability, Verified, Whose};
 use frontdesk_core::seal::sha256_hex;
 use frontdesk_wire::api::{ChatPost, ChatPress};
 use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind};
@@ -59,7 +59,8 @@ impl BuiltInChat {
             facts.chat_type = Some(chat_type);
             self.set_facts(tenant, chat_id, &facts).await?;
         }
-        self.take(desk, tenant, chat_id, event, line, post.mentions_bot).await
+        let answers_bot = event.reply_to.as_ref().is_some_and(|replied| replied.is_own == Some(true));
+        self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot).await
     }
 
     /// A person presses a button of a prompt that is really there.
@@ -124,8 +125,10 @@ impl BuiltInChat {
         let command = event.prompt_response.is_none().then(|| parse_command(&event.text)).flatten();
         let command = command.map(|(name, args)| (name.to_owned(), args.to_owned()));
         let proof = Verified::by("chat token, whose tenant this is");
-        let mut intake = Intake::new(proof, tenant.into(), BOT.into(), event);
-        intake.addressed = addressed;
+        let mut intake = Intake::new(proof, Whose::Tenant(tenant.into()), BOT.into(), event);
+        intake.addressed = addressed || command.is_some();
+        line.addressed = intake.addressed;
+        line.is_bot = intake.event.source.is_bot;
         if let Some((name, args)) = command {
             intake.event.message_type = "command".into();
             let value = self.new_capability(chat_id, &line.shown.message_id);

@@ -74,6 +74,14 @@ impl ChatLog for MemoryStore {
         now(chat.lines.range((Excluded(after), Unbounded)).take(limit).map(|(_, line)| line.clone()).collect())
     }
 
+    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
+        let state = self.state();
+        let Some(chat) = state.chats.get(&name(tenant, chat_id)) else { return now(Vec::new()) };
+        let mut lines: Vec<ChatRow> = chat.lines.values().rev().take(limit).cloned().collect();
+        lines.reverse();
+        now(lines)
+    }
+
     fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()> {
         self.state().chats.entry(name(tenant, chat_id)).or_default().json = json;
         now(())

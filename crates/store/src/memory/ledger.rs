@@ -150,13 +150,29 @@ impl Ledger for MemoryStore {
         now(self.state().events.get(&event).cloned())
     }
 
+    fn event_named<'a>(
+        &'a self,
+        tenant: &'a str,
+        dedup_prefix: Vec<u8>,
+        message_id: &'a str,
+        chat_id: Option<&'a str>,
+    ) -> Stored<'a, Option<EventRecord>> {
+        let state = self.state();
+        let marked = state.by_dedup.iter().filter(|(key, _)| key.starts_with(&dedup_prefix));
+        let records = marked.filter_map(|(_, event)| state.events.get(event));
+        let named = |it: &&EventRecord| {
+            it.tenant == tenant && it.message_id == message_id && chat_id.is_none_or(|chat| it.chat_id == chat)
+        };
+        now(records.filter(named).max_by_key(|it| it.event).cloned())
+    }
+
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
         now(self.state().reach.contains(&[tenant, platform, bot, chat_id].map(str::to_owned)))
     }
 }
 
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
-    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, capabilities, reaches } = one;
+    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
         return Accepted { event: *first, fresh: false, rows: Vec::new() };
     }
@@ -164,7 +180,15 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
     let event = state.last_event;
     delivery.event = event;
     state.by_dedup.insert(dedup, event);
-    state.events.insert(event, EventRecord { event, tenant: tenant.to_string(), at_ms: delivery.at_ms, verdict });
+    let record = EventRecord {
+        event,
+        tenant: tenant.to_string(),
+        at_ms: delivery.at_ms,
+        chat_id: delivery.chat_id.to_string(),
+        message_id: delivery.message_id.clone(),
+        verdict,
+    };
+    state.events.insert(event, record);
     if reaches {
         let place = [&*tenant, &delivery.platform, &delivery.bot, &*delivery.chat_id].map(str::to_owned);
         state.reach.insert(place);
@@ -182,9 +206,13 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
     let delivery = Arc::new(delivery);
     let mut rows = Vec::with_capacity(receivers.len());
     for instance in receivers {
+        let delivery = match own_json.iter().find(|(no, _)| *no == instance) {
+            None => delivery.clone(),
+            Some((_, json)) => Arc::new(Delivery { json: json.clone(), ..(*delivery).clone() }),
+        };
         let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
         rows.push((instance, seq));
-        rung.push((instance, seq, delivery.clone()));
+        rung.push((instance, seq, delivery));
     }
     Accepted { event, fresh: true, rows }
 }

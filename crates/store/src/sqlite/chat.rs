@@ -82,6 +82,19 @@ impl ChatLog for SqliteStore {
         })
     }
 
+    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
+        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+        self.readers.read(move |connection| {
+            let sql = "SELECT seq, message_id, rev, json FROM chat_line
+                       WHERE tenant = ?1 AND chat_id = ?2 ORDER BY seq DESC LIMIT ?3";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let found = query.query_map((tenant, chat_id, signed(limit as u64)), line).map_err(fault)?;
+            let mut lines: Vec<ChatRow> = found.collect::<Result<_, _>>().map_err(fault)?;
+            lines.reverse();
+            Ok(lines)
+        })
+    }
+
     fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
         let work = move |books: &mut Books| {

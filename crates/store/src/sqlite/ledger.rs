@@ -227,10 +227,10 @@ impl Ledger for SqliteStore {
             let event = books.ledgers.next_event(&books.connection)?;
             let copy =
                 "INSERT INTO event SELECT ?1, randomblob(16), tenant, at_ms, passthrough, platform, bot, chat_id,
-                        session_key, message_id, json, verdict FROM event WHERE id = ?2";
-            books.connection.execute(copy, (signed(event), signed(found.event))).map_err(fault)?;
+                        session_key, message_id, ?3, verdict FROM event WHERE id = ?2";
+            books.connection.execute(copy, (signed(event), signed(found.event), &found.json)).map_err(fault)?;
             found.event = event;
-            let seq = append(books, instance, event)?;
+            let seq = append(books, instance, event, None)?;
             Ok(Made { accepted: Vec::new(), rows: vec![(instance, seq, Arc::new(found))] })
         };
         let answer = self.writer.write(work, move |done: &Made| done.ring(&bell));
@@ -265,12 +265,30 @@ impl Ledger for SqliteStore {
 
     fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>> {
         self.readers.read(move |connection| {
-            let mut query =
-                connection.prepare_cached("SELECT tenant, at_ms, verdict FROM event WHERE id = ?1").map_err(fault)?;
-            let record = |row: &Row<'_>| {
-                Ok(EventRecord { event, tenant: row.get(0)?, at_ms: unsigned(row.get(1)?), verdict: row.get(2)? })
-            };
-            query.query_row([signed(event)], record).optional().map_err(fault)
+            let mut query = connection.prepare_cached(&select_event("id = ?1")).map_err(fault)?;
+            query.query_row([signed(event)], event_record).optional().map_err(fault)
+        })
+    }
+
+    fn event_named<'a>(
+        &'a self,
+        tenant: &'a str,
+        dedup_prefix: Vec<u8>,
+        message_id: &'a str,
+        chat_id: Option<&'a str>,
+    ) -> Stored<'a, Option<EventRecord>> {
+        let (tenant, message_id) = (tenant.to_owned(), message_id.to_owned());
+        let chat_id = chat_id.map(str::to_owned);
+        self.readers.read(move |connection| {
+            // Keys of text never hold 0xff, so this is past everything that begins with the prefix.
+            let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
+            let sql = select_event(
+                "dedup BETWEEN ?1 AND ?2 AND tenant = ?3 AND message_id = ?4 AND (?5 IS NULL OR chat_id = ?5)
+                 ORDER BY id DESC LIMIT 1",
+            );
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            let found = query.query_row((dedup_prefix, past, tenant, message_id, chat_id), event_record);
+            found.optional().map_err(fault)
         })
     }
 
@@ -301,7 +319,8 @@ impl Made {
 fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, StoreError> {
     let mut made = Made::default();
     for acceptance in batch {
-        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, capabilities, reaches } = acceptance;
+        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches } =
+            acceptance;
         let event = books.ledgers.next_event(&books.connection)?;
         let inserted = insert_event(&books.connection, event, &dedup, &tenant, &delivery, &verdict)?;
         if !inserted {
@@ -322,9 +341,14 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         let delivery = Arc::new(delivery);
         let mut rows = Vec::with_capacity(receivers.len());
         for instance in receivers {
-            let seq = append(books, instance, event)?;
+            let own = own_json.iter().find(|(no, _)| *no == instance).map(|(_, json)| json);
+            let seq = append(books, instance, event, own)?;
             rows.push((instance, seq));
-            made.rows.push((instance, seq, delivery.clone()));
+            let delivery = match own {
+                None => delivery.clone(),
+                Some(json) => Arc::new(Delivery { json: json.clone(), ..(*delivery).clone() }),
+            };
+            made.rows.push((instance, seq, delivery));
         }
         made.accepted.push(Accepted { event, fresh: true, rows });
     }
@@ -359,13 +383,13 @@ fn insert_event(
     inserted.map(|rows| rows == 1).map_err(fault)
 }
 
-fn append(books: &mut Books, instance: u64, event: u64) -> Result<u64, StoreError> {
+fn append(books: &mut Books, instance: u64, event: u64, own_json: Option<&String>) -> Result<u64, StoreError> {
     let head = books.ledgers.head(&books.connection, instance)?;
     head.last_seq += 1;
     let seq = head.last_seq;
-    let sql = "INSERT INTO mail (instance, seq, event) VALUES (?1, ?2, ?3)";
+    let sql = "INSERT INTO mail (instance, seq, event, json) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
-    insert.execute((signed(instance), signed(seq), signed(event))).map_err(fault)?;
+    insert.execute((signed(instance), signed(seq), signed(event), own_json)).map_err(fault)?;
     Ok(seq)
 }
 
@@ -406,11 +430,26 @@ fn write_position(connection: &Connection, instance: u64, position: &Position) -
     written.map(drop).map_err(fault)
 }
 
+fn select_event(which: &str) -> String {
+    format!("SELECT id, tenant, at_ms, chat_id, message_id, verdict FROM event WHERE {which}")
+}
+
+fn event_record(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
+    Ok(EventRecord {
+        event: unsigned(row.get(0)?),
+        tenant: row.get(1)?,
+        at_ms: unsigned(row.get(2)?),
+        chat_id: row.get(3)?,
+        message_id: row.get(4)?,
+        verdict: row.get(5)?,
+    })
+}
+
 /// Mail with its event; the caller says which rows of instance `?1`.
 fn select_mail(which: &str) -> String {
     format!(
         "SELECT m.seq, m.reason, e.id, e.at_ms, e.passthrough, e.platform, e.bot, e.chat_id, e.session_key,
-         e.message_id, e.json FROM mail m JOIN event e ON e.id = m.event WHERE m.instance = ?1 AND {which}"
+         e.message_id, COALESCE(m.json, e.json) FROM mail m JOIN event e ON e.id = m.event WHERE m.instance = ?1 AND {which}"
     )
 }
 

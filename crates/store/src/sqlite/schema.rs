@@ -6,7 +6,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::fault;
 
-const MIGRATIONS: [(u32, &str); 1] = [(1, include_str!("migrations/0001_spine.sql"))];
+const MIGRATIONS: [(u32, &str); 2] =
+    [(1, include_str!("migrations/0001_spine.sql")), (2, include_str!("migrations/0002_own_json.sql"))];
 
 /// Brings the database to this version and returns its epoch.
 pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u32, StoreError> {

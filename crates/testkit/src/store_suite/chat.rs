@@ -79,6 +79,22 @@ pub async fn lines_are_read_in_pages(House { store, .. }: House) {
     assert_eq!(store.chat_since("acme", "nowhere", 0, 9).await.unwrap(), []);
 }
 
+pub async fn the_latest_lines_are_read_in_order(House { store, .. }: House) {
+    for number in 1..=7 {
+        append(&*store, "c", &format!("m-{number}")).await;
+        append(&*store, "d", &format!("n-{number}")).await;
+    }
+    let seqs = async |chat_id, limit| {
+        let lines = store.chat_latest("acme", chat_id, limit).await.unwrap();
+        lines.into_iter().map(|line| (line.seq, line.message_id)).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs("c", 2).await, [(6, "m-6".to_owned()), (7, "m-7".to_owned())]);
+    assert_eq!(seqs("c", 99).await.len(), 7);
+    assert_eq!(seqs("c", 0).await, []);
+    assert_eq!(seqs("nowhere", 9).await, []);
+    assert_eq!(store.chat_latest("other", "c", 9).await.unwrap(), []);
+}
+
 pub async fn facts_and_lines_share_a_chat(House { store, .. }: House) {
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), None);
     append(&*store, "c", "m-1").await;

@@ -31,10 +31,67 @@ pub async fn an_event_nobody_receives_is_kept_with_its_verdict(House { store, ..
     let done = accept(&*store, acceptance(1, &[])).await;
     assert_eq!((done.fresh, done.rows), (true, vec![]));
     let kept = store.event(done.event).await.unwrap();
-    let expected = EventRecord { event: done.event, tenant: "acme".into(), at_ms: 1_001, verdict: r#"{"n":1}"#.into() };
-    assert_eq!(kept, Some(expected));
+    assert_eq!(kept, Some(record(done.event, 1)));
     assert_eq!(store.event(done.event + 1).await.unwrap(), None);
     assert_eq!(store.waiting().await.unwrap(), []);
+}
+
+fn record(event: u64, number: u64) -> EventRecord {
+    EventRecord {
+        event,
+        tenant: "acme".into(),
+        at_ms: 1_000 + number,
+        chat_id: "c".into(),
+        message_id: format!("m-{number}"),
+        verdict: format!(r#"{{"n":{number}}}"#),
+    }
+}
+
+pub async fn a_receiver_may_have_a_form_of_its_own(house: House) {
+    let rings = Rings::on(&*house.store);
+    let own = Acceptance { own_json: vec![(8, "{\"own\":1}".into())], ..acceptance(1, &[7, 8]) };
+    accept(&*house.store, own).await;
+    let rung: Vec<_> = rings.deliveries().into_iter().map(|(instance, _, it)| (instance, it.json.clone())).collect();
+    let expected = [(7, delivery(1).json), (8, "{\"own\":1}".to_owned())];
+    assert_eq!(rung, expected);
+    let replayed = house.store.replay_mail(8, 1).await.unwrap().unwrap();
+    let house = house.reopened();
+    let json = async |instance, seq| house.store.mail_row(instance, seq).await.unwrap().unwrap().delivery.json.clone();
+    for (instance, form) in expected {
+        assert_eq!(json(instance, 1).await, form, "{instance}");
+    }
+    assert_eq!(json(8, replayed).await, "{\"own\":1}", "a replay is what it had, not what others had");
+}
+
+pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
+    let keyed = |number: u64, key: &[u8], id: &str, chat: &str, tenant: &str| {
+        let mut one = acceptance(number, &[7]);
+        one.dedup = key.to_vec();
+        one.tenant = tenant.into();
+        one.delivery.message_id = id.into();
+        one.delivery.chat_id = chat.into();
+        one
+    };
+    let batch = vec![
+        keyed(1, b"m1\x80\x01", "m1", "a", "acme"),
+        keyed(2, b"m1\x80\x02", "m1", "b", "acme"),
+        keyed(3, b"m1\xff\x03", "m1", "a", "other"),
+        keyed(4, b"m12\x80\x04", "m12", "a", "acme"),
+    ];
+    let events: Vec<u64> = store.accept(batch).await.unwrap().iter().map(|done| done.event).collect();
+    let named = async |tenant, id: &str, chat| {
+        let found = store.event_named(tenant, id.as_bytes().to_vec(), id, chat).await.unwrap();
+        found.map(|it| it.event)
+    };
+    assert_eq!(named("acme", "m1", None).await, Some(events[1]), "the newest");
+    assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]));
+    assert_eq!(named("other", "m1", None).await, Some(events[2]));
+    assert_eq!(named("acme", "m12", None).await, Some(events[3]));
+    assert_eq!(named("acme", "m", None).await, None);
+    assert_eq!(named("acme", "m1", Some("z")).await, None);
+    assert_eq!(named("nobody", "m1", None).await, None);
+    store.replay_mail(7, 1).await.unwrap();
+    assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]), "a replay is not another message");
 }
 
 pub async fn a_duplicate_gives_the_same_event_and_no_rows(House { store, .. }: House) {

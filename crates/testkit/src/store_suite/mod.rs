@@ -49,7 +49,9 @@ macro_rules! store_contract {
                     one_conflict_undoes_the_whole_amend, a_deleted_record_is_gone_and_may_be_made_again,
                     kinds_do_not_share_keys, of_many_writers_one_wins, records_survive;
                 ledger: rows_and_events_rise_by_one, every_receiver_gets_a_row,
-                    an_event_nobody_receives_is_kept_with_its_verdict, a_duplicate_gives_the_same_event_and_no_rows,
+                    an_event_nobody_receives_is_kept_with_its_verdict,
+                    a_receiver_may_have_a_form_of_its_own, an_event_is_found_by_its_message_id,
+                    a_duplicate_gives_the_same_event_and_no_rows,
                     a_duplicate_changes_nothing_else, a_duplicate_is_known_after_reopening,
                     a_delivery_is_given_back_whole, the_bell_rings_the_same_rows_in_order,
                     rings_keep_the_order_of_commits, a_chat_is_reached_where_the_acceptance_says_so,
@@ -66,7 +68,7 @@ macro_rules! store_contract {
                 journal: an_entry_is_opened_then_closed, open_entries_are_doubted_once,
                     entries_are_listed_newest_first_by_tenant, entries_survive;
                 chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,
-                    an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, facts_and_lines_share_a_chat,
+                    an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, the_latest_lines_are_read_in_order, facts_and_lines_share_a_chat,
                     chats_are_listed_by_tenant, chats_survive;
                 media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive;
                 upkeep: a_well_store_says_so, the_report_counts_what_waits, purge_forgets_what_is_old_and_settled,
@@ -113,6 +115,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
         delivery: delivery(number),
         verdict: format!(r#"{{"n":{number}}}"#),
         receivers: receivers.to_vec(),
+        own_json: Vec::new(),
         capabilities: Vec::new(),
         reaches: false,
     }

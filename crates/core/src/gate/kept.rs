@@ -1,0 +1,125 @@
+//! A verdict as it is kept with its event, and the words that are made of it when somebody asks.
+
+use frontdesk_wire::api::{Considered, VerdictBrief};
+use serde::Serialize;
+use serde::ser::{SerializeTuple as _, Serializer};
+
+use super::{Layer, Line, Verdict};
+
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut row = to.serialize_tuple(5)?;
+        row.serialize_element(self.instance.as_ref().map_or("", |it| it.name.as_str()))?;
+        row.serialize_element(&self.delivered)?;
+        row.serialize_element(self.layer.name())?;
+        row.serialize_element(self.rule)?;
+        row.serialize_element(&*self.value)?;
+        row.end()
+    }
+}
+
+impl Verdict {
+    /// The form in which it is kept.
+    pub fn kept(&self, outcome: &str, platform: &str) -> String {
+        serde_json::to_string(&(outcome, platform, &self.lines)).unwrap_or_default()
+    }
+
+    /// For whoever sent the event: who got it, or why nobody did.
+    pub fn brief(&self, tenant: &str, platform: &str) -> VerdictBrief {
+        let telling = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
+        let text = telling.map_or_else(String::new, |line| {
+            let instance = line.instance.as_ref().map_or("", |it| it.name.as_str());
+            words(tenant, platform, instance, line.layer.name(), line.rule, &line.value)
+        });
+        VerdictBrief { outcome: self.outcome().into(), text }
+    }
+}
+
+/// A verdict read back: the outcome, and every line in words.
+#[derive(Debug)]
+pub struct Kept {
+    pub outcome: String,
+    pub instances: Vec<Considered>,
+}
+
+pub fn read_kept(kept: &str, tenant: &str) -> Option<Kept> {
+    type Row = (String, bool, String, String, String);
+    let (outcome, platform, rows): (String, String, Vec<Row>) = serde_json::from_str(kept).ok()?;
+    let line = |(instance, delivered, layer, rule, value): Row| Considered {
+        text: words(tenant, &platform, &instance, &layer, &rule, &value),
+        outcome: if delivered { "delivered".into() } else { "withheld".into() },
+        instance,
+        layer,
+        rule,
+        value,
+    };
+    Some(Kept { outcome, instances: rows.into_iter().map(line).collect() })
+}
+
+impl Kept {
+    /// What one instance may know: its own line and nothing of anybody else.
+    pub fn for_instance(self, instance: &str) -> Considered {
+        let mut own = self.instances.iter().find(|line| line.instance == instance).cloned();
+        let nobody = self.instances.iter().find(|line| line.instance.is_empty());
+        if let Some(line) = own.as_mut().filter(|line| line.layer == Layer::Owner.name() && line.outcome == "withheld")
+        {
+            line.value.clear(); // which other agent the person chose is theirs to know
+            line.text = "the author's messages here go to another agent of theirs".into();
+        }
+        own.unwrap_or_else(|| Considered {
+            instance: instance.into(),
+            outcome: "withheld".into(),
+            layer: nobody.map_or_else(|| Layer::Scope.name().into(), |line| line.layer.clone()),
+            rule: nobody.map_or_else(|| "granted".into(), |line| line.rule.clone()),
+            value: String::new(),
+            text: match nobody {
+                Some(line) if line.rule == "linked" => "its author is not linked to any agent".into(),
+                Some(_) => "nobody could have it".into(),
+                None => "its author is not linked to this agent, and this agent does not hold the channel".into(),
+            },
+        })
+    }
+}
+
+/// Why, for people.
+fn words(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str, value: &str) -> String {
+    match (layer, rule) {
+        ("tenant", "known") => format!("no tenant is called {value:?}"),
+        ("tenant", "route") => format!(
+            "{value:?} on {platform} belongs to no tenant; say whose it is with \
+             `frontdesk route add {platform} {value} --tenant NAME`"
+        ),
+        ("owner", "author") => "the event names no author".into(),
+        ("owner", "desk") => format!("the desk answered this itself: {value}"),
+        ("owner", "linked") if instance.is_empty() => format!(
+            "{value:?} on {platform} is not linked to any agent of this tenant; link with /link CODE in a direct \
+             message, or `frontdesk bind {platform} {value} --tenant {tenant} --instance NAME`"
+        ),
+        ("owner", "linked") => format!("{value:?} is linked to {instance:?}"),
+        ("owner", "instance") => format!("the author is linked to {value:?}, which does not exist (yet)"),
+        ("owner", "granted") => format!("the author is linked to {instance:?} too, but {value:?} holds this channel"),
+        ("owner", "dm-default") => format!("the author is linked to {instance:?} too, but chose {value:?}"),
+        ("owner", "latest") => format!("the author is linked to {instance:?} too, but {value:?} is the latest link"),
+        ("scope", "granted") => format!("{instance:?} holds the channel {value:?} and may hear this author"),
+        ("principal", "policy") if value == "allow-list" => {
+            format!("{instance:?} holds the channel, but the author is not on its allow-list")
+        }
+        ("principal", "policy") => {
+            format!("{instance:?} holds the channel, but its principal policy is {value}: it hears its own people only")
+        }
+        ("visibility", "owner") => {
+            format!(
+                "nobody is linked to {instance:?} on {platform}, so nobody can be asked whether they see the channel"
+            )
+        }
+        ("visibility", "can_see") => format!("{value:?}, for whom {instance:?} looks, cannot see this chat"),
+        ("visibility", "unknown") => {
+            format!("{platform} did not say whether {value:?}, for whom {instance:?} looks, can see this chat")
+        }
+        ("relevance", "allowOtherBots") => format!("a bot wrote it, and {instance:?} does not listen to bots"),
+        ("relevance", "requireAddress") => {
+            format!("it was not addressed to the bot, and {instance:?} requires that here")
+        }
+        _ => format!("{layer}: {rule} ({value})"),
+    }
+}

@@ -1,0 +1,301 @@
+//! The gate: which instances may have an event, and for everyone considered, why or why not.
+//!
+//! Pure, and it only ever narrows: authorized, then visible, then relevant. What it does not know is
+//! a no. Considered are the instances of the author's own links and the holder of the channel's
+//! grant; for each, the first layer that said no is kept.
+
+mod kept;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use frontdesk_wire::Source;
+use frontdesk_wire::api::PrincipalPolicy;
+
+use crate::registry::View;
+use crate::registry::facts::{Binding, Grant, Instance};
+use crate::registry::house::{Floor, House, Person};
+
+pub use kept::{Kept, read_kept};
+
+/// One event to judge.
+#[derive(Clone, Copy)]
+pub struct Case<'a> {
+    pub tenant: &'a str,
+    pub source: &'a Source,
+    /// The bot was mentioned, replied to, or called by a command.
+    pub addressed: bool,
+}
+
+/// The layers, outermost first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layer {
+    Tenant,
+    Owner,
+    Scope,
+    Principal,
+    Visibility,
+    Relevance,
+}
+
+impl Layer {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Owner => "owner",
+            Self::Scope => "scope",
+            Self::Principal => "principal",
+            Self::Visibility => "visibility",
+            Self::Relevance => "relevance",
+        }
+    }
+}
+
+/// Whether somebody can see a chat. A platform that does not say is not a yes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sees {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl From<Option<bool>> for Sees {
+    fn from(said: Option<bool>) -> Self {
+        match said {
+            Some(true) => Self::Yes,
+            Some(false) => Self::No,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// What the platform said about who can see the chat.
+#[derive(Debug, Default)]
+pub struct Sight {
+    said: Vec<(String, Sees)>,
+    everyone: bool,
+}
+
+impl Sight {
+    /// For questions where it does not matter: everyone sees.
+    pub fn of_everyone() -> Self {
+        Self { said: Vec::new(), everyone: true }
+    }
+
+    pub fn note(&mut self, viewer: String, sees: impl Into<Sees>) {
+        self.said.push((viewer, sees.into()));
+    }
+
+    fn of(&self, viewer: &str) -> Option<Sees> {
+        if self.everyone {
+            return Some(Sees::Yes);
+        }
+        self.said.iter().find(|(known, _)| known == viewer).map(|(_, sees)| *sees)
+    }
+}
+
+/// The gate's answer: a verdict, or whose eyes it must know about first.
+#[derive(Debug)]
+pub enum Ruling {
+    Verdict(Verdict),
+    Ask(Vec<String>),
+}
+
+#[derive(Debug, Default)]
+pub struct Verdict {
+    pub lines: Vec<Line>,
+}
+
+/// One instance that was considered (`None`: nobody could be) and the rule that decided.
+/// Kept with every event, so it is short; the words are made when somebody asks.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub instance: Option<Arc<Instance>>,
+    pub delivered: bool,
+    pub layer: Layer,
+    pub rule: &'static str,
+    pub value: Cow<'static, str>,
+}
+
+impl Verdict {
+    pub fn receivers(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        self.lines.iter().filter(|line| line.delivered).filter_map(|line| line.instance.as_ref())
+    }
+
+    pub fn outcome(&self) -> &'static str {
+        if self.lines.iter().any(|line| line.delivered) { "delivered" } else { "withheld" }
+    }
+
+    /// Nobody gets it, and nobody in particular was considered.
+    pub fn withheld(layer: Layer, rule: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
+        Self { lines: vec![Line { instance: None, delivered: false, layer, rule, value: value.into() }] }
+    }
+}
+
+pub fn judge(view: &View, case: &Case<'_>, sight: &Sight) -> Ruling {
+    let source = case.source;
+    let withheld = |layer, rule, value: &str| Ruling::Verdict(Verdict::withheld(layer, rule, value.to_owned()));
+    let Some(house) = view.house(case.tenant) else {
+        return withheld(Layer::Tenant, "known", case.tenant);
+    };
+    let Some(author) = source.user_id.as_deref().filter(|id| !id.is_empty()) else {
+        return withheld(Layer::Owner, "author", "");
+    };
+    let floor = house.floor(&source.platform);
+    let Some((floor, person)) = floor.and_then(|floor| Some((floor, floor.person(author)?))) else {
+        return withheld(Layer::Owner, "linked", author);
+    };
+    // A direct message is between a person and their own agent: nobody holds it.
+    let grant = match source.is_direct() {
+        true => None,
+        false => floor.grant(source.scope_id.as_deref().unwrap_or_default(), source.channel()),
+    };
+    let mut bench = Bench { house, floor, case, sight, lines: Vec::with_capacity(2), ask: Vec::new() };
+    bench.own(person, grant, author);
+    if let Some(grant) = grant
+        && !person.links.iter().any(|link| link.instance == grant.instance)
+    {
+        bench.holder(grant, author);
+    }
+    match bench.ask.is_empty() {
+        true => Ruling::Verdict(Verdict { lines: bench.lines }),
+        false => Ruling::Ask(bench.ask),
+    }
+}
+
+struct Bench<'a> {
+    house: &'a House,
+    floor: &'a Floor,
+    case: &'a Case<'a>,
+    sight: &'a Sight,
+    lines: Vec<Line>,
+    ask: Vec<String>,
+}
+
+impl Bench<'_> {
+    /// The author's own instance: only visibility stands between. Their other ones are passed over.
+    fn own(&mut self, person: &Person, grant: Option<&Arc<Grant>>, author: &str) {
+        let Some((chosen, rule)) = own_link(person, grant) else { return };
+        match self.house.instance(&chosen.instance) {
+            None => self.note(None, false, Layer::Owner, "instance", chosen.instance.clone()),
+            Some(instance) => match self.blind(author) {
+                Some(rule) => self.note(Some(instance), false, Layer::Visibility, rule, author.to_owned()),
+                None => self.note(Some(instance), true, Layer::Owner, "linked", author.to_owned()),
+            },
+        }
+        for link in person.links.iter().filter(|link| link.instance != chosen.instance) {
+            if let Some(instance) = self.house.instance(&link.instance) {
+                self.note(Some(instance), false, Layer::Owner, rule, chosen.instance.clone());
+            }
+        }
+    }
+
+    /// The one that holds the channel, for an author who is not its own.
+    fn holder(&mut self, grant: &Grant, author: &str) {
+        let Some(instance) = self.house.instance(&grant.instance) else { return };
+        let principal = self.house.principal(&grant.instance);
+        let policy = principal.map_or(PrincipalPolicy::OwnerOnly, |it| it.policy);
+        let admitted = match policy {
+            PrincipalPolicy::OwnerOnly => false,
+            PrincipalPolicy::AllowList => principal.is_some_and(|it| it.allow.contains(author)),
+            PrincipalPolicy::Any => true,
+        };
+        if !admitted {
+            return self.note(Some(instance), false, Layer::Principal, "policy", policy.name());
+        }
+        let Some(owner) = self.floor.owner(&grant.instance) else {
+            return self.note(Some(instance), false, Layer::Visibility, "owner", "");
+        };
+        if let Some(rule) = self.blind(&owner.user_id) {
+            return self.note(Some(instance), false, Layer::Visibility, rule, owner.user_id.clone());
+        }
+        if let Some((rule, value)) = self.irrelevant(&grant.instance) {
+            return self.note(Some(instance), false, Layer::Relevance, rule, value);
+        }
+        self.note(Some(instance), true, Layer::Scope, "granted", grant.channel.clone());
+    }
+
+    /// Why this person cannot see the chat; `None` if they can, or if it must be asked first.
+    fn blind(&mut self, viewer: &str) -> Option<&'static str> {
+        match self.sight.of(viewer) {
+            Some(Sees::Yes) => None,
+            Some(Sees::No) => Some("can_see"),
+            Some(Sees::Unknown) => Some("unknown"),
+            None => {
+                self.ask.push(viewer.to_owned());
+                None
+            }
+        }
+    }
+
+    /// Why the instance need not engage. Without a policy everything by people is relevant.
+    fn irrelevant(&self, instance: &str) -> Option<(&'static str, &'static str)> {
+        let source = self.case.source;
+        let policy = self.floor.relevance(instance);
+        if source.is_bot && !policy.is_some_and(|it| it.allow_other_bots) {
+            return Some(("allowOtherBots", "false"));
+        }
+        let policy = policy.filter(|it| it.require_address)?;
+        let free = policy.is_free(&source.chat_id, source.channel());
+        (!self.case.addressed && !free).then_some(("requireAddress", "true"))
+    }
+
+    fn note(
+        &mut self,
+        instance: Option<&Arc<Instance>>,
+        delivered: bool,
+        layer: Layer,
+        rule: &'static str,
+        value: impl Into<Cow<'static, str>>,
+    ) {
+        self.lines.push(Line { instance: instance.cloned(), delivered, layer, rule, value: value.into() });
+    }
+}
+
+/// Several links of one person: elsewhere than in a direct message the one that holds the channel,
+/// then as they chose for direct messages, then the latest.
+fn own_link<'a>(person: &'a Person, grant: Option<&Arc<Grant>>) -> Option<(&'a Arc<Binding>, &'static str)> {
+    let holder = grant.and_then(|grant| person.links.iter().find(|link| link.instance == grant.instance));
+    holder.map(|link| (link, "granted")).or_else(|| person.preferred())
+}
+
+/// Whose a chat of a shared platform is: the scope's tenant, else the chat's (a thread's parent's),
+/// and in a direct message the tenant that the person is linked in.
+pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &Place<'_>) -> Option<&'a str> {
+    let keys = [place.scope_id, Some(place.chat_id), place.parent_chat_id];
+    let routed = keys.into_iter().flatten().find_map(|key| view.route(platform, key));
+    if let Some(route) = routed {
+        return Some(&route.tenant);
+    }
+    let links = view.links_anywhere(platform, place.person?);
+    let chosen = |link: &&Arc<Binding>| {
+        let default = view.dm_default(&link.tenant, platform, &link.user_id);
+        default.filter(|it| it.instance == link.instance).map(|it| it.at_ms)
+    };
+    let preferred = links.iter().filter(|link| chosen(link).is_some()).max_by_key(chosen);
+    preferred.or_else(|| links.last()).map(|link| link.tenant.as_str())
+}
+
+/// Where something is, as the platform itself says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place<'a> {
+    pub scope_id: Option<&'a str>,
+    pub chat_id: &'a str,
+    pub parent_chat_id: Option<&'a str>,
+    /// The one person of a direct chat.
+    pub person: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    pub fn of(source: &'a Source) -> Self {
+        Self {
+            scope_id: source.scope_id.as_deref(),
+            chat_id: &source.chat_id,
+            parent_chat_id: source.parent_chat_id.as_deref(),
+            person: source.user_id.as_deref().filter(|_| source.is_direct()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Who can see which chat, as platforms said a short while ago. A platform that does not answer is a no.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::gate::Sees;
+use crate::seal::short_hash;
+
+/// A platform that did not know is asked again soon, but not for every message.
+const UNKNOWN_LIFE_MS: u64 = 2_000;
+/// Beyond these everything is forgotten and asked again: bounded, and a wrong guess costs a question.
+const PLACES_MAX: usize = 50_000;
+const VIEWERS_MAX: usize = 1_000;
+
+type PlaceKey = [u8; 16];
+
+#[derive(Default)]
+pub struct SightCache {
+    places: Mutex<HashMap<PlaceKey, Seen>>,
+    /// Raised by every `forget`, so that an answer from before it is not kept after it.
+    age: AtomicU64,
+}
+
+/// Viewer to (what is known of them, until when).
+type Seen = HashMap<String, (Sees, u64)>;
+
+/// A place to ask about, at an age of the cache.
+#[derive(Clone, Copy)]
+pub struct Spot {
+    key: PlaceKey,
+    age: u64,
+}
+
+impl SightCache {
+    pub fn spot(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) -> Spot {
+        Spot { key: short_hash(&[tenant, platform, bot, chat_id]), age: self.age.load(Ordering::Acquire) }
+    }
+
+    /// `None`: it must be asked.
+    pub fn known(&self, spot: Spot, viewer: &str, now_ms: u64) -> Option<Sees> {
+        let places = self.places();
+        let (sees, until_ms) = places.get(&spot.key)?.get(viewer)?;
+        (*until_ms > now_ms).then_some(*sees)
+    }
+
+    pub fn keep(&self, spot: Spot, viewer: &str, sees: Sees, now_ms: u64, life_ms: u64) {
+        let mut places = self.places();
+        if self.age.load(Ordering::Acquire) != spot.age {
+            return;
+        }
+        if places.len() >= PLACES_MAX {
+            places.clear();
+        }
+        let seen = places.entry(spot.key).or_default();
+        if seen.len() >= VIEWERS_MAX {
+            seen.clear();
+        }
+        let life_ms = if sees == Sees::Unknown { life_ms.min(UNKNOWN_LIFE_MS) } else { life_ms };
+        seen.insert(viewer.to_owned(), (sees, now_ms + life_ms));
+    }
+
+    /// The members of a chat changed: what was known of it is no longer true.
+    pub fn forget(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
+        self.age.fetch_add(1, Ordering::AcqRel);
+        self.places().remove(&short_hash(&[tenant, platform, bot, chat_id]));
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, HashMap<PlaceKey, Seen>> {
+        self.places.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFE_MS: u64 = 30_000;
+
+    #[test]
+    fn an_answer_lives_a_short_while_and_only_for_its_place_and_person() {
+        let cache = SightCache::default();
+        let spot = cache.spot("t", "p", "b", "c");
+        cache.keep(spot, "ann", Sees::Yes, 1_000, LIFE_MS);
+        cache.keep(spot, "bob", Sees::No, 20_000, LIFE_MS);
+        cache.keep(spot, "gus", Sees::Unknown, 30_000, LIFE_MS);
+        assert_eq!(cache.known(spot, "ann", 30_999), Some(Sees::Yes));
+        assert_eq!(cache.known(spot, "bob", 30_999), Some(Sees::No));
+        assert_eq!(cache.known(spot, "gus", 30_999), Some(Sees::Unknown), "asked, and not known");
+        assert_eq!(cache.known(spot, "eve", 30_999), None);
+        assert_eq!(cache.known(cache.spot("t2", "p", "b", "c"), "ann", 30_999), None);
+        assert_eq!(cache.known(spot, "ann", 31_000), None, "its time is over");
+        assert_eq!(cache.known(spot, "gus", 32_000), None, "what is not known is asked again sooner");
+        cache.keep(spot, "ann", Sees::No, 31_000, LIFE_MS);
+        assert_eq!(cache.known(spot, "ann", 31_001), Some(Sees::No));
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_is_not_kept_after_it() {
+        let cache = SightCache::default();
+        let asked = cache.spot("t", "p", "b", "c");
+        cache.keep(asked, "ann", Sees::Yes, 0, LIFE_MS);
+        cache.forget("t", "p", "b", "c");
+        assert_eq!(cache.known(asked, "ann", 1), None);
+        cache.keep(asked, "ann", Sees::Yes, 1, LIFE_MS); // its question was asked before the change
+        assert_eq!(cache.known(asked, "ann", 2), None);
+        let again = cache.spot("t", "p", "b", "c");
+        cache.keep(again, "ann", Sees::No, 2, LIFE_MS);
+        assert_eq!(cache.known(again, "ann", 3), Some(Sees::No));
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let cache = SightCache::default();
+        let spot = cache.spot("t", "p", "b", "c");
+        for viewer in 0..VIEWERS_MAX * 2 {
+            cache.keep(spot, &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
+        }
+        assert!(cache.places().values().all(|seen| seen.len() <= VIEWERS_MAX));
+    }
+}

@@ -1,0 +1,413 @@
+//! Signed words about an agent: RS256 tokens against a configured set of public keys.
+//!
+//! The algorithm is ours, never the token's. Keys are kept; an unknown key id makes us look again, but
+//! not more often than a little while apart, whoever asks and however often.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use anyhow::{Context as _, bail};
+use frontdesk_core::Env;
+use frontdesk_core::port::outcall::Outcall;
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+
+use crate::config::Manage;
+
+const TOKEN_MAX_BYTES: usize = 8 * 1024;
+const KEYS_MAX_BYTES: usize = 256 * 1024;
+/// Keys are looked at again after this, so that one taken back is noticed.
+const KEYS_LIFE_MS: u64 = 600_000;
+/// At most one look in this time, however many unknown key ids come.
+const LOOK_AGAIN_MS: u64 = 10_000;
+/// Clocks of others.
+const LEEWAY_S: u64 = 30;
+
+/// Why a token proves nothing. For the log; the caller is told only that it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unproven {
+    #[error("it is no token of this form")]
+    Form,
+    #[error("its algorithm is not RS256")]
+    Algorithm,
+    #[error("its key is not one of the issuer's")]
+    Key,
+    #[error("its signature is wrong")]
+    Signature,
+    #[error("it was issued by somebody else")]
+    Issuer,
+    #[error("it is not about one agent")]
+    Audience,
+    #[error("it is not good at this time")]
+    Time,
+}
+
+pub struct Jwks {
+    source: KeySource,
+    issuer: String,
+    /// The one tenant whose agents such tokens may be about.
+    pub tenant: Option<String>,
+    env: Arc<dyn Env>,
+    outcall: Arc<dyn Outcall>,
+    keys: RwLock<Keys>,
+    /// One look at a time; the others wait for what it finds.
+    looking: tokio::sync::Mutex<()>,
+}
+
+enum KeySource {
+    File(PathBuf),
+    Url(String),
+}
+
+#[derive(Default)]
+struct Keys {
+    by_id: HashMap<String, DecodingKey>,
+    /// When they were last read, and when that was last tried.
+    read_ms: u64,
+    tried_ms: u64,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    aud: Audience,
+    exp: u64,
+    #[serde(default)]
+    nbf: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Jwks {
+    /// `None`: nothing is configured, so nobody is believed. A file that cannot be read stops the start.
+    pub async fn open(config: &Manage, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Option<Self>> {
+        if config.jwks.is_empty() {
+            return Ok(None);
+        }
+        let source = match config.jwks.starts_with("https://") || config.jwks.starts_with("http://") {
+            true => KeySource::Url(config.jwks.clone()),
+            false => KeySource::File(config.jwks.clone().into()),
+        };
+        let tenant = Some(config.tenant.clone()).filter(|tenant| !tenant.is_empty());
+        let (keys, looking) = (RwLock::default(), tokio::sync::Mutex::new(()));
+        let jwks = Self { source, issuer: config.issuer.clone(), tenant, env, outcall, keys, looking };
+        match jwks.look().await {
+            Ok(()) => {}
+            Err(error) if matches!(jwks.source, KeySource::File(_)) => return Err(error.context("manage.jwks")),
+            // It may come up later than we do; until then nobody is proven by it.
+            Err(error) => tracing::warn!(error = format!("{error:#}"), "manage.jwks could not be read yet"),
+        }
+        Ok(Some(jwks))
+    }
+
+    /// The instance that the token is about.
+    pub async fn prove(&self, token: &str) -> Result<String, Unproven> {
+        if token.len() > TOKEN_MAX_BYTES {
+            return Err(Unproven::Form);
+        }
+        let header = jsonwebtoken::decode_header(token).map_err(|error| match error.kind() {
+            jsonwebtoken::errors::ErrorKind::InvalidAlgorithmName | jsonwebtoken::errors::ErrorKind::Json(_) => {
+                Unproven::Algorithm // "none" is no algorithm that it knows
+            }
+            _ => Unproven::Form,
+        })?;
+        if header.alg != Algorithm::RS256 {
+            return Err(Unproven::Algorithm);
+        }
+        let key = self.key(header.kid.as_deref().unwrap_or_default()).await.ok_or(Unproven::Key)?;
+        let mut rules = Validation::new(Algorithm::RS256);
+        // Times, issuer and audience are checked below, by our own clock.
+        (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
+        rules.required_spec_claims.clear();
+        let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|error| match error.kind() {
+            jsonwebtoken::errors::ErrorKind::InvalidSignature => Unproven::Signature,
+            _ => Unproven::Form,
+        })?;
+        self.check(claims.claims)
+    }
+
+    fn check(&self, claims: Claims) -> Result<String, Unproven> {
+        if claims.iss != self.issuer {
+            return Err(Unproven::Issuer);
+        }
+        let now_s = self.env.now_s();
+        let begun = claims.nbf.is_none_or(|nbf| nbf <= now_s + LEEWAY_S);
+        if !begun || claims.exp.saturating_add(LEEWAY_S) <= now_s {
+            return Err(Unproven::Time);
+        }
+        let about = match claims.aud {
+            Audience::One(one) => one,
+            Audience::Several(mut all) if all.len() == 1 => all.remove(0),
+            Audience::Several(_) => return Err(Unproven::Audience),
+        };
+        let instance = about.strip_prefix("agent:").filter(|name| !name.is_empty());
+        instance.map(str::to_owned).ok_or(Unproven::Audience)
+    }
+
+    async fn key(&self, id: &str) -> Option<DecodingKey> {
+        let now_ms = self.env.now_ms();
+        let (known, old, tried) = {
+            let keys = self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            (keys.by_id.get(id).cloned(), now_ms.saturating_sub(keys.read_ms) > KEYS_LIFE_MS, keys.tried_ms)
+        };
+        let may_look = now_ms.saturating_sub(tried) > LOOK_AGAIN_MS;
+        if (known.is_some() && !old) || !may_look {
+            return known;
+        }
+        let _one_at_a_time = self.looking.lock().await;
+        let tried = self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner).tried_ms;
+        if now_ms.saturating_sub(tried) > LOOK_AGAIN_MS
+            && let Err(error) = self.look().await
+        {
+            tracing::warn!(error = format!("{error:#}"), "manage.jwks could not be read; the keys of before stay");
+        }
+        self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner).by_id.get(id).cloned()
+    }
+
+    async fn look(&self) -> anyhow::Result<()> {
+        let now_ms = self.env.now_ms();
+        self.keys.write().unwrap_or_else(std::sync::PoisonError::into_inner).tried_ms = now_ms;
+        let bytes = match &self.source {
+            KeySource::File(path) => {
+                tokio::fs::read(path).await.with_context(|| format!("cannot read {}", path.display()))?
+            }
+            KeySource::Url(url) => {
+                let answer = self.outcall.get(url, KEYS_MAX_BYTES).await.with_context(|| url.clone())?;
+                if answer.status != 200 {
+                    bail!("{url} answered {}", answer.status);
+                }
+                answer.body
+            }
+        };
+        let by_id = parse(&bytes)?;
+        *self.keys.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Keys { by_id, read_ms: now_ms, tried_ms: now_ms };
+        Ok(())
+    }
+}
+
+/// The keys that may sign RS256, by id.
+fn parse(bytes: &[u8]) -> anyhow::Result<HashMap<String, DecodingKey>> {
+    let set: JwkSet = serde_json::from_slice(bytes).context("this is no JWKS")?;
+    let usable = |key: &&Jwk| {
+        matches!(key.algorithm, AlgorithmParameters::RSA(_))
+            && key.common.key_algorithm.as_ref().is_none_or(|it| *it == KeyAlgorithm::RS256)
+            && key.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature)
+    };
+    let mut by_id = HashMap::new();
+    for key in set.keys.iter().filter(usable) {
+        let id = key.common.key_id.clone().unwrap_or_default();
+        by_id.insert(id, DecodingKey::from_jwk(key).context("an RSA key of this JWKS is broken")?);
+    }
+    if by_id.is_empty() {
+        bail!("no RSA signing key is in this JWKS");
+    }
+    Ok(by_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use aws_lc_rs::rsa::{KeyPair, KeySize};
+    use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use frontdesk_core::port::Soon;
+    use frontdesk_core::port::outcall::{Answer, OutcallError};
+    use frontdesk_testkit::TestEnv;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW_S: u64 = 1_800_000_000;
+
+    struct Signer(KeyPair);
+
+    impl Signer {
+        fn new() -> Self {
+            Self(KeyPair::generate(KeySize::Rsa2048).unwrap())
+        }
+
+        fn jwk(&self, id: &str) -> Value {
+            let public = self.0.public_key();
+            let b64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+            let (n, e) = (public.modulus(), public.exponent());
+            json!({ "kty": "RSA", "kid": id, "use": "sig", "alg": "RS256",
+                    "n": b64(n.big_endian_without_leading_zero()), "e": b64(e.big_endian_without_leading_zero()) })
+        }
+
+        fn sign(&self, header: &Value, claims: &Value) -> String {
+            let b64 = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+            let message = format!("{}.{}", b64(header), b64(claims));
+            let mut signature = vec![0; self.0.public_modulus_len()];
+            let random = aws_lc_rs::rand::SystemRandom::new();
+            self.0.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
+            format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+        }
+    }
+
+    /// Serves one set of keys, and counts how often it was asked.
+    struct Served {
+        keys: std::sync::Mutex<Value>,
+        asked: AtomicU64,
+    }
+
+    impl Outcall for Served {
+        fn check(&self, _: &str) -> Result<(), OutcallError> {
+            Ok(())
+        }
+
+        fn get<'a>(&'a self, _: &'a str, _: usize) -> Soon<'a, Result<Answer, OutcallError>> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let body = self.keys.lock().unwrap().to_string().into_bytes();
+            Box::pin(async move { Ok(Answer { status: 200, content_type: None, body }) })
+        }
+    }
+
+    fn at_now() -> Arc<TestEnv> {
+        let env = TestEnv::default();
+        env.set_ms(NOW_S * 1000);
+        Arc::new(env)
+    }
+
+    async fn open(keys: Value) -> (Jwks, Arc<TestEnv>, Arc<Served>) {
+        let env = at_now();
+        let served = Arc::new(Served { keys: std::sync::Mutex::new(keys), asked: AtomicU64::new(0) });
+        let config = Manage { jwks: "https://portal/keys".into(), issuer: "portal".into(), tenant: String::new() };
+        let jwks = Jwks::open(&config, env.clone(), served.clone()).await.unwrap().unwrap();
+        (jwks, env, served)
+    }
+
+    fn header() -> Value {
+        json!({ "alg": "RS256", "typ": "JWT", "kid": "k1" })
+    }
+
+    fn claims() -> Value {
+        json!({ "iss": "portal", "aud": "agent:home", "exp": NOW_S + 60, "iat": NOW_S })
+    }
+
+    fn with(mut base: Value, field: &str, value: Value) -> Value {
+        base[field] = value;
+        base
+    }
+
+    #[tokio::test]
+    async fn a_good_token_names_its_agent_and_every_other_is_refused() {
+        let (signer, stranger) = (Signer::new(), Signer::new());
+        let (jwks, _, _) = open(json!({ "keys": [signer.jwk("k1")] })).await;
+        assert_eq!(jwks.prove(&signer.sign(&header(), &claims())).await, Ok("home".into()));
+        let one = with(claims(), "aud", json!(["agent:home"]));
+        assert_eq!(jwks.prove(&signer.sign(&header(), &one)).await, Ok("home".into()));
+        for (field, value, why) in [
+            ("iss", json!("somebody"), Unproven::Issuer),
+            ("aud", json!("home"), Unproven::Audience),
+            ("aud", json!("agent:"), Unproven::Audience),
+            ("aud", json!("service:home"), Unproven::Audience),
+            ("aud", json!(["agent:home", "agent:other"]), Unproven::Audience),
+            ("aud", json!([]), Unproven::Audience),
+            ("exp", json!(NOW_S - LEEWAY_S), Unproven::Time),
+            ("exp", json!("soon"), Unproven::Form),
+            ("exp", Value::Null, Unproven::Form),
+            ("nbf", json!(NOW_S + LEEWAY_S + 1), Unproven::Time),
+        ] {
+            let token = signer.sign(&header(), &with(claims(), field, value.clone()));
+            assert_eq!(jwks.prove(&token).await, Err(why), "{field} {value}");
+        }
+        for (alg, why) in [
+            ("none", Unproven::Algorithm),
+            ("HS256", Unproven::Algorithm),
+            ("RS512", Unproven::Algorithm),
+            ("ES256", Unproven::Algorithm),
+        ] {
+            let token = signer.sign(&with(header(), "alg", json!(alg)), &claims());
+            assert_eq!(jwks.prove(&token).await, Err(why), "{alg}");
+        }
+        let unsigned = signer.sign(&with(header(), "alg", json!("none")), &claims());
+        let unsigned = format!("{}.", unsigned.rsplit_once('.').unwrap().0);
+        assert_eq!(jwks.prove(&unsigned).await, Err(Unproven::Algorithm));
+        assert_eq!(jwks.prove(&stranger.sign(&header(), &claims())).await, Err(Unproven::Signature));
+        let changed = signer.sign(&header(), &claims());
+        let parts: Vec<&str> = changed.split('.').collect();
+        let other = URL_SAFE_NO_PAD.encode(with(claims(), "aud", json!("agent:other")).to_string());
+        assert_eq!(jwks.prove(&format!("{}.{other}.{}", parts[0], parts[2])).await, Err(Unproven::Signature));
+        for bad in ["", ".", "..", "a.b.c", &"x".repeat(TOKEN_MAX_BYTES + 1)] {
+            assert!(jwks.prove(bad).await.is_err());
+        }
+    }
+
+    /// The classic: the public key's text taken as an HMAC secret.
+    #[tokio::test]
+    async fn the_public_key_is_no_shared_secret() {
+        let signer = Signer::new();
+        let (jwks, _, _) = open(json!({ "keys": [signer.jwk("k1")] })).await;
+        let secret = signer.jwk("k1")["n"].as_str().unwrap().to_owned();
+        let b64 = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let message = format!("{}.{}", b64(&with(header(), "alg", json!("HS256"))), b64(&claims()));
+        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.as_bytes());
+        let signature = URL_SAFE_NO_PAD.encode(aws_lc_rs::hmac::sign(&key, message.as_bytes()));
+        assert_eq!(jwks.prove(&format!("{message}.{signature}")).await, Err(Unproven::Algorithm));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_key_makes_us_look_again_but_not_for_every_stranger() {
+        let (old, new) = (Signer::new(), Signer::new());
+        let (jwks, env, served) = open(json!({ "keys": [old.jwk("k1")] })).await;
+        let asked = || served.asked.load(Ordering::SeqCst);
+        assert_eq!(asked(), 1);
+        let rotated = new.sign(&with(header(), "kid", json!("k2")), &claims());
+        *served.keys.lock().unwrap() = json!({ "keys": [old.jwk("k1"), new.jwk("k2")] });
+        assert_eq!(jwks.prove(&rotated).await, Err(Unproven::Key), "the last look was just now");
+        assert_eq!(asked(), 1);
+        env.advance_ms(LOOK_AGAIN_MS + 1);
+        assert_eq!(jwks.prove(&rotated).await, Ok("home".into()));
+        for number in 0..50 {
+            let unknown = new.sign(&with(header(), "kid", json!(number.to_string())), &claims());
+            assert_eq!(jwks.prove(&unknown).await, Err(Unproven::Key));
+        }
+        assert_eq!(asked(), 2);
+        // A key that was taken back is noticed when the keys are old.
+        *served.keys.lock().unwrap() = json!({ "keys": [new.jwk("k2")] });
+        env.advance_ms(20_000);
+        assert_eq!(
+            jwks.prove(&old.sign(&header(), &with(claims(), "exp", json!(NOW_S + 9_999)))).await,
+            Ok("home".into())
+        );
+        env.advance_ms(KEYS_LIFE_MS);
+        let late = old.sign(&header(), &with(claims(), "exp", json!(NOW_S + 9_999)));
+        assert_eq!(jwks.prove(&late).await, Err(Unproven::Key));
+    }
+
+    #[tokio::test]
+    async fn only_rsa_signing_keys_count_and_a_broken_file_stops_the_start() {
+        let signer = Signer::new();
+        let encryption = with(signer.jwk("k2"), "use", json!("enc"));
+        let (jwks, _, _) = open(json!({ "keys": [signer.jwk("k1"), encryption] })).await;
+        let by_encryption_key = signer.sign(&with(header(), "kid", json!("k2")), &claims());
+        assert_eq!(jwks.prove(&by_encryption_key).await, Err(Unproven::Key));
+        let folder = tempfile::tempdir().unwrap();
+        let read = async |path: &Path| {
+            let config = Manage { jwks: path.display().to_string(), issuer: "portal".into(), tenant: String::new() };
+            let served = Arc::new(Served { keys: std::sync::Mutex::default(), asked: AtomicU64::new(0) });
+            Jwks::open(&config, at_now(), served).await
+        };
+        let file = folder.path().join("keys.json");
+        let text = |result: anyhow::Result<Option<Jwks>>| format!("{:#}", result.err().unwrap());
+        assert!(text(read(&file).await).contains("cannot read"));
+        for bad in ["", "{}", "[]", "{\"keys\":[]}", "{\"keys\":[{\"kty\":\"RSA\",\"n\":\"!\",\"e\":\"AQAB\"}]}"] {
+            std::fs::write(&file, bad).unwrap();
+            assert!(text(read(&file).await).contains("manage.jwks"), "{bad}");
+        }
+        std::fs::write(&file, json!({ "keys": [signer.jwk("k1")] }).to_string()).unwrap();
+        let jwks = read(&file).await.unwrap().unwrap();
+        assert_eq!(jwks.prove(&signer.sign(&header(), &claims())).await, Ok("home".into()));
+    }
+}
