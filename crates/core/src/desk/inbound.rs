@@ -167,13 +167,16 @@ impl Desk {
     /// The gate's verdict, with the platform asked about whoever's eyes it needs.
     async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool) -> Verdict {
         let case = Case { tenant, source, addressed };
-        let mut sight = Sight::default();
+        let now_ms = self.env.now_ms();
+        let spot = self.sight.spot(tenant, &source.platform, bot, &source.chat_id);
+        let mut sight = Sight::remembered(&self.sight, spot, now_ms);
         for _ in 0..ASK_ROUNDS {
             match self.registry.read(|view| gate::judge(view, &case, &sight)) {
                 Ruling::Verdict(verdict) => return verdict,
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
-                        let sees = self.sees(Stand { tenant, bot }, source, &viewer).await;
+                        let sees = self.look_for(Stand { tenant, bot }, source, &viewer).await;
+                        self.sight.keep(spot, &viewer, sees, now_ms, self.rules.sight_ms);
                         sight.note(viewer, sees);
                     }
                 }
@@ -182,25 +185,18 @@ impl Desk {
         Verdict::withheld(Layer::Visibility, "unsettled", "")
     }
 
-    /// Whether this person can see the chat, as the platform says or said a short while ago.
-    async fn sees(&self, stand: Stand<'_>, source: &Source, viewer: &str) -> Sees {
-        let now_ms = self.env.now_ms();
-        let spot = self.sight.spot(stand.tenant, &source.platform, stand.bot, &source.chat_id);
-        if let Some(known) = self.sight.known(spot, viewer, now_ms) {
-            return known;
-        }
+    /// Whether this person can see the chat, as the platform says.
+    async fn look_for(&self, stand: Stand<'_>, source: &Source, viewer: &str) -> Sees {
         let Some(platform) = self.platform(&source.platform) else { return Sees::Unknown };
         let asked = platform.look(stand, &source.chat_id, Some(viewer));
-        let sees = match tokio::time::timeout(LOOK_LIMIT, asked).await {
+        match tokio::time::timeout(LOOK_LIMIT, asked).await {
             Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
             Ok(Err(error)) => {
                 tracing::warn!(%error, platform = source.platform, "nobody can say who sees the chat");
                 Sees::Unknown
             }
             Err(_) => Sees::Unknown,
-        };
-        self.sight.keep(spot, viewer, sees, now_ms, self.rules.sight_ms);
-        sees
+        }
     }
 
     /// The members of a chat changed: from now on the platform is asked again.

@@ -15,6 +15,7 @@ use frontdesk_wire::api::PrincipalPolicy;
 use crate::registry::View;
 use crate::registry::facts::{Binding, Grant, Instance};
 use crate::registry::house::{Floor, House, Person};
+use crate::sight::{SightCache, Spot};
 
 pub use kept::{Kept, read_kept};
 
@@ -70,16 +71,28 @@ impl From<Option<bool>> for Sees {
 }
 
 /// What the platform said about who can see the chat.
-#[derive(Debug, Default)]
-pub struct Sight {
+#[derive(Default)]
+pub struct Sight<'a> {
     said: Vec<(String, Sees)>,
+    /// What it said a short while ago.
+    earlier: Option<Earlier<'a>>,
     everyone: bool,
 }
 
-impl Sight {
+struct Earlier<'a> {
+    cache: &'a SightCache,
+    spot: Spot<'a>,
+    now_ms: u64,
+}
+
+impl<'a> Sight<'a> {
     /// For questions where it does not matter: everyone sees.
     pub fn of_everyone() -> Self {
-        Self { said: Vec::new(), everyone: true }
+        Self { everyone: true, ..Self::default() }
+    }
+
+    pub fn remembered(cache: &'a SightCache, spot: Spot<'a>, now_ms: u64) -> Self {
+        Self { earlier: Some(Earlier { cache, spot, now_ms }), ..Self::default() }
     }
 
     pub fn note(&mut self, viewer: String, sees: impl Into<Sees>) {
@@ -90,7 +103,9 @@ impl Sight {
         if self.everyone {
             return Some(Sees::Yes);
         }
-        self.said.iter().find(|(known, _)| known == viewer).map(|(_, sees)| *sees)
+        let said = self.said.iter().find(|(known, _)| known == viewer).map(|(_, sees)| *sees);
+        let earlier = || self.earlier.as_ref().and_then(|it| it.cache.known(it.spot, viewer, it.now_ms));
+        said.or_else(earlier)
     }
 }
 
@@ -132,7 +147,7 @@ impl Verdict {
     }
 }
 
-pub fn judge(view: &View, case: &Case<'_>, sight: &Sight) -> Ruling {
+pub fn judge(view: &View, case: &Case<'_>, sight: &Sight<'_>) -> Ruling {
     let source = case.source;
     let withheld = |layer, rule, value: &str| Ruling::Verdict(Verdict::withheld(layer, rule, value.to_owned()));
     let Some(house) = view.house(case.tenant) else {
@@ -167,7 +182,7 @@ struct Bench<'a> {
     house: &'a House,
     floor: &'a Floor,
     case: &'a Case<'a>,
-    sight: &'a Sight,
+    sight: &'a Sight<'a>,
     lines: Vec<Line>,
     ask: Vec<String>,
 }

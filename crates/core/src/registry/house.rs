@@ -9,6 +9,8 @@ use super::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal};
 /// Everything of one tenant.
 #[derive(Default)]
 pub struct House {
+    /// The tenant itself is on record; facts of it may come before or after.
+    pub(super) known: bool,
     pub(super) instances: HashMap<String, Arc<Instance>>,
     pub(super) principals: HashMap<String, Arc<Principal>>,
     pub(super) floors: HashMap<String, Floor>,
@@ -79,11 +81,9 @@ impl Floor {
 
     pub(super) fn link(&mut self, it: Arc<Binding>) {
         let links = &mut self.people.entry(it.user_id.clone()).or_default().links;
-        links.push(it.clone());
-        links.sort_by(|a, b| (a.at_ms, &a.instance).cmp(&(b.at_ms, &b.instance)));
+        put_in_order(links, it.clone(), |link| (link.at_ms, &link.instance));
         let owners = self.owners.entry(it.instance.clone()).or_default();
-        owners.push(it);
-        owners.sort_by(|a, b| (a.since_ms, &a.user_id).cmp(&(b.since_ms, &b.user_id)));
+        put_in_order(owners, it, |link| (link.since_ms, &link.user_id));
     }
 
     pub(super) fn unlink(&mut self, it: &Binding) {
@@ -125,6 +125,16 @@ impl Floor {
     pub(super) fn clear_relevance(&mut self, instance: &str) {
         self.relevance.remove(instance);
     }
+}
+
+/// One more in a list that is in order already.
+pub(super) fn put_in_order(
+    list: &mut Vec<Arc<Binding>>,
+    one: Arc<Binding>,
+    place: impl Fn(&Binding) -> (u64, &String),
+) {
+    let at = list.partition_point(|other| place(other) <= place(&one));
+    list.insert(at, one);
 }
 
 impl Relevance {

@@ -7,7 +7,7 @@ use super::facts::{
     Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route, Tenant,
     Token, key,
 };
-use super::house::{Floor, House};
+use super::house::{Floor, House, put_in_order};
 
 #[derive(Default)]
 pub struct View {
@@ -42,7 +42,7 @@ impl View {
 
     /// A known tenant's rooms.
     pub fn house(&self, tenant: &str) -> Option<&House> {
-        self.houses.get(tenant).filter(|_| self.tenants.contains_key(tenant))
+        self.houses.get(tenant).filter(|house| house.known)
     }
 
     pub fn instance(&self, tenant: &str, name: &str) -> Option<&Arc<Instance>> {
@@ -90,7 +90,7 @@ impl View {
         self.versions.insert((fact.kind(), fact_key.clone()), version);
         match fact {
             Fact::Tenant(it) => {
-                self.houses.entry(it.name.clone()).or_default();
+                self.houses.entry(it.name.clone()).or_default().known = true;
                 self.tenants.insert(fact_key, Arc::new(it));
             }
             Fact::Enrollment(it) => drop(self.enrollments.insert(fact_key, Arc::new(it))),
@@ -123,8 +123,7 @@ impl View {
                 self.floor(&it.tenant, &it.platform).link(it.clone());
                 let people = self.linked.entry(it.platform.clone()).or_default();
                 let links = people.entry(it.user_id.clone()).or_default();
-                links.push(it.clone());
-                links.sort_by(|a, b| (a.at_ms, &a.tenant, &a.instance).cmp(&(b.at_ms, &b.tenant, &b.instance)));
+                put_in_order(links, it.clone(), |link| (link.at_ms, &link.tenant));
                 self.bindings.insert(fact_key, it);
             }
             Fact::DmDefault(it) => {
@@ -149,7 +148,12 @@ impl View {
     pub fn forget(&mut self, kind: &'static str, fact_key: &str) {
         self.versions.remove(&(kind, fact_key.to_owned()));
         match kind {
-            "tenant" => drop(self.tenants.remove(fact_key)),
+            "tenant" => {
+                self.tenants.remove(fact_key);
+                if let Some(house) = self.houses.get_mut(fact_key) {
+                    house.known = false;
+                }
+            }
             "enrollment" => drop(self.enrollments.remove(fact_key)),
             "bot" => drop(self.bots.remove(fact_key)),
             "gateway" => drop(self.gateways.remove(fact_key)),

@@ -5,7 +5,9 @@
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
 
 mod feed;
+mod gate;
 mod idle;
+mod ingest;
 mod load;
 mod relay;
 mod report;
@@ -36,6 +38,16 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// Events judged and written down, with nobody to push them to
+    Ingest {
+        /// Only the gate: decisions per second on one core, verdicts made and kept
+        #[arg(long)]
+        gate: bool,
+        #[arg(long, default_value_t = 500_000)]
+        messages: u64,
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// Start time, memory at rest, memory per idle authenticated socket, size of the binary
     Idle {
         #[arg(long, default_value_t = 10_000)]
@@ -52,6 +64,10 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
         BenchCommand::Relay { messages, gateways, bytes, rate, seconds, rounds } => {
             let plan = relay::Plan { messages, gateways, bytes, rate, seconds, rounds: rounds.max(1) };
             runtime.block_on(relay::run(&plan))?
+        }
+        BenchCommand::Ingest { gate: true, messages, rounds } => gate::run(messages, rounds.max(1)),
+        BenchCommand::Ingest { gate: false, messages, rounds } => {
+            runtime.block_on(ingest::run(messages, rounds.max(1)))?
         }
         BenchCommand::Idle { sockets } => runtime.block_on(idle::run(sockets))?,
     };

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 use frontdesk_core::desk::Identity;
+use frontdesk_platforms::chat::ChatFacts;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -41,7 +42,7 @@ impl Stage {
         Ok(Self { app, url, seats: Vec::new(), folder, serving })
     }
 
-    /// Agents `a0`..: each provisioned, each with one linked person `u0`...
+    /// Agents `a0`..: each provisioned, each with one linked person `u0`.. and their chat `c0`...
     pub(super) async fn seat(&mut self, count: usize) -> anyhow::Result<()> {
         for number in self.seats.len()..count {
             let gateway = format!("a{number}");
@@ -63,6 +64,7 @@ impl Stage {
                 instance: gateway.clone(),
             };
             self.app.desk.bind(link).await?;
+            self.app.chat.set_facts(FIRST_TENANT, &format!("c{number}"), &ChatFacts::default()).await?;
             self.seats.push(Seat { gateway, secret: seat.secret });
         }
         Ok(())

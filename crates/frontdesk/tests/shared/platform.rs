@@ -1,0 +1,122 @@
+//! A platform with one bot for everybody, as foreign ones are: it knows its chats and who sees them,
+//! and nothing of tenants.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use frontdesk_core::port::Soon;
+use frontdesk_core::port::platform::{Look, Nearby, Platform, Stand};
+use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
+use frontdesk_wire::{Action, ActionResult, Descriptor, Secret};
+
+pub(crate) const PLATFORM: &str = "guildchat";
+
+/// How it answers about who can see a chat.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Well,
+    Unknowing,
+    Failing,
+    Silent,
+}
+
+pub(crate) struct GuildChat {
+    descriptor: Descriptor,
+    pub(crate) chats: Mutex<HashMap<String, Look>>,
+    pub(crate) blind: Mutex<Vec<String>>,
+    pub(crate) mood: Mutex<Mood>,
+    pub(crate) looks: AtomicUsize,
+    /// (chat, text) of what went out, and of what the desk itself said.
+    pub(crate) sent: Mutex<Vec<(String, String)>>,
+    pub(crate) said: Mutex<Vec<(String, String)>>,
+}
+
+impl GuildChat {
+    pub(crate) fn new() -> Self {
+        let descriptor = Descriptor {
+            contract_version: CONTRACT_VERSION,
+            platform: PLATFORM.into(),
+            label: "Guild chat".into(),
+            max_message_length: 2000,
+            supports_draft_streaming: false,
+            supports_edit: true,
+            supports_threads: true,
+            markdown_dialect: "plain".into(),
+            len_unit: LenUnit::Chars,
+            emoji: String::new(),
+            platform_hint: String::new(),
+            pii_safe: false,
+            supports_context: true,
+            supports_inchannel_continuable: false,
+            supports_block_formatting: false,
+            supported_ops: vec!["send".into()],
+        };
+        Self {
+            descriptor,
+            chats: Mutex::default(),
+            blind: Mutex::default(),
+            mood: Mutex::new(Mood::Well),
+            looks: AtomicUsize::new(0),
+            sent: Mutex::default(),
+            said: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn has(&self, chat_id: &str, look: Look) {
+        self.chats.lock().unwrap().insert(chat_id.into(), look);
+    }
+
+    pub(crate) fn looks(&self) -> usize {
+        self.looks.load(Ordering::SeqCst)
+    }
+}
+
+impl Platform for GuildChat {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn act<'a>(&'a self, _: Stand<'a>, action: &'a Action, _: Option<&'a Secret>) -> Soon<'a, ActionResult> {
+        let text = serde_json::to_value(&action.act).unwrap()["content"].as_str().unwrap_or_default().to_owned();
+        self.sent.lock().unwrap().push((action.act.chat_id().unwrap_or_default().into(), text));
+        Box::pin(async { ActionResult::sent("out-1") })
+    }
+
+    fn look<'a>(
+        &'a self,
+        _: Stand<'a>,
+        chat_id: &'a str,
+        viewer: Option<&'a str>,
+    ) -> Soon<'a, Result<Option<Look>, StoreError>> {
+        Box::pin(async move {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+            let mood = *self.mood.lock().unwrap();
+            if mood == Mood::Silent {
+                std::future::pending::<()>().await;
+            }
+            if mood == Mood::Failing {
+                return Err(StoreError::Unavailable("the platform is down".into()));
+            }
+            let found = self.chats.lock().unwrap().get(chat_id).cloned();
+            let sees = |viewer: &str| !self.blind.lock().unwrap().iter().any(|it| it == viewer);
+            Ok(found.map(|look| Look { visible: viewer.map(sees).filter(|_| mood == Mood::Well), ..look }))
+        })
+    }
+
+    fn nearby<'a>(
+        &'a self,
+        _: Stand<'a>,
+        _: &'a str,
+        _: Option<&'a str>,
+        _: usize,
+    ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
+        Box::pin(async { Err(StoreError::Unavailable("no history today".into())) })
+    }
+
+    fn notice<'a>(&'a self, _: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult> {
+        self.said.lock().unwrap().push((chat_id.into(), text.into()));
+        Box::pin(async { ActionResult::sent("notice") })
+    }
+}
