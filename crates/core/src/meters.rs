@@ -4,6 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -21,6 +22,24 @@ pub struct VerdictLabels {
 pub struct ActionLabels {
     pub op: &'static str,
     pub outcome: &'static str,
+}
+
+/// How late shots are fired. Buckets from a millisecond to an hour.
+const LATENESS_S: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 600.0, 3600.0];
+
+pub struct Lateness(Histogram);
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Self(Histogram::new(LATENESS_S))
+    }
+}
+
+impl Lateness {
+    pub fn note_ms(&self, late_ms: u64) {
+        #[allow(clippy::cast_precision_loss)] // a measure for people
+        self.0.observe(late_ms as f64 / 1000.0);
+    }
 }
 
 #[derive(Default)]
@@ -46,6 +65,10 @@ pub struct Meters {
     pub interrupts: Counter,
     pub requests_refused: Family<Why, Counter>,
     pub store_faults: Counter,
+    pub alarms_armed: Gauge,
+    pub alarm_lateness: Lateness,
+    pub alarm_tries: Family<Why, Counter>,
+    pub alarms_ended: Family<Why, Counter>,
 }
 
 impl Meters {
@@ -77,6 +100,11 @@ impl Meters {
         r.register("notices", "People told that their agent cannot be woken", self.notices.clone());
         r.register("interrupts", "Interrupts handed to agents", self.interrupts.clone());
         r.register("requests_refused", "HTTP requests refused, by code", self.requests_refused.clone());
+        r.register("alarms_armed", "Shots that are armed, counted now and then", self.alarms_armed.clone());
+        let text = "How late shots are tried first, in seconds";
+        r.register("alarm_lateness_seconds", text, self.alarm_lateness.0.clone());
+        r.register("alarm_tries", "Tries of shots, by answer", self.alarm_tries.clone());
+        r.register("alarms_ended", "Shots that are over, by outcome", self.alarms_ended.clone());
         r.register("store_faults", "Writes that the store refused", self.store_faults.clone());
     }
 }

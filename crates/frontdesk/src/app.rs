@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::edge::{self, App, RetentionDays, page::Pages};
+use crate::edge::{self, App, RetentionDays, door::RelayDoor, page::Pages};
 use crate::env::SystemEnv;
 use crate::jwks::Jwks;
 use crate::outcall::GuardedClient;
@@ -52,7 +52,8 @@ impl Frontdesk {
             given => given.to_owned(),
         };
         let outcall = Arc::new(GuardedClient::new(&config.outcall.allow));
-        let rules = config.rules();
+        let mut rules = config.rules();
+        rules.issuer.clone_from(&public_url);
         let chat_rules = ChatRules {
             commands: config.chat.commands,
             capability_ttl_ms: rules.vault_ttl_ms,
@@ -71,6 +72,7 @@ impl Frontdesk {
             chat,
             admin_token: Arc::new(keys.admin_token),
             pages: Arc::new(Pages::default()),
+            relay_door: Arc::new(RelayDoor::new(&config.cron.relay_keys)),
             metrics: Arc::new(metrics),
             retention: RetentionDays { dedup: config.ledger.dedup_days, explain: config.explain.retention_days },
             public_url: public_url.into(),

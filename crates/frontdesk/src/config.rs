@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use frontdesk_core::Rules;
+use frontdesk_core::alarms::signet::SigningAlg;
 use frontdesk_core::wake::WakeRules;
 use frontdesk_platforms::chat::Commands;
 use serde::Deserialize;
@@ -14,7 +15,8 @@ const PREFIX: &str = "FRONTDESK_";
 /// Read by the command line itself, not settings of the server.
 const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
 /// Of the test command, which starts desks with its own environment.
-const OF_TESTS: [&str; 6] = ["BIN", "TEST_CACHE", "SCREENSHOT", "NODE_MODULES", "CHROMIUM", "SESSION_KEY_BIN"];
+const OF_TESTS: [&str; 7] =
+    ["BIN", "TEST_CACHE", "SCREENSHOT", "NODE_MODULES", "CHROMIUM", "SESSION_KEY_BIN", "GATE_SEED"];
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +34,7 @@ pub struct Config {
     pub gate: Gate,
     pub link: Link,
     pub manage: Manage,
+    pub cron: Cron,
     pub outcall: Outcall,
     pub chat: Chat,
 }
@@ -107,6 +110,14 @@ pub struct Manage {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct Cron {
+    pub misfire_grace_s: u64,
+    pub alg: SigningAlg,
+    pub relay_keys: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Outcall {
     pub allow: Vec<String>,
 }
@@ -176,6 +187,8 @@ impl Config {
             media_ttl_ms: self.media.ttl_s.saturating_mul(1000),
             media_max_bytes: self.media.max_bytes,
             link_ttl_ms: self.link.ttl_s.saturating_mul(1000),
+            misfire_grace_ms: self.cron.misfire_grace_s.saturating_mul(1000),
+            fire_alg: self.cron.alg,
             sight_ms: self.gate.visibility_ttl_s.saturating_mul(1000),
             ..Rules::default()
         }

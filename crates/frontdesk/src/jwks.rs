@@ -222,7 +222,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use frontdesk_core::port::Soon;
-    use frontdesk_core::port::outcall::{Answer, OutcallError};
+    use frontdesk_core::port::outcall::{Answer, Call, OutcallError};
     use frontdesk_testkit::TestEnv;
     use serde_json::{Value, json};
 
@@ -266,7 +266,7 @@ mod tests {
             Ok(())
         }
 
-        fn get<'a>(&'a self, _: &'a str, _: usize) -> Soon<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, _: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let body = self.keys.lock().unwrap().to_string().into_bytes();
             Box::pin(async move { Ok(Answer { status: 200, content_type: None, body }) })

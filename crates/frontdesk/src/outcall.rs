@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use frontdesk_core::port::Soon;
-use frontdesk_core::port::outcall::{Answer, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use ipnet::IpNet;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
@@ -16,6 +16,9 @@ use url::{Host, Url};
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TOTAL_TIME: Duration = Duration::from_secs(15);
 const URL_MAX_BYTES: usize = 2048;
+/// Connections that are kept for the next call: a storm of fires to one host should not dial for each.
+const IDLE_PER_HOST: usize = 32;
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// What the operator lets through although it is private.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +182,8 @@ impl GuardedClient {
             .no_proxy()
             .connect_timeout(CONNECT_TIME)
             .timeout(TOTAL_TIME)
-            .pool_max_idle_per_host(1)
+            .pool_max_idle_per_host(IDLE_PER_HOST)
+            .pool_idle_timeout(IDLE_TIME)
             .user_agent(concat!("frontdesk/", env!("CARGO_PKG_VERSION")))
             .build()
     }
@@ -190,22 +194,33 @@ impl Outcall for GuardedClient {
         self.guard.check(url).map(drop)
     }
 
-    fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> Soon<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
         Box::pin(async move {
-            let url = self.guard.check(url)?; // the resolver hook is not asked for IP literals
+            let url = self.guard.check(call.url)?; // the resolver hook is not asked for IP literals
             let failed = |error: reqwest::Error| {
                 let refused = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
                     .any(|e| e.downcast_ref::<OutcallError>() == Some(&OutcallError::Refused));
                 if refused { OutcallError::Refused } else { OutcallError::Failed(plain(&error)) }
             };
-            let mut response = self.client()?.get(url).send().await.map_err(failed)?;
+            let mut request = match call.json {
+                None => self.client()?.get(url),
+                Some(json) => self
+                    .client()?
+                    .post(url)
+                    .header(http::header::CONTENT_TYPE, "application/json")
+                    .body(json.to_owned()),
+            };
+            if let Some(bearer) = call.bearer {
+                request = request.bearer_auth(bearer.expose());
+            }
+            let mut response = request.send().await.map_err(failed)?;
             let status = response.status().as_u16();
             let content_type = response.headers().get(http::header::CONTENT_TYPE);
             let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);
             let mut body = Vec::new();
             while let Some(chunk) = response.chunk().await.map_err(failed)? {
-                if body.len() + chunk.len() > max_bytes {
-                    return Err(OutcallError::TooLarge(max_bytes));
+                if body.len() + chunk.len() > call.max_bytes {
+                    return Err(OutcallError::TooLarge(call.max_bytes));
                 }
                 body.extend_from_slice(&chunk);
             }

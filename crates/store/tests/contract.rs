@@ -8,6 +8,7 @@ use frontdesk_core::port::store::{Store, StoreError, Upkeep as _};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_contract;
+use frontdesk_testkit::store_suite::alarms::shot;
 use frontdesk_testkit::store_suite::{House, Rings, accept, accept_many, acceptance, capability, owed, settled};
 
 fn in_memory() -> House {
@@ -30,6 +31,19 @@ store_contract!(sqlite, on_disk);
 
 fn open(folder: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(folder, 7).unwrap())
+}
+
+/// The folder's lock says that nobody else fires: what was claimed before a crash need not wait.
+#[tokio::test]
+async fn claims_of_a_crash_are_free_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let id = store.arm(vec![shot(1, 100)]).await.unwrap()[0].id;
+    let far = u64::MAX >> 2;
+    assert_eq!(store.claim_shots(vec![id], 100, far).await.unwrap().len(), 1);
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!(store.claim_shots(vec![id], 101, far).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 pub mod action;
 pub mod api;
 pub mod code;
+pub mod cron;
 pub mod descriptor;
 pub mod event;
 pub mod frame;

@@ -1,5 +1,6 @@
 //! The desk: it takes what arrives, hands it over, and lets out what agents send.
 
+mod alarms;
 mod context;
 mod inbound;
 mod interrupt;
@@ -10,12 +11,14 @@ mod outbound;
 mod people;
 mod presence;
 mod records;
+mod signets;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use frontdesk_wire::Close;
 
+use crate::alarms::signet::SigningAlg;
 use crate::env::Env;
 use crate::meters::Meters;
 use crate::port::outcall::Outcall;
@@ -29,6 +32,7 @@ use crate::switchboard::Switchboard;
 use crate::tail::{Notice, Tail};
 use crate::wake::WakeRules;
 
+pub use alarms::{AlarmClock, LEASE_MS, Loading};
 pub use inbound::Receipt;
 pub use mail::mail_id;
 pub use people::{Identity, Unproven, check_source};
@@ -49,6 +53,11 @@ pub struct Rules {
     pub link_ttl_ms: u64,
     /// How long a platform's word on who can see a chat is believed.
     pub sight_ms: u64,
+    /// How long a refused fire is tried again, unless its job says otherwise.
+    pub misfire_grace_ms: u64,
+    pub fire_alg: SigningAlg,
+    /// Our base URL as agents know it: who issues the fires' tokens.
+    pub issuer: String,
 }
 
 impl Default for Rules {
@@ -65,6 +74,9 @@ impl Default for Rules {
             rotation_overlap_ms: 86_400_000,
             link_ttl_ms: 600_000,
             sight_ms: 30_000,
+            misfire_grace_ms: 86_400_000,
+            fire_alg: SigningAlg::ES256,
+            issuer: String::new(),
         }
     }
 }
@@ -84,6 +96,9 @@ pub enum DeskError {
     TooLarge(String),
     #[error("{0}")]
     RateLimited(String),
+    /// Somebody whom we asked said no.
+    #[error("{0}")]
+    Elsewhere(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -131,6 +146,7 @@ pub struct Desk {
     platforms: HashMap<String, Arc<dyn Platform>>,
     sight: SightCache,
     link_tries: links::Tries,
+    pub alarms: AlarmClock,
 }
 
 impl Desk {
@@ -158,7 +174,7 @@ impl Desk {
         }
         let registry = Registry::open(store.clone()).await?;
         let platforms = platforms.into_iter().map(|p| (p.descriptor().platform.clone(), p)).collect();
-        Ok(Self {
+        let desk = Self {
             env,
             store,
             registry,
@@ -171,7 +187,10 @@ impl Desk {
             platforms,
             sight: SightCache::default(),
             link_tries: links::Tries::default(),
-        })
+            alarms: AlarmClock::default(),
+        };
+        desk.cut_signet().await?;
+        Ok(desk)
     }
 
     pub fn platform(&self, name: &str) -> Option<&Arc<dyn Platform>> {

@@ -1,5 +1,6 @@
 //! The ports: what the desk asks of the world, in the desk's own words.
 
+pub mod alarms;
 pub mod outcall;
 pub mod platform;
 pub mod store;

@@ -1,5 +1,7 @@
 //! The one guarded way out to URLs that other people named: wakes, media, callbacks.
 
+use frontdesk_wire::Secret;
+
 use super::Soon;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +17,16 @@ pub enum OutcallError {
     TooLarge(usize),
 }
 
+/// One call. Without a body it is a GET, with one a POST.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub url: &'a str,
+    pub bearer: Option<&'a Secret>,
+    pub json: Option<&'a str>,
+    /// The answer is read no further than this.
+    pub max_bytes: usize,
+}
+
 pub struct Answer {
     pub status: u16,
     pub content_type: Option<String>,
@@ -24,6 +36,11 @@ pub struct Answer {
 pub trait Outcall: Send + Sync {
     /// What can be told from the URL alone, without a lookup. Asked when a URL is given to us.
     fn check(&self, url: &str) -> Result<(), OutcallError>;
-    /// A payload-free GET. Checked again, address pinned, no redirect followed, bounded.
-    fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> Soon<'a, Result<Answer, OutcallError>>;
+    /// Checked again, address pinned, no redirect followed, bounded in size and time.
+    fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>>;
+
+    /// A payload-free GET.
+    fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> Soon<'a, Result<Answer, OutcallError>> {
+        self.call(Call { url, bearer: None, json: None, max_bytes })
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Soon;
+use super::alarms::Alarms;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -23,8 +24,8 @@ pub enum StoreError {
 pub type Stored<'a, T> = Soon<'a, Result<T, StoreError>>;
 
 /// Everything that a backend is.
-pub trait Store: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Upkeep {}
-impl<T: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Upkeep> Store for T {}
+pub trait Store: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Alarms + Upkeep {}
+impl<T: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Alarms + Upkeep> Store for T {}
 
 // ---- directory: who is who ------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use serde::{Deserialize, Serialize};
 
+use crate::alarms::signet::SigningAlg;
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tenant {
     pub name: String,
@@ -131,6 +133,17 @@ pub struct Principal {
     pub allow: BTreeSet<String>,
 }
 
+/// A key that signs fires. The newest one signs; older ones stay known until they retire.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SigningKey {
+    pub kid: String,
+    pub alg: SigningAlg,
+    /// PKCS#8 in base64, sealed, hex.
+    pub sealed: String,
+    pub made_ms: u64,
+    pub retires_ms: Option<u64>,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GatewaySecret {
     pub id: String,
@@ -185,6 +198,7 @@ pub enum Fact {
     LinkCode(LinkCode),
     Grant(Grant),
     Principal(Principal),
+    SigningKey(SigningKey),
 }
 
 /// Joins parts so that no two lists of parts give one key.
@@ -208,6 +222,7 @@ impl Fact {
             Self::LinkCode(_) => "link_code",
             Self::Grant(_) => "grant",
             Self::Principal(_) => "principal",
+            Self::SigningKey(_) => "signing_key",
         }
     }
 
@@ -226,6 +241,7 @@ impl Fact {
             Self::LinkCode(it) => it.hash.clone(),
             Self::Grant(it) => key(&[&it.tenant, &it.platform, &it.scope, &it.channel]),
             Self::Principal(it) => key(&[&it.tenant, &it.instance]),
+            Self::SigningKey(it) => it.kid.clone(),
         }
     }
 
@@ -244,6 +260,7 @@ impl Fact {
             Self::LinkCode(it) => serde_json::to_string(it),
             Self::Grant(it) => serde_json::to_string(it),
             Self::Principal(it) => serde_json::to_string(it),
+            Self::SigningKey(it) => serde_json::to_string(it),
         };
         text.unwrap_or_default()
     }
@@ -263,6 +280,7 @@ impl Fact {
             "link_code" => Self::LinkCode(serde_json::from_str(json).ok()?),
             "grant" => Self::Grant(serde_json::from_str(json).ok()?),
             "principal" => Self::Principal(serde_json::from_str(json).ok()?),
+            "signing_key" => Self::SigningKey(serde_json::from_str(json).ok()?),
             _ => return None,
         })
     }

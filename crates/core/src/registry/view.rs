@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::facts::{
-    Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route, Tenant,
-    Token, key,
+    Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route,
+    SigningKey, Tenant, Token, key,
 };
 use super::house::{Floor, House, put_in_order};
 
@@ -25,6 +25,7 @@ pub struct View {
     pub principals: BTreeMap<String, Arc<Principal>>,
     pub dm_defaults: BTreeMap<String, Arc<DmDefault>>,
     pub link_codes: HashMap<String, Arc<LinkCode>>,
+    pub signing_keys: BTreeMap<String, Arc<SigningKey>>,
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<u64, Arc<Instance>>,
     houses: HashMap<String, House>,
@@ -97,6 +98,7 @@ impl View {
             Fact::Bot(it) => drop(self.bots.insert(fact_key, Arc::new(it))),
             Fact::Gateway(it) => drop(self.gateways.insert(fact_key, Arc::new(it))),
             Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
+            Fact::SigningKey(it) => drop(self.signing_keys.insert(fact_key, Arc::new(it))),
             Fact::Route(it) => {
                 let it = Arc::new(it);
                 self.routed.entry(it.platform.clone()).or_default().insert(it.key.clone(), it.clone());
@@ -158,6 +160,7 @@ impl View {
             "bot" => drop(self.bots.remove(fact_key)),
             "gateway" => drop(self.gateways.remove(fact_key)),
             "link_code" => drop(self.link_codes.remove(fact_key)),
+            "signing_key" => drop(self.signing_keys.remove(fact_key)),
             "route" => {
                 let Some(it) = self.routes.remove(fact_key) else { return };
                 self.routed.get_mut(&it.platform).map(|routed| routed.remove(&it.key));

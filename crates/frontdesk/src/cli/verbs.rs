@@ -48,6 +48,11 @@ pub(super) enum RemoteVerb {
     /// What was written down for an agent
     #[command(subcommand)]
     Mail(MailVerb),
+    /// Wake-up calls of agents: armed, over, dead
+    #[command(subcommand)]
+    Alarms(AlarmsVerb),
+    /// A new key signs fires from now on; the one before can be checked for a day more
+    RotateSigningKey,
     /// Who got an event, and why everyone else did not
     Explain { event_id: String },
     /// What agents sent out, and how it ended
@@ -211,6 +216,26 @@ pub(super) enum MailVerb {
     },
 }
 
+#[derive(Subcommand)]
+pub(super) enum AlarmsVerb {
+    /// What is armed
+    Ls(AlarmsOf),
+    /// What is over, and how it ended
+    History(AlarmsOf),
+    /// What was given up
+    Dead,
+    /// Try a dead one again, from now
+    Replay { id: u64 },
+}
+
+#[derive(clap::Args)]
+pub(super) struct AlarmsOf {
+    #[arg(long)]
+    instance: String,
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
 pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
     let desk = Remote::find(place)?;
     let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
@@ -245,6 +270,8 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
             desk.show_list(&desk.call(get, "/instances", None).await?, "instances", &columns)
         }
         RemoteVerb::Mail(verb) => mail(&desk, verb).await,
+        RemoteVerb::Alarms(verb) => alarms(&desk, verb).await,
+        RemoteVerb::RotateSigningKey => desk.show(&desk.call(post, "/signing-keys/rotate", None).await?),
         RemoteVerb::Explain { event_id } => explain(&desk, &event_id).await,
         RemoteVerb::Journal { tenant } => {
             let path = tenant.map_or_else(|| "/journal".into(), |t| format!("/journal?tenant={}", segment(&t)));
@@ -333,6 +360,28 @@ async fn gateway(desk: &Remote, verb: GatewayVerb) -> anyhow::Result<()> {
         GatewayVerb::Show { id } => desk.show(&desk.call(Method::GET, &at(&id, ""), None).await?),
         GatewayVerb::Rotate { id } => desk.show(&desk.call(Method::POST, &at(&id, "/rotate"), None).await?),
         GatewayVerb::Revoke { id } => desk.show(&desk.call(Method::POST, &at(&id, "/revoke"), None).await?),
+    }
+}
+
+async fn alarms(desk: &Remote, verb: AlarmsVerb) -> anyhow::Result<()> {
+    let of = |of: &AlarmsOf, what: &str| {
+        let tenant = of.tenant.as_ref().map_or_else(String::new, |tenant| format!("?tenant={}", segment(tenant)));
+        format!("/instances/{}/alarms{what}{tenant}", segment(&of.instance))
+    };
+    match verb {
+        AlarmsVerb::Ls(which) => {
+            let columns = ["id", "job_id", "fire_at", "attempts", "callback", "note"];
+            desk.show_list(&desk.call(Method::GET, &of(&which, ""), None).await?, "alarms", &columns)
+        }
+        AlarmsVerb::History(which) => {
+            let columns = ["at", "job_id", "fire_at", "outcome", "attempts", "note"];
+            desk.show_list(&desk.call(Method::GET, &of(&which, "/history"), None).await?, "history", &columns)
+        }
+        AlarmsVerb::Dead => {
+            let columns = ["id", "tenant", "instance", "job_id", "fire_at", "attempts", "note"];
+            desk.show_list(&desk.call(Method::GET, "/alarms/dead", None).await?, "alarms", &columns)
+        }
+        AlarmsVerb::Replay { id } => desk.show(&desk.call(Method::POST, &format!("/alarms/{id}/replay"), None).await?),
     }
 }
 

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::{delete, get, post};
 use frontdesk_core::desk::{event_id, mail_id};
+use frontdesk_core::port::alarms::Shot;
 use frontdesk_core::port::store::{Mail, MailState};
 use frontdesk_core::registry::facts::{Gateway, Scope};
 use frontdesk_wire::Code;
@@ -16,6 +17,7 @@ use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
     TenantNew, TokenMade, TokenNew,
 };
+use frontdesk_wire::cron::ShotHistory;
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,6 +27,9 @@ use super::App;
 use super::auth::Admin;
 use super::body::Json;
 use super::error::Refusal;
+
+/// Dead shots shown at once.
+const DEAD_PAGE: usize = 1_000;
 
 type Answer<T> = Result<Reply<T>, Refusal>;
 type Made<T> = Result<(StatusCode, Reply<T>), Refusal>;
@@ -50,6 +55,11 @@ pub(super) fn router() -> Router<App> {
         .route("/mail/{id}", get(mail_row))
         .route("/mail/{id}/replay", post(replay))
         .route("/mail/{id}/drop", post(drop_mail))
+        .route("/instances/{id}/alarms", get(alarms))
+        .route("/instances/{id}/alarms/history", get(alarm_history))
+        .route("/alarms/dead", get(dead_alarms))
+        .route("/alarms/{id}/replay", post(replay_alarm))
+        .route("/signing-keys/rotate", post(rotate_signing_key))
         .route("/events/{id}/explain", get(explain))
         .route("/events/stream", get(tail))
         .route("/journal", get(journal))
@@ -311,6 +321,63 @@ async fn drop_mail(
 ) -> Answer<Value> {
     app.desk.drop_mail(&id, &ask.reason).await?;
     Ok(Reply(json!({ "id": id, "state": "dead", "reason": ask.reason })))
+}
+
+// ---- alarms -----------------------------------------------------------------------------------
+
+#[derive(Deserialize)]
+struct AlarmQuery {
+    tenant: Option<String>,
+    job_id: Option<String>,
+}
+
+fn show_shot(it: &Shot) -> Value {
+    json!({ "id": it.id, "job_id": it.job_id, "fire_at": it.fire_at, "schedule_id": it.schedule_id,
+            "next_at": it.next_ms, "attempts": it.attempts, "callback": it.callback, "note": it.note })
+}
+
+async fn alarms(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(q): Query<AlarmQuery>,
+) -> Answer<Value> {
+    let instance = app.desk.find_instance(&id, q.tenant.as_deref())?;
+    let armed = app.desk.store.armed(instance.no).await?;
+    Ok(Reply(json!({ "alarms": armed.iter().map(show_shot).collect::<Vec<_>>() })))
+}
+
+async fn alarm_history(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(q): Query<AlarmQuery>,
+) -> Answer<ShotHistory> {
+    let instance = app.desk.find_instance(&id, q.tenant.as_deref())?;
+    Ok(Reply(app.desk.shot_history(&instance, q.job_id.as_deref()).await?))
+}
+
+async fn dead_alarms(_: Admin, State(app): State<App>) -> Answer<Value> {
+    let dead = app.desk.store.dead_shots(None, DEAD_PAGE).await?;
+    let show = |it: &Shot| {
+        let owner = app.desk.registry.read(|view| view.instance_no(it.instance).cloned());
+        let mut shown = show_shot(it);
+        shown["tenant"] = json!(owner.as_ref().map(|it| &it.tenant));
+        shown["instance"] = json!(owner.as_ref().map(|it| &it.name));
+        shown
+    };
+    Ok(Reply(json!({ "alarms": dead.iter().map(show).collect::<Vec<_>>() })))
+}
+
+async fn replay_alarm(_: Admin, State(app): State<App>, Path(id): Path<u64>) -> Answer<Value> {
+    app.desk.revive_shot(id).await?;
+    Ok(Reply(json!({ "id": id, "state": "armed" })))
+}
+
+/// A new key signs fires from now on; the one before can be checked for a day more.
+async fn rotate_signing_key(_: Admin, State(app): State<App>) -> Answer<Value> {
+    let id = app.desk.rotate_signet().await?;
+    Ok(Reply(json!({ "id": id })))
 }
 
 async fn explain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Explanation> {

@@ -59,6 +59,7 @@ impl From<DeskError> for Refusal {
             DeskError::Conflict(_) => Code::Conflict,
             DeskError::TooLarge(_) => Code::TooLarge,
             DeskError::RateLimited(_) => Code::RateLimited,
+            DeskError::Elsewhere(_) => Code::PlatformFailed,
             DeskError::Store(error) => return error.clone().into(),
         };
         Self::new(code, error.to_string())

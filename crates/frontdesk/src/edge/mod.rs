@@ -4,6 +4,8 @@ mod admin;
 mod auth;
 mod body;
 mod chat;
+mod cron;
+pub(crate) mod door;
 mod error;
 mod manage;
 mod media;
@@ -40,6 +42,7 @@ pub struct App {
     /// Whose signed words about agents are believed, if anybody's.
     pub jwks: Option<Arc<Jwks>>,
     pub pages: Arc<page::Pages>,
+    pub relay_door: Arc<door::RelayDoor>,
     pub metrics: Arc<prometheus_client::registry::Registry>,
     pub retention: RetentionDays,
     pub public_url: Arc<str>,
@@ -65,6 +68,13 @@ pub(crate) fn router(app: App) -> Router {
         .route("/manage/dm-default", post(manage::dm_default))
         .route("/manage/why", get(manage::why))
         .route("/manage/deprovision", post(manage::deprovision));
+    let cron = Router::new()
+        .route("/api/agent-cron/provision", post(cron::provision))
+        .route("/api/agent-cron/cancel", post(cron::cancel))
+        .route("/api/agent-cron/list", get(cron::list))
+        .route("/api/agent-cron/history", get(cron::history))
+        .route("/api/agent-cron/relay", post(cron::relay))
+        .route("/.well-known/jwks.json", get(cron::jwks));
     let chat = Router::new()
         .route("/chat", get(page::open))
         .route("/chat/login", post(page::login))
@@ -86,6 +96,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/docs", get(page::docs))
         .route("/docs/{asset}", get(page::asset));
     relay
+        .merge(cron)
         .merge(chat)
         .merge(ops)
         .nest("/admin/v1", admin::router())

@@ -1,5 +1,6 @@
 //! The store in memory: for tests and trials. It keeps every rule of the port but durability.
 
+mod alarms;
 mod chat;
 mod directory;
 mod journal;
@@ -11,6 +12,7 @@ mod vault;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use frontdesk_core::port::alarms::{Ended, Shot};
 use frontdesk_core::port::store::{
     Bell, Delivery, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability, Stored,
 };
@@ -35,6 +37,11 @@ struct State {
     journal: BTreeMap<u64, JournalEntry>,
     chats: BTreeMap<(String, String), Chat>,
     media: HashMap<String, (MediaItem, Vec<u8>)>,
+    /// With until when each is taken.
+    shots: BTreeMap<u64, (Shot, u64)>,
+    last_shot: u64,
+    shot_ends: BTreeMap<u64, Ended>,
+    last_end: u64,
 }
 
 /// One instance's ledger.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use frontdesk_core::port::alarms::ShotState;
 use frontdesk_core::port::store::{Retention, StoreError, StoreReport, Stored, Upkeep};
 
 use super::{MemoryStore, now};
@@ -31,7 +32,11 @@ impl Upkeep for MemoryStore {
         let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
         let count = |state: &super::State| {
             let mail: usize = state.ledgers.values().map(|account| account.rows.len()).sum();
-            mail + state.events.len() + state.capabilities.len() + state.media.len()
+            mail + state.events.len()
+                + state.capabilities.len()
+                + state.media.len()
+                + state.shots.len()
+                + state.shot_ends.len()
         };
         let there = count(&state);
         // The first young event ends it: after it may come an old one that was replayed.
@@ -48,6 +53,9 @@ impl Upkeep for MemoryStore {
         by_dedup.retain(|_, event| events.contains_key(event));
         capabilities.retain(|_, held| held.expires_ms > keep.now_ms);
         media.retain(|_, (item, _)| item.expires_ms > keep.now_ms);
+        state.shot_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
+        // A time that was fired may be armed once more for a while; after that nobody remembers it.
+        state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
         let gone = there - count(&state);
         now(gone as u64)
     }

@@ -2,6 +2,7 @@
 //!
 //! Nothing is answered before its fsync. Writes that arrive while one fsync runs share the next.
 
+mod alarms;
 mod chat;
 mod directory;
 mod journal;
@@ -46,6 +47,7 @@ impl SqliteStore {
         let path = folder.join("frontdesk.db");
         let mut connection = connect(&path, false)?;
         let epoch = schema::migrate(&mut connection, epoch_seed)?;
+        alarms::free_claims(&connection)?;
         Ok(Self {
             writer: Writer::start(connection)?,
             readers: Readers::start(&path)?,

@@ -6,8 +6,11 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::fault;
 
-const MIGRATIONS: [(u32, &str); 2] =
-    [(1, include_str!("migrations/0001_spine.sql")), (2, include_str!("migrations/0002_own_json.sql"))];
+const MIGRATIONS: [(u32, &str); 3] = [
+    (1, include_str!("migrations/0001_spine.sql")),
+    (2, include_str!("migrations/0002_own_json.sql")),
+    (3, include_str!("migrations/0003_alarms.sql")),
+];
 
 /// Brings the database to this version and returns its epoch.
 pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u32, StoreError> {

@@ -69,6 +69,13 @@ impl Upkeep for SqliteStore {
             let now = signed(keep.now_ms);
             let mut gone = 0;
             gone += forget_events(connection, signed(keep.verdicts_before_ms.min(keep.events_before_ms)))?;
+            let old = signed(keep.verdicts_before_ms);
+            let ends = "DELETE FROM shot_end WHERE id IN (SELECT id FROM shot_end WHERE at_ms < ?1 LIMIT ?2)";
+            gone += connection.execute(ends, (old, signed(PURGE_MAX))).map_err(fault)?;
+            // A time that was fired may be armed once more for a while; after that nobody remembers it.
+            let fired = "DELETE FROM shot WHERE id IN
+                         (SELECT id FROM shot WHERE state = 'fired' AND due_ms < ?1 LIMIT ?2)";
+            gone += connection.execute(fired, (old, signed(PURGE_MAX))).map_err(fault)?;
             gone += connection.execute("DELETE FROM capability WHERE expires_ms <= ?1", [now]).map_err(fault)?;
             let orphans = "DELETE FROM capability_key WHERE NOT EXISTS (SELECT 1 FROM capability c WHERE c.id = capability_key.id)";
             connection.execute(orphans, []).map_err(fault)?;

@@ -1,6 +1,8 @@
-//! The desk's own errands: waking sleepers, telling those who wait, forgetting what is old.
+//! The desk's own errands: waking sleepers, ringing alarms, telling those who wait, forgetting what is old.
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
+
+mod alarms;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ const NAP_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
 }
 

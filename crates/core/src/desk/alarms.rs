@@ -1,0 +1,422 @@
+//! Wake-up calls: an agent arms one shot per job, the desk fires it until it is taken, and notes how it
+//! ended. What is due when is kept in memory for the next while; the rows are the truth.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use frontdesk_wire::cron::{
+    ArmedShot, ArmedShots, BY_RELAY, CancelShot, FireBody, OnMiss, PastShot, ProvisionShot, Provisioned, RelayBody,
+    ShotHistory,
+};
+use frontdesk_wire::frame::PassthroughForward;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::people::check_id;
+use super::{Desk, DeskError, Guest, Identity};
+use crate::alarms::FireAnswer;
+use crate::alarms::schedule::{Caps, Next, Schedule};
+use crate::alarms::signet::Signet;
+use crate::meters::Why;
+use crate::port::alarms::{Conclusion, Shot, ShotState};
+use crate::port::outcall::{Call, OutcallError};
+use crate::port::store::{Acceptance, Delivery, StoreError};
+use crate::registry::facts::Instance;
+use crate::registry::{Draft, View};
+
+/// Shots due within this are held in memory; the rest is read from the store in time.
+const WINDOW_MS: u64 = 1_800_000;
+/// Rows per look into the store.
+const PAGE: usize = 10_000;
+/// A claim that nobody ends is free again after this: longer than the longest call.
+pub const LEASE_MS: u64 = 60_000;
+/// Fires under way at once.
+const CAPS: Caps = Caps { total: 512, per_host: 64 };
+/// The agent answers before it works; more is not read.
+const ANSWER_MAX_BYTES: usize = 4096;
+const HISTORY_PAGE: usize = 200;
+
+/// The schedule in memory, and the keys.
+pub struct AlarmClock {
+    schedule: Mutex<Schedule>,
+    /// Everything armed for a time up to this is in the schedule.
+    loaded_until_ms: AtomicU64,
+    /// Rung when something may be due sooner than was thought.
+    pub bell: Notify,
+    pub(super) signets: RwLock<Vec<Arc<Signet>>>,
+}
+
+/// How far the store has been read.
+#[derive(Debug, Clone, Copy)]
+pub struct Loading {
+    from: (u64, u64),
+    until_ms: u64,
+    pub done: bool,
+}
+
+impl Default for Loading {
+    /// Nothing was read yet.
+    fn default() -> Self {
+        Self { from: (0, 0), until_ms: 0, done: true }
+    }
+}
+
+impl Default for AlarmClock {
+    fn default() -> Self {
+        Self {
+            schedule: Mutex::new(Schedule::new(CAPS)),
+            loaded_until_ms: AtomicU64::new(0),
+            bell: Notify::new(),
+            signets: RwLock::default(),
+        }
+    }
+}
+
+impl AlarmClock {
+    pub fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is due now and may be fired, at most `max`.
+    pub fn due(&self, now_ms: u64, max: usize) -> Vec<Next> {
+        let mut schedule = self.schedule();
+        schedule.come_due(now_ms);
+        schedule.take(max)
+    }
+}
+
+impl Desk {
+    // ---- what agents ask -----------------------------------------------------------------
+
+    /// The instance that an identity speaks for; it is made if it is not there yet.
+    pub async fn guest_of(&self, who: &Identity) -> Result<Guest, DeskError> {
+        let Some(name) = &who.instance else {
+            let text = "this identity is not bound to an instance; make its token with --instance".into();
+            return Err(DeskError::Forbidden(text));
+        };
+        let found = || self.registry.read(|view| view.instance(&who.tenant, name).map(Guest::of));
+        if let Some(guest) = found() {
+            return Ok(guest);
+        }
+        let seat = |view: &View, draft: &mut Draft| {
+            Self::seat_instance(view, draft, &who.tenant, name, None);
+            Ok::<_, DeskError>(())
+        };
+        self.registry.write(seat).await.map_err(DeskError::from)?;
+        found().ok_or_else(|| DeskError::NotFound("there is no such instance".into()))
+    }
+
+    pub async fn provision_shot(&self, who: &Guest, ask: ProvisionShot) -> Result<Provisioned, DeskError> {
+        check_id("job_id", &ask.job_id)?;
+        let callback = ask.agent_callback_url.trim_end_matches('/');
+        if callback != BY_RELAY {
+            let checked = self.outcall.check(callback);
+            checked.map_err(|error| DeskError::BadRequest(format!("agent_callback_url: {error}")))?;
+        }
+        let now_ms = self.env.now_ms();
+        let due_ms = parse_time(&ask.fire_at)?;
+        let misfire = ask.misfire.unwrap_or_default();
+        let shot = Shot {
+            id: 0,
+            instance: who.instance.no,
+            job_id: ask.job_id,
+            fire_at: ask.fire_at,
+            due_ms,
+            next_ms: due_ms.max(now_ms),
+            armed_ms: now_ms,
+            first_ms: 0,
+            attempts: 0,
+            grace_ms: misfire.grace_s.map_or(self.rules.misfire_grace_ms, |s| s.saturating_mul(1000)),
+            skip_missed: misfire.on_miss == OnMiss::Skip,
+            callback: callback.into(),
+            schedule_id: format!("sh_{}", self.env.random_hex(12)),
+            state: ShotState::Armed,
+            note: String::new(),
+        };
+        let next_ms = shot.next_ms;
+        let lane = lane_of(callback).to_owned();
+        let arming = self.store.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
+        if arming.fresh {
+            self.schedule_shot(next_ms, arming.id, &who.tenant, &lane);
+        }
+        Ok(Provisioned { schedule_id: arming.schedule_id })
+    }
+
+    pub async fn cancel_shot(&self, who: &Guest, ask: &CancelShot) -> Result<(), DeskError> {
+        if self.store.disarm(who.instance.no, &ask.job_id, self.env.now_ms()).await? {
+            self.meters.alarms_ended.get_or_create(&Why { why: "cancelled" }).inc();
+        }
+        Ok(())
+    }
+
+    pub async fn armed_shots(&self, instance: &Instance) -> Result<ArmedShots, DeskError> {
+        let show = |it: Shot| ArmedShot { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
+        Ok(ArmedShots { armed: self.store.armed(instance.no).await?.into_iter().map(show).collect() })
+    }
+
+    pub async fn shot_history(&self, instance: &Instance, job_id: Option<&str>) -> Result<ShotHistory, DeskError> {
+        let ended = self.store.ended_shots(instance.no, job_id, HISTORY_PAGE).await?;
+        let show = |it: crate::port::alarms::Ended| PastShot {
+            id: it.id,
+            job_id: it.job_id,
+            fire_at: it.fire_at,
+            schedule_id: it.schedule_id,
+            outcome: it.outcome,
+            attempts: it.attempts,
+            at: it.at_ms,
+            note: it.note,
+        };
+        Ok(ShotHistory { history: ended.into_iter().map(show).collect() })
+    }
+
+    /// A dead shot gets another chance, from now.
+    pub async fn revive_shot(&self, id: u64) -> Result<(), DeskError> {
+        let now_ms = self.env.now_ms();
+        let dead = self.store.dead_shots(None, usize::MAX >> 1).await?.into_iter().find(|shot| shot.id == id);
+        let Some(shot) = dead else { return Err(DeskError::NotFound(format!("no dead shot has the number {id}"))) };
+        if !self.store.revive_shot(id, now_ms).await? {
+            return Err(DeskError::Conflict("it is not dead any more".into()));
+        }
+        let tenant = self.registry.read(|view| view.instance_no(shot.instance).map(|it| it.tenant.clone()));
+        self.schedule_shot(now_ms, id, &tenant.unwrap_or_default(), lane_of(&shot.callback));
+        Ok(())
+    }
+
+    // ---- the clock -----------------------------------------------------------------------
+
+    pub fn schedule_shot(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
+        if next_ms > self.alarms.loaded_until_ms.load(Ordering::Acquire) {
+            return; // it will be read from the store in time
+        }
+        let sooner = {
+            let mut schedule = self.alarms.schedule();
+            let sooner = schedule.next_ms().is_none_or(|first| next_ms < first);
+            schedule.add(next_ms, id, tenant, lane);
+            sooner
+        };
+        if sooner {
+            self.alarms.bell.notify_one();
+        }
+    }
+
+    /// When the store must be looked into again.
+    pub fn next_load_ms(&self) -> u64 {
+        self.alarms.loaded_until_ms.load(Ordering::Acquire).saturating_sub(WINDOW_MS / 2)
+    }
+
+    /// Begins to read what comes due in the next while, from where the last reading ended.
+    ///
+    /// From now on what is armed for that time adds itself, so nothing falls between; a shot that is seen
+    /// twice is claimed once.
+    pub fn begin_load(&self, last: &Loading) -> Loading {
+        let until_ms = self.env.now_ms() + WINDOW_MS;
+        self.alarms.loaded_until_ms.fetch_max(until_ms, Ordering::AcqRel);
+        Loading { from: last.from, until_ms, done: false }
+    }
+
+    /// Reads the next page.
+    pub async fn load_shots(&self, loading: &mut Loading) -> Result<(), StoreError> {
+        let page = self.store.next_shots(loading.from, loading.until_ms, PAGE).await?;
+        loading.done = page.len() < PAGE;
+        loading.from = match page.last() {
+            Some(last) if !loading.done => (last.next_ms, last.id),
+            _ => (loading.until_ms, u64::MAX >> 1),
+        };
+        let tenants: Vec<Option<String>> = self
+            .registry
+            .read(|view| page.iter().map(|it| view.instance_no(it.instance).map(|it| it.tenant.clone())).collect());
+        let mut schedule = self.alarms.schedule();
+        for (it, tenant) in page.iter().zip(tenants) {
+            schedule.add(it.next_ms, it.id, &tenant.unwrap_or_default(), lane_of(&it.callback));
+        }
+        Ok(())
+    }
+
+    // ---- fires ---------------------------------------------------------------------------
+
+    /// An outside scheduler says that a job's shot is due: it is fired now, once, and the answer is its.
+    ///
+    /// Claimed like our own, so that both never fire it at the same time; what was fired stays fired.
+    pub async fn fire_for(&self, ask: &RelayBody) -> Result<(), DeskError> {
+        let instance = self.find_instance(&ask.agent_id, None)?;
+        let absent = || DeskError::NotFound("no such shot is armed".into());
+        let shot = self.store.shot(instance.no, &ask.job_id).await?.ok_or_else(absent)?;
+        if shot.fire_at != ask.fire_at {
+            return Err(absent());
+        }
+        if shot.state == ShotState::Fired {
+            return Ok(());
+        }
+        let now_ms = self.env.now_ms();
+        let claimed = self.store.claim_shots(vec![shot.id], now_ms.max(shot.next_ms), now_ms + LEASE_MS).await?.pop();
+        let Some(shot) = claimed else {
+            return Err(DeskError::Conflict("it is being fired, or was given up".into()));
+        };
+        let answer = self.fire(&shot).await;
+        let end = crate::alarms::conclude(&shot, &answer, self.env.now_ms(), 0);
+        self.store.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await?;
+        self.note_fire(&shot, &end, now_ms.saturating_sub(shot.next_ms));
+        match end {
+            Conclusion::Fired { .. } => Ok(()),
+            Conclusion::Retry { next_ms, note } => {
+                self.schedule_shot(next_ms, shot.id, &instance.tenant, lane_of(&shot.callback));
+                Err(DeskError::Elsewhere(note))
+            }
+            Conclusion::Dead { note } | Conclusion::Skipped { note } => Err(DeskError::Elsewhere(note)),
+        }
+    }
+
+    /// Tries a shot once. Whatever happens is an answer.
+    pub async fn fire(&self, shot: &Shot) -> FireAnswer {
+        let found = self.registry.read(|view| view.instance_no(shot.instance).cloned());
+        let Some(instance) = found else { return FireAnswer::Failed("its instance is gone".into()) };
+        let answer = match shot.callback.as_str() {
+            BY_RELAY => self.fire_by_relay(shot, &instance).await,
+            callback => self.fire_by_call(shot, &instance, callback).await,
+        };
+        let why = match &answer {
+            FireAnswer::Taken(_) => "taken",
+            FireAnswer::Refused(_) => "refused",
+            FireAnswer::Failed(_) => "failed",
+        };
+        self.meters.alarm_tries.get_or_create(&Why { why }).inc();
+        answer
+    }
+
+    async fn fire_by_call(&self, shot: &Shot, instance: &Instance, callback: &str) -> FireAnswer {
+        let token = match self.fire_token(instance) {
+            Ok(token) => token,
+            Err(error) => return FireAnswer::Failed(error),
+        };
+        let body = FireBody { job_id: shot.job_id.clone(), fire_at: shot.fire_at.clone() };
+        let body = serde_json::to_string(&body).unwrap_or_default();
+        let url = format!("{callback}/api/cron/fire");
+        let call = Call { url: &url, bearer: Some(&token), json: Some(&body), max_bytes: ANSWER_MAX_BYTES };
+        match self.outcall.call(call).await {
+            Ok(answer) if (200..300).contains(&answer.status) => FireAnswer::Taken(answer.status),
+            Ok(answer) => FireAnswer::Refused(answer.status),
+            Err(OutcallError::TooLarge(_)) => FireAnswer::Failed("its answer is too long".into()),
+            Err(error) => FireAnswer::Failed(error.to_string()),
+        }
+    }
+
+    /// Down the agent's own socket, as a durable delivery that wakes it. Written is taken.
+    async fn fire_by_relay(&self, shot: &Shot, instance: &Instance) -> FireAnswer {
+        let body = json!({ "job_id": shot.job_id, "fire_at": shot.fire_at }).to_string();
+        let forward = PassthroughForward {
+            platform: "cron".into(),
+            bot_id: "desk".into(),
+            method: "POST".into(),
+            path: "/api/cron/fire".into(),
+            headers: vec![("content-type".into(), "application/json".into())],
+            body_b64: STANDARD.encode(body),
+        };
+        let delivery = Delivery {
+            event: 0,
+            at_ms: self.env.now_ms(),
+            passthrough: true,
+            json: serde_json::to_string(&forward).unwrap_or_default(),
+            platform: "cron".into(),
+            bot: "desk".into(),
+            chat_id: shot.job_id.as_str().into(),
+            session_key: format!("cron:{}", shot.job_id).into(),
+            message_id: shot.schedule_id.clone(),
+        };
+        let acceptance = Acceptance {
+            tenant: instance.tenant.as_str().into(),
+            // A crash between this and the note of it must not make two of it.
+            dedup: [b"\0cron:".as_slice(), &shot.id.to_be_bytes(), &shot.attempts.to_be_bytes()].concat(),
+            delivery,
+            verdict: json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", shot.job_id]]]).to_string(),
+            receivers: vec![instance.no],
+            own_json: Vec::new(),
+            capabilities: Vec::new(),
+            reaches: false,
+        };
+        match self.store.accept(vec![acceptance]).await {
+            Ok(_) => FireAnswer::Taken(202),
+            Err(error) => FireAnswer::Failed(error.to_string()),
+        }
+    }
+
+    /// Tells whoever watches, and counts.
+    pub fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64) {
+        let (word, note) = match end {
+            Conclusion::Fired { note } => ("fired", note),
+            Conclusion::Dead { note } => ("dead", note),
+            Conclusion::Skipped { note } => ("skipped", note),
+            Conclusion::Retry { note, .. } => ("fire_failed", note),
+        };
+        if !matches!(end, Conclusion::Retry { .. }) {
+            self.meters.alarms_ended.get_or_create(&Why { why: word }).inc();
+        }
+        if shot.attempts == 0 {
+            self.meters.alarm_lateness.note_ms(late_ms);
+        }
+        if self.tail.is_watched() {
+            let found = self.registry.read(|view| view.instance_no(shot.instance).cloned());
+            let Some(instance) = found else { return };
+            self.say(&instance.tenant, word, |notice| {
+                notice.instance.clone_from(&instance.name);
+                notice.message_id.clone_from(&shot.schedule_id);
+                notice.text = format!("job {}: {note}", shot.job_id);
+            });
+        }
+    }
+}
+
+/// Shots of one lane share a host, whose answers may be slow.
+fn lane_of(callback: &str) -> &str {
+    let after_scheme = callback.split_once("://").map_or(callback, |(_, rest)| rest);
+    after_scheme.split(['/', '?', '#']).next().unwrap_or_default()
+}
+
+/// ISO 8601 with an offset. Before 1970 is long ago.
+fn parse_time(text: &str) -> Result<u64, DeskError> {
+    let parsed: Result<jiff::Timestamp, _> = text.parse();
+    let time = parsed.map_err(|_| {
+        let shown: String = text.chars().take(40).collect();
+        DeskError::BadRequest(format!("fire_at {shown:?} is no ISO 8601 time with an offset"))
+    })?;
+    Ok(u64::try_from(time.as_millisecond()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_an_offset_and_may_be_any_time() {
+        for (text, ms) in [
+            ("2026-06-18T12:34:56+00:00", 1_781_786_096_000),
+            ("2026-06-18T14:34:56.250+02:00", 1_781_786_096_250),
+            ("2026-06-18T12:34:56Z", 1_781_786_096_000),
+            ("1969-12-31T23:59:59Z", 0),
+            ("0001-01-01T00:00:00Z", 0),
+            ("2016-12-31T23:59:60Z", 1_483_228_799_000),
+        ] {
+            assert_eq!(parse_time(text).unwrap(), ms, "{text}");
+        }
+        assert!(parse_time("9999-12-30T00:00:00Z").unwrap() > 253_000_000_000_000);
+        for text in [
+            "",
+            "now",
+            "2026-06-18",
+            "2026-06-18T12:34:56",
+            "2026-13-01T00:00:00Z",
+            "1781786096",
+            "2026-06-18T25:00:00Z",
+        ] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+        assert!(parse_time(&"9".repeat(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn a_lane_is_a_host() {
+        assert_eq!(lane_of("https://a.example:8443/base"), "a.example:8443");
+        assert_eq!(lane_of("relay:"), "relay:");
+    }
+}

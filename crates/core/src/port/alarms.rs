@@ -1,0 +1,103 @@
+//! Alarms in the store: one shot per job of an instance, claimed by lease, ended once.
+
+use serde::{Deserialize, Serialize};
+
+use super::store::Stored;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shot {
+    /// Given by the store, anew for every arming and never again: what is said of an old one cannot
+    /// touch the one that replaced it.
+    pub id: u64,
+    pub instance: u64,
+    pub job_id: String,
+    /// As the agent wrote it, byte for byte.
+    pub fire_at: String,
+    pub due_ms: u64,
+    /// When it is tried next.
+    pub next_ms: u64,
+    pub armed_ms: u64,
+    /// When it was tried first; 0 is not yet.
+    pub first_ms: u64,
+    pub attempts: u32,
+    pub grace_ms: u64,
+    pub skip_missed: bool,
+    pub callback: String,
+    pub schedule_id: String,
+    pub state: ShotState,
+    /// Why the last try failed.
+    pub note: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShotState {
+    Armed,
+    /// The agent took it. Kept, so that the same time again is not another shot.
+    Fired,
+    Dead,
+}
+
+/// A shot's place in time, and whose turn it would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShotTime {
+    pub next_ms: u64,
+    pub id: u64,
+    pub instance: u64,
+    pub callback: String,
+}
+
+/// What an arming led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arming {
+    pub id: u64,
+    pub schedule_id: String,
+    /// False: this very shot was armed, or fired, already.
+    pub fresh: bool,
+}
+
+/// How a try, or a shot, ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conclusion {
+    Fired { note: String },
+    Retry { next_ms: u64, note: String },
+    Dead { note: String },
+    Skipped { note: String },
+}
+
+/// A shot that is over, for whoever asks what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub id: u64,
+    pub instance: u64,
+    pub job_id: String,
+    pub fire_at: String,
+    pub schedule_id: String,
+    /// fired, dead, skipped, cancelled, replaced
+    pub outcome: String,
+    pub attempts: u32,
+    pub at_ms: u64,
+    pub note: String,
+}
+
+pub trait Alarms: Send + Sync {
+    /// Upsert by (instance, job). The same `fire_at` while armed or after it fired is the same shot; its
+    /// callback and misfire rule follow the latest word. Another `fire_at`, or a dead shot, is replaced.
+    fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>>;
+    /// The armed shot of a job ends as cancelled. False: there was none.
+    fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
+    fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>>;
+    fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>>;
+    /// Armed shots in order of (`next_ms`, id), after this one, not beyond `until_ms`.
+    fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>>;
+    /// Takes those that are armed, due at `now_ms` and not taken by somebody else, until `until_ms`.
+    fn claim_shots(&self, ids: Vec<u64>, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>>;
+    /// Ends tries. A shot that was replaced or cancelled meanwhile stays as it is; what happened is noted.
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()>;
+    /// A dead shot is armed again, from now. False: it is not dead, or not there.
+    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, bool>;
+    fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>>;
+    /// Newest first.
+    fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>>;
+    fn armed_count(&self) -> Stored<'_, u64>;
+}

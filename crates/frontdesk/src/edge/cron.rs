@@ -1,0 +1,88 @@
+//! The time plane: agents arm one shot per job, list and cancel them; anybody may read our public keys.
+//! The contract fixes `{"error": "..."}` here.
+
+use axum::Json as Reply;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use frontdesk_core::desk::{DeskError, Guest};
+use frontdesk_wire::Code;
+use frontdesk_wire::cron::{ArmedShots, CancelShot, ProvisionShot, Provisioned, RelayBody, ShotHistory};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::App;
+use super::auth::Proven;
+use super::body::{Json, limited};
+use super::error::Refusal;
+
+/// A word that something is due is short.
+const RELAY_MAX_BYTES: usize = 16 * 1024;
+
+type Answer<T> = Result<Reply<T>, Refusal>;
+
+fn plain(error: DeskError) -> Refusal {
+    Refusal::from(error).plain()
+}
+
+async fn guest(app: &App, who: &Proven) -> Result<Guest, Refusal> {
+    app.desk.guest_of(&who.0).await.map_err(plain)
+}
+
+pub(crate) async fn provision(
+    State(app): State<App>,
+    who: Proven,
+    Json(ask): Json<ProvisionShot>,
+) -> Answer<Provisioned> {
+    let guest = guest(&app, &who).await?;
+    app.desk.provision_shot(&guest, ask).await.map(Reply).map_err(plain)
+}
+
+pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<CancelShot>) -> Answer<Value> {
+    let guest = guest(&app, &who).await?;
+    app.desk.cancel_shot(&guest, &ask).await.map_err(plain)?;
+    Ok(Reply(json!({ "ok": true })))
+}
+
+pub(crate) async fn list(State(app): State<App>, who: Proven) -> Answer<ArmedShots> {
+    let guest = guest(&app, &who).await?;
+    app.desk.armed_shots(&guest.instance).await.map(Reply).map_err(plain)
+}
+
+#[derive(Deserialize)]
+pub(crate) struct OfJob {
+    job_id: Option<String>,
+}
+
+pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Answer<ShotHistory> {
+    let guest = guest(&app, &who).await?;
+    app.desk.shot_history(&guest.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
+}
+
+/// An outside scheduler says that a shot is due. 2xx only once the agent has it.
+pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Value> {
+    let (parts, body) = request.into_parts();
+    let body = limited(body, RELAY_MAX_BYTES).await.map_err(Refusal::plain)?;
+    let id = app.relay_door.check(&parts.headers, &body, app.desk.env.now_s()).map_err(|why| {
+        tracing::warn!(%why, "a call at the scheduler's door was refused");
+        Refusal::new(Code::Unauthorized, "this call is not signed by a scheduler that we know").plain()
+    })?;
+    let fired = async {
+        let ask: RelayBody = serde_json::from_slice(&body)
+            .map_err(|error| Refusal::new(Code::BadRequest, format!("the body does not fit: {error}")))?;
+        app.desk.fire_for(&ask).await.map_err(Refusal::from)
+    };
+    match fired.await {
+        Ok(()) => Ok(Reply(json!({ "ok": true }))),
+        Err(refusal) => {
+            app.relay_door.give_back(&id);
+            Err(refusal.plain())
+        }
+    }
+}
+
+/// Public keys; a rotation keeps the one before for a day, so they may be kept for a while.
+pub(crate) async fn jwks(State(app): State<App>) -> Response {
+    let cache = HeaderValue::from_static("public, max-age=300");
+    ([(header::CACHE_CONTROL, cache)], Reply(app.desk.jwks())).into_response()
+}

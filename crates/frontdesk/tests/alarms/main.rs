@@ -1,0 +1,8 @@
+//! Wake-up calls from end to end: armed over HTTP, fired at an agent's door, checked with the published keys.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+
+mod arming;
+#[path = "../house/mod.rs"]
+mod house;
+mod sink;

@@ -1,0 +1,159 @@
+//! Alarms: one shot per job of an instance.
+
+use frontdesk_core::port::alarms::{Alarms, Arming, Conclusion, Ended, Shot, ShotState, ShotTime};
+use frontdesk_core::port::store::Stored;
+
+use super::{MemoryStore, State, now};
+
+impl State {
+    fn shot_of(&self, instance: u64, job_id: &str) -> Option<u64> {
+        let named = |(shot, _): &(Shot, u64)| shot.instance == instance && shot.job_id == job_id;
+        self.shots.iter().find(|(_, kept)| named(kept)).map(|(id, _)| *id)
+    }
+
+    fn end_shot(&mut self, shot: &Shot, outcome: &str, at_ms: u64, note: &str) {
+        self.last_end += 1;
+        let ended = Ended {
+            id: self.last_end,
+            instance: shot.instance,
+            job_id: shot.job_id.clone(),
+            fire_at: shot.fire_at.clone(),
+            schedule_id: shot.schedule_id.clone(),
+            outcome: outcome.into(),
+            attempts: shot.attempts,
+            at_ms,
+            note: note.into(),
+        };
+        self.shot_ends.insert(self.last_end, ended);
+    }
+
+    fn arm_one(&mut self, mut shot: Shot) -> Arming {
+        if let Some(id) = self.shot_of(shot.instance, &shot.job_id) {
+            let known = &mut self.shots.get_mut(&id).unwrap_or_else(|| unreachable!("found above")).0;
+            if known.fire_at == shot.fire_at && known.state != ShotState::Dead {
+                known.callback = shot.callback;
+                (known.grace_ms, known.skip_missed) = (shot.grace_ms, shot.skip_missed);
+                return Arming { id, schedule_id: known.schedule_id.clone(), fresh: false };
+            }
+            if let Some((old, _)) = self.shots.remove(&id).filter(|(old, _)| old.state == ShotState::Armed) {
+                self.end_shot(&old, "replaced", shot.armed_ms, "");
+            }
+        }
+        self.last_shot += 1;
+        shot.id = self.last_shot;
+        let arming = Arming { id: shot.id, schedule_id: shot.schedule_id.clone(), fresh: true };
+        self.shots.insert(shot.id, (shot, 0));
+        arming
+    }
+}
+
+impl Alarms for MemoryStore {
+    fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>> {
+        let mut state = self.state();
+        now(shots.into_iter().map(|shot| state.arm_one(shot)).collect())
+    }
+
+    fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
+        let mut state = self.state();
+        let Some((old, _)) = state.shot_of(instance, job_id).and_then(|id| state.shots.remove(&id)) else {
+            return now(false);
+        };
+        let was_armed = old.state == ShotState::Armed;
+        if was_armed {
+            state.end_shot(&old, "cancelled", now_ms, "");
+        }
+        now(was_armed)
+    }
+
+    fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>> {
+        let state = self.state();
+        let armed = state.shots.values().map(|(shot, _)| shot);
+        now(armed.filter(|shot| shot.instance == instance && shot.state == ShotState::Armed).cloned().collect())
+    }
+
+    fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>> {
+        let state = self.state();
+        now(state.shot_of(instance, job_id).and_then(|id| state.shots.get(&id)).map(|(shot, _)| shot.clone()))
+    }
+
+    fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>> {
+        let state = self.state();
+        let armed = state.shots.values().map(|(shot, _)| shot).filter(|shot| shot.state == ShotState::Armed);
+        let mut found: Vec<&Shot> = armed.filter(|it| (it.next_ms, it.id) > after && it.next_ms <= until_ms).collect();
+        found.sort_unstable_by_key(|it| (it.next_ms, it.id));
+        found.truncate(limit);
+        let time = |it: &&Shot| ShotTime {
+            next_ms: it.next_ms,
+            id: it.id,
+            instance: it.instance,
+            callback: it.callback.clone(),
+        };
+        now(found.iter().map(time).collect())
+    }
+
+    fn claim_shots(&self, ids: Vec<u64>, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
+        let mut state = self.state();
+        let mut taken = Vec::new();
+        for id in ids {
+            let Some((shot, lease_ms)) = state.shots.get_mut(&id) else { continue };
+            if shot.state == ShotState::Armed && shot.next_ms <= now_ms && *lease_ms <= now_ms {
+                *lease_ms = until_ms;
+                taken.push(shot.clone());
+            }
+        }
+        now(taken)
+    }
+
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()> {
+        let mut state = self.state();
+        for (tried, end) in ends {
+            let tried = Shot { attempts: tried.attempts + 1, ..tried };
+            let (outcome, ended, note) = match end {
+                Conclusion::Fired { note } => (ShotState::Fired, Some("fired"), note),
+                Conclusion::Dead { note } => (ShotState::Dead, Some("dead"), note),
+                Conclusion::Skipped { note } => (ShotState::Fired, Some("skipped"), note),
+                Conclusion::Retry { next_ms, note } => {
+                    if let Some((shot, _)) = state.shots.get_mut(&tried.id) {
+                        shot.next_ms = next_ms;
+                    }
+                    (ShotState::Armed, None, note)
+                }
+            };
+            if let Some((shot, lease_ms)) = state.shots.get_mut(&tried.id) {
+                if shot.first_ms == 0 {
+                    shot.first_ms = now_ms;
+                }
+                (shot.state, shot.attempts, *lease_ms) = (outcome, tried.attempts, 0);
+                shot.note.clone_from(&note);
+            }
+            if let Some(word) = ended {
+                state.end_shot(&tried, word, now_ms, &note);
+            }
+        }
+        now(())
+    }
+
+    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, bool> {
+        let mut state = self.state();
+        let dead = state.shots.get_mut(&id).filter(|(shot, _)| shot.state == ShotState::Dead);
+        let Some((shot, lease_ms)) = dead else { return now(false) };
+        (shot.state, shot.next_ms, shot.first_ms, *lease_ms) = (ShotState::Armed, now_ms, 0, 0);
+        now(true)
+    }
+
+    fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>> {
+        let state = self.state();
+        let dead = state.shots.values().map(|(shot, _)| shot).filter(|shot| shot.state == ShotState::Dead);
+        now(dead.filter(|shot| instance.is_none_or(|no| shot.instance == no)).take(limit).cloned().collect())
+    }
+
+    fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>> {
+        let state = self.state();
+        let own = state.shot_ends.values().rev().filter(|end| end.instance == instance);
+        now(own.filter(|end| job_id.is_none_or(|job| end.job_id == job)).take(limit).cloned().collect())
+    }
+
+    fn armed_count(&self) -> Stored<'_, u64> {
+        now(self.state().shots.values().filter(|(shot, _)| shot.state == ShotState::Armed).count() as u64)
+    }
+}

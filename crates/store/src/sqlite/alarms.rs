@@ -1,0 +1,240 @@
+//! Alarms: one shot per job of an instance.
+
+use frontdesk_core::port::alarms::{Alarms, Arming, Conclusion, Ended, Shot, ShotState, ShotTime};
+use frontdesk_core::port::store::{StoreError, Stored};
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use super::threads::Books;
+use super::{SqliteStore, fault, signed, unsigned};
+
+const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
+                       skip_missed, callback, schedule_id, state, note";
+
+impl Alarms for SqliteStore {
+    fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>> {
+        let work = move |books: &mut Books| shots.iter().map(|shot| arm_one(&books.connection, shot)).collect();
+        self.writer.write(work, |_| {})
+    }
+
+    fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
+        let job_id = job_id.to_owned();
+        let work = move |books: &mut Books| {
+            let Some(old) = shot_of(&books.connection, instance, &job_id)? else { return Ok(false) };
+            remove(&books.connection, old.id)?;
+            let was_armed = old.state == ShotState::Armed;
+            if was_armed {
+                note_end(&books.connection, &old, "cancelled", now_ms, "")?;
+            }
+            Ok(was_armed)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>> {
+        self.readers.read(move |connection| {
+            let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' ORDER BY id");
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            query.query_map([signed(instance)], shot).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>> {
+        let job_id = job_id.to_owned();
+        self.readers.read(move |connection| shot_of(connection, instance, &job_id))
+    }
+
+    fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>> {
+        self.readers.read(move |connection| {
+            let sql = "SELECT next_ms, id, instance, callback FROM shot
+                       WHERE state = 'armed' AND (next_ms, id) > (?1, ?2) AND next_ms <= ?3
+                       ORDER BY next_ms, id LIMIT ?4";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let asked = (signed(after.0), signed(after.1), signed(until_ms), signed(limit as u64));
+            let time = |row: &Row<'_>| {
+                let (next_ms, id) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+                Ok(ShotTime { next_ms, id, instance: unsigned(row.get(2)?), callback: row.get(3)? })
+            };
+            query.query_map(asked, time).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn claim_shots(&self, ids: Vec<u64>, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
+        let work = move |books: &mut Books| {
+            let sql = format!(
+                "UPDATE shot SET lease_ms = ?3 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?2
+                 RETURNING {COLUMNS}"
+            );
+            let mut take = books.connection.prepare_cached(&sql).map_err(fault)?;
+            let mut taken = Vec::with_capacity(ids.len());
+            for id in ids {
+                let one = take.query_row((signed(id), signed(now_ms), signed(until_ms)), shot).optional();
+                taken.extend(one.map_err(fault)?);
+            }
+            Ok(taken)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            ends.into_iter().try_for_each(|(tried, end)| conclude_one(&books.connection, &tried, &end, now_ms))
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, bool> {
+        let work = move |books: &mut Books| {
+            let sql = "UPDATE shot SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0
+                       WHERE id = ?1 AND state = 'dead'";
+            let changed = books.connection.execute(sql, (signed(id), signed(now_ms))).map_err(fault)?;
+            Ok(changed == 1)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>> {
+        self.readers.read(move |connection| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM shot WHERE state = 'dead' AND (?1 IS NULL OR instance = ?1) ORDER BY id LIMIT ?2"
+            );
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            let found = query.query_map((instance.map(signed), signed(limit as u64)), shot);
+            found.and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>> {
+        let job_id = job_id.map(str::to_owned);
+        self.readers.read(move |connection| {
+            let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM shot_end
+                       WHERE instance = ?1 AND (?2 IS NULL OR job_id = ?2) ORDER BY id DESC LIMIT ?3";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let ended = |row: &Row<'_>| {
+                Ok(Ended {
+                    id: unsigned(row.get(0)?),
+                    instance: unsigned(row.get(1)?),
+                    job_id: row.get(2)?,
+                    fire_at: row.get(3)?,
+                    schedule_id: row.get(4)?,
+                    outcome: row.get(5)?,
+                    attempts: row.get(6)?,
+                    at_ms: unsigned(row.get(7)?),
+                    note: row.get(8)?,
+                })
+            };
+            let found = query.query_map((signed(instance), job_id, signed(limit as u64)), ended);
+            found.and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn armed_count(&self) -> Stored<'_, u64> {
+        self.readers.read(|connection| {
+            let sql = "SELECT COUNT(*) FROM shot WHERE state = 'armed'";
+            connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
+        })
+    }
+}
+
+/// The folder's lock says that nobody else is firing: what was claimed before a crash is free again.
+pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
+    connection.execute("UPDATE shot SET lease_ms = 0 WHERE lease_ms > 0", []).map(drop).map_err(fault)
+}
+
+fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
+    if let Some(known) = shot_of(connection, new.instance, &new.job_id)? {
+        if known.fire_at == new.fire_at && known.state != ShotState::Dead {
+            let sql = "UPDATE shot SET callback = ?2, grace_ms = ?3, skip_missed = ?4 WHERE id = ?1";
+            let mut put = connection.prepare_cached(sql).map_err(fault)?;
+            put.execute((signed(known.id), &new.callback, signed(new.grace_ms), new.skip_missed)).map_err(fault)?;
+            return Ok(Arming { id: known.id, schedule_id: known.schedule_id, fresh: false });
+        }
+        remove(connection, known.id)?;
+        if known.state == ShotState::Armed {
+            note_end(connection, &known, "replaced", new.armed_ms, "")?;
+        }
+    }
+    let sql = "INSERT INTO shot (instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
+               skip_missed, callback, schedule_id, state, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, ?8, ?9, ?10, 'armed', '')";
+    let mut insert = connection.prepare_cached(sql).map_err(fault)?;
+    insert
+        .execute(rusqlite::params![
+            signed(new.instance),
+            new.job_id,
+            new.fire_at,
+            signed(new.due_ms),
+            signed(new.next_ms),
+            signed(new.armed_ms),
+            signed(new.grace_ms),
+            new.skip_missed,
+            new.callback,
+            new.schedule_id,
+        ])
+        .map_err(fault)?;
+    let id = unsigned(connection.last_insert_rowid());
+    Ok(Arming { id, schedule_id: new.schedule_id.clone(), fresh: true })
+}
+
+/// The row may be gone or be another's by now: ids are never given twice, so nothing else is touched.
+fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<(), StoreError> {
+    let tried = Shot { attempts: tried.attempts + 1, ..tried.clone() };
+    let (state, next_ms, ended, note) = match end {
+        Conclusion::Fired { note } => ("fired", None, Some("fired"), note),
+        Conclusion::Dead { note } => ("dead", None, Some("dead"), note),
+        Conclusion::Skipped { note } => ("fired", None, Some("skipped"), note),
+        Conclusion::Retry { next_ms, note } => ("armed", Some(*next_ms), None, note),
+    };
+    let sql = "UPDATE shot SET state = ?2, next_ms = COALESCE(?3, next_ms), attempts = ?4, lease_ms = 0, note = ?5,
+               first_ms = CASE first_ms WHEN 0 THEN ?6 ELSE first_ms END WHERE id = ?1";
+    let mut put = connection.prepare_cached(sql).map_err(fault)?;
+    let changed = (signed(tried.id), state, next_ms.map(signed), tried.attempts, note, signed(now_ms));
+    put.execute(changed).map_err(fault)?;
+    match ended {
+        Some(outcome) => note_end(connection, &tried, outcome, now_ms, note),
+        None => Ok(()),
+    }
+}
+
+fn note_end(connection: &Connection, it: &Shot, outcome: &str, at_ms: u64, note: &str) -> Result<(), StoreError> {
+    let sql = "INSERT INTO shot_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let mut insert = connection.prepare_cached(sql).map_err(fault)?;
+    let row =
+        (signed(it.instance), &it.job_id, &it.fire_at, &it.schedule_id, outcome, it.attempts, signed(at_ms), note);
+    insert.execute(row).map(drop).map_err(fault)
+}
+
+fn remove(connection: &Connection, id: u64) -> Result<(), StoreError> {
+    let mut delete = connection.prepare_cached("DELETE FROM shot WHERE id = ?1").map_err(fault)?;
+    delete.execute([signed(id)]).map(drop).map_err(fault)
+}
+
+fn shot_of(connection: &Connection, instance: u64, job_id: &str) -> Result<Option<Shot>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND job_id = ?2");
+    let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+    query.query_row((signed(instance), job_id), shot).optional().map_err(fault)
+}
+
+fn shot(row: &Row<'_>) -> rusqlite::Result<Shot> {
+    let state: String = row.get(13)?;
+    Ok(Shot {
+        id: unsigned(row.get(0)?),
+        instance: unsigned(row.get(1)?),
+        job_id: row.get(2)?,
+        fire_at: row.get(3)?,
+        due_ms: unsigned(row.get(4)?),
+        next_ms: unsigned(row.get(5)?),
+        armed_ms: unsigned(row.get(6)?),
+        first_ms: unsigned(row.get(7)?),
+        attempts: row.get(8)?,
+        grace_ms: unsigned(row.get(9)?),
+        skip_missed: row.get(10)?,
+        callback: row.get(11)?,
+        schedule_id: row.get(12)?,
+        state: match state.as_str() {
+            "armed" => ShotState::Armed,
+            "dead" => ShotState::Dead,
+            _ => ShotState::Fired,
+        },
+        note: row.get(14)?,
+    })
+}

@@ -1,0 +1,183 @@
+//! Rules of the alarms: one shot per job, claimed once, ended once, and never another's.
+
+use frontdesk_core::port::alarms::{Conclusion, Shot, ShotState};
+use frontdesk_core::port::store::{Retention, Store};
+
+use super::House;
+
+/// Job `j-{number}` of instance 7, due at `due_ms`.
+pub fn shot(number: u64, due_ms: u64) -> Shot {
+    Shot {
+        id: 0,
+        instance: 7,
+        job_id: format!("j-{number}"),
+        fire_at: format!("at {due_ms}"),
+        due_ms,
+        next_ms: due_ms,
+        armed_ms: 10,
+        first_ms: 0,
+        attempts: 0,
+        grace_ms: 60_000,
+        skip_missed: false,
+        callback: "https://a.example".into(),
+        schedule_id: format!("s-{number}-{due_ms}"),
+        state: ShotState::Armed,
+        note: String::new(),
+    }
+}
+
+async fn arm(store: &dyn Store, shot: Shot) -> (u64, String, bool) {
+    let arming = store.arm(vec![shot]).await.unwrap().remove(0);
+    (arming.id, arming.schedule_id, arming.fresh)
+}
+
+async fn claim(store: &dyn Store, id: u64, now_ms: u64) -> Option<Shot> {
+    store.claim_shots(vec![id], now_ms, now_ms + 1_000).await.unwrap().pop()
+}
+
+async fn ended(store: &dyn Store) -> Vec<(String, String)> {
+    let ends = store.ended_shots(7, None, 99).await.unwrap();
+    ends.into_iter().map(|end| (end.schedule_id, end.outcome)).collect()
+}
+
+fn fired() -> Conclusion {
+    Conclusion::Fired { note: "answered 202".into() }
+}
+
+pub async fn the_same_time_again_is_the_same_shot(House { store, .. }: House) {
+    let (id, schedule, fresh) = arm(&*store, shot(1, 100)).await;
+    assert!(fresh);
+    let again = Shot { schedule_id: "other".into(), callback: "https://b.example".into(), grace_ms: 5, ..shot(1, 100) };
+    assert_eq!(arm(&*store, again).await, (id, schedule, false));
+    let kept = store.armed(7).await.unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!((kept[0].callback.as_str(), kept[0].grace_ms), ("https://b.example", 5), "the latest word");
+    assert_eq!(kept[0].fire_at, "at 100");
+    assert_eq!(ended(&*store).await, []);
+}
+
+pub async fn another_time_replaces_the_shot(House { store, .. }: House) {
+    let (first, ..) = arm(&*store, shot(1, 100)).await;
+    let (second, schedule, fresh) = arm(&*store, shot(1, 200)).await;
+    assert!(fresh && second > first);
+    let armed: Vec<String> = store.armed(7).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
+    assert_eq!(armed, [schedule]);
+    assert_eq!(claim(&*store, first, 500).await, None, "the old one is nobody's");
+    assert_eq!(ended(&*store).await, [("s-1-100".into(), "replaced".into())]);
+    // Jobs and instances do not share.
+    arm(&*store, shot(2, 100)).await;
+    arm(&*store, Shot { instance: 8, ..shot(1, 100) }).await;
+    assert_eq!((store.armed(7).await.unwrap().len(), store.armed(8).await.unwrap().len()), (2, 1));
+    assert_eq!(store.armed_count().await.unwrap(), 3);
+}
+
+pub async fn a_cancelled_shot_is_gone_and_may_be_armed_again(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    assert!(store.disarm(7, "j-1", 50).await.unwrap());
+    assert!(!store.disarm(7, "j-1", 50).await.unwrap(), "there is none any more");
+    assert!(!store.disarm(7, "nothing", 50).await.unwrap());
+    assert_eq!(claim(&*store, id, 500).await, None);
+    assert_eq!(ended(&*store).await, [("s-1-100".into(), "cancelled".into())]);
+    let (again, _, fresh) = arm(&*store, shot(1, 100)).await;
+    assert!(fresh && again > id, "an id is never given twice");
+}
+
+pub async fn a_shot_is_claimed_by_one_and_not_before_its_time(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    assert_eq!(claim(&*store, id, 99).await, None, "not early");
+    let taken = claim(&*store, id, 100).await.unwrap();
+    assert_eq!(taken, Shot { id, ..shot(1, 100) });
+    assert_eq!(claim(&*store, id, 100).await, None, "it is taken");
+    assert_eq!(claim(&*store, id, 1_099).await, None);
+    assert!(claim(&*store, id, 1_100).await.is_some(), "whoever took it is gone");
+}
+
+pub async fn a_fired_shot_is_never_claimed_again(house: House) {
+    let (id, schedule, _) = arm(&*house.store, shot(1, 100)).await;
+    let taken = claim(&*house.store, id, 100).await.unwrap();
+    house.store.conclude(vec![(taken, fired())], 150).await.unwrap();
+    let house = house.reopened();
+    assert_eq!(claim(&*house.store, id, 9_999).await, None);
+    assert_eq!(house.store.armed(7).await.unwrap(), []);
+    assert_eq!(house.store.next_shots((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
+    assert_eq!(arm(&*house.store, shot(1, 100)).await, (id, schedule, false), "the same time is the same shot");
+    assert_eq!(claim(&*house.store, id, 9_999).await, None);
+    let past = house.store.ended_shots(7, Some("j-1"), 9).await.unwrap();
+    assert_eq!((past.len(), past[0].outcome.as_str(), past[0].attempts, past[0].at_ms), (1, "fired", 1, 150));
+    assert_eq!(past[0].note, "answered 202");
+    assert!(arm(&*house.store, shot(1, 300)).await.2, "another time is another shot");
+}
+
+pub async fn a_retry_comes_at_its_time_and_remembers(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    let taken = claim(&*store, id, 100).await.unwrap();
+    let retry = Conclusion::Retry { next_ms: 400, note: "answered 503".into() };
+    store.conclude(vec![(taken, retry)], 120).await.unwrap();
+    assert_eq!(claim(&*store, id, 399).await, None);
+    let again = claim(&*store, id, 400).await.unwrap();
+    assert_eq!((again.attempts, again.first_ms, again.next_ms, again.due_ms), (1, 120, 400, 100));
+    assert_eq!(again.note, "answered 503");
+    assert_eq!(ended(&*store).await, [], "it is not over");
+    store.conclude(vec![(again, fired())], 450).await.unwrap();
+    assert_eq!(store.ended_shots(7, None, 9).await.unwrap()[0].attempts, 2);
+}
+
+pub async fn an_end_does_not_touch_the_shot_that_replaced_it(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    let taken = claim(&*store, id, 100).await.unwrap();
+    let (next, ..) = arm(&*store, shot(1, 200)).await; // armed again while it was being fired
+    store.conclude(vec![(taken.clone(), fired())], 150).await.unwrap();
+    assert!(claim(&*store, next, 200).await.is_some(), "the new one is there");
+    let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
+    assert_eq!(outcomes, ["fired", "replaced"], "and what happened is known");
+    let retry = Conclusion::Retry { next_ms: 1, note: String::new() };
+    store.conclude(vec![(taken, retry)], 160).await.unwrap();
+    assert_eq!(store.armed(7).await.unwrap().len(), 1);
+}
+
+pub async fn a_dead_shot_is_listed_and_can_be_revived(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    let taken = claim(&*store, id, 100).await.unwrap();
+    store.conclude(vec![(taken, Conclusion::Dead { note: "gone".into() })], 150).await.unwrap();
+    assert_eq!(claim(&*store, id, 9_999).await, None);
+    let dead = store.dead_shots(None, 9).await.unwrap();
+    assert_eq!((dead.len(), dead[0].id, dead[0].note.as_str()), (1, id, "gone"));
+    assert_eq!(store.dead_shots(Some(8), 9).await.unwrap(), []);
+    assert!(store.revive_shot(id, 700).await.unwrap());
+    assert!(!store.revive_shot(id, 700).await.unwrap(), "it lives");
+    let again = claim(&*store, id, 700).await.unwrap();
+    assert_eq!(again.first_ms, 0, "its tries begin anew");
+    store.conclude(vec![(again, Conclusion::Dead { note: "gone".into() })], 750).await.unwrap();
+    let (next, _, fresh) = arm(&*store, shot(1, 100)).await;
+    assert!(fresh && next > id, "arming a dead one again is a new shot");
+}
+
+pub async fn the_next_shots_come_in_order_and_in_pages(House { store, .. }: House) {
+    for (number, due) in [(1, 300), (2, 100), (3, 200), (4, 100), (5, 900)] {
+        arm(&*store, shot(number, due)).await;
+    }
+    let page = async |after, until, limit| {
+        let found = store.next_shots(after, until, limit).await.unwrap();
+        found.into_iter().map(|it| (it.next_ms, it.id)).collect::<Vec<_>>()
+    };
+    let first = page((0, 0), 500, 2).await;
+    assert_eq!(first.iter().map(|it| it.0).collect::<Vec<_>>(), [100, 100]);
+    let second = page(first[1], 500, 9).await;
+    assert_eq!(second.iter().map(|it| it.0).collect::<Vec<_>>(), [200, 300]);
+    assert_eq!(page(second[1], 500, 9).await, []);
+    assert_eq!(page((500, u64::MAX >> 1), 1_000, 9).await.len(), 1);
+}
+
+pub async fn what_is_over_is_forgotten_in_time(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    arm(&*store, shot(2, 100)).await;
+    let taken = claim(&*store, id, 100).await.unwrap();
+    store.conclude(vec![(taken, fired())], 150).await.unwrap();
+    let keep = |before| Retention { now_ms: 9_000, events_before_ms: before, verdicts_before_ms: before };
+    store.purge(keep(100)).await.unwrap();
+    assert_eq!(ended(&*store).await.len(), 1);
+    store.purge(keep(1_000)).await.unwrap();
+    assert_eq!(ended(&*store).await, []);
+    assert_eq!(store.armed_count().await.unwrap(), 1, "what is armed stays, whatever its age");
+    assert!(arm(&*store, shot(1, 100)).await.2, "nobody remembers that time any more");
+}
