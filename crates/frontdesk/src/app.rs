@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::edge::{self, App, RetentionDays, door::RelayDoor, page::Pages};
 use crate::env::SystemEnv;
-use crate::jwks::Jwks;
+use crate::identity::{AgentJwt, Verifier};
 use crate::outcall::GuardedClient;
 use crate::{keys, work};
 
@@ -62,12 +62,14 @@ impl Frontdesk {
             base_url: public_url.clone(),
         };
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), outcall.clone(), chat_rules));
-        let jwks = Jwks::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
+        let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
+        let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);
         let desk = Desk::open(env, store, keys.sealer, outcall, vec![chat.clone()], rules).await?;
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters.register(&mut metrics);
         let app = App {
-            jwks,
+            agent_jwt,
+            identities,
             desk: Arc::new(desk),
             chat,
             admin_token: Arc::new(keys.admin_token),

@@ -34,6 +34,7 @@ pub struct Config {
     pub gate: Gate,
     pub link: Link,
     pub manage: Manage,
+    pub identity: Identity,
     pub cron: Cron,
     pub outcall: Outcall,
     pub chat: Chat,
@@ -108,6 +109,26 @@ pub struct Manage {
     pub tenant: String,
 }
 
+/// Who says who a bearer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VerifierKind {
+    Static,
+    Oidc,
+    Introspect,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    pub verifier: VerifierKind,
+    pub issuer: String,
+    pub jwks: String,
+    pub audience: String,
+    pub tenant_claim: String,
+    pub url: String,
+}
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cron {
@@ -165,6 +186,13 @@ impl Config {
         }
         if !self.manage.jwks.is_empty() && self.manage.issuer.is_empty() {
             bail!("manage.jwks needs manage.issuer: who must have signed the tokens");
+        }
+        let identity = &self.identity;
+        if identity.verifier == VerifierKind::Oidc && (identity.issuer.is_empty() || identity.jwks.is_empty()) {
+            bail!("identity.verifier = \"oidc\" needs identity.issuer and identity.jwks");
+        }
+        if identity.verifier == VerifierKind::Introspect && identity.url.is_empty() {
+            bail!("identity.verifier = \"introspect\" needs identity.url");
         }
         if let Some(bad) = self.outcall.allow.iter().find(|entry| crate::outcall::Allow::parse(entry).is_none()) {
             bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");

@@ -7,7 +7,7 @@ pub mod config;
 mod doctor;
 pub mod edge;
 pub mod env;
-mod jwks;
+mod identity;
 mod keys;
 pub mod outcall;
 mod work;

@@ -4,6 +4,7 @@
 
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
 
+mod alarms;
 mod feed;
 mod gate;
 mod idle;
@@ -11,11 +12,13 @@ mod ingest;
 mod load;
 mod relay;
 mod report;
+mod sink;
 mod stage;
 
 use clap::Subcommand;
 
 pub use load::load;
+pub use sink::sink;
 
 #[derive(Subcommand)]
 pub enum BenchCommand {
@@ -48,6 +51,21 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// Armed shots: memory, arm rate, lateness, a storm, a restart
+    Alarms {
+        /// Shots that are armed
+        #[arg(long, default_value_t = 1_000_000)]
+        shots: u64,
+        /// Shots that come due each second
+        #[arg(long, default_value_t = 1_000)]
+        rate: u64,
+        /// Seconds of the lateness run
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+        /// Shots that come due at one moment
+        #[arg(long, default_value_t = 10_000)]
+        storm: u64,
+    },
     /// Start time, memory at rest, memory per idle authenticated socket, size of the binary
     Idle {
         #[arg(long, default_value_t = 10_000)]
@@ -68,6 +86,9 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
         BenchCommand::Ingest { gate: true, messages, rounds } => gate::run(messages, rounds.max(1)),
         BenchCommand::Ingest { gate: false, messages, rounds } => {
             runtime.block_on(ingest::run(messages, rounds.max(1)))?
+        }
+        BenchCommand::Alarms { shots, rate, seconds, storm } => {
+            runtime.block_on(alarms::run(&alarms::Plan { shots, rate, seconds, storm }))?
         }
         BenchCommand::Idle { sockets } => runtime.block_on(idle::run(sockets))?,
     };

@@ -85,8 +85,12 @@ pub(super) struct LoadProcess {
 
 impl LoadProcess {
     pub(super) async fn start(orders: &impl Serialize) -> anyhow::Result<Self> {
+        Self::start_as("bench-load", orders).await
+    }
+
+    pub(super) async fn start_as(verb: &str, orders: &impl Serialize) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg("bench-load")
+            .arg(verb)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -64,6 +64,9 @@ enum Verb {
     /// The load process of a bench (started by it)
     #[command(hide = true)]
     BenchLoad,
+    /// The other side of `bench alarms`, started by it
+    #[command(hide = true)]
+    BenchSink,
 }
 
 #[derive(Args)]
@@ -125,6 +128,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Verb::Bench { what } => crate::bench::run(what, place.json),
         Verb::BenchLoad => crate::bench::load(),
+        Verb::BenchSink => crate::bench::sink(),
     }
 }
 

@@ -5,11 +5,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use frontdesk_core::desk::{Caller, Guest, Identity, Unproven};
 use frontdesk_core::registry::facts::Scope;
+use frontdesk_wire::Code;
 use frontdesk_wire::secret::same_bytes;
 
 use super::App;
 use super::error::Refusal;
 use super::page::SESSION_COOKIE;
+use crate::identity::Unknown;
 
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
@@ -45,12 +47,12 @@ impl FromRequestParts<App> for Managed {
             // An upgrade token is base64url and has no dots; a signed word has two.
             return app.desk.prove_gateway(token).map(|caller| Self(caller.guest())).map_err(|_| unauthorized());
         }
-        let jwks = app.jwks.as_ref().ok_or_else(unauthorized)?;
-        let instance = jwks.prove(token).await.map_err(|why| {
+        let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
+        let instance = signed.prove(token).await.map_err(|why| {
             tracing::info!(%why, "a signed token was refused at /manage");
             unauthorized()
         })?;
-        app.desk.prove_instance(&instance, jwks.tenant.as_deref()).map(Self).ok_or_else(unauthorized)
+        app.desk.prove_instance(&instance, signed.tenant.as_deref()).map(Self).ok_or_else(unauthorized)
     }
 }
 
@@ -61,8 +63,14 @@ impl FromRequestParts<App> for Proven {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        let found = bearer(&parts.headers).and_then(|token| app.desk.prove_identity(token));
-        found.map(Self).ok_or_else(|| Refusal::unauthorized().plain())
+        let token = bearer(&parts.headers).ok_or_else(|| Refusal::unauthorized().plain())?;
+        let code = match app.identities.prove(&app.desk, token).await {
+            Ok(identity) => return Ok(Self(identity)),
+            Err(Unknown::Nobody) => return Err(Refusal::unauthorized().plain()),
+            Err(why @ Unknown::Stranger(_)) => (Code::Forbidden, why),
+            Err(why @ Unknown::Down) => (Code::Unavailable, why),
+        };
+        Err(Refusal::new(code.0, code.1.to_string()).plain())
     }
 }
 

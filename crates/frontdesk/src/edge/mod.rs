@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 
 pub use server::serve;
 
-use crate::jwks::Jwks;
+use crate::identity::{AgentJwt, Verifier};
 
 /// Everything a handler may need. Cheap to clone.
 #[derive(Clone)]
@@ -40,7 +40,9 @@ pub struct App {
     pub chat: Arc<BuiltInChat>,
     pub admin_token: Arc<Secret>,
     /// Whose signed words about agents are believed, if anybody's.
-    pub jwks: Option<Arc<Jwks>>,
+    pub agent_jwt: Option<Arc<AgentJwt>>,
+    /// Who stands behind the bearers of provision, enroll and alarms.
+    pub identities: Arc<Verifier>,
     pub pages: Arc<page::Pages>,
     pub relay_door: Arc<door::RelayDoor>,
     pub metrics: Arc<prometheus_client::registry::Registry>,

@@ -1,72 +1,20 @@
-//! Signed words about an agent: RS256 tokens against a configured set of public keys.
-//!
-//! The algorithm is ours, never the token's. Keys are kept; an unknown key id makes us look again, but
-//! not more often than a little while apart, whoever asks and however often.
+//! Signed words about an agent: RS256 tokens with `aud = agent:{instanceId}`, by which a portal manages it.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
 use frontdesk_core::Env;
 use frontdesk_core::port::outcall::Outcall;
-use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 
+use super::keyset::{KeySet, Unproven};
 use crate::config::Manage;
 
-const TOKEN_MAX_BYTES: usize = 8 * 1024;
-const KEYS_MAX_BYTES: usize = 256 * 1024;
-/// Keys are looked at again after this, so that one taken back is noticed.
-const KEYS_LIFE_MS: u64 = 600_000;
-/// At most one look in this time, however many unknown key ids come.
-const LOOK_AGAIN_MS: u64 = 10_000;
-/// Clocks of others.
-const LEEWAY_S: u64 = 30;
-
-/// Why a token proves nothing. For the log; the caller is told only that it does not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unproven {
-    #[error("it is no token of this form")]
-    Form,
-    #[error("its algorithm is not RS256")]
-    Algorithm,
-    #[error("its key is not one of the issuer's")]
-    Key,
-    #[error("its signature is wrong")]
-    Signature,
-    #[error("it was issued by somebody else")]
-    Issuer,
-    #[error("it is not about one agent")]
-    Audience,
-    #[error("it is not good at this time")]
-    Time,
-}
-
-pub struct Jwks {
-    source: KeySource,
+pub struct AgentJwt {
+    keys: KeySet,
     issuer: String,
     /// The one tenant whose agents such tokens may be about.
     pub tenant: Option<String>,
-    env: Arc<dyn Env>,
-    outcall: Arc<dyn Outcall>,
-    keys: RwLock<Keys>,
-    /// One look at a time; the others wait for what it finds.
-    looking: tokio::sync::Mutex<()>,
-}
-
-enum KeySource {
-    File(PathBuf),
-    Url(String),
-}
-
-#[derive(Default)]
-struct Keys {
-    by_id: HashMap<String, DecodingKey>,
-    /// When they were last read, and when that was last tried.
-    read_ms: u64,
-    tried_ms: u64,
 }
 
 #[derive(Deserialize)]
@@ -85,63 +33,25 @@ enum Audience {
     Several(Vec<String>),
 }
 
-impl Jwks {
-    /// `None`: nothing is configured, so nobody is believed. A file that cannot be read stops the start.
+impl AgentJwt {
+    /// `None`: nothing is configured, so nobody is believed.
     pub async fn open(config: &Manage, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Option<Self>> {
         if config.jwks.is_empty() {
             return Ok(None);
         }
-        let source = match config.jwks.starts_with("https://") || config.jwks.starts_with("http://") {
-            true => KeySource::Url(config.jwks.clone()),
-            false => KeySource::File(config.jwks.clone().into()),
-        };
+        let keys = KeySet::open(&config.jwks, &[Algorithm::RS256], env, outcall).await;
+        let keys = keys.map_err(|error| error.context("manage.jwks"))?;
         let tenant = Some(config.tenant.clone()).filter(|tenant| !tenant.is_empty());
-        let (keys, looking) = (RwLock::default(), tokio::sync::Mutex::new(()));
-        let jwks = Self { source, issuer: config.issuer.clone(), tenant, env, outcall, keys, looking };
-        match jwks.look().await {
-            Ok(()) => {}
-            Err(error) if matches!(jwks.source, KeySource::File(_)) => return Err(error.context("manage.jwks")),
-            // It may come up later than we do; until then nobody is proven by it.
-            Err(error) => tracing::warn!(error = format!("{error:#}"), "manage.jwks could not be read yet"),
-        }
-        Ok(Some(jwks))
+        Ok(Some(Self { keys, issuer: config.issuer.clone(), tenant }))
     }
 
     /// The instance that the token is about.
     pub async fn prove(&self, token: &str) -> Result<String, Unproven> {
-        if token.len() > TOKEN_MAX_BYTES {
-            return Err(Unproven::Form);
-        }
-        let header = jsonwebtoken::decode_header(token).map_err(|error| match error.kind() {
-            jsonwebtoken::errors::ErrorKind::InvalidAlgorithmName | jsonwebtoken::errors::ErrorKind::Json(_) => {
-                Unproven::Algorithm // "none" is no algorithm that it knows
-            }
-            _ => Unproven::Form,
-        })?;
-        if header.alg != Algorithm::RS256 {
-            return Err(Unproven::Algorithm);
-        }
-        let key = self.key(header.kid.as_deref().unwrap_or_default()).await.ok_or(Unproven::Key)?;
-        let mut rules = Validation::new(Algorithm::RS256);
-        // Times, issuer and audience are checked below, by our own clock.
-        (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
-        rules.required_spec_claims.clear();
-        let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|error| match error.kind() {
-            jsonwebtoken::errors::ErrorKind::InvalidSignature => Unproven::Signature,
-            _ => Unproven::Form,
-        })?;
-        self.check(claims.claims)
-    }
-
-    fn check(&self, claims: Claims) -> Result<String, Unproven> {
+        let claims: Claims = self.keys.read(token).await?;
         if claims.iss != self.issuer {
             return Err(Unproven::Issuer);
         }
-        let now_s = self.env.now_s();
-        let begun = claims.nbf.is_none_or(|nbf| nbf <= now_s + LEEWAY_S);
-        if !begun || claims.exp.saturating_add(LEEWAY_S) <= now_s {
-            return Err(Unproven::Time);
-        }
+        self.keys.check_time(claims.exp, claims.nbf)?;
         let about = match claims.aud {
             Audience::One(one) => one,
             Audience::Several(mut all) if all.len() == 1 => all.remove(0),
@@ -150,66 +60,6 @@ impl Jwks {
         let instance = about.strip_prefix("agent:").filter(|name| !name.is_empty());
         instance.map(str::to_owned).ok_or(Unproven::Audience)
     }
-
-    async fn key(&self, id: &str) -> Option<DecodingKey> {
-        let now_ms = self.env.now_ms();
-        let (known, old, tried) = {
-            let keys = self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            (keys.by_id.get(id).cloned(), now_ms.saturating_sub(keys.read_ms) > KEYS_LIFE_MS, keys.tried_ms)
-        };
-        let may_look = now_ms.saturating_sub(tried) > LOOK_AGAIN_MS;
-        if (known.is_some() && !old) || !may_look {
-            return known;
-        }
-        let _one_at_a_time = self.looking.lock().await;
-        let tried = self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner).tried_ms;
-        if now_ms.saturating_sub(tried) > LOOK_AGAIN_MS
-            && let Err(error) = self.look().await
-        {
-            tracing::warn!(error = format!("{error:#}"), "manage.jwks could not be read; the keys of before stay");
-        }
-        self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner).by_id.get(id).cloned()
-    }
-
-    async fn look(&self) -> anyhow::Result<()> {
-        let now_ms = self.env.now_ms();
-        self.keys.write().unwrap_or_else(std::sync::PoisonError::into_inner).tried_ms = now_ms;
-        let bytes = match &self.source {
-            KeySource::File(path) => {
-                tokio::fs::read(path).await.with_context(|| format!("cannot read {}", path.display()))?
-            }
-            KeySource::Url(url) => {
-                let answer = self.outcall.get(url, KEYS_MAX_BYTES).await.with_context(|| url.clone())?;
-                if answer.status != 200 {
-                    bail!("{url} answered {}", answer.status);
-                }
-                answer.body
-            }
-        };
-        let by_id = parse(&bytes)?;
-        *self.keys.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Keys { by_id, read_ms: now_ms, tried_ms: now_ms };
-        Ok(())
-    }
-}
-
-/// The keys that may sign RS256, by id.
-fn parse(bytes: &[u8]) -> anyhow::Result<HashMap<String, DecodingKey>> {
-    let set: JwkSet = serde_json::from_slice(bytes).context("this is no JWKS")?;
-    let usable = |key: &&Jwk| {
-        matches!(key.algorithm, AlgorithmParameters::RSA(_))
-            && key.common.key_algorithm.as_ref().is_none_or(|it| *it == KeyAlgorithm::RS256)
-            && key.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature)
-    };
-    let mut by_id = HashMap::new();
-    for key in set.keys.iter().filter(usable) {
-        let id = key.common.key_id.clone().unwrap_or_default();
-        by_id.insert(id, DecodingKey::from_jwk(key).context("an RSA key of this JWKS is broken")?);
-    }
-    if by_id.is_empty() {
-        bail!("no RSA signing key is in this JWKS");
-    }
-    Ok(by_id)
 }
 
 #[cfg(test)]
@@ -226,8 +76,10 @@ mod tests {
     use frontdesk_testkit::TestEnv;
     use serde_json::{Value, json};
 
+    use super::super::keyset::{KEYS_LIFE_MS, LEEWAY_S, LOOK_AGAIN_MS};
     use super::*;
 
+    const TOKEN_TOO_LONG: usize = 8 * 1024 + 1;
     const NOW_S: u64 = 1_800_000_000;
 
     struct Signer(KeyPair);
@@ -279,11 +131,11 @@ mod tests {
         Arc::new(env)
     }
 
-    async fn open(keys: Value) -> (Jwks, Arc<TestEnv>, Arc<Served>) {
+    async fn open(keys: Value) -> (AgentJwt, Arc<TestEnv>, Arc<Served>) {
         let env = at_now();
         let served = Arc::new(Served { keys: std::sync::Mutex::new(keys), asked: AtomicU64::new(0) });
         let config = Manage { jwks: "https://portal/keys".into(), issuer: "portal".into(), tenant: String::new() };
-        let jwks = Jwks::open(&config, env.clone(), served.clone()).await.unwrap().unwrap();
+        let jwks = AgentJwt::open(&config, env.clone(), served.clone()).await.unwrap().unwrap();
         (jwks, env, served)
     }
 
@@ -339,7 +191,7 @@ mod tests {
         let parts: Vec<&str> = changed.split('.').collect();
         let other = URL_SAFE_NO_PAD.encode(with(claims(), "aud", json!("agent:other")).to_string());
         assert_eq!(jwks.prove(&format!("{}.{other}.{}", parts[0], parts[2])).await, Err(Unproven::Signature));
-        for bad in ["", ".", "..", "a.b.c", &"x".repeat(TOKEN_MAX_BYTES + 1)] {
+        for bad in ["", ".", "..", "a.b.c", &"x".repeat(TOKEN_TOO_LONG)] {
             assert!(jwks.prove(bad).await.is_err());
         }
     }
@@ -397,10 +249,10 @@ mod tests {
         let read = async |path: &Path| {
             let config = Manage { jwks: path.display().to_string(), issuer: "portal".into(), tenant: String::new() };
             let served = Arc::new(Served { keys: std::sync::Mutex::default(), asked: AtomicU64::new(0) });
-            Jwks::open(&config, at_now(), served).await
+            AgentJwt::open(&config, at_now(), served).await
         };
         let file = folder.path().join("keys.json");
-        let text = |result: anyhow::Result<Option<Jwks>>| format!("{:#}", result.err().unwrap());
+        let text = |result: anyhow::Result<Option<AgentJwt>>| format!("{:#}", result.err().unwrap());
         assert!(text(read(&file).await).contains("cannot read"));
         for bad in ["", "{}", "[]", "{\"keys\":[]}", "{\"keys\":[{\"kty\":\"RSA\",\"n\":\"!\",\"e\":\"AQAB\"}]}"] {
             std::fs::write(&file, bad).unwrap();

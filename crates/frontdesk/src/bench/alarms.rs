@@ -1,0 +1,161 @@
+//! `bench alarms`: a million armed shots. What they cost, how late they are, how a storm and a restart go.
+//!
+//! Every fire carries a token that was signed for it, and is claimed and ended durably.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_core::Desk;
+use frontdesk_core::desk::{Guest, Identity};
+use frontdesk_wire::cron::ProvisionShot;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::report::{machine, rss_bytes};
+use super::sink::{SinkDone, SinkOrders, SinkReady};
+use super::stage::LoadProcess;
+use crate::app::{FIRST_TENANT, Frontdesk};
+use crate::config::Config;
+
+const AGENTS: u64 = 100;
+/// Agents that arm at the same time.
+const ARMING: u64 = 64;
+/// The shots that only wait come due in ten minutes and later: within what is held in memory.
+const WAITING_MS: u64 = 600_000;
+/// Time between the arming of the shots that are measured and the first of them.
+const LEAD_MS: u64 = 5_000;
+
+pub(super) struct Plan {
+    pub(super) shots: u64,
+    pub(super) rate: u64,
+    pub(super) seconds: u64,
+    pub(super) storm: u64,
+}
+
+struct Running {
+    desk: Arc<Desk>,
+    app: crate::edge::App,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+async fn open(config: &Config) -> anyhow::Result<Running> {
+    let opened = Frontdesk::open(config).await?;
+    let (app, desk) = (opened.app.clone(), opened.app.desk.clone());
+    Ok(Running { desk, app, serving: tokio::spawn(opened.serve()) })
+}
+
+impl Running {
+    async fn close(self) {
+        self.app.stop.cancel();
+        let _ = self.serving.await; // a panic of the server has been printed already
+    }
+}
+
+pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
+    let folder: PathBuf = std::env::temp_dir().join(format!("frontdesk-bench-{}", std::process::id()));
+    let mut config = Config::load(None)?;
+    config.data_dir.clone_from(&folder);
+    config.listen = "127.0.0.1:0".into();
+    config.outcall.allow = vec!["127.0.0.0/8".into()];
+    let due = plan.rate * plan.seconds;
+    let counts = [("rate", due as usize), ("storm", plan.storm as usize), ("first", 1)];
+    let kinds: HashMap<String, usize> = counts.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect();
+    let mut sink = LoadProcess::start_as("bench-sink", &SinkOrders { kinds }).await?;
+    let url = sink.next::<SinkReady>().await?.url;
+
+    let running = open(&config).await?;
+    let guests = guests(&running.desk).await?;
+    let before = rss_bytes();
+    let waiting = plan.shots.saturating_sub(due + plan.storm);
+    eprintln!("arming {waiting} shots");
+    let began = Instant::now();
+    let from_ms = running.desk.env.now_ms() + WAITING_MS;
+    let rate = plan.rate;
+    arm(&running.desk, &guests, &url, "wait", waiting, move |n| from_ms + n * 1000 / rate).await?;
+    let arm_per_s = waiting as f64 / began.elapsed().as_secs_f64();
+    tokio::time::sleep(Duration::from_secs(1)).await; // let the last buffers go
+    let bytes_per_shot = rss_bytes().saturating_sub(before) / waiting.max(1);
+
+    eprintln!("{due} shots at {rate}/s");
+    let from_ms = running.desk.env.now_ms() + LEAD_MS;
+    arm(&running.desk, &guests, &url, "rate", due, move |n| from_ms + n * 1000 / rate).await?;
+    let lateness: SinkDone = sink.next().await?;
+    eprintln!("  p50 {} ms, p99 {} ms, max {} ms", lateness.p50_ms, lateness.p99_ms, lateness.max_ms);
+
+    eprintln!("a storm of {}", plan.storm);
+    let at_ms = running.desk.env.now_ms() + LEAD_MS;
+    arm(&running.desk, &guests, &url, "storm", plan.storm, move |_| at_ms).await?;
+    let storm: SinkDone = sink.next().await?;
+    eprintln!("  over after {} ms", storm.max_ms);
+
+    eprintln!("a restart with {waiting} armed");
+    let at_ms = running.desk.env.now_ms() + 1_000;
+    arm(&running.desk, &guests, &url, "first", 1, move |_| at_ms).await?;
+    running.close().await;
+    let now_ms = || frontdesk_core::Env::now_ms(&crate::env::SystemEnv);
+    tokio::time::sleep(Duration::from_millis(at_ms.saturating_sub(now_ms()) + 100)).await;
+    let restart_at_ms = now_ms();
+    let running = open(&config).await?;
+    let first: SinkDone = sink.next().await?;
+    let restart_ms = first.last_at_ms.saturating_sub(restart_at_ms);
+    eprintln!("  the first due shot after {restart_ms} ms");
+    anyhow::ensure!(lateness.early + storm.early + first.early == 0, "a shot was fired before its time");
+    running.close().await;
+    sink.end().await;
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(json!({
+        "bench": "alarms",
+        "machine": machine(),
+        "settings": { "shots": plan.shots, "rate": plan.rate, "seconds": plan.seconds, "storm": plan.storm,
+                      "agents": AGENTS, "token": "ES256", "store": "sqlite, WAL, synchronous=FULL" },
+        "arm_per_s": arm_per_s.round(),
+        "bytes_per_shot": bytes_per_shot,
+        "lateness_ms": { "p50": lateness.p50_ms, "p99": lateness.p99_ms, "max": lateness.max_ms },
+        "storm_ms": { "p50": storm.p50_ms, "last": storm.max_ms },
+        "restart_ms": restart_ms,
+    }))
+}
+
+async fn guests(desk: &Desk) -> anyhow::Result<Arc<Vec<Guest>>> {
+    let mut guests = Vec::new();
+    for number in 0..AGENTS {
+        let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(format!("a{number}")) };
+        guests.push(desk.guest_of(&who).await?);
+    }
+    Ok(Arc::new(guests))
+}
+
+async fn arm(
+    desk: &Arc<Desk>,
+    guests: &Arc<Vec<Guest>>,
+    url: &str,
+    kind: &'static str,
+    count: u64,
+    due_ms: impl Fn(u64) -> u64 + Copy + Send + 'static,
+) -> anyhow::Result<()> {
+    let mut tasks = Vec::new();
+    for task in 0..ARMING {
+        let (desk, guests, url) = (desk.clone(), guests.clone(), url.to_owned());
+        tasks.push(tokio::spawn(async move {
+            for number in (task..count).step_by(ARMING as usize) {
+                let due_ms = due_ms(number);
+                let time = jiff::Timestamp::from_millisecond(due_ms.cast_signed())?;
+                let ask = ProvisionShot {
+                    job_id: format!("{kind}-{due_ms}-{number}"),
+                    fire_at: time.to_string(),
+                    agent_callback_url: url.clone(),
+                    dedup_key: None,
+                    misfire: None,
+                };
+                desk.provision_shot(&guests[(number % AGENTS) as usize], ask).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        }));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    Ok(())
+}

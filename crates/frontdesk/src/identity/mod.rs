@@ -1,0 +1,170 @@
+//! Who stands behind a bearer: tokens that the admin made, an issuer's signed tokens, or an account that
+//! answers to them. The same verifiers serve provision, enroll and the time plane.
+//!
+//! The tenant and the instance come from what was proven and from our records, never from a body.
+
+mod agent_jwt;
+mod keyset;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use frontdesk_core::desk::Identity;
+use frontdesk_core::port::outcall::{Call, Outcall, OutcallError};
+use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::{Desk, Env};
+use frontdesk_wire::Secret;
+use jsonwebtoken::Algorithm;
+use serde_json::{Map, Value};
+
+pub(crate) use agent_jwt::AgentJwt;
+use keyset::{KeySet, Unproven};
+
+use crate::config::{self, VerifierKind};
+
+/// Sessions that are mapped to instances are links on this "platform".
+const SESSION_PLATFORM: &str = "session";
+/// What an account said is believed this long.
+const ACCOUNT_LIFE_MS: u64 = 30_000;
+const ACCOUNTS_MAX: usize = 10_000;
+const ACCOUNT_MAX_BYTES: usize = 64 * 1024;
+const ALGORITHMS: &[Algorithm] =
+    &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
+
+/// Why nobody stands behind a bearer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unknown {
+    #[error("a valid bearer token is needed here")]
+    Nobody,
+    /// Proven, but of a tenant that this desk does not have.
+    #[error("{0}")]
+    Stranger(String),
+    /// Our side, or the issuer's, does not work: not the bearer's fault.
+    #[error("identities cannot be checked right now")]
+    Down,
+}
+
+pub struct Verifier {
+    kind: Kind,
+    tenant_claim: String,
+}
+
+enum Kind {
+    Static,
+    Oidc { keys: KeySet, issuer: String, audience: String },
+    Introspect(Introspect),
+}
+
+struct Introspect {
+    url: String,
+    env: Arc<dyn Env>,
+    outcall: Arc<dyn Outcall>,
+    /// By the token's hash: what its account said, and until when that is believed.
+    known: Mutex<HashMap<String, (Map<String, Value>, u64)>>,
+}
+
+impl Verifier {
+    pub async fn open(config: &config::Identity, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Self> {
+        let kind = match config.verifier {
+            VerifierKind::Static => Kind::Static,
+            VerifierKind::Oidc => {
+                let keys = KeySet::open(&config.jwks, ALGORITHMS, env, outcall).await;
+                let keys = keys.map_err(|error| error.context("identity.jwks"))?;
+                Kind::Oidc { keys, issuer: config.issuer.clone(), audience: config.audience.clone() }
+            }
+            VerifierKind::Introspect => {
+                Kind::Introspect(Introspect { url: config.url.clone(), env, outcall, known: Mutex::default() })
+            }
+        };
+        Ok(Self { kind, tenant_claim: config.tenant_claim.clone() })
+    }
+
+    /// The tokens that the admin made work with every verifier.
+    pub async fn prove(&self, desk: &Desk, bearer: &str) -> Result<Identity, Unknown> {
+        if let Some(identity) = desk.prove_identity(bearer) {
+            return Ok(identity);
+        }
+        let claims = match &self.kind {
+            Kind::Static => return Err(Unknown::Nobody),
+            Kind::Oidc { keys, issuer, audience } => oidc(keys, issuer, audience, bearer).await.map_err(|why| {
+                tracing::info!(%why, "an identity token was refused");
+                Unknown::Nobody
+            })?,
+            Kind::Introspect(account) => account.ask(bearer).await?,
+        };
+        self.identity(desk, &claims)
+    }
+
+    fn identity(&self, desk: &Desk, claims: &Map<String, Value>) -> Result<Identity, Unknown> {
+        let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let tenant = text(&self.tenant_claim)
+            .ok_or_else(|| Unknown::Stranger(format!("this identity names no tenant ({})", self.tenant_claim)))?;
+        desk.registry.read(|view| {
+            if !view.tenants.contains_key(tenant) {
+                return Err(Unknown::Stranger("this identity is of a tenant that this desk does not have".into()));
+            }
+            let client = ["client_id", "azp"].into_iter().filter_map(text).find_map(|id| id.strip_prefix("agent:"));
+            let by_session = || {
+                let links = view.links(tenant, SESSION_PLATFORM, text("sid")?);
+                links.last().map(|link| link.instance.as_str())
+            };
+            let instance = client.filter(|id| !id.is_empty()).or_else(by_session).map(str::to_owned);
+            Ok(Identity { tenant: tenant.to_owned(), instance })
+        })
+    }
+}
+
+async fn oidc(keys: &KeySet, issuer: &str, audience: &str, token: &str) -> Result<Map<String, Value>, Unproven> {
+    let claims: Map<String, Value> = keys.read(token).await?;
+    if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
+        return Err(Unproven::Issuer);
+    }
+    let number = |name: &str| claims.get(name).and_then(Value::as_u64);
+    keys.check_time(number("exp").ok_or(Unproven::Form)?, number("nbf"))?;
+    let meant = match claims.get("aud") {
+        _ if audience.is_empty() => true,
+        Some(Value::String(one)) => one == audience,
+        Some(Value::Array(all)) => all.iter().any(|one| one.as_str() == Some(audience)),
+        _ => false,
+    };
+    if meant { Ok(claims) } else { Err(Unproven::Audience) }
+}
+
+impl Introspect {
+    async fn ask(&self, bearer: &str) -> Result<Map<String, Value>, Unknown> {
+        let (hash, now_ms) = (sha256_hex(bearer), self.env.now_ms());
+        {
+            let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some((claims, _)) = known.get(&hash).filter(|(_, until_ms)| *until_ms > now_ms) {
+                return Ok(claims.clone());
+            }
+        }
+        let secret = Secret::new(bearer);
+        let call = Call { url: &self.url, bearer: Some(&secret), json: None, max_bytes: ACCOUNT_MAX_BYTES };
+        let answer = self.outcall.call(call).await.map_err(|error: OutcallError| {
+            tracing::error!(%error, "identity.url does not answer");
+            Unknown::Down
+        })?;
+        let claims = match answer.status {
+            200..300 => serde_json::from_slice::<Map<String, Value>>(&answer.body).map_err(|_| {
+                tracing::error!("identity.url answers with something that is no JSON object");
+                Unknown::Down
+            })?,
+            400..500 => return Err(Unknown::Nobody),
+            status => {
+                tracing::error!(status, "identity.url fails");
+                return Err(Unknown::Down);
+            }
+        };
+        // RFC 7662 answers 200 for a token that is no longer good, too.
+        if claims.get("active") == Some(&Value::Bool(false)) {
+            return Err(Unknown::Nobody);
+        }
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if known.len() >= ACCOUNTS_MAX {
+            known.clear();
+        }
+        known.insert(hash, (claims.clone(), now_ms + ACCOUNT_LIFE_MS));
+        Ok(claims)
+    }
+}
