@@ -137,15 +137,27 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
     global && !documentation && !protocol && s[0] != 0x3fff
 }
 
-/// Resolves and keeps only what the guard admits; the connection goes to just these addresses.
-struct GuardedResolver(Arc<Guard>);
+/// Asks for the addresses of a name.
+type Lookup = Arc<dyn Fn(String) -> Soon<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+fn of_the_machine() -> Lookup {
+    Arc::new(|host| Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), 0)).await?.collect()) }))
+}
+
+/// Resolves and keeps only what the guard admits; the connection goes to just these addresses. A name
+/// that means something else at its next lookup is judged by that one.
+struct GuardedResolver {
+    guard: Arc<Guard>,
+    lookup: Lookup,
+}
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let guard = self.0.clone();
+        let guard = self.guard.clone();
+        let host = name.as_str().to_owned();
+        let found = (self.lookup)(host.clone());
         Box::pin(async move {
-            let host = name.as_str().to_owned();
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
+            let found = found.await?;
             let any = guard.admits_name(&host);
             let admitted: Vec<SocketAddr> =
                 found.into_iter().filter(|at| any || guard.admits_address(at.ip())).collect();
@@ -159,6 +171,10 @@ impl Resolve for GuardedResolver {
 
 pub struct GuardedClient {
     guard: Arc<Guard>,
+    lookup: Lookup,
+    /// Instead of connecting, in tests.
+    #[cfg(test)]
+    dialer: Option<tests::Recorder>,
     /// Made at the first call: reading the machine's certificates costs time and memory.
     client: OnceLock<Result<reqwest::Client, String>>,
 }
@@ -166,7 +182,13 @@ pub struct GuardedClient {
 impl GuardedClient {
     pub fn new(allow: &[String]) -> Self {
         let guard = Guard { allow: allow.iter().filter_map(|entry| Allow::parse(entry)).collect() };
-        Self { guard: Arc::new(guard), client: OnceLock::new() }
+        Self {
+            guard: Arc::new(guard),
+            lookup: of_the_machine(),
+            #[cfg(test)]
+            dialer: None,
+            client: OnceLock::new(),
+        }
     }
 
     fn client(&self) -> Result<&reqwest::Client, OutcallError> {
@@ -175,17 +197,23 @@ impl GuardedClient {
     }
 
     fn build(&self) -> reqwest::Result<reqwest::Client> {
+        let resolver = GuardedResolver { guard: self.guard.clone(), lookup: self.lookup.clone() };
         #[allow(clippy::disallowed_methods)] // this is the guarded client that everybody else must use
-        reqwest::Client::builder()
-            .dns_resolver(Arc::new(GuardedResolver(self.guard.clone())))
+        let builder = reqwest::Client::builder()
+            .dns_resolver(Arc::new(resolver))
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .connect_timeout(CONNECT_TIME)
             .timeout(TOTAL_TIME)
             .pool_max_idle_per_host(IDLE_PER_HOST)
             .pool_idle_timeout(IDLE_TIME)
-            .user_agent(concat!("frontdesk/", env!("CARGO_PKG_VERSION")))
-            .build()
+            .user_agent(concat!("frontdesk/", env!("CARGO_PKG_VERSION")));
+        #[cfg(test)]
+        let builder = match &self.dialer {
+            Some(recorder) => builder.connector_layer(recorder.clone()),
+            None => builder,
+        };
+        builder.build()
     }
 }
 
@@ -248,49 +276,226 @@ mod tests {
         Guard { allow: allow.iter().filter_map(|entry| Allow::parse(entry)).collect() }
     }
 
-    #[test]
-    fn private_places_are_refused_in_every_spelling() {
-        let guard = guard(&[]);
-        for host in [
-            "127.0.0.1",
-            "127.1",
-            "0x7f.1",
-            "0177.0.0.1",
-            "2130706433",
-            "10.0.0.1",
-            "192.168.1.1",
-            "172.16.0.1",
-            "169.254.169.254",
-            "100.64.0.1",
-            "0.0.0.0",
-            "[::1]",
-            "[::]",
-            "[::ffff:127.0.0.1]",
-            "[::ffff:7f00:1]",
-            "[64:ff9b::7f00:1]",
-            "[2002:7f00:1::]",
-            "[fe80::1]",
-            "[fc00::1]",
-            "[::7f00:1]",
-            "224.0.0.1",
-            "255.255.255.255",
-            "localhost",
-            "LOCALHOST.",
-            "a.localhost",
-            "metadata.google.internal",
-        ] {
-            let url = format!("http://{host}/wake");
-            assert_eq!(guard.check(&url).err(), Some(OutcallError::Refused), "{url}");
+    /// A dialer that notes that it was asked to connect, and does not.
+    #[derive(Clone, Default)]
+    pub(super) struct Recorder(Arc<std::sync::atomic::AtomicUsize>);
+
+    impl Recorder {
+        fn dials(&self) -> usize {
+            self.0.load(std::sync::atomic::Ordering::SeqCst)
         }
-        assert_eq!(guard.check("http://user:pw@example.com/").err(), Some(OutcallError::Refused));
-        for url in
-            ["ftp://example.com/", "file:///etc/passwd", "x", "http://", &format!("http://e.com/{}", "a".repeat(3000))]
-        {
-            assert!(matches!(guard.check(url), Err(OutcallError::BadUrl(_))), "{url}");
+    }
+
+    impl<S> tower::Layer<S> for Recorder {
+        type Service = Recording<S>;
+
+        fn layer(&self, real: S) -> Recording<S> {
+            Recording { recorder: self.clone(), _real: real }
         }
-        for url in ["https://example.com/wake", "http://93.184.216.34/", "https://[2606:2800:220:1::1]/"] {
-            assert!(guard.check(url).is_ok(), "{url}");
+    }
+
+    #[derive(Clone)]
+    pub(super) struct Recording<S> {
+        recorder: Recorder,
+        _real: S,
+    }
+
+    impl<S: tower::Service<R>, R> tower::Service<R> for Recording<S>
+    where
+        S::Error: From<Box<dyn std::error::Error + Send + Sync>>,
+        S::Response: 'static,
+        S::Error: 'static,
+    {
+        type Response = S::Response;
+        type Error = S::Error;
+        type Future = std::future::Ready<Result<S::Response, S::Error>>;
+
+        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), S::Error>> {
+            std::task::Poll::Ready(Ok(()))
         }
+
+        fn call(&mut self, _: R) -> Self::Future {
+            self.recorder.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let noted: Box<dyn std::error::Error + Send + Sync> = "noted instead of dialed".into();
+            std::future::ready(Err(noted.into()))
+        }
+    }
+
+    fn recording(allow: &[&str]) -> (GuardedClient, Recorder) {
+        let recorder = Recorder::default();
+        let allow: Vec<String> = allow.iter().map(|entry| (*entry).to_owned()).collect();
+        (GuardedClient { dialer: Some(recorder.clone()), ..GuardedClient::new(&allow) }, recorder)
+    }
+
+    /// Hosts that no URL of a stranger may reach, in every spelling that we know.
+    const FORBIDDEN: [&str; 62] = [
+        // this machine
+        "127.0.0.1",
+        "127.0.0.1.",
+        "127.1",
+        "127.0.1",
+        "127.255.255.254",
+        "0x7f.1",
+        "0x7f.0x0.0x0.0x1",
+        "0x7f000001",
+        "0177.0.0.1",
+        "0177.0.0.01",
+        "017700000001",
+        "2130706433",
+        "%31%32%37.0.0.1",
+        "１２７.0.0.1",
+        "0.0.0.0",
+        "0",
+        "[::1]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::]",
+        "localhost",
+        "LOCALHOST.",
+        "a.localhost",
+        // private networks
+        "10.0.0.1",
+        "10.255.255.255",
+        "0xa.1",
+        "012.0.0.1",
+        "167772161",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "192.168.257",
+        "[fc00::1]",
+        "[fd12:3456::1]",
+        "printer.local",
+        // link-local and metadata services
+        "169.254.0.1",
+        "169.254.169.254",
+        "0xa9fea9fe",
+        "2852039166",
+        "[fe80::1]",
+        "[febf::1]",
+        "[fd00:ec2::254]",
+        "metadata.google.internal",
+        // carrier-grade NAT, benchmarks, protocol assignments
+        "100.64.0.1",
+        "100.127.255.255",
+        "198.18.0.1",
+        "192.0.0.1",
+        // IPv4 inside IPv6
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::ffff:10.0.0.1]",
+        "[::ffff:169.254.169.254]",
+        "[::127.0.0.1]",
+        "[64:ff9b::127.0.0.1]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[2002:7f00:1::]",
+        "[2002:a00:1::1]",
+        "[2001::1]",
+        // multicast, broadcast, documentation
+        "224.0.0.1",
+        "239.255.255.250",
+        "255.255.255.255",
+        "[ff02::1]",
+        "192.0.2.1",
+        "[2001:db8::1]",
+    ];
+
+    #[tokio::test]
+    async fn what_is_forbidden_is_never_dialed_and_refused_in_the_same_words() {
+        let (client, recorder) = recording(&[]);
+        let urls = FORBIDDEN.iter().flat_map(|host| {
+            [format!("http://{host}/x"), format!("https://{host}:8443/api/cron/fire"), format!("http://{host}:80")]
+        });
+        let tricks = [
+            "http://example.com@127.0.0.1/",
+            "http://127.0.0.1#@example.com/",
+            "http://user:pw@example.com/",
+            "http://user@example.com/",
+            "http://127.0.0.1\\@example.com/",
+            "http://example.com:80@10.0.0.1/",
+            "http:127.0.0.1/",
+            "http:\\\\127.0.0.1\\x",
+            "HTTP://LOCALHOST/",
+        ];
+        for url in urls.chain(tricks.map(str::to_owned)) {
+            let given = client.check(&url);
+            let body = Some("{}");
+            let called = client.call(Call { url: &url, bearer: None, json: body, max_bytes: 9 }).await;
+            assert_eq!(given, Err(OutcallError::Refused), "{url}");
+            assert_eq!(called.err(), Some(OutcallError::Refused), "{url}");
+        }
+        assert_eq!(recorder.dials(), 0, "nothing was dialed");
+        for url in ["ftp://example.com/", "file:///etc/passwd", "gopher://127.0.0.1/", "x", "http://", "", "relay:"] {
+            assert!(matches!(client.check(url), Err(OutcallError::BadUrl(_))), "{url}");
+        }
+        let long = format!("http://e.com/{}", "a".repeat(3000));
+        assert!(matches!(client.check(&long), Err(OutcallError::BadUrl(_))));
+        // The recorder does record: what is public would be dialed.
+        for url in ["https://93.184.216.34/wake", "http://[2606:2800:220:1::1]/", "http://[64:ff9b::5db8:d822]/"] {
+            assert!(client.check(url).is_ok(), "{url}");
+            assert!(matches!(client.get(url, 9).await, Err(OutcallError::Failed(_))), "{url}");
+        }
+        assert_eq!(recorder.dials(), 3);
+    }
+
+    /// A name that is public when it is given and this machine when it is called.
+    #[tokio::test]
+    async fn a_name_is_judged_by_the_addresses_that_are_dialed() {
+        let trap = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = trap.local_addr().unwrap().port();
+        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = asked.clone();
+        let lookup: Lookup = Arc::new(move |_| {
+            let nth = counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let inside: &[&str] = match nth % 4 {
+                0 => &["127.0.0.1:0"],
+                1 => &["169.254.169.254:0", "10.0.0.1:0"],
+                2 => &["[::ffff:127.0.0.1]:0"],
+                _ => &["[::1]:0"],
+            };
+            let found = inside.iter().map(|at| at.parse().unwrap()).collect();
+            Box::pin(async move { Ok(found) })
+        });
+        let client = GuardedClient { lookup, ..GuardedClient::new(&[]) };
+        let url = format!("http://rebind.example:{port}/wake");
+        assert!(client.check(&url).is_ok(), "a name tells nothing by itself");
+        for _ in 0..4 {
+            assert_eq!(client.get(&url, 9).await.err(), Some(OutcallError::Refused));
+        }
+        assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 4, "looked up for each call");
+        tokio::select! {
+            biased;
+            _ = trap.accept() => panic!("it was dialed"),
+            () = std::future::ready(()) => {}
+        }
+    }
+
+    /// One answer for whoever asks, written as it is.
+    async fn answering(answer: &'static [u8]) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = [0; 2048];
+                let _ = stream.read(&mut head).await; // one packet holds these small requests
+                let _ = stream.write_all(answer).await;
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_an_answer_and_an_answer_is_read_no_further_than_asked() {
+        let client = GuardedClient::new(&["127.0.0.0/8".to_owned()]);
+        let away =
+            answering(b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n").await;
+        assert_eq!(client.get(&away, 99).await.unwrap().status, 302);
+        let long = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n0123456789").await;
+        assert_eq!(client.get(&long, 9).await.err(), Some(OutcallError::TooLarge(9)));
+        let broken = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n0123456789").await;
+        assert!(matches!(client.get(&broken, 99).await, Err(OutcallError::Failed(_))));
+        let nonsense = answering(b"\0\0\0\0").await;
+        assert!(matches!(client.get(&nonsense, 99).await, Err(OutcallError::Failed(_))));
     }
 
     #[test]
@@ -311,11 +516,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_resolves_to_a_private_address_is_refused_before_connecting() {
-        let resolver = GuardedResolver(Arc::new(guard(&[])));
+        let resolver = GuardedResolver { guard: Arc::new(guard(&[])), lookup: of_the_machine() };
         // "localhost" is in every hosts file; the resolver sees only its addresses.
         let found = resolver.resolve("localhost".parse().unwrap()).await;
         assert!(found.is_err());
-        let resolver = GuardedResolver(Arc::new(guard(&["127.0.0.0/8", "::1"])));
+        let resolver = GuardedResolver { guard: Arc::new(guard(&["127.0.0.0/8", "::1"])), lookup: of_the_machine() };
         assert!(resolver.resolve("localhost".parse().unwrap()).await.is_ok());
     }
 }

@@ -1,0 +1,47 @@
+//! The agent's door for fires: `POST /api/cron/fire`. It answers before the job runs, so that a long one never
+//! makes the desk wait.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use frontdesk_wire::cron::FireBody;
+use serde_json::json;
+
+use super::provider::Provider;
+use super::verify::FireVerifier;
+
+#[derive(Clone)]
+struct Door {
+    provider: Arc<Provider>,
+    verifier: Arc<FireVerifier>,
+}
+
+pub fn router(provider: Arc<Provider>, verifier: Arc<FireVerifier>) -> Router {
+    Router::new().route("/api/cron/fire", post(fire)).with_state(Door { provider, verifier })
+}
+
+/// 401: not the desk. 400: no job. 202: it runs, or somebody else runs it.
+async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Response {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    if let Err(why) = door.verifier.check(token).await {
+        tracing::warn!(%why, "a fire was refused");
+        return (StatusCode::UNAUTHORIZED, Json(json!({ "error": "this is not the desk's" }))).into_response();
+    }
+    let asked = serde_json::from_slice::<FireBody>(&body).ok().filter(|asked| !asked.job_id.is_empty());
+    let Some(asked) = asked else {
+        return (StatusCode::BAD_REQUEST, Json(json!({ "error": "job_id is missing" }))).into_response();
+    };
+    let answer = json!({ "status": "accepted", "job_id": asked.job_id });
+    tokio::spawn(async move {
+        if let Err(error) = door.provider.fire(&asked).await {
+            tracing::error!(%error, job = asked.job_id, "a fired job could not be claimed");
+        }
+    });
+    (StatusCode::ACCEPTED, Json(answer)).into_response()
+}

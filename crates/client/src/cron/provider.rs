@@ -1,0 +1,176 @@
+//! The scheduler provider: keeps what is armed at the desk in step with the jobs, and runs what is fired.
+//!
+//! It never wakes by itself: it reconciles when the process starts, when jobs change, and after a fire.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use frontdesk_wire::cron::{FireBody, ProvisionShot};
+use frontdesk_wire::frame::PassthroughForward;
+use jiff::Timestamp;
+
+use super::desk::{CronDesk, CronDeskError};
+use super::jobs::{Job, JobStore, JobsError};
+use crate::transport::Soon;
+
+/// What is done when a job runs.
+pub type Work = Arc<dyn Fn(Job) -> Soon<'static, ()> + Send + Sync>;
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The longest nap of the ticker, so that a change of the clock is noticed.
+const NAP_MAX: Duration = Duration::from_secs(30);
+
+/// The machine's own clock.
+pub fn machine_clock() -> Clock {
+    #[allow(clippy::disallowed_methods)] // an agent lives in the world's time; tests bring their own
+    Arc::new(|| Timestamp::try_from(std::time::SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+pub struct Provider {
+    jobs: Arc<dyn JobStore>,
+    /// `None`: no desk is configured, and [`Provider::tick`] runs the jobs.
+    desk: Option<Arc<dyn CronDesk>>,
+    /// Our own address, or `relay:`.
+    callback_url: String,
+    work: Work,
+    clock: Clock,
+    /// What we know to be armed: job to time, as text.
+    armed: Mutex<Option<BTreeMap<String, String>>>,
+    /// One reconciliation at a time.
+    reconciling: tokio::sync::Mutex<()>,
+}
+
+impl Provider {
+    pub fn new(
+        jobs: Arc<dyn JobStore>,
+        desk: Option<Arc<dyn CronDesk>>,
+        callback_url: impl Into<String>,
+        work: Work,
+        clock: Clock,
+    ) -> Self {
+        let (armed, reconciling) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { jobs, desk, callback_url: callback_url.into(), work, clock, armed, reconciling }
+    }
+
+    fn armed(&self) -> MutexGuard<'_, Option<BTreeMap<String, String>>> {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- jobs ----------------------------------------------------------------------------
+
+    /// A job is made or changed; its shot follows.
+    pub async fn put(&self, job: Job) -> Result<(), JobsError> {
+        self.jobs.put(job)?;
+        self.reconcile().await
+    }
+
+    pub async fn remove(&self, id: &str) -> Result<bool, JobsError> {
+        let there = self.jobs.remove(id)?;
+        self.reconcile().await?;
+        Ok(there)
+    }
+
+    /// Paused, it keeps its place and is not fired. Resumed, its next time is from now. False: no such job.
+    pub async fn pause(&self, id: &str, paused: bool) -> Result<bool, JobsError> {
+        let Some(job) = self.jobs.load()?.into_iter().find(|job| job.id == id) else { return Ok(false) };
+        let next_run_at = match (paused, job.timing.repeats()) {
+            (false, true) => job.timing.next_after((self.clock)()),
+            _ => job.next_run_at,
+        };
+        self.put(Job { paused, next_run_at, ..job }).await?;
+        Ok(true)
+    }
+
+    // ---- desired and armed ---------------------------------------------------------------
+
+    /// Arms what is missing or has another time, cancels what nobody wants. What fails is tried again the
+    /// next time; the desk takes the same arming twice for one.
+    pub async fn reconcile(&self) -> Result<(), JobsError> {
+        let Some(desk) = &self.desk else { return Ok(()) };
+        let _one_at_a_time = self.reconciling.lock().await;
+        let desired: BTreeMap<String, String> =
+            (self.jobs.load()?.iter()).filter_map(|job| Some((job.id.clone(), job.wanted()?.to_string()))).collect();
+        let known = self.armed().clone();
+        let observed = match known {
+            Some(known) => known,
+            None => match desk.list().await {
+                Ok(listed) => listed.into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect(),
+                Err(error) => {
+                    tracing::warn!(%error, "the desk does not say what is armed; everything is armed again");
+                    BTreeMap::new()
+                }
+            },
+        };
+        let mut armed = observed.clone();
+        for (id, fire_at) in &desired {
+            if observed.get(id) != Some(fire_at) {
+                match self.arm(desk, id, fire_at).await {
+                    Ok(()) => drop(armed.insert(id.clone(), fire_at.clone())),
+                    Err(error) => {
+                        tracing::warn!(%error, job = id, "a job could not be armed; the next change tries again")
+                    }
+                }
+            }
+        }
+        for id in observed.keys().filter(|id| !desired.contains_key(*id)) {
+            match desk.cancel(id).await {
+                Ok(()) => drop(armed.remove(id)),
+                Err(error) => tracing::warn!(%error, job = id, "an unwanted shot could not be cancelled"),
+            }
+        }
+        *self.armed() = Some(armed);
+        Ok(())
+    }
+
+    async fn arm(&self, desk: &Arc<dyn CronDesk>, id: &str, fire_at: &str) -> Result<(), CronDeskError> {
+        let shot = ProvisionShot {
+            job_id: id.into(),
+            fire_at: fire_at.into(),
+            agent_callback_url: self.callback_url.clone(),
+            dedup_key: Some(format!("{id}:{fire_at}")),
+            misfire: None,
+        };
+        desk.provision(shot).await.map(drop)
+    }
+
+    // ---- fires ---------------------------------------------------------------------------
+
+    /// Claims, runs and arms the next. False: it was claimed already, or is not wanted.
+    pub async fn fire(&self, body: &FireBody) -> Result<bool, JobsError> {
+        let fire_at = body.fire_at.parse().ok();
+        let Some(job) = self.jobs.claim(&body.job_id, fire_at, (self.clock)())? else { return Ok(false) };
+        if let Some(armed) = self.armed().as_mut() {
+            armed.remove(&body.job_id); // the desk is done with that one
+        }
+        (self.work)(job).await;
+        self.reconcile().await?;
+        Ok(true)
+    }
+
+    /// A fire that came down the relay socket, if this is one.
+    pub fn relayed(forward: &PassthroughForward) -> Option<FireBody> {
+        if forward.platform != "cron" || forward.path != "/api/cron/fire" {
+            return None;
+        }
+        serde_json::from_slice(&STANDARD.decode(&forward.body_b64).ok()?).ok()
+    }
+
+    /// Runs due jobs in this process, for as long as it lives: where no desk is configured.
+    pub async fn tick(&self) -> Result<(), JobsError> {
+        loop {
+            let now = (self.clock)();
+            let jobs = self.jobs.load()?;
+            for job in jobs.iter().filter(|job| job.wanted().is_some_and(|at| at <= now)) {
+                self.fire(&FireBody { job_id: job.id.clone(), fire_at: String::new() }).await?;
+            }
+            let next = self.jobs.load()?.iter().filter_map(Job::wanted).min();
+            let nap = next.map_or(NAP_MAX, |at| {
+                Duration::try_from(at.duration_since((self.clock)())).unwrap_or_default().min(NAP_MAX)
+            });
+            tokio::time::sleep(nap).await;
+        }
+    }
+}

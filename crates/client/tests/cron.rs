@@ -1,0 +1,238 @@
+//! Jobs, claims and reconciliation, with a desk that is only a list.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use frontdesk_client::cron::{
+    Clock, CronDesk, CronDeskError, FileJobs, Job, JobStore, MemoryJobs, Provider, Timing, Work,
+};
+use frontdesk_client::transport::Soon;
+use frontdesk_wire::cron::{ArmedShot, FireBody, ProvisionShot, Provisioned};
+use frontdesk_wire::frame::PassthroughForward;
+use jiff::Timestamp;
+
+/// What is armed, how often it was asked, and whether it answers.
+#[derive(Default)]
+struct ListDesk {
+    armed: Mutex<BTreeMap<String, String>>,
+    calls: AtomicUsize,
+    away: Mutex<bool>,
+}
+
+impl ListDesk {
+    fn armed(&self) -> Vec<(String, String)> {
+        self.armed.lock().unwrap().clone().into_iter().collect()
+    }
+
+    fn answer<T: Send + 'static>(&self, answer: impl FnOnce() -> T) -> Soon<'static, Result<T, CronDeskError>> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let away = *self.away.lock().unwrap();
+        let answer = if away { Err(CronDeskError::Away("down".into())) } else { Ok(answer()) };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+impl CronDesk for ListDesk {
+    fn provision(&self, shot: ProvisionShot) -> Soon<'_, Result<Provisioned, CronDeskError>> {
+        assert_eq!(shot.dedup_key, Some(format!("{}:{}", shot.job_id, shot.fire_at)));
+        self.answer(|| {
+            self.armed.lock().unwrap().insert(shot.job_id, shot.fire_at);
+            Provisioned { schedule_id: "s".into() }
+        })
+    }
+
+    fn cancel<'a>(&'a self, job_id: &'a str) -> Soon<'a, Result<(), CronDeskError>> {
+        self.answer(|| drop(self.armed.lock().unwrap().remove(job_id)))
+    }
+
+    fn list(&self) -> Soon<'_, Result<Vec<ArmedShot>, CronDeskError>> {
+        let shot = |(job_id, fire_at)| ArmedShot { job_id, fire_at, schedule_id: "s".into() };
+        self.answer(|| self.armed().into_iter().map(shot).collect())
+    }
+}
+
+struct Agent {
+    provider: Provider,
+    jobs: Arc<dyn JobStore>,
+    desk: Arc<ListDesk>,
+    ran: Arc<Mutex<Vec<String>>>,
+    now: Arc<AtomicI64>,
+}
+
+const START: &str = "2026-03-01T00:00:00Z";
+
+fn agent_with(jobs: Arc<dyn JobStore>, desk: Arc<ListDesk>, is_configured: bool) -> Agent {
+    let ran: Arc<Mutex<Vec<String>>> = Arc::default();
+    let now = Arc::new(AtomicI64::new(START.parse::<Timestamp>().unwrap().as_second()));
+    let (noted, hands) = (ran.clone(), now.clone());
+    let work: Work = Arc::new(move |job| {
+        noted.lock().unwrap().push(job.id);
+        Box::pin(std::future::ready(()))
+    });
+    let clock: Clock = Arc::new(move || Timestamp::from_second(hands.load(Ordering::SeqCst)).unwrap());
+    let configured = is_configured.then(|| desk.clone() as Arc<dyn CronDesk>);
+    let provider = Provider::new(jobs.clone(), configured, "https://agent.example", work, clock);
+    Agent { provider, jobs, desk, ran, now }
+}
+
+fn agent() -> Agent {
+    agent_with(Arc::new(MemoryJobs::default()), Arc::default(), true)
+}
+
+impl Agent {
+    fn at(&self) -> Timestamp {
+        Timestamp::from_second(self.now.load(Ordering::SeqCst)).unwrap()
+    }
+
+    fn job(&self, id: &str, timing: &str) -> Job {
+        Job::new(id, Timing::parse(timing, "UTC", self.at()).unwrap(), self.at())
+    }
+
+    /// As the desk does it: a shot that it fires is no longer armed.
+    async fn fire(&self, id: &str, fire_at: &str) -> bool {
+        self.desk.armed.lock().unwrap().retain(|job, at| job != id || at != fire_at);
+        let due: Timestamp = fire_at.parse().unwrap();
+        self.now.fetch_max(due.as_second(), Ordering::SeqCst);
+        self.provider.fire(&FireBody { job_id: id.into(), fire_at: fire_at.into() }).await.unwrap()
+    }
+
+    fn armed(&self) -> Vec<(String, String)> {
+        self.desk.armed()
+    }
+}
+
+fn pair(id: &str, at: &str) -> (String, String) {
+    (id.into(), at.into())
+}
+
+#[tokio::test]
+async fn one_shot_per_job_at_its_real_next_time_and_the_next_one_after_a_fire() {
+    let agent = agent();
+    agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
+    agent.provider.put(agent.job("post", "0 9 * * *")).await.unwrap();
+    let first = [pair("post", "2026-03-01T09:00:00Z"), pair("tea", "2026-03-01T00:10:00Z")];
+    assert_eq!(agent.armed(), first);
+    assert!(agent.fire("tea", "2026-03-01T00:10:00Z").await);
+    assert_eq!(agent.armed()[1], pair("tea", "2026-03-01T00:20:00Z"));
+    assert!(!agent.fire("tea", "2026-03-01T00:10:00Z").await, "the same fire again");
+    assert!(!agent.fire("nothing", "2026-03-01T00:10:00Z").await);
+    assert_eq!(*agent.ran.lock().unwrap(), ["tea"]);
+    agent.provider.remove("tea").await.unwrap();
+    assert_eq!(agent.armed(), [pair("post", "2026-03-01T09:00:00Z")]);
+}
+
+#[tokio::test]
+async fn a_job_with_an_end_ends() {
+    let agent = agent();
+    agent.provider.put(agent.job("once", "30m")).await.unwrap();
+    agent.provider.put(agent.job("twice", "every 1h").times(2)).await.unwrap();
+    assert!(agent.fire("once", "2026-03-01T00:30:00Z").await);
+    assert!(agent.fire("twice", "2026-03-01T01:00:00Z").await);
+    assert_eq!(agent.armed(), [pair("twice", "2026-03-01T02:00:00Z")]);
+    assert!(agent.fire("twice", "2026-03-01T02:00:00Z").await);
+    assert_eq!(agent.armed(), [], "no shot is left over");
+    assert_eq!(agent.jobs.load().unwrap(), []);
+    assert_eq!(*agent.ran.lock().unwrap(), ["once", "twice", "twice"]);
+}
+
+#[tokio::test]
+async fn a_paused_job_is_not_armed_and_a_resumed_one_begins_from_now() {
+    let agent = agent();
+    agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
+    assert!(agent.provider.pause("tea", true).await.unwrap());
+    assert_eq!(agent.armed(), []);
+    assert!(!agent.fire("tea", "2026-03-01T00:10:00Z").await);
+    assert!(agent.provider.pause("tea", false).await.unwrap());
+    assert_eq!(agent.armed(), [pair("tea", "2026-03-01T00:20:00Z")]);
+    assert!(!agent.provider.pause("nothing", true).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_the_desk_did_not_take_is_armed_at_the_next_occasion() {
+    let agent = agent();
+    *agent.desk.away.lock().unwrap() = true;
+    agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
+    assert_eq!(agent.armed(), []);
+    *agent.desk.away.lock().unwrap() = false;
+    agent.provider.reconcile().await.unwrap();
+    assert_eq!(agent.armed().len(), 1);
+    let calls = agent.desk.calls.load(Ordering::SeqCst);
+    agent.provider.reconcile().await.unwrap();
+    assert_eq!(agent.desk.calls.load(Ordering::SeqCst), calls, "what is as it should be is not asked again");
+}
+
+#[tokio::test]
+async fn a_fresh_process_asks_what_is_armed_and_cancels_orphans() {
+    let desk: Arc<ListDesk> = Arc::default();
+    desk.armed.lock().unwrap().insert("orphan".into(), "2026-03-01T00:10:00Z".into());
+    let agent = agent_with(Arc::new(MemoryJobs::default()), desk, true);
+    let tea = agent.job("tea", "every 10m");
+    agent.desk.armed.lock().unwrap().insert("tea".into(), tea.next_run_at.unwrap().to_string());
+    agent.jobs.put(tea).unwrap();
+    agent.provider.reconcile().await.unwrap();
+    assert_eq!(agent.armed(), [pair("tea", "2026-03-01T00:10:00Z")]);
+    assert_eq!(agent.desk.calls.load(Ordering::SeqCst), 2, "a list and a cancel; the time was right already");
+}
+
+#[test]
+fn of_many_replicas_one_runs_a_fire() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.json");
+    let now: Timestamp = START.parse().unwrap();
+    let job = Job::new("tea", Timing::parse("every 10m", "UTC", now).unwrap(), now);
+    let fire_at = job.next_run_at;
+    FileJobs::new(&path).put(job).unwrap();
+    let wins = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let replica = FileJobs::new(&path);
+                let won = replica.claim("tea", fire_at, fire_at.unwrap()).unwrap();
+                wins.fetch_add(usize::from(won.is_some()), Ordering::SeqCst);
+            });
+        }
+    });
+    assert_eq!(wins.load(Ordering::SeqCst), 1);
+    let kept = FileJobs::new(&path).load().unwrap();
+    assert_eq!(kept[0].next_run_at, Some("2026-03-01T00:20:00Z".parse().unwrap()));
+    std::fs::write(&path, "{").unwrap();
+    assert!(FileJobs::new(&path).load().is_err(), "a broken file is said to be broken, not empty");
+}
+
+#[tokio::test]
+async fn without_a_desk_the_process_ticks() {
+    let agent = agent_with(Arc::new(MemoryJobs::default()), Arc::default(), false);
+    agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
+    agent.now.fetch_add(601, Ordering::SeqCst);
+    let ticking = agent.provider.tick();
+    let ran = async {
+        while agent.ran.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = ticking => panic!("{ended:?}"),
+        () = ran => {}
+    }
+    assert_eq!(agent.desk.calls.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_fire_down_the_socket_is_known_by_its_place() {
+    let forward = |platform: &str, path: &str, body: &str| PassthroughForward {
+        platform: platform.into(),
+        bot_id: "desk".into(),
+        method: "POST".into(),
+        path: path.into(),
+        headers: Vec::new(),
+        body_b64: base64::Engine::encode(&base64::engine::general_purpose::STANDARD, body),
+    };
+    let body = "{\"job_id\":\"tea\",\"fire_at\":\"2026-03-01T00:10:00Z\"}";
+    let fire = Provider::relayed(&forward("cron", "/api/cron/fire", body)).unwrap();
+    assert_eq!((fire.job_id.as_str(), fire.fire_at.as_str()), ("tea", "2026-03-01T00:10:00Z"));
+    assert!(Provider::relayed(&forward("discord", "/api/cron/fire", body)).is_none());
+    assert!(Provider::relayed(&forward("cron", "/other", body)).is_none());
+    assert!(Provider::relayed(&forward("cron", "/api/cron/fire", "{}")).is_none());
+}
