@@ -43,7 +43,8 @@ async fn what_was_written_is_read_back_after_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let open = || -> Arc<dyn Store> { Arc::new(SqliteStore::open(folder.path(), 1).unwrap()) };
     let registry = Registry::open(open()).await.unwrap();
-    let instance = Fact::Instance(Instance { no: 41, tenant: "acme".into(), name: "a".into(), wake_url: None });
+    let instance =
+        Fact::Instance(Instance { no: 41, tenant: "acme".into(), name: "a".into(), wake_url: None, left_ms: None });
     put(&registry, vec![tenant("acme"), token("h1"), instance]).await.unwrap();
     put(&registry, vec![binding("late", 20), binding("early", 10)]).await.unwrap();
     put(&registry, vec![token("h2")]).await.unwrap();

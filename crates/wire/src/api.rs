@@ -171,10 +171,41 @@ pub struct ChatPress {
     pub user_name: Option<String>,
 }
 
+/// Who may see a chat: not named leaves it as it is, `null` opens it to everyone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "Option<Vec<String>>", into = "Option<Vec<String>>")]
+pub enum Members {
+    #[default]
+    AsBefore,
+    Everyone,
+    Only(Vec<String>),
+}
+
+impl From<Option<Vec<String>>> for Members {
+    fn from(named: Option<Vec<String>>) -> Self {
+        named.map_or(Self::Everyone, Self::Only)
+    }
+}
+
+impl From<Members> for Option<Vec<String>> {
+    fn from(members: Members) -> Self {
+        match members {
+            Members::Only(named) => Some(named),
+            Members::AsBefore | Members::Everyone => None,
+        }
+    }
+}
+
+impl Members {
+    fn is_as_before(&self) -> bool {
+        *self == Self::AsBefore
+    }
+}
+
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct ChatSettings {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub members: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Members::is_as_before")]
+    pub members: Members,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

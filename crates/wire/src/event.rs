@@ -22,8 +22,9 @@ pub struct MessageEvent {
     pub media: Vec<Media>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<ContextLine>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context_error: Option<String>,
+    /// The messages nearby could not be read: no context is not the same as an empty one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub context_error: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_response: Option<PromptResponse>,
 }

@@ -101,7 +101,7 @@ impl Desk {
             return Ok(guest);
         }
         let seat = |view: &View, draft: &mut Draft| {
-            Self::seat_instance(view, draft, &who.tenant, name, None);
+            Self::seat_instance(view, draft, &who.tenant, name, None, true);
             Ok::<_, DeskError>(())
         };
         self.registry.write(seat).await.map_err(DeskError::from)?;

@@ -1,16 +1,18 @@
 //! Context: what was said nearby and was no turn of its own rides along, read-only, on an addressed
-//! turn. Only from the same chat and thread, which its receivers can see, and only what an instance
-//! has not had as an event already.
+//! turn. Only from the same chat and thread, which its receivers can see, and only what an instance has
+//! not had already: neither as an event, nor as context of an earlier turn.
 
 use std::sync::Arc;
 
+use frontdesk_wire::MessageEvent;
 use frontdesk_wire::event::ContextLine;
-use frontdesk_wire::{MessageEvent, Source};
 use serde_json::json;
 
 use super::Desk;
-use crate::gate::{self, Case, Ruling, Sight};
+use super::inbound::{LOOK_LIMIT, Marks};
+use crate::gate;
 use crate::port::platform::{Nearby, Stand};
+use crate::port::store::StoreError;
 use crate::registry::facts::Instance;
 
 /// Lines that ride along at most, and how far back they are looked for.
@@ -18,13 +20,12 @@ const LINES_MAX: usize = 20;
 const LOOK_BACK: usize = 50;
 /// Their size as JSON, all together.
 const BYTES_MAX: usize = 16 * 1024;
-/// The gateway shows this to nobody; it tells a missing context from an empty one.
-const UNREADABLE: &str = "the messages nearby could not be read";
 
 /// What each receiver gets to read.
 pub(super) enum Context {
     None,
-    Failed(&'static str),
+    /// It could not be read, and that is not the same as nothing.
+    Failed,
     Of(Vec<(u64, Vec<ContextLine>)>),
 }
 
@@ -32,6 +33,7 @@ impl Desk {
     pub(super) async fn context(
         &self,
         stand: Stand<'_>,
+        marks: &Marks<'_>,
         event: &MessageEvent,
         receivers: &[Arc<Instance>],
         room_bytes: usize,
@@ -41,45 +43,61 @@ impl Desk {
         let (Some(platform), false, false) = (platform, source.is_direct(), receivers.is_empty()) else {
             return Context::None;
         };
-        let asked = platform.nearby(stand, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK);
-        let nearby = match tokio::time::timeout(super::inbound::LOOK_LIMIT, asked).await {
-            Ok(Ok(nearby)) => nearby,
+        let asked = async {
+            let said = platform.nearby(stand, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;
+            let others: Vec<Nearby> =
+                said.into_iter().filter(|line| event.message_id.as_ref() != Some(&line.message_id)).collect();
+            let had = self.had_by(marks, event, &others).await?;
+            Ok::<_, StoreError>((others, had))
+        };
+        let (others, had) = match tokio::time::timeout(LOOK_LIMIT, asked).await {
+            Ok(Ok(found)) => found,
             failed => {
-                let error = failed
-                    .map_or_else(|_| "timed out".into(), |it| it.err().map_or_else(String::new, |it| it.to_string()));
+                let error = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "it took too long".into(),
+                };
                 tracing::warn!(error, platform = source.platform, "no context for this turn");
                 self.meters.context_failed.inc();
-                return Context::Failed(UNREADABLE);
+                return Context::Failed;
             }
         };
-        let others =
-            nearby.iter().filter(|line| !line.addressed && event.message_id.as_ref() != Some(&line.message_id));
-        let others: Vec<(&Nearby, Vec<u64>)> =
-            others.map(|line| (line, self.had_by(stand.tenant, source, line))).collect();
         let room_bytes = room_bytes.min(BYTES_MAX);
         let each = |instance: &Arc<Instance>| {
-            let unseen = others.iter().filter(|(_, had)| !had.contains(&instance.no)).map(|(line, _)| *line);
-            (instance.no, latest(unseen, room_bytes))
+            let had_it = |at: usize| had[at].iter().any(|name| *name == instance.name);
+            // What stood before its last turn rode along on that one.
+            let since = (0..others.len()).rev().find(|at| others[*at].addressed && had_it(*at)).map_or(0, |at| at + 1);
+            let unseen = (since..others.len()).filter(|at| !others[*at].addressed && !had_it(*at));
+            (instance.no, latest(unseen.map(|at| &others[at]), room_bytes))
         };
         Context::Of(receivers.iter().map(each).collect())
     }
 
-    /// Who had this line as an event of its own, by today's rules.
-    fn had_by(&self, tenant: &str, here: &Source, line: &Nearby) -> Vec<u64> {
-        let source = Source { user_id: Some(line.user_id.clone()), is_bot: line.is_bot, ..here.clone() };
-        let case = Case { tenant, source: &source, addressed: false };
-        match self.registry.read(|view| gate::judge(view, &case, &Sight::of_everyone())) {
-            Ruling::Verdict(verdict) => verdict.receivers().map(|instance| instance.no).collect(),
-            Ruling::Ask(_) => Vec::new(),
-        }
+    /// Who had each line as an event of its own, as their kept verdicts say.
+    async fn had_by(
+        &self,
+        marks: &Marks<'_>,
+        event: &MessageEvent,
+        lines: &[Nearby],
+    ) -> Result<Vec<Vec<String>>, StoreError> {
+        let dedups = lines.iter().map(|line| marks.dedup(&event.source, &line.message_id, "")).collect();
+        let receivers = |kept: Option<crate::port::store::EventRecord>| {
+            let read = kept.and_then(|kept| gate::read_kept(&kept.verdict, &kept.tenant));
+            let lines = read.map(|read| read.instances).unwrap_or_default();
+            lines.into_iter().filter(|line| line.outcome == "delivered").map(|line| line.instance).collect()
+        };
+        Ok(self.store.events_marked(dedups).await?.into_iter().map(receivers).collect())
     }
 }
 
-/// The last lines that fit, oldest first.
+/// The last lines that fit, oldest first. One that is too long for the room is left out, not all before it.
 fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a Nearby>, room_bytes: usize) -> Vec<ContextLine> {
     let mut room = room_bytes;
     let mut taken = Vec::new();
-    for line in lines.rev().take(LINES_MAX) {
+    for line in lines.rev() {
+        if taken.len() == LINES_MAX {
+            break;
+        }
         let source = json!({
             "user_id": line.user_id,
             "user_name": line.user_name,
@@ -89,7 +107,7 @@ fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a Nearby>, room_bytes: us
         let shown = ContextLine { text: line.text.clone(), source };
         let size = serde_json::to_string(&shown).map_or(usize::MAX, |json| json.len() + 1);
         if size > room {
-            break;
+            continue;
         }
         room -= size;
         taken.push(shown);

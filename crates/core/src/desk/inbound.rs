@@ -39,6 +39,7 @@ pub struct Receipt {
 /// An event on its way into the ledger.
 struct Judged {
     acceptance: Acceptance,
+    verdict: Verdict,
     brief: VerdictBrief,
     errand: Option<Errand>,
 }
@@ -59,8 +60,8 @@ impl Desk {
         let mut batch = Vec::with_capacity(intakes.len());
         let mut rest = Vec::with_capacity(intakes.len());
         for intake in intakes {
-            let Judged { acceptance, brief, errand } = self.judge(intake, now_ms).await?;
-            rest.push((brief, errand, self.watch(&acceptance)));
+            let Judged { acceptance, verdict, brief, errand } = self.judge(intake, now_ms).await?;
+            rest.push((verdict, brief, errand, self.watch(&acceptance)));
             batch.push(acceptance);
         }
         let accepted = self.store.accept(batch).await.inspect_err(|error| {
@@ -68,13 +69,15 @@ impl Desk {
             tracing::error!(%error, "events were not accepted");
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
-        for (accepted, (mut brief, errand, watched)) in accepted.into_iter().zip(rest) {
+        for (accepted, (verdict, mut brief, errand, watched)) in accepted.into_iter().zip(rest) {
             let id = event_id(accepted.event);
             if accepted.fresh {
                 self.meters.events_accepted.inc();
                 self.meters.mail_rows.inc_by(accepted.rows.len() as u64);
+                self.count(&verdict);
             } else {
                 self.meters.events_duplicate.inc();
+                brief = self.told_before(accepted.event).await?.unwrap_or(brief);
             }
             let step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
@@ -117,7 +120,8 @@ impl Desk {
         event.source.message_id = Some(message_id.clone());
         let source = &event.source;
         let session_key = build_session_key(source);
-        let dedup = dedup_key(&whose, &bot, &event, &message_id);
+        let edit = if source.message_is_edit { event.text.as_str() } else { "" };
+        let dedup = Marks { whose: &whose, bot: &bot }.dedup(source, &message_id, edit);
         let command = DeskCommand::parse(&event);
         let found = self.registry.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
         let verdict = match (&found, &command) {
@@ -126,13 +130,13 @@ impl Desk {
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed).await,
         };
         let tenant = found.clone().unwrap_or_default();
-        self.count(&verdict);
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
         if event.text.trim() == "/stop" && reaches {
             let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
-            if self.interrupt_live_turns(&numbers, &session_key, &main_key(source), now_ms).await? {
+            let was_here = self.store.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
+            if !was_here && self.interrupt_live_turns(&numbers, &session_key, &main_key(source), now_ms).await? {
                 receivers.clear();
                 brief = VerdictBrief { outcome: "interrupted".into(), text: "the running turn was interrupted".into() };
             }
@@ -153,15 +157,17 @@ impl Desk {
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
         let stand = Stand { tenant: &tenant, bot: &bot };
-        let (json, own_json) = self.forms(stand, event, &handover, addressed, &receivers).await?;
+        let place = Marks { whose: &whose, bot: &bot };
+        let (json, own_json) = self.forms(stand, &place, event, &handover, addressed, &receivers).await?;
         let session_key = session_key.into();
         let delivery =
             Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
-        let verdict = verdict.kept(&brief.outcome, &delivery.platform);
+        let kept = verdict.kept(&brief.outcome, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let tenant = tenant.into();
-        let acceptance = Acceptance { tenant, dedup, delivery, verdict, receivers, own_json, capabilities, reaches };
-        Ok(Judged { acceptance, brief, errand })
+        let acceptance =
+            Acceptance { tenant, dedup, delivery, verdict: kept, receivers, own_json, capabilities, reaches };
+        Ok(Judged { acceptance, verdict, brief, errand })
     }
 
     /// The gate's verdict, with the platform asked about whoever's eyes it needs.
@@ -209,6 +215,7 @@ impl Desk {
     async fn forms(
         &self,
         stand: Stand<'_>,
+        marks: &Marks<'_>,
         mut event: MessageEvent,
         handover: &Handover,
         addressed: bool,
@@ -227,10 +234,10 @@ impl Desk {
         if !addressed || matches!(handover, Handover::Forward(_)) {
             return Ok((plain, Vec::new()));
         }
-        match self.context(stand, &event, receivers, room).await {
+        match self.context(stand, marks, &event, receivers, room).await {
             Context::None => Ok((plain, Vec::new())),
-            Context::Failed(why) => {
-                event.context_error = Some(why.into());
+            Context::Failed => {
+                event.context_error = true;
                 Ok((to_json(&event)?, Vec::new()))
             }
             Context::Of(mut each) => {
@@ -260,6 +267,12 @@ impl Desk {
             }
         }
         answer
+    }
+
+    /// What was said about this event when it came first.
+    async fn told_before(&self, event: u64) -> Result<Option<VerdictBrief>, DeskError> {
+        let kept = self.store.event(event).await?;
+        Ok(kept.and_then(|kept| gate::read_kept(&kept.verdict, &kept.tenant)).map(gate::Kept::brief))
     }
 
     fn count(&self, verdict: &Verdict) {
@@ -335,20 +348,26 @@ fn discriminator(whose: &Whose, source: &Source) -> String {
     }
 }
 
-/// The message's own id, then the place as a short hash: an id can be looked up, and ids that rise
-/// make the index grow at one edge instead of everywhere. The place holds no tenant that our records
-/// resolved: a person who links themselves does not make an old message new.
-fn dedup_key(whose: &Whose, bot: &str, event: &MessageEvent, message_id: &str) -> Vec<u8> {
-    let source = &event.source;
-    let named = match whose {
-        Whose::Tenant(tenant) => tenant.as_str(),
-        Whose::Shared | Whose::Path(_) => "",
-    };
-    let mut key = dedup_prefix(message_id);
-    // An edit is another event of the same message.
-    let edit = if source.message_is_edit { event.text.as_str() } else { "" };
-    key.extend_from_slice(&short_hash(&[named, &source.platform, bot, &source.chat_id, edit]));
-    key
+/// Where messages come from, as far as their marks are concerned.
+pub(super) struct Marks<'a> {
+    whose: &'a Whose,
+    bot: &'a str,
+}
+
+impl Marks<'_> {
+    /// The message's own id, then the place as a short hash: an id can be looked up, and ids that rise make
+    /// the index grow at one edge instead of everywhere. The place holds no tenant that our records
+    /// resolved: a person who links themselves does not make an old message new. An edit is another event
+    /// of the same message.
+    pub(super) fn dedup(&self, source: &Source, message_id: &str, edit: &str) -> Vec<u8> {
+        let named = match self.whose {
+            Whose::Tenant(tenant) => tenant.as_str(),
+            Whose::Shared | Whose::Path(_) => "",
+        };
+        let mut key = dedup_prefix(message_id);
+        key.extend_from_slice(&short_hash(&[named, &source.platform, self.bot, &source.chat_id, edit]));
+        key
+    }
 }
 
 pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! The management plane: what an instance decides about itself. The instance is always the one that
 //! was proven; whatever a body says about that is not even read.
 
+use frontdesk_wire::Close;
 use frontdesk_wire::api::{DmDefaultAsk, Explanation, LinkAsk, LinkOffer, PrincipalAsk, RelevancePolicy, ScopeAsk};
 
 use super::inbound::dedup_prefix;
@@ -8,8 +9,9 @@ use super::people::check_id;
 use super::records::unlink;
 use super::{Desk, DeskError, Guest, event_id, links};
 use crate::gate::{self, Place};
-use crate::registry::facts::{DmDefault, Fact, Gateway, Grant, LinkCode, Policy, Principal};
+use crate::registry::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
 use crate::registry::{Draft, View};
+use crate::switchboard::Order;
 
 const POLICY_SCOPES_MAX: usize = 10_000;
 const ALLOW_MAX: usize = 10_000;
@@ -134,6 +136,9 @@ impl Desk {
         if policy.free_response_scopes.len() > POLICY_SCOPES_MAX {
             return Err(DeskError::BadRequest(format!("more than {POLICY_SCOPES_MAX} freeResponseScopes")));
         }
+        for scope in policy.free_response_scopes.iter().filter(|scope| !scope.is_empty()) {
+            check_id("freeResponseScopes", scope)?;
+        }
         let fact = Policy { tenant: who.tenant.clone(), instance: who.instance.name.clone(), policy };
         let decide = |view: &View, draft: &mut Draft| {
             let fact = Fact::Policy(fact);
@@ -154,8 +159,7 @@ impl Desk {
             let gateways = view.gateways.values().filter(|it| own(&it.tenant, &it.instance));
             let live: Vec<_> = gateways.filter(|it| it.revoked_ms.is_none()).cloned().collect();
             for gateway in &live {
-                let gone = Gateway { revoked_ms: Some(now_ms), secrets: Vec::new(), ..(**gateway).clone() };
-                draft.put(Fact::Gateway(gone));
+                draft.put(Fact::Gateway(gateway.revoked(now_ms)));
             }
             for binding in view.bindings.values().filter(|it| own(&it.tenant, &it.instance)) {
                 unlink(view, draft, binding);
@@ -172,10 +176,16 @@ impl Desk {
             if let Some(it) = view.house(&who.tenant).and_then(|house| house.principal(&who.instance.name)) {
                 draft.remove(&Fact::Principal((**it).clone()));
             }
+            // Nobody wakes it any more, and no word about it manages it.
+            draft.put(Fact::Instance(Instance { wake_url: None, left_ms: Some(now_ms), ..(*who.instance).clone() }));
             Ok::<_, DeskError>(live)
         };
         for gateway in self.registry.write(decide).await.map_err(DeskError::from)? {
             self.close_gateway(&gateway.id);
+        }
+        // A gateway that moved elsewhere meanwhile may still have a socket here.
+        if let Some(mailbox) = self.switchboard.socket(who.instance.no) {
+            mailbox.order(Order::Close(Close::Unauthorized));
         }
         Ok(())
     }

@@ -118,6 +118,8 @@ pub struct Caller {
     pub tenant: String,
     pub gateway: String,
     pub instance: Arc<Instance>,
+    /// The gateway's revocations when this was proven.
+    revocations: u32,
 }
 
 impl Caller {

@@ -4,7 +4,7 @@
 
 use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
 use frontdesk_wire::token::{self, Proof};
-use frontdesk_wire::{MessageEvent, Secret};
+use frontdesk_wire::{Close, MessageEvent, Secret};
 
 use super::{Caller, Desk, DeskError, Guest};
 use crate::registry::facts::{Bot, Enrollment, Fact, Gateway, GatewaySecret, Instance, Scope, Token};
@@ -51,7 +51,12 @@ impl Desk {
         }
         let secrets = self.live_secrets(&gateway);
         match claimed.prove(&secrets, self.env.now_s()) {
-            Proof::Good => Ok(Caller { tenant: gateway.tenant.clone(), gateway: gateway.id.clone(), instance }),
+            Proof::Good => Ok(Caller {
+                tenant: gateway.tenant.clone(),
+                gateway: gateway.id.clone(),
+                instance,
+                revocations: gateway.revocations,
+            }),
             Proof::Expired => Err(Unproven::Expired),
             Proof::Bad => Err(Unproven::Unauthorized),
         }
@@ -61,7 +66,7 @@ impl Desk {
     pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
         self.registry.read(|view| {
             let tenants = view.tenants.keys().filter(|known| tenant.is_none_or(|only| only == *known));
-            let mut named = tenants.filter_map(|tenant| view.instance(tenant, name));
+            let mut named = tenants.filter_map(|tenant| view.instance(tenant, name)).filter(|it| it.left_ms.is_none());
             match (named.next(), named.next()) {
                 (Some(one), None) => Some(Guest::of(one)),
                 _ => None,
@@ -69,9 +74,15 @@ impl Desk {
         })
     }
 
-    /// Whether a proof of before still holds: nobody revoked the gateway since.
-    pub fn is_still_proven(&self, caller: &Caller) -> bool {
-        self.registry.read(|view| view.gateways.get(&caller.gateway).is_some_and(|it| it.revoked_ms.is_none()))
+    /// Why a proof of before no longer holds, if so: the gateway was revoked since, or serves another
+    /// instance now and must dial again.
+    pub fn disproof(&self, caller: &Caller) -> Option<Close> {
+        self.registry.read(|view| match view.gateways.get(&caller.gateway) {
+            Some(it) if it.revoked_ms.is_none() && it.revocations == caller.revocations => {
+                (it.instance != caller.instance.name).then_some(Close::GoingAway)
+            }
+            _ => Some(Close::Unauthorized),
+        })
     }
 
     /// The token behind a bearer, if it is known, in time and of this scope.
@@ -132,7 +143,17 @@ impl Desk {
             platform: Some((ask.platform.clone(), ask.bot_id.clone())),
             route_keys: ask.route_keys.clone(),
         };
-        self.registry.write(|view, draft| self.seat_gateway(view, draft, seat)).await.map_err(DeskError::from)
+        let moves = self.registry.read(|view| {
+            let known = view.gateways.get(&ask.gateway_id).filter(|it| it.tenant == who.tenant);
+            known.is_some_and(|it| seat.instance.as_ref().is_some_and(|instance| *instance != it.instance))
+        });
+        let reply =
+            self.registry.write(|view, draft| self.seat_gateway(view, draft, seat)).await.map_err(DeskError::from)?;
+        if moves {
+            // Its socket still serves the instance of before; the next one serves the new one.
+            self.switchboard.close(Some(&ask.gateway_id), Close::GoingAway);
+        }
+        Ok(reply)
     }
 
     /// The admin lets an agent in.
@@ -216,6 +237,7 @@ impl Desk {
                 route_keys: Vec::new(),
                 created_ms: now_ms,
                 revoked_ms: None,
+                revocations: 0,
             },
             |gateway| (**gateway).clone(),
         );
@@ -236,7 +258,7 @@ impl Desk {
         if !route_keys.is_empty() {
             gateway.route_keys = route_keys;
         }
-        Self::seat_instance(view, draft, tenant, &instance, wake_url);
+        Self::seat_instance(view, draft, tenant, &instance, wake_url, true);
         let reply = ProvisionReply {
             secret: secret.expose().into(),
             delivery_key: self.sealer.derive(&["delivery", tenant]),
@@ -248,18 +270,30 @@ impl Desk {
         Ok(reply)
     }
 
-    pub(super) fn seat_instance(view: &View, draft: &mut Draft, tenant: &str, name: &str, wake_url: Option<String>) {
+    /// `returns`: an instance that left is there again.
+    pub(super) fn seat_instance(
+        view: &View,
+        draft: &mut Draft,
+        tenant: &str,
+        name: &str,
+        wake_url: Option<String>,
+        returns: bool,
+    ) {
         match view.instance(tenant, name) {
             None => draft.put(Fact::Instance(Instance {
                 no: view.next_instance_no(),
                 tenant: tenant.into(),
                 name: name.into(),
                 wake_url,
+                left_ms: None,
             })),
-            Some(known) if wake_url.is_some() && known.wake_url != wake_url => {
-                draft.put(Fact::Instance(Instance { wake_url, ..(**known).clone() }));
+            Some(known) => {
+                let wake_url = wake_url.or_else(|| known.wake_url.clone());
+                let left_ms = known.left_ms.filter(|_| !returns);
+                if wake_url != known.wake_url || left_ms != known.left_ms {
+                    draft.put(Fact::Instance(Instance { wake_url, left_ms, ..(**known).clone() }));
+                }
             }
-            Some(_) => {}
         }
     }
 
@@ -294,8 +328,7 @@ impl Desk {
         let now_ms = self.env.now_ms();
         let decide = |view: &View, draft: &mut Draft| {
             let gateway = live_gateway(view, gateway_id)?;
-            let revoked = Gateway { revoked_ms: Some(now_ms), secrets: Vec::new(), ..(**gateway).clone() };
-            draft.put(Fact::Gateway(revoked));
+            draft.put(Fact::Gateway(gateway.revoked(now_ms)));
             Ok(())
         };
         self.registry.write(decide).await.map_err(DeskError::from)?;

@@ -133,7 +133,7 @@ impl Desk {
         let now_ms = self.env.now_ms();
         let decide = |view: &View, draft: &mut Draft| {
             known_tenant(view, &ask.tenant)?;
-            Self::seat_instance(view, draft, &ask.tenant, &ask.instance, None);
+            Self::seat_instance(view, draft, &ask.tenant, &ask.instance, None, false);
             link(view, draft, ask, now_ms);
             Ok(())
         };

@@ -57,6 +57,13 @@ pub fn read_kept(kept: &str, tenant: &str) -> Option<Kept> {
 }
 
 impl Kept {
+    /// What whoever sent the event was told then.
+    pub fn brief(self) -> VerdictBrief {
+        let telling = self.instances.iter().position(|line| line.outcome == "delivered").unwrap_or(0);
+        let text = self.instances.into_iter().nth(telling).map(|line| line.text).unwrap_or_default();
+        VerdictBrief { outcome: self.outcome, text }
+    }
+
     /// What one instance may know: its own line and nothing of anybody else.
     pub fn for_instance(self, instance: &str) -> Considered {
         let mut own = self.instances.iter().find(|line| line.instance == instance).cloned();

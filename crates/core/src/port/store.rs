@@ -225,6 +225,8 @@ pub trait Ledger: Send + Sync {
         message_id: &'a str,
         chat_id: Option<&'a str>,
     ) -> Stored<'a, Option<EventRecord>>;
+    /// The events marked under these dedup keys, in the same order.
+    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>>;
     /// Whether something from this chat was ever accepted for this tenant.
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool>;
 }
@@ -339,7 +341,8 @@ pub trait ChatLog: Send + Sync {
     ) -> Stored<'a, Vec<ChatRow>>;
     /// The last lines of a chat, in order.
     fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>>;
-    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()>;
+    /// Replaces what is kept of a chat, if that is still `before`: what `chat_get` showed, or nothing where it showed no chat.
+    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()>;
     fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>>;
     fn chats<'a>(&'a self, tenant: &'a str) -> Stored<'a, Vec<ChatRecord>>;
 }

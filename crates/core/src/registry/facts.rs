@@ -164,6 +164,16 @@ pub struct Gateway {
     pub route_keys: Vec<String>,
     pub created_ms: u64,
     pub revoked_ms: Option<u64>,
+    /// How often it was revoked: a proof from before a revocation is none after it, also if it comes back.
+    #[serde(default)]
+    pub revocations: u32,
+}
+
+impl Gateway {
+    /// The credential is dead from now on.
+    pub fn revoked(&self, now_ms: u64) -> Self {
+        Self { revoked_ms: Some(now_ms), revocations: self.revocations + 1, secrets: Vec::new(), ..self.clone() }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -173,6 +183,9 @@ pub struct Instance {
     pub tenant: String,
     pub name: String,
     pub wake_url: Option<String>,
+    /// It left; its ledger stays. A gateway that is provisioned for it brings it back.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -123,7 +123,13 @@ fn world(tenants: usize) -> View {
         for instance in 0..instances {
             next_no += 1;
             let name = format!("a{instance}");
-            put(Fact::Instance(Instance { no: next_no, tenant: tenant.clone(), name: name.clone(), wake_url: None }));
+            put(Fact::Instance(Instance {
+                no: next_no,
+                tenant: tenant.clone(),
+                name: name.clone(),
+                wake_url: None,
+                left_ms: None,
+            }));
             let any = PrincipalPolicy::Any;
             let (tenant, instance, allow) = (tenant.clone(), name.clone(), std::collections::BTreeSet::default());
             put(Fact::Principal(Principal { tenant: tenant.clone(), instance, policy: any, allow }));

@@ -5,7 +5,6 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 use frontdesk_core::desk::Identity;
-use frontdesk_platforms::chat::ChatFacts;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -64,7 +63,7 @@ impl Stage {
                 instance: gateway.clone(),
             };
             self.app.desk.bind(link).await?;
-            self.app.chat.set_facts(FIRST_TENANT, &format!("c{number}"), &ChatFacts::default()).await?;
+            self.app.chat.change_facts(FIRST_TENANT, &format!("c{number}"), |_| true).await?;
             self.seats.push(Seat { gateway, secret: seat.secret });
         }
         Ok(())

@@ -10,9 +10,9 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use frontdesk_core::registry::View;
 use frontdesk_core::registry::facts::Instance;
 use frontdesk_core::tail::Notice;
-use frontdesk_platforms::chat::{BOT, PLATFORM, Posted, Signal, Signaled};
+use frontdesk_platforms::chat::{BOT, ChatFacts, PLATFORM, Posted, Signal, Signaled};
 use frontdesk_wire::Code;
-use frontdesk_wire::api::{ChatHistory, ChatPost, ChatPosted, ChatPress, ChatSettings};
+use frontdesk_wire::api::{ChatHistory, ChatPost, ChatPosted, ChatPress, ChatSettings, Members};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
@@ -52,17 +52,23 @@ pub(crate) async fn set(
     Json(settings): Json<ChatSettings>,
 ) -> Result<Reply<Value>, Refusal> {
     check_chat_id(&chat_id)?;
-    let mut facts = app.chat.facts(&tenant, &chat_id).await?.unwrap_or_default();
-    if let Some(name) = settings.name {
-        facts.name = Some(name.chars().take(200).collect());
+    if let Members::Only(members) = &settings.members
+        && members.len() > MEMBERS_MAX
+    {
+        return Err(Refusal::new(Code::BadRequest, format!("a chat has at most {MEMBERS_MAX} members")));
     }
-    if let Some(members) = settings.members {
-        if members.len() > MEMBERS_MAX {
-            return Err(Refusal::new(Code::BadRequest, format!("a chat has at most {MEMBERS_MAX} members")));
+    let change = |facts: &mut ChatFacts| {
+        if let Some(name) = &settings.name {
+            facts.name = Some(name.chars().take(200).collect());
         }
-        facts.members = Some(members);
-    }
-    app.chat.set_facts(&tenant, &chat_id, &facts).await?;
+        match &settings.members {
+            Members::AsBefore => {}
+            Members::Everyone => facts.members = None,
+            Members::Only(members) => facts.members = Some(members.clone()),
+        }
+        true
+    };
+    let facts = app.chat.change_facts(&tenant, &chat_id, change).await?;
     app.desk.forget_sight(&tenant, PLATFORM, BOT, &chat_id);
     Ok(Reply(json!({ "chat_id": chat_id, "name": facts.name, "members": facts.members })))
 }

@@ -93,8 +93,14 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Gives a refusal that is plain text the form that all others have. Status and headers stay.
-pub(crate) async fn as_problem(response: Response) -> Response {
+/// Paths where the contract fixes `{"error": "..."}`.
+pub(crate) fn is_plain(path: &str) -> bool {
+    let below = |door: &str| path.strip_prefix(door).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    ["/relay", "/manage", "/api/agent-cron"].into_iter().any(below)
+}
+
+/// Gives a refusal that is plain text the form that all others have at this path. Status and headers stay.
+pub(crate) async fn in_form(response: Response, plain: bool) -> Response {
     let (mut parts, body) = response.into_parts();
     let text = axum::body::to_bytes(body, 4096).await.unwrap_or_default();
     let title = parts.status.canonical_reason().unwrap_or_default().to_owned();
@@ -102,6 +108,12 @@ pub(crate) async fn as_problem(response: Response) -> Response {
         "" => title.clone(),
         words => words.to_owned(),
     };
+    if plain {
+        parts.headers.remove(header::CONTENT_LENGTH);
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let body = serde_json::json!({ "error": detail }).to_string();
+        return Response::from_parts(parts, body.into());
+    }
     let code = title.to_lowercase().replace(' ', "_");
     let problem = Problem { code, title, status: parts.status.as_u16(), detail };
     parts.headers.remove(header::CONTENT_LENGTH);

@@ -108,8 +108,9 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-async fn unknown_path() -> Response {
-    error::Refusal::new(frontdesk_wire::Code::NotFound, "there is nothing at this path").into_response()
+async fn unknown_path(request: Request) -> Response {
+    let refusal = error::Refusal::new(frontdesk_wire::Code::NotFound, "there is nothing at this path");
+    if error::is_plain(request.uri().path()) { refusal.plain() } else { refusal }.into_response()
 }
 
 /// An upgrade elsewhere than `/relay` is 400 by contract, whatever else is there.
@@ -122,6 +123,7 @@ async fn sockets_at_relay_only(request: Request, next: Next) -> Response {
 }
 
 async fn count_refusals(State(app): State<App>, request: Request, next: Next) -> Response {
+    let plain = error::is_plain(request.uri().path());
     let response = next.run(request).await;
     let why = match response.extensions().get::<error::RefusedWith>() {
         Some(refused) => refused.0,
@@ -132,6 +134,6 @@ async fn count_refusals(State(app): State<App>, request: Request, next: Next) ->
     app.desk.meters.requests_refused.get_or_create(&Why { why }).inc();
     match response.extensions().get::<error::RefusedWith>() {
         Some(_) => response,
-        None => error::as_problem(response).await, // the framework's own refusal: a bad query, a wrong method
+        None => error::in_form(response, plain).await, // the framework's own refusal: a bad query, a wrong method
     }
 }

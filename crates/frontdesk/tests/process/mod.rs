@@ -94,6 +94,10 @@ impl Desk {
         timeout(within, self.child.wait()).await.ok().map(Result::unwrap)
     }
 
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The end of what all its runs wrote to stderr, for the message of a failed test.
     pub(crate) fn log(&self) -> String {
         log(self.folder.path())
@@ -185,8 +189,16 @@ impl Door {
         body
     }
 
+    /// A token by which an agent arms its shots.
+    pub(crate) async fn identity_of(&self, instance: &str) -> String {
+        self.make_token(json!({ "tenant": TENANT, "scope": "identity", "instance": instance })).await
+    }
+
     async fn token(&self, scope: &str) -> String {
-        let body = json!({ "tenant": TENANT, "scope": scope });
+        self.make_token(json!({ "tenant": TENANT, "scope": scope })).await
+    }
+
+    async fn make_token(&self, body: Value) -> String {
         let (status, made) = self.ask(Method::POST, "/admin/v1/tokens", &self.admin, Some(&body)).await.unwrap();
         assert_eq!(status, 201, "{made}");
         made["token"].as_str().unwrap().to_owned()

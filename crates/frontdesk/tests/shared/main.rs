@@ -10,7 +10,7 @@ use std::time::Duration;
 use frontdesk_core::desk::{Caller, DeskError, Identity, Receipt};
 use frontdesk_core::intake::{Intake, Verified, Whose};
 use frontdesk_core::port::Soon;
-use frontdesk_core::port::outcall::{Answer, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::Look;
 use frontdesk_core::port::store::Ledger as _;
 use frontdesk_core::seal::Sealer;
@@ -33,7 +33,7 @@ impl Outcall for NoWay {
         Err(OutcallError::Refused)
     }
 
-    fn get<'a>(&'a self, _: &'a str, _: usize) -> Soon<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
         Box::pin(async { Err(OutcallError::Refused) })
     }
 }
@@ -326,7 +326,7 @@ async fn a_context_that_cannot_be_read_is_none_and_says_so() {
     hall.take(hall.message("red-chat", Some("red-guild"), "ann", "not addressed")).await;
     let rows = hall.store.pending(red.instance.no, 0, 9).await.unwrap();
     let first: Value = serde_json::from_str(&rows[0].1.json).unwrap();
-    assert_eq!(first["context_error"], "the messages nearby could not be read");
+    assert_eq!(first["context_error"], true);
     assert!(first.get("context").is_none());
     let second: Value = serde_json::from_str(&rows[1].1.json).unwrap();
     assert!(second.get("context_error").is_none(), "an unaddressed turn asks for none");

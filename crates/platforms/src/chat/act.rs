@@ -10,7 +10,7 @@ use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 
 use super::lines::Line;
-use super::{BuiltInChat, PLATFORM, Signal};
+use super::{BuiltInChat, ChatFacts, PLATFORM, Signal};
 
 /// More options than this would not fit on buttons: they become numbered text.
 const BUTTONS_MAX: usize = 10;
@@ -71,9 +71,11 @@ impl BuiltInChat {
             }
             Act::ThreadCreate { chat_id, thread_name, .. } => {
                 let thread_id = format!("t{}", self.env.random_hex(8));
-                let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
-                facts.threads.insert(thread_id.clone(), thread_name.clone());
-                self.set_facts(tenant, chat_id, &facts).await?;
+                let begin = |facts: &mut ChatFacts| {
+                    facts.threads.insert(thread_id.clone(), thread_name.clone());
+                    true
+                };
+                self.change_facts(tenant, chat_id, begin).await?;
                 Ok(ActionResult { thread_id: Some(thread_id), ..ActionResult::done() })
             }
             Act::ThreadRename { chat_id, message_id, thread_name, only_if_current_name } => {
@@ -235,16 +237,20 @@ impl BuiltInChat {
         name: &str,
         only_if: Option<&str>,
     ) -> Result<ActionResult, StoreError> {
-        let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
-        let Some(current) = facts.threads.get_mut(thread_id) else {
-            return Ok(ActionResult::refused(Code::NotFound, "there is no such thread in this chat"));
+        let fits = |current: &str| only_if.is_none_or(|expected| expected == current);
+        let rename = |facts: &mut ChatFacts| match facts.threads.get_mut(thread_id) {
+            Some(current) if fits(current) && current != name => {
+                *current = name.into();
+                true
+            }
+            _ => false,
         };
-        if only_if.is_some_and(|expected| expected != current) {
-            return Ok(ActionResult::refused(Code::Conflict, "the thread has another name by now"));
-        }
-        *current = name.into();
-        self.set_facts(tenant, chat_id, &facts).await?;
-        Ok(ActionResult::done())
+        let facts = self.change_facts(tenant, chat_id, rename).await?;
+        Ok(match facts.threads.get(thread_id) {
+            Some(current) if current == name => ActionResult::done(),
+            Some(_) => ActionResult::refused(Code::Conflict, "the thread has another name by now"),
+            None => ActionResult::refused(Code::NotFound, "there is no such thread in this chat"),
+        })
     }
 
     /// A preview is shown, not kept; the seal is kept, once per (chat, draft).
@@ -277,12 +283,13 @@ impl BuiltInChat {
     }
 
     async fn remember_profile(&self, tenant: &str, chat_id: &str, profile: &str) -> Result<(), StoreError> {
-        let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
-        if facts.profile.as_deref() != Some(profile) {
-            facts.profile = Some(profile.into());
-            self.set_facts(tenant, chat_id, &facts).await?;
-        }
-        Ok(())
+        let remember = |facts: &mut ChatFacts| {
+            facts.profile.as_deref() != Some(profile) && {
+                facts.profile = Some(profile.into());
+                true
+            }
+        };
+        self.change_facts(tenant, chat_id, remember).await.map(drop)
     }
 }
 

@@ -9,6 +9,8 @@ use super::{BuiltInChat, ChatFacts, Signal};
 
 /// Somebody else may amend the same line in between; after this many tries something is wrong.
 const AMEND_TRIES: usize = 8;
+/// How many times the lines that are asked for are read, to find those of one thread.
+const THREADS_READ: usize = 4;
 /// Lines per page of history.
 const PAGE: usize = 500;
 
@@ -111,7 +113,8 @@ impl BuiltInChat {
         thread_id: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Nearby>, StoreError> {
-        let rows = self.store.chat_latest(tenant, chat_id, limit).await?;
+        // Of all threads: a lively one must not hide another.
+        let rows = self.store.chat_latest(tenant, chat_id, limit * THREADS_READ).await?;
         let by_people = rows.iter().map(parse).filter(|line| {
             let shown = &line.shown;
             shown.direction == "in"
@@ -127,7 +130,9 @@ impl BuiltInChat {
             is_bot,
             addressed,
         };
-        Ok(by_people.map(nearby).collect())
+        let mut said: Vec<Nearby> = by_people.map(nearby).collect();
+        said.drain(..said.len().saturating_sub(limit));
+        Ok(said)
     }
 
     pub async fn chats(&self, tenant: &str) -> Result<Vec<ChatSummary>, StoreError> {

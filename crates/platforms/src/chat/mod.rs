@@ -34,6 +34,8 @@ pub const CAPABILITY_KIND: &str = "relay.interaction_token";
 const MESSAGE_MAX_CHARS: usize = 8_000;
 /// A typing indicator that nobody renews is gone after this.
 const TYPING_MS: u64 = 8_000;
+/// Somebody else may change a chat in between; after this many tries something is wrong.
+const FACTS_TRIES: usize = 32;
 /// Watchers that fall behind lose the oldest signals and read the history again.
 const SIGNALS_MAX: usize = 1024;
 const OPS: [&str; 11] = [
@@ -180,8 +182,28 @@ impl BuiltInChat {
         Ok(kept.map(|record| serde_json::from_str(&record.json).unwrap_or_default()))
     }
 
-    pub async fn set_facts(&self, tenant: &str, chat_id: &str, facts: &ChatFacts) -> Result<(), StoreError> {
-        self.store.chat_put(tenant, chat_id, serde_json::to_string(facts).unwrap_or_default()).await
+    /// Changes what is kept of a chat; whoever changes it at the same time loses nothing. The change may be
+    /// asked for more than once, and may decline (`false`).
+    pub async fn change_facts(
+        &self,
+        tenant: &str,
+        chat_id: &str,
+        change: impl Fn(&mut ChatFacts) -> bool + Send + Sync,
+    ) -> Result<ChatFacts, StoreError> {
+        for _ in 0..FACTS_TRIES {
+            let before = self.store.chat_get(tenant, chat_id).await?.map(|record| record.json).unwrap_or_default();
+            let mut facts: ChatFacts = serde_json::from_str(&before).unwrap_or_default();
+            if !change(&mut facts) {
+                return Ok(facts);
+            }
+            let json = serde_json::to_string(&facts).unwrap_or_default();
+            match self.store.chat_put(tenant, chat_id, &before, json).await {
+                Ok(()) => return Ok(facts),
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::Conflict)
     }
 
     fn shown_media(&self, item: &MediaItem, caption: Option<String>) -> ChatMedia {

@@ -32,7 +32,7 @@ impl BuiltInChat {
         if post.text.trim().is_empty() && post.media.is_empty() {
             return Err(DeskError::BadRequest("a message needs text or media".into()));
         }
-        let mut facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
+        let facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
         let chat_type = post.chat_type.clone().or_else(|| facts.chat_type.clone()).unwrap_or_else(|| "dm".into());
         if !["dm", "group", "channel", "thread", "forum"].contains(&chat_type.as_str()) {
             return Err(DeskError::BadRequest(format!("unknown chat_type {chat_type:?}")));
@@ -56,8 +56,11 @@ impl BuiltInChat {
         self.add_reply(tenant, chat_id, &post, &mut event).await?;
         check_source(&event)?;
         if facts.chat_type.is_none() {
-            facts.chat_type = Some(chat_type);
-            self.set_facts(tenant, chat_id, &facts).await?;
+            let first = |facts: &mut ChatFacts| match facts.chat_type {
+                None => facts.chat_type.replace(chat_type.clone()).is_none(),
+                Some(_) => false,
+            };
+            self.change_facts(tenant, chat_id, first).await?;
         }
         let answers_bot = event.reply_to.as_ref().is_some_and(|replied| replied.is_own == Some(true));
         self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot).await

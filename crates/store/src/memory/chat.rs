@@ -82,8 +82,13 @@ impl ChatLog for MemoryStore {
         now(lines)
     }
 
-    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()> {
-        self.state().chats.entry(name(tenant, chat_id)).or_default().json = json;
+    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()> {
+        let mut state = self.state();
+        let kept = state.chats.get(&name(tenant, chat_id)).map(|chat| record(chat_id, chat).json).unwrap_or_default();
+        if kept != before {
+            return Box::pin(std::future::ready(Err(StoreError::Conflict)));
+        }
+        state.chats.entry(name(tenant, chat_id)).or_default().json = json;
         now(())
     }
 

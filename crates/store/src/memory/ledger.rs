@@ -166,6 +166,11 @@ impl Ledger for MemoryStore {
         now(records.filter(named).max_by_key(|it| it.event).cloned())
     }
 
+    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
+        let state = self.state();
+        now(dedups.iter().map(|key| state.events.get(state.by_dedup.get(key)?).cloned()).collect())
+    }
+
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
         now(self.state().reach.contains(&[tenant, platform, bot, chat_id].map(str::to_owned)))
     }

@@ -95,12 +95,21 @@ impl ChatLog for SqliteStore {
         })
     }
 
-    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, json: String) -> Stored<'a, ()> {
-        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()> {
+        let [tenant, chat_id, before] = [tenant, chat_id, before].map(str::to_owned);
         let work = move |books: &mut Books| {
+            let place = (&tenant, &chat_id);
+            let mut query = books
+                .connection
+                .prepare_cached("SELECT json FROM chat WHERE tenant = ?1 AND chat_id = ?2")
+                .map_err(fault)?;
+            let kept: Option<String> = query.query_row(place, |row| row.get(0)).optional().map_err(fault)?;
+            if kept.unwrap_or_default() != before {
+                return Err(StoreError::Conflict);
+            }
             let sql = "INSERT INTO chat (tenant, chat_id, json, last_seq) VALUES (?1, ?2, ?3, 0)
                        ON CONFLICT (tenant, chat_id) DO UPDATE SET json = excluded.json";
-            books.connection.execute(sql, (tenant, chat_id, json)).map(drop).map_err(fault)
+            books.connection.execute(sql, (&tenant, &chat_id, json)).map(drop).map_err(fault)
         };
         self.writer.write(work, |()| {})
     }

@@ -292,6 +292,14 @@ impl Ledger for SqliteStore {
         })
     }
 
+    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
+        self.readers.read(move |connection| {
+            let mut query = connection.prepare_cached(&select_event("dedup = ?1")).map_err(fault)?;
+            let mut one = |key: Vec<u8>| query.query_row([key], event_record).optional().map_err(fault);
+            dedups.into_iter().map(&mut one).collect()
+        })
+    }
+
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
         let place = [tenant, platform, bot, chat_id].map(str::to_owned);
         self.readers.read(move |connection| {

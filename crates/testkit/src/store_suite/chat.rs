@@ -99,20 +99,31 @@ pub async fn facts_and_lines_share_a_chat(House { store, .. }: House) {
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), None);
     append(&*store, "c", "m-1").await;
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "{}", 1)), "no facts yet");
-    store.chat_put("acme", "c", "facts".into()).await.unwrap();
+    store.chat_put("acme", "c", "{}", "facts".into()).await.unwrap();
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 1)), "facts keep the count");
     append(&*store, "c", "m-2").await;
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 2)), "lines keep the facts");
-    store.chat_put("acme", "empty", "early".into()).await.unwrap();
+    store.chat_put("acme", "empty", "", "early".into()).await.unwrap();
     assert_eq!(store.chat_get("acme", "empty").await.unwrap(), Some(record("empty", "early", 0)));
     assert_eq!(append(&*store, "empty", "m-1").await, (1, true));
     assert_eq!(store.chat_get("other", "c").await.unwrap(), None);
 }
 
+pub async fn facts_are_compared_and_set(House { store, .. }: House) {
+    assert_eq!(store.chat_put("acme", "c", "other", "one".into()).await, Err(StoreError::Conflict));
+    store.chat_put("acme", "c", "", "one".into()).await.unwrap();
+    assert_eq!(store.chat_put("acme", "c", "", "two".into()).await, Err(StoreError::Conflict), "somebody was faster");
+    store.chat_put("acme", "c", "one", "two".into()).await.unwrap();
+    assert_eq!(store.chat_get("acme", "c").await.unwrap().unwrap().json, "two");
+    append(&*store, "d", "m-1").await;
+    assert_eq!(store.chat_put("acme", "d", "", "before it".into()).await, Err(StoreError::Conflict));
+    store.chat_put("acme", "d", "{}", "after a line".into()).await.unwrap();
+}
+
 pub async fn chats_are_listed_by_tenant(House { store, .. }: House) {
     append(&*store, "b", "m-1").await;
-    store.chat_put("acme", "a", "facts".into()).await.unwrap();
-    store.chat_put("other", "c", "{}".into()).await.unwrap();
+    store.chat_put("acme", "a", "", "facts".into()).await.unwrap();
+    store.chat_put("other", "c", "", "{}".into()).await.unwrap();
     assert_eq!(store.chats("acme").await.unwrap(), [record("a", "facts", 0), record("b", "{}", 1)]);
     assert_eq!(store.chats("nobody").await.unwrap(), []);
 }
@@ -120,7 +131,7 @@ pub async fn chats_are_listed_by_tenant(House { store, .. }: House) {
 pub async fn chats_survive(house: House) {
     append(&*house.store, "c", "m-1").await;
     house.store.chat_amend("acme", "c", "m-1", 1, "🙂".into()).await.unwrap();
-    house.store.chat_put("acme", "c", "facts".into()).await.unwrap();
+    house.store.chat_put("acme", "c", "{}", "facts".into()).await.unwrap();
     let house = house.reopened();
     assert_eq!(house.store.chat_line("acme", "c", "m-1").await.unwrap(), Some(row(1, "m-1", 2, "🙂")));
     assert_eq!(house.store.chats("acme").await.unwrap(), [record("c", "facts", 1)]);

@@ -90,6 +90,9 @@ pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
     assert_eq!(named("acme", "m", None).await, None);
     assert_eq!(named("acme", "m1", Some("z")).await, None);
     assert_eq!(named("nobody", "m1", None).await, None);
+    let marked = store.events_marked(vec![b"m12\x80\x04".to_vec(), b"m1".to_vec(), b"m1\x80\x01".to_vec()]).await;
+    let marked: Vec<Option<u64>> = marked.unwrap().into_iter().map(|it| it.map(|it| it.event)).collect();
+    assert_eq!(marked, [Some(events[3]), None, Some(events[0])], "by the whole key");
     store.replay_mail(7, 1).await.unwrap();
     assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]), "a replay is not another message");
 }

@@ -69,7 +69,7 @@ macro_rules! store_contract {
                 journal: an_entry_is_opened_then_closed, open_entries_are_doubted_once,
                     entries_are_listed_newest_first_by_tenant, entries_survive;
                 chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,
-                    an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, the_latest_lines_are_read_in_order, facts_and_lines_share_a_chat,
+                    an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, the_latest_lines_are_read_in_order, facts_and_lines_share_a_chat, facts_are_compared_and_set,
                     chats_are_listed_by_tenant, chats_survive;
                 media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive;
                 upkeep: a_well_store_says_so, the_report_counts_what_waits, purge_forgets_what_is_old_and_settled,

@@ -55,7 +55,7 @@ impl World {
     pub(super) fn add_instance(&mut self, tenant: &str, name: &str) -> Instance {
         self.last_instance_no += 1;
         let (no, tenant, name) = (self.last_instance_no, tenant.into(), name.into());
-        let made = Instance { no, tenant, name, wake_url: None };
+        let made = Instance { no, tenant, name, wake_url: None, left_ms: None };
         self.instances.push(made.clone());
         made
     }

@@ -322,7 +322,7 @@ impl Session {
             return self.bad_frame("too_many_hellos");
         }
         if self.serving.is_none() {
-            if self.app.desk.is_still_proven(&self.caller) {
+            if self.app.desk.disproof(&self.caller).is_none() {
                 match self.begin_serving().await {
                     Ok(serving) => self.serving = Some(serving),
                     Err(error) => {
@@ -333,8 +333,8 @@ impl Session {
                 }
             }
             // A revoke closes the sockets that it finds; this one was not among them until now.
-            if !self.app.desk.is_still_proven(&self.caller) {
-                self.closing = Some(Close::Unauthorized);
+            if let Some(why) = self.app.desk.disproof(&self.caller) {
+                self.closing = Some(why);
                 return;
             }
         }

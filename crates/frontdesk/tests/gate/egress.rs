@@ -1,0 +1,188 @@
+//! The way out: an agent speaks only in chats of its own tenant, whatever it says about them.
+
+use serde_json::{Value, json};
+
+use crate::house::{House, Seat, Socket};
+use crate::scene::{PLAIN, hears, members, say, write};
+
+const DECLINED: &str = "{\"success\":false,\"error\":\"relay egress declined: target is not an approved destination for \
+                        this connection\",\"code\":\"egress_declined\"}}";
+
+/// Two tenants with an agent each, whose sockets are open.
+async fn neighbours() -> (House, [(Seat, Socket); 2]) {
+    let house = House::open().await;
+    let (ours, theirs) = (house.seat("ann").await, house.seat_in("rival", "r").await);
+    let (our_socket, their_socket) = (house.socket(&ours).await, house.socket(&theirs).await);
+    (house, [(ours, our_socket), (theirs, their_socket)])
+}
+
+/// Everything that can be done to a chat and to a message in it.
+fn every_act(chat: &str, message: &str) -> Vec<Value> {
+    let options = json!([{ "id": "a", "label": "A" }]);
+    vec![
+        json!({ "op": "send", "chat_id": chat, "content": "boo" }),
+        json!({ "op": "send", "chat_id": chat, "content": "x".repeat(20_000) }),
+        json!({ "op": "send", "chat_id": chat, "content": "boo", "reply_to": message }),
+        json!({ "op": "edit", "chat_id": chat, "message_id": message, "content": "boo" }),
+        json!({ "op": "delete", "chat_id": chat, "message_id": message }),
+        json!({ "op": "react", "chat_id": chat, "message_id": message, "emoji": "x" }),
+        json!({ "op": "react", "chat_id": chat, "message_id": message, "emoji": "x", "remove": true }),
+        json!({ "op": "typing", "chat_id": chat }),
+        json!({ "op": "typing", "chat_id": chat, "content": "" }),
+        json!({ "op": "get_chat_info", "chat_id": chat }),
+        json!({ "op": "prompt", "chat_id": chat, "prompt_id": "p", "content": "?", "options": options }),
+        json!({ "op": "thread_create", "chat_id": chat, "thread_name": "t" }),
+        json!({ "op": "thread_rename", "chat_id": chat, "message_id": "t", "thread_name": "u" }),
+        json!({ "op": "draft", "chat_id": chat, "draft_id": "d", "content": "boo", "final": false }),
+        json!({ "op": "draft", "chat_id": chat, "draft_id": "d", "content": "boo", "final": true }),
+        json!({ "op": "send_media", "chat_id": chat, "media_kind": "image", "source_url": "http://127.0.0.1:1/x" }),
+    ]
+}
+
+/// Every act in that chat is declined, in the same bytes.
+async fn declined(socket: &mut Socket, chat: &str, message: &str, metadata: &Value) {
+    for mut act in every_act(chat, message) {
+        if !metadata.is_null() {
+            act["metadata"] = metadata.clone();
+        }
+        let what = act["op"].to_string();
+        assert_eq!(socket.act_frame(act).await.result(), DECLINED, "{what} in {chat:?} with {metadata}");
+    }
+}
+
+async fn chats(house: &House, seat: &Seat) -> Value {
+    house.get("/chat/v1/chats", &seat.chat).await.expect(200)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_elsewhere_and_a_chat_nowhere_are_declined_in_the_same_bytes() {
+    let (house, [(ours, mut our_socket), (theirs, mut their_socket)]) = neighbours().await;
+    let posted = say(&house, &theirs, "theirs", "u-r", "private", PLAIN).await;
+    hears(&mut their_socket, "private").await;
+    let sent = their_socket.act(json!({ "op": "send", "chat_id": "theirs", "content": "yes" })).await;
+    let before = (house.history(&theirs, "theirs").await, chats(&house, &theirs).await, chats(&house, &ours).await);
+    let long = "x".repeat(5_000);
+    for message in [&posted["message_id"], &sent["message_id"]] {
+        let message = message.as_str().unwrap();
+        for chat in ["theirs", "never", "", "THEIRS", " theirs", "../theirs", "rival/theirs", &long] {
+            declined(&mut our_socket, chat, message, &Value::Null).await;
+        }
+    }
+    let after = (house.history(&theirs, "theirs").await, chats(&house, &theirs).await, chats(&house, &ours).await);
+    assert_eq!(before, after, "nothing was said, changed or made");
+    let history = house.get("/chat/v1/chats/theirs/messages", &theirs.chat).await.expect(200);
+    assert_eq!(history["typing"], false);
+    let journal = house.admin("GET", "/journal", &Value::Null).await.expect(200);
+    let of_ours: Vec<&Value> =
+        journal["actions"].as_array().unwrap().iter().filter(|entry| entry["tenant"] == "home").collect();
+    assert!(of_ours.is_empty(), "nothing was begun: {of_ours:?}");
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_action_claims_about_its_chat_opens_no_door() {
+    let (house, [(_ours, mut our_socket), (theirs, _their_socket)]) = neighbours().await;
+    let posted = say(&house, &theirs, "theirs", "u-r", "private", json!({ "scope_id": "wing" })).await;
+    write(&house, &theirs, "direct", "u-r", "private").await;
+    // Their scope is routed to them; one is routed to us, and so is a person of ours.
+    for (key, tenant) in [("wing", "rival"), ("theirs", "rival"), ("ours", "home")] {
+        let route = json!({ "platform": "relay", "key": key, "tenant": tenant });
+        house.admin("POST", "/routes", &route).await.expect(201);
+    }
+    let message = posted["message_id"].as_str().unwrap();
+    let before = (house.history(&theirs, "theirs").await, house.history(&theirs, "direct").await);
+    let lies = [
+        json!({ "scope_id": "wing" }),
+        json!({ "scope_id": "ours" }),
+        json!({ "guild_id": "ours" }),
+        json!({ "user_id": "u-r" }),
+        json!({ "user_id": "u-ann" }),
+        json!({ "scope_id": "ours", "user_id": "u-ann", "tenant": "rival", "chat_type": "dm" }),
+        json!({ "tenant": "rival", "tenant_id": "rival", "instance": "r" }),
+        json!({ "profile": "coder", "thread_id": "t" }),
+        json!({ "parent_chat_id": "ours", "chat_id": "ours" }),
+    ];
+    for lie in &lies {
+        for chat in ["theirs", "direct", "never"] {
+            declined(&mut our_socket, chat, message, lie).await;
+        }
+    }
+    let after = (house.history(&theirs, "theirs").await, house.history(&theirs, "direct").await);
+    assert_eq!(before, after);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tenants_with_a_chat_of_one_name_have_two_chats() {
+    let (house, mut both) = neighbours().await;
+    for (seat, socket) in &mut both {
+        let posted = house.say_as(seat, "room", json!({ "user_id": seat.user, "text": "hi", "message_id": "m" })).await;
+        posted.expect(202);
+        hears(socket, "hi").await;
+        house.call("PUT", "/chat/v1/chats/room", &seat.chat, &json!({ "name": seat.gateway })).await.expect(200);
+    }
+    let mut sent = Vec::new();
+    for (seat, socket) in &mut both {
+        let info = socket.act(json!({ "op": "get_chat_info", "chat_id": "room" })).await;
+        assert_eq!(info["chat_info"]["name"], json!(seat.gateway));
+        let said = socket.act(json!({ "op": "send", "chat_id": "room", "content": seat.gateway })).await;
+        sent.push(said["message_id"].as_str().unwrap().to_owned());
+        socket.act(json!({ "op": "react", "chat_id": "room", "message_id": "m", "emoji": seat.gateway })).await;
+        socket.act(json!({ "op": "typing", "chat_id": "room" })).await;
+        let typing: Vec<bool> =
+            vec![house.app.chat.is_typing("home", "room"), house.app.chat.is_typing("rival", "room")];
+        assert_eq!(typing, [seat.tenant == "home", seat.tenant == "rival"]);
+        socket.act(json!({ "op": "typing", "chat_id": "room", "content": "" })).await;
+    }
+    // The other's message is not in one's own chat, though the chat has the same name.
+    let [(_, our_socket), _] = &mut both;
+    let edit = json!({ "op": "edit", "chat_id": "room", "message_id": sent[1], "content": "boo" });
+    assert_eq!(our_socket.act(edit).await["code"], "not_found");
+    our_socket.act(json!({ "op": "delete", "chat_id": "room", "message_id": sent[1] })).await;
+    for (seat, _) in &both {
+        let lines = house.history(seat, "room").await;
+        let texts: Vec<&str> = lines.iter().map(|line| line["text"].as_str().unwrap()).collect();
+        assert_eq!(texts, ["hi", &seat.gateway]);
+        assert_eq!(lines[0]["reactions"], json!([{ "emoji": seat.gateway, "by": "desk" }]));
+    }
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_own_chat_is_open_to_its_agents_and_only_since_it_exists() {
+    let (house, [(ours, mut our_socket), (_theirs, mut their_socket)]) = neighbours().await;
+    declined(&mut our_socket, "new", "m", &Value::Null).await;
+    // Withheld from every agent, but said in a chat of this tenant.
+    say(&house, &ours, "new", "stranger", "anybody?", PLAIN).await;
+    let sent = our_socket.act(json!({ "op": "send", "chat_id": "new", "content": "yes" })).await;
+    assert_eq!(sent["success"], true, "{sent}");
+    members(&house, &ours, "made", &["u-ann"]).await;
+    let sent = our_socket.act(json!({ "op": "send", "chat_id": "made", "content": "welcome" })).await;
+    assert_eq!(sent["success"], true, "{sent}");
+    for chat in ["new", "made"] {
+        declined(&mut their_socket, chat, "m", &Value::Null).await;
+    }
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_lost_all_its_people_still_answers_where_it_was_spoken_to() {
+    let (house, [(ours, mut our_socket), _]) = neighbours().await;
+    write(&house, &ours, "d", "u-ann", "hi").await;
+    hears(&mut our_socket, "hi").await;
+    write(&house, &ours, "d", "u-ann", "/unlink").await;
+    let sent = our_socket.act(json!({ "op": "send", "chat_id": "d", "content": "bye" })).await;
+    assert_eq!(sent["success"], true, "the chat is its tenant's: {sent}");
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decline_is_counted_as_rejected() {
+    let (house, [(_ours, mut our_socket), _]) = neighbours().await;
+    for op in ["send", "typing", "get_chat_info"] {
+        our_socket.act(json!({ "op": op, "chat_id": "never", "content": "x" })).await;
+        let name = format!("frontdesk_actions_total{{op=\"{op}\",outcome=\"rejected\"}}");
+        assert_eq!(house.metric(&name).await, 1, "{op}");
+    }
+    house.finish().await;
+}
