@@ -133,6 +133,7 @@ pub struct Identity {
 #[serde(deny_unknown_fields)]
 pub struct Cron {
     pub misfire_grace_s: u64,
+    pub jitter_ms: u64,
     pub alg: SigningAlg,
     pub relay_keys: Vec<String>,
 }
@@ -216,6 +217,7 @@ impl Config {
             media_max_bytes: self.media.max_bytes,
             link_ttl_ms: self.link.ttl_s.saturating_mul(1000),
             misfire_grace_ms: self.cron.misfire_grace_s.saturating_mul(1000),
+            fire_jitter_ms: self.cron.jitter_ms,
             fire_alg: self.cron.alg,
             sight_ms: self.gate.visibility_ttl_s.saturating_mul(1000),
             ..Rules::default()

@@ -110,7 +110,7 @@ impl Provider {
                 match self.arm(desk, id, fire_at).await {
                     Ok(()) => drop(armed.insert(id.clone(), fire_at.clone())),
                     Err(error) => {
-                        tracing::warn!(%error, job = id, "a job could not be armed; the next change tries again")
+                        tracing::warn!(%error, job = id, "a job could not be armed; the next change tries again");
                     }
                 }
             }

@@ -288,11 +288,13 @@ mod tests {
         }
         schedule.come_due(100);
         let mut seen = Vec::new();
-        while schedule.len() > 0 {
+        while !schedule.is_empty() {
             let taken = schedule.take(100);
             assert!(!taken.is_empty() && schedule.in_flight() <= 7);
             seen.extend(ids(&taken));
-            taken.iter().for_each(|next| schedule.finished(next.lane));
+            for next in taken {
+                schedule.finished(next.lane);
+            }
         }
         seen.sort_unstable();
         assert_eq!(seen, (0..500).collect::<Vec<_>>());

@@ -124,7 +124,7 @@ impl Desk {
             job_id: ask.job_id,
             fire_at: ask.fire_at,
             due_ms,
-            next_ms: due_ms.max(now_ms),
+            next_ms: due_ms.max(now_ms) + self.jitter_ms(),
             armed_ms: now_ms,
             first_ms: 0,
             attempts: 0,
@@ -142,6 +142,23 @@ impl Desk {
             self.schedule_shot(next_ms, arming.id, &who.tenant, &lane);
         }
         Ok(Provisioned { schedule_id: arming.schedule_id })
+    }
+
+    fn jitter_ms(&self) -> u64 {
+        let mut dice = [0; 8];
+        if self.rules.fire_jitter_ms > 0 {
+            self.env.fill(&mut dice);
+        }
+        u64::from_le_bytes(dice) % (self.rules.fire_jitter_ms + 1)
+    }
+
+    /// Everything that an instance has armed.
+    pub(super) async fn cancel_all_shots(&self, instance: u64) -> Result<(), StoreError> {
+        let now_ms = self.env.now_ms();
+        for shot in self.store.armed(instance).await? {
+            self.store.disarm(instance, &shot.job_id, now_ms).await?;
+        }
+        Ok(())
     }
 
     pub async fn cancel_shot(&self, who: &Guest, ask: &CancelShot) -> Result<(), DeskError> {

@@ -86,7 +86,7 @@ impl Desk {
                 (true, _) => "withheld",
             };
             if let Some(errand) = errand.filter(|_| accepted.fresh) {
-                brief.text = self.run(&errand).await;
+                brief.text = Box::pin(self.run(&errand)).await; // boxed: rare, and large
             }
             if let Some((tenant, platform, chat_id, message_id)) = watched {
                 self.say(&tenant, step, |notice| {
@@ -181,7 +181,7 @@ impl Desk {
                 Ruling::Verdict(verdict) => return verdict,
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
-                        let sees = self.look_for(Stand { tenant, bot }, source, &viewer).await;
+                        let sees = Box::pin(self.look_for(Stand { tenant, bot }, source, &viewer)).await;
                         self.sight.keep(spot, &viewer, sees, now_ms, self.rules.sight_ms);
                         sight.note(viewer, sees);
                     }
@@ -234,7 +234,7 @@ impl Desk {
         if !addressed || matches!(handover, Handover::Forward(_)) {
             return Ok((plain, Vec::new()));
         }
-        match self.context(stand, marks, &event, receivers, room).await {
+        match Box::pin(self.context(stand, marks, &event, receivers, room)).await {
             Context::None => Ok((plain, Vec::new())),
             Context::Failed => {
                 event.context_error = true;

@@ -55,6 +55,8 @@ pub struct Rules {
     pub sight_ms: u64,
     /// How long a refused fire is tried again, unless its job says otherwise.
     pub misfire_grace_ms: u64,
+    /// Fires are spread over this much time after their moment, so that round hours are no storm.
+    pub fire_jitter_ms: u64,
     pub fire_alg: SigningAlg,
     /// Our base URL as agents know it: who issues the fires' tokens.
     pub issuer: String,
@@ -75,6 +77,7 @@ impl Default for Rules {
             link_ttl_ms: 600_000,
             sight_ms: 30_000,
             misfire_grace_ms: 86_400_000,
+            fire_jitter_ms: 0,
             fire_alg: SigningAlg::ES256,
             issuer: String::new(),
         }

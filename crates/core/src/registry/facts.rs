@@ -171,6 +171,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// The credential is dead from now on.
+    #[must_use]
     pub fn revoked(&self, now_ms: u64) -> Self {
         Self { revoked_ms: Some(now_ms), revocations: self.revocations + 1, secrets: Vec::new(), ..self.clone() }
     }

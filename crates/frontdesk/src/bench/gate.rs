@@ -39,6 +39,7 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
         let mut per_second = Vec::new();
         let mut delivered = 0;
         for round in 1..=rounds {
+            #[allow(clippy::disallowed_methods)] // a bench measures by the steady clock
             let began = std::time::Instant::now();
             delivered = judge_all(&view, &cache, &cases, decisions);
             per_second.push((decisions as f64 / began.elapsed().as_secs_f64()).round());

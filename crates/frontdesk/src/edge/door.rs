@@ -74,13 +74,11 @@ impl RelayDoor {
         if seen.len() >= IDS_MAX {
             seen.retain(|_, until_s| *until_s > now_s);
         }
-        match seen.get(id).is_some_and(|until_s| *until_s > now_s) {
-            true => Err(Disbelieved::Replayed),
-            false => {
-                seen.insert(id.to_owned(), sent_s + 2 * WINDOW_S);
-                Ok(id.to_owned())
-            }
+        if seen.get(id).is_some_and(|until_s| *until_s > now_s) {
+            return Err(Disbelieved::Replayed);
         }
+        seen.insert(id.to_owned(), sent_s + 2 * WINDOW_S);
+        Ok(id.to_owned())
     }
 
     /// It did not work out: the same call may come again.

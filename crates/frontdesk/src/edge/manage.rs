@@ -20,8 +20,8 @@ use super::error::Refusal;
 
 type Answer<T> = Result<Reply<T>, Refusal>;
 
-fn done() -> Answer<Value> {
-    Ok(Reply(json!({ "ok": true })))
+fn done() -> Reply<Value> {
+    Reply(json!({ "ok": true }))
 }
 
 fn plain(error: frontdesk_core::desk::DeskError) -> Refusal {
@@ -50,7 +50,7 @@ pub(crate) async fn policy(
     Json(policy): Json<RelevancePolicy>,
 ) -> Answer<Value> {
     app.desk.set_policy(&caller.guest(), policy).await.map_err(plain)?;
-    done()
+    Ok(done())
 }
 
 pub(crate) async fn link(State(app): State<App>, Managed(who): Managed, Json(ask): Json<LinkAsk>) -> Answer<LinkOffer> {
@@ -59,12 +59,12 @@ pub(crate) async fn link(State(app): State<App>, Managed(who): Managed, Json(ask
 
 pub(crate) async fn scope(State(app): State<App>, Managed(who): Managed, Json(ask): Json<ScopeAsk>) -> Answer<Value> {
     app.desk.claim_scope(&who, ask).await.map_err(plain)?;
-    done()
+    Ok(done())
 }
 
 pub(crate) async fn release(State(app): State<App>, Managed(who): Managed, Json(ask): Json<ScopeAsk>) -> Answer<Value> {
     app.desk.release_scope(&who, ask).await.map_err(plain)?;
-    done()
+    Ok(done())
 }
 
 pub(crate) async fn principal(
@@ -73,7 +73,7 @@ pub(crate) async fn principal(
     Json(ask): Json<PrincipalAsk>,
 ) -> Answer<Value> {
     app.desk.set_principal(&who, ask).await.map_err(plain)?;
-    done()
+    Ok(done())
 }
 
 pub(crate) async fn dm_default(
@@ -82,12 +82,12 @@ pub(crate) async fn dm_default(
     Json(ask): Json<DmDefaultAsk>,
 ) -> Answer<Value> {
     app.desk.set_dm_default(&who, ask).await.map_err(plain)?;
-    done()
+    Ok(done())
 }
 
 pub(crate) async fn deprovision(State(app): State<App>, Managed(who): Managed) -> Answer<Value> {
     app.desk.deprovision(&who).await.map_err(plain)?;
-    done()
+    Ok(done())
 }
 
 #[derive(Deserialize)]

@@ -101,6 +101,7 @@ mod tests {
             let b64 = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
             let message = format!("{}.{}", b64(header), b64(claims));
             let mut signature = vec![0; self.0.public_modulus_len()];
+            #[allow(clippy::disallowed_methods)] // the library wants its own
             let random = aws_lc_rs::rand::SystemRandom::new();
             self.0.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
             format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))

@@ -55,12 +55,15 @@ enum Kind {
     Introspect(Introspect),
 }
 
+/// What a token or an account says.
+type Claims = Map<String, Value>;
+
 struct Introspect {
     url: String,
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
     /// By the token's hash: what its account said, and until when that is believed.
-    known: Mutex<HashMap<String, (Map<String, Value>, u64)>>,
+    known: Mutex<HashMap<String, (Claims, u64)>>,
 }
 
 impl Verifier {
@@ -95,7 +98,7 @@ impl Verifier {
         self.identity(desk, &claims)
     }
 
-    fn identity(&self, desk: &Desk, claims: &Map<String, Value>) -> Result<Identity, Unknown> {
+    fn identity(&self, desk: &Desk, claims: &Claims) -> Result<Identity, Unknown> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let tenant = text(&self.tenant_claim)
             .ok_or_else(|| Unknown::Stranger(format!("this identity names no tenant ({})", self.tenant_claim)))?;
@@ -114,8 +117,8 @@ impl Verifier {
     }
 }
 
-async fn oidc(keys: &KeySet, issuer: &str, audience: &str, token: &str) -> Result<Map<String, Value>, Unproven> {
-    let claims: Map<String, Value> = keys.read(token).await?;
+async fn oidc(keys: &KeySet, issuer: &str, audience: &str, token: &str) -> Result<Claims, Unproven> {
+    let claims: Claims = keys.read(token).await?;
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
         return Err(Unproven::Issuer);
     }
@@ -131,7 +134,7 @@ async fn oidc(keys: &KeySet, issuer: &str, audience: &str, token: &str) -> Resul
 }
 
 impl Introspect {
-    async fn ask(&self, bearer: &str) -> Result<Map<String, Value>, Unknown> {
+    async fn ask(&self, bearer: &str) -> Result<Claims, Unknown> {
         let (hash, now_ms) = (sha256_hex(bearer), self.env.now_ms());
         {
             let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -146,7 +149,7 @@ impl Introspect {
             Unknown::Down
         })?;
         let claims = match answer.status {
-            200..300 => serde_json::from_slice::<Map<String, Value>>(&answer.body).map_err(|_| {
+            200..300 => serde_json::from_slice::<Claims>(&answer.body).map_err(|_| {
                 tracing::error!("identity.url answers with something that is no JSON object");
                 Unknown::Down
             })?,

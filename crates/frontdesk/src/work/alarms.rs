@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
+use frontdesk_core::alarms::schedule::Next;
 use frontdesk_core::alarms::{conclude, is_missed};
 use frontdesk_core::desk::{LEASE_MS, Loading};
 use frontdesk_core::port::alarms::{Conclusion, Shot};
@@ -69,7 +70,9 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
         Err(error) => {
             tracing::error!(%error, "due shots cannot be claimed; they stay armed");
             let mut schedule = desk.alarms.schedule();
-            due.iter().for_each(|next| schedule.put_back(*next, now_ms + 1_000));
+            for next in due {
+                schedule.put_back(next, now_ms + 1_000);
+            }
             return 0;
         }
     };
@@ -106,9 +109,7 @@ async fn fire(desk: &Arc<Desk>, shot: Shot, lane: u32) {
     desk.note_fire(&shot, &end, late_ms);
     let mut schedule = desk.alarms.schedule();
     match end {
-        Conclusion::Retry { next_ms, .. } => {
-            schedule.put_back(frontdesk_core::alarms::schedule::Next { id: shot.id, lane }, next_ms)
-        }
+        Conclusion::Retry { next_ms, .. } => schedule.put_back(Next { id: shot.id, lane }, next_ms),
         _ => schedule.finished(lane),
     }
     drop(schedule);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
 
+mod agent_half;
 mod arming;
 #[path = "../house/mod.rs"]
 mod house;

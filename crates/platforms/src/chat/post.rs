@@ -63,7 +63,7 @@ impl BuiltInChat {
             self.change_facts(tenant, chat_id, first).await?;
         }
         let answers_bot = event.reply_to.as_ref().is_some_and(|replied| replied.is_own == Some(true));
-        self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot).await
+        Box::pin(self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot)).await
     }
 
     /// A person presses a button of a prompt that is really there.
@@ -107,7 +107,7 @@ impl BuiltInChat {
             ..MessageEvent::default()
         };
         check_source(&event)?;
-        let posted = self.take(desk, tenant, chat_id, event, line, true).await?;
+        let posted = Box::pin(self.take(desk, tenant, chat_id, event, line, true)).await?;
         let choose = |line: &mut Line| match &mut line.shown.prompt {
             Some(prompt) => prompt.chosen.replace(option.id.clone()).is_none(),
             None => false,

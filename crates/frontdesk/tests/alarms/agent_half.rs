@@ -1,0 +1,422 @@
+//! The agent's half in Rust against the whole desk: jobs that are armed, fired through the door or down the
+//! socket, run once and are armed again; and a door that believes nobody else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use axum::routing::get;
+use axum::{Json, Router};
+use frontdesk_client::cron::{
+    Clock, CronDesk as _, CronDeskError, FireVerifier, HttpCronDesk, Job, JobStore, MemoryJobs, Provider, Timing,
+    UrlKeys, Work, door, machine_clock,
+};
+use frontdesk_client::{Dial, Handler, Inbound, RelayTransport as _, SocketTransport};
+use frontdesk_core::alarms::signet::{FireClaims, Signet, SigningAlg, new_key};
+use frontdesk_wire::Secret;
+use frontdesk_wire::cron::{BY_RELAY, PURPOSE};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::house::{House, PATIENCE, Seat};
+use super::sink::Sink;
+
+/// An agent with its jobs, its provider and (unless it has no address) its door.
+struct Agent {
+    provider: Arc<Provider>,
+    jobs: Arc<MemoryJobs>,
+    desk: Arc<HttpCronDesk>,
+    /// Ids of jobs, in the order of their runs.
+    ran: mpsc::UnboundedReceiver<String>,
+    url: String,
+    /// Seconds that the verifier's clock is ahead.
+    ahead_s: Arc<AtomicI64>,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(serving) = &self.serving {
+            serving.abort();
+        }
+    }
+}
+
+async fn identity(house: &House, instance: &str) -> String {
+    let ask = json!({ "tenant": "home", "scope": "identity", "instance": instance });
+    house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
+}
+
+/// Serves until it is aborted; its address comes first, because the agent must know its own.
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+fn serve(listener: TcpListener, router: Router) -> JoinHandle<()> {
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() })
+}
+
+fn keys_of(url: &str) -> Box<UrlKeys> {
+    Box::new(UrlKeys::new(format!("{url}/.well-known/jwks.json")).unwrap())
+}
+
+impl Agent {
+    async fn open(house: &House, instance: &str) -> Self {
+        let (listener, url) = listen().await;
+        let mut agent = Self::at(house, instance, &url).await;
+        let ahead_s = agent.ahead_s.clone();
+        let clock: Clock = Arc::new(move || now() + SignedDuration::from_secs(ahead_s.load(Ordering::SeqCst)));
+        let verifier = FireVerifier::new(keys_of(&house.url), &house.url, instance, clock);
+        agent.serving = Some(serve(listener, door::router(agent.provider.clone(), Arc::new(verifier))));
+        agent
+    }
+
+    async fn at(house: &House, instance: &str, callback: &str) -> Self {
+        let jobs = Arc::new(MemoryJobs::default());
+        let desk = HttpCronDesk::new(&house.url, Secret::new(identity(house, instance).await)).unwrap();
+        let desk = Arc::new(desk);
+        let (tell, ran) = mpsc::unbounded_channel();
+        let work: Work = Arc::new(move |job| {
+            drop(tell.send(job.id));
+            Box::pin(std::future::ready(()))
+        });
+        let provider = Provider::new(jobs.clone(), Some(desk.clone()), callback, work, machine_clock());
+        let ahead_s = Arc::default();
+        Self { provider: Arc::new(provider), jobs, desk, ran, url: callback.into(), ahead_s, serving: None }
+    }
+
+    /// The next run.
+    async fn ran(&mut self) -> String {
+        timeout(PATIENCE, self.ran.recv()).await.expect("no job ran").unwrap()
+    }
+
+    async fn armed(&self) -> Vec<(String, String)> {
+        self.desk.list().await.unwrap().into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect()
+    }
+
+    /// What the jobs want, as the desk should know it.
+    fn wanted(&self) -> Vec<(String, String)> {
+        self.jobs
+            .load()
+            .unwrap()
+            .into_iter()
+            .filter_map(|job| Some((job.wanted()?.to_string(), job.id)))
+            .map(|(at, id)| (id, at))
+            .collect()
+    }
+
+    /// Waits until the desk has armed exactly what the jobs want, none of it being this time.
+    async fn in_step(&self, but_not: Option<Timestamp>) -> Vec<(String, String)> {
+        let waiting = async {
+            loop {
+                let (armed, wanted) = (self.armed().await, self.wanted());
+                let old = but_not.is_some_and(|at| armed.iter().any(|(_, armed_at)| *armed_at == at.to_string()));
+                if armed == wanted && !old {
+                    return armed;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let found = timeout(PATIENCE, waiting).await;
+        match found {
+            Ok(armed) => armed,
+            Err(_) => panic!("armed {:?}, wanted {:?}", self.armed().await, self.wanted()),
+        }
+    }
+
+    /// Knocks at the door as the desk does.
+    async fn knock(&self, house: &House, bearer: &str, body: &str) -> super::house::Reply {
+        let mut request = house.client.post(format!("{}/api/cron/fire", self.url)).body(body.to_owned());
+        if !bearer.is_empty() {
+            request = request.header("authorization", bearer);
+        }
+        house.send(request).await
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn in_ms(ms: i64) -> Timestamp {
+    now() + SignedDuration::from_millis(ms)
+}
+
+/// Every so often, but for the first time at this moment.
+fn recurring(id: &str, seconds: i64, first: Timestamp) -> Job {
+    Job { next_run_at: Some(first), ..Job::new(id, Timing::Every { seconds }, first) }
+}
+
+async fn fired(house: &House, instance: &str, job: &str, count: usize) {
+    let identity = identity(house, instance).await;
+    let path = format!("/api/agent-cron/history?job_id={job}");
+    let waiting = async {
+        loop {
+            let told = house.get(&path, &identity).await.expect(200);
+            let past = told["history"].as_array().unwrap();
+            assert!(past.iter().all(|it| it["outcome"] == "fired"), "{told}");
+            if past.len() >= count {
+                assert_eq!(past.len(), count, "{told}");
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("it is not fired");
+}
+
+#[tokio::test]
+async fn a_job_is_fired_through_the_door_runs_once_and_the_next_is_armed() {
+    let house = House::open().await;
+    let mut agent = Agent::open(&house, "home").await;
+    let first = in_ms(250);
+    agent.provider.put(recurring("tea", 600, first)).await.unwrap();
+    assert_eq!(agent.armed().await, [("tea".to_owned(), first.to_string())]);
+    assert_eq!(agent.ran().await, "tea");
+    assert!(now() >= first, "it ran before its time");
+    let armed = agent.in_step(Some(first)).await;
+    let next: Timestamp = armed[0].1.parse().unwrap();
+    let gap = next.duration_since(first);
+    assert!((600..640).contains(&gap.as_secs()), "{gap:?}");
+    fired(&house, "home", "tea", 1).await;
+
+    // The same fire again, with a genuine token, is taken and does nothing.
+    let sink = Sink::open().await;
+    let body = json!({ "job_id": "probe", "fire_at": now().to_string(), "agent_callback_url": sink.url });
+    let probe = house.post("/api/agent-cron/provision", &identity(&house, "home").await, &body).await;
+    assert_eq!(probe.status, 200);
+    let bearer = format!("Bearer {}", sink.wait(1).await[0].token);
+    let again = json!({ "job_id": "tea", "fire_at": first.to_string() }).to_string();
+    let answer = agent.knock(&house, &bearer, &again).await.expect(202);
+    assert_eq!(answer, json!({ "status": "accepted", "job_id": "tea" }));
+    let unknown = agent.knock(&house, &bearer, r#"{"job_id":"never-there"}"#).await;
+    assert_eq!(unknown.status, 202);
+    agent.provider.put(Job::new("after", Timing::At { time: now() }, now())).await.unwrap();
+    assert_eq!(agent.ran().await, "after", "the second fire of tea ran it");
+    house.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_with_an_end_leaves_nothing_armed() {
+    let house = House::open().await;
+    let mut agent = Agent::open(&house, "home").await;
+    agent.provider.put(Job::new("once", Timing::At { time: in_ms(200) }, now())).await.unwrap();
+    assert_eq!(agent.ran().await, "once");
+    agent.provider.put(recurring("twice", 1, in_ms(100)).times(2)).await.unwrap();
+    assert_eq!((agent.ran().await, agent.ran().await), ("twice".into(), "twice".into()));
+    fired(&house, "home", "twice", 2).await;
+    fired(&house, "home", "once", 1).await;
+    assert_eq!(agent.jobs.load().unwrap(), []);
+    assert_eq!(agent.in_step(None).await, []);
+    house.finish().await;
+}
+
+#[tokio::test]
+async fn a_paused_job_is_not_armed_and_a_foreign_identity_sees_nothing() {
+    let house = House::open().await;
+    let agent = Agent::open(&house, "home").await;
+    agent.provider.put(recurring("tea", 600, in_ms(600_000))).await.unwrap();
+    agent.provider.put(recurring("post", 600, in_ms(700_000))).await.unwrap();
+    assert!(agent.provider.pause("tea", true).await.unwrap());
+    assert_eq!(agent.in_step(None).await.len(), 1);
+    // Another process of the same agent, which knows nothing yet, cancels what no job wants.
+    let other = Agent::at(&house, "home", &agent.url).await;
+    other.provider.reconcile().await.unwrap();
+    assert_eq!(agent.armed().await, []);
+    let stranger = HttpCronDesk::new(&house.url, Secret::new("fd_nobody")).unwrap();
+    let refused = stranger.list().await.unwrap_err();
+    assert!(matches!(refused, CronDeskError::Refused { status: 401, .. }), "{refused}");
+    house.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_was_changed_is_looked_up_by_a_door_that_knows_the_old_one() {
+    let house = House::open().await;
+    let mut agent = Agent::open(&house, "home").await;
+    agent.provider.put(Job::new("one", Timing::At { time: now() }, now())).await.unwrap();
+    assert_eq!(agent.ran().await, "one");
+    house.admin("POST", "/signing-keys/rotate", &Value::Null).await.expect(200);
+    // The keys are not read again within ten seconds; the door's clock moves on instead of the test's.
+    agent.ahead_s.store(11, Ordering::SeqCst);
+    agent.provider.put(Job::new("two", Timing::At { time: now() }, now())).await.unwrap();
+    assert_eq!(agent.ran().await, "two");
+    fired(&house, "home", "two", 1).await;
+    house.finish().await;
+}
+
+// ---- down the socket --------------------------------------------------------------------------
+
+fn transport(house: &House, seat: &Seat) -> SocketTransport {
+    SocketTransport::new(Dial {
+        url: house.url.clone(),
+        gateway_id: seat.gateway.clone(),
+        secret: Secret::new(seat.secret.as_str()),
+        identities: vec![("relay".into(), String::new())],
+    })
+}
+
+/// Hands fires to the provider; notes whether each ran.
+fn taker(provider: Arc<Provider>) -> (Handler, mpsc::UnboundedReceiver<bool>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let handler: Handler = Arc::new(move |inbound| {
+        let (provider, tell) = (provider.clone(), tell.clone());
+        Box::pin(async move {
+            let Inbound::Forward(forward) = inbound else { panic!("not a forward: {inbound:?}") };
+            let body = Provider::relayed(&forward).expect("a fire");
+            drop(tell.send(provider.fire(&body).await.unwrap()));
+        })
+    });
+    (handler, told)
+}
+
+#[tokio::test]
+async fn an_agent_without_an_address_has_cron_too() {
+    let house = House::open().await;
+    let seat = house.seat("sleeper").await;
+    let mut agent = Agent::at(&house, "sleeper", BY_RELAY).await;
+    // Fired while nobody is there: it waits for the agent like any other mail.
+    let first = in_ms(100);
+    agent.provider.put(recurring("tea", 600, first)).await.unwrap();
+    fired(&house, "sleeper", "tea", 1).await;
+    let (handler, mut took) = taker(agent.provider.clone());
+    let socket = transport(&house, &seat);
+    socket.set_inbound_handler(handler);
+    timeout(PATIENCE, socket.connect()).await.expect("in time").expect("connected");
+    assert_eq!(agent.ran().await, "tea");
+    assert_eq!(timeout(PATIENCE, took.recv()).await.unwrap(), Some(true));
+    agent.in_step(Some(first)).await;
+    // And while it is there.
+    agent.provider.put(Job::new("once", Timing::At { time: in_ms(100) }, now())).await.unwrap();
+    assert_eq!(agent.ran().await, "once");
+    assert_eq!(timeout(PATIENCE, took.recv()).await.unwrap(), Some(true));
+    let all_acked = async {
+        while house.mail(&seat).await.iter().any(|row| row["state"] != "acked") {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, all_acked).await.expect("both fires are signed for");
+    assert_eq!(house.mail(&seat).await.len(), 2);
+    socket.disconnect().await;
+    house.finish().await;
+}
+
+// ---- what the door believes -------------------------------------------------------------------
+
+/// A door that trusts a key of ours as if it were the desk's, so that all but one thing is right.
+struct Trusting {
+    house: House,
+    agent: Agent,
+    signet: Arc<Signet>,
+    publishing: JoinHandle<()>,
+}
+
+impl Trusting {
+    async fn open(alg: SigningAlg) -> Self {
+        let house = House::open().await;
+        let signet = Signet::open("ours", alg, &new_key(alg).unwrap()).unwrap();
+        let keys = json!({ "keys": [signet.jwk()] });
+        let (listener, keys_url) = listen().await;
+        let publish = get(move || std::future::ready(Json(keys.clone())));
+        let publishing = serve(listener, Router::new().route("/.well-known/jwks.json", publish));
+        let (listener, url) = listen().await;
+        let mut agent = Agent::at(&house, "home", &url).await;
+        let verifier = FireVerifier::new(keys_of(&keys_url), &house.url, "home", machine_clock());
+        agent.serving = Some(serve(listener, door::router(agent.provider.clone(), Arc::new(verifier))));
+        Self { house, agent, signet, publishing }
+    }
+
+    fn claims(&self) -> FireClaims<'_> {
+        let now_s = u64::try_from(now().as_second()).unwrap();
+        FireClaims {
+            iss: &self.house.url,
+            aud: "agent:home".into(),
+            purpose: PURPOSE,
+            iat: now_s,
+            nbf: now_s,
+            exp: now_s + 90,
+            jti: "x".into(),
+        }
+    }
+
+    fn token(&self, change: impl FnOnce(&mut FireClaims<'_>)) -> String {
+        let mut claims = self.claims();
+        change(&mut claims);
+        self.signet.sign(&claims).unwrap()
+    }
+
+    async fn status(&self, bearer: &str) -> u16 {
+        self.agent.knock(&self.house, bearer, r#"{"job_id":"tea"}"#).await.status
+    }
+
+    async fn finish(self) {
+        self.publishing.abort();
+        self.house.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn the_door_believes_the_desk_and_nobody_else() {
+    for alg in [SigningAlg::ES256, SigningAlg::RS256] {
+        let scene = Trusting::open(alg).await;
+        let good = scene.token(|_| {});
+        assert_eq!(scene.status(&format!("Bearer {good}")).await, 202, "{alg:?}");
+        let old = scene.token(|claims| claims.exp = claims.iat - 20);
+        assert_eq!(scene.status(&format!("Bearer {old}")).await, 202, "clocks differ by a little");
+
+        let forger = Signet::open("ours", alg, &new_key(alg).unwrap()).unwrap();
+        let (head, _) = good.rsplit_once('.').unwrap();
+        let (_, strange) =
+            forger.sign(&scene.claims()).unwrap().rsplit_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let (header, rest) = good.split_once('.').unwrap();
+        let none =
+            base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, r#"{"alg":"none","kid":"ours"}"#);
+        for (what, token) in [
+            ("no token", String::new()),
+            ("not a token", "nonsense".into()),
+            ("a very long one", "x".repeat(60_000)),
+            ("the same name, another key", forger.sign(&scene.claims()).unwrap()),
+            ("another key's signature", format!("{head}.{strange}")),
+            ("no signature", format!("{head}.")),
+            ("no algorithm", format!("{none}.{rest}")),
+            ("a header only", header.into()),
+            ("another audience", scene.token(|claims| claims.aud = "agent:other".into())),
+            ("an audience that only begins like ours", scene.token(|claims| claims.aud = "agent:home2".into())),
+            ("another purpose", scene.token(|claims| claims.purpose = "session")),
+            ("no purpose", scene.token(|claims| claims.purpose = "")),
+            ("another issuer", scene.token(|claims| claims.iss = "https://desk.example")),
+            ("expired", scene.token(|claims| claims.exp = claims.iat - 31)),
+            ("not yet good", scene.token(|claims| claims.nbf = claims.iat + 60)),
+        ] {
+            let status = scene.status(&format!("Bearer {token}")).await;
+            assert_eq!(status, 401, "{what}, {alg:?}");
+        }
+        assert_eq!(scene.status("").await, 401, "no header");
+        assert_eq!(scene.status(&format!("Basic {good}")).await, 401);
+        scene.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn the_door_needs_a_job_and_asks_for_the_token_first() {
+    let mut scene = Trusting::open(SigningAlg::ES256).await;
+    let good = format!("Bearer {}", scene.token(|_| {}));
+    for body in
+        ["", "{", "{}", "[]", "null", r#"{"job_id":""}"#, r#"{"job_id":7}"#, r#"{"fire_at":"2026-01-01T00:00:00Z"}"#]
+    {
+        let reply = scene.agent.knock(&scene.house, &good, body).await;
+        assert!(!reply.error(400).is_empty(), "{body}");
+        assert_eq!(scene.agent.knock(&scene.house, "Bearer x", body).await.status, 401, "{body}");
+    }
+    // The desk's own key is not this door's: what the desk fires here is refused and stays armed.
+    scene.agent.provider.put(recurring("tea", 600, now())).await.unwrap();
+    let refused = async { while scene.house.metric("frontdesk_alarm_tries_total{why=\"refused\"}").await == 0 {} };
+    timeout(PATIENCE, refused).await.expect("the desk is refused");
+    assert_eq!(scene.agent.armed().await.len(), 1);
+    assert!(scene.agent.ran.try_recv().is_err(), "a refused fire ran");
+    scene.finish().await;
+}
