@@ -15,7 +15,8 @@ const BACKLOG: usize = 4096;
 pub struct Notice {
     pub at: u64,
     pub tenant: String,
-    /// accepted, withheld, duplicate, sent, acked, waking, `wake_failed`, awake, asleep, notice, interrupted, action
+    /// accepted, withheld, duplicate, sent, acked, waking, `wake_failed`, awake, asleep, notice, interrupted, action,
+    /// fired, `fire_failed`, dead, skipped
     pub step: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub instance: String,

@@ -7,3 +7,4 @@ mod arming;
 #[path = "../house/mod.rs"]
 mod house;
 mod sink;
+mod trouble;

@@ -5,6 +5,7 @@
 mod chat;
 #[path = "../house/mod.rs"]
 mod house;
+mod identity;
 mod joining;
 mod media;
 mod pages;

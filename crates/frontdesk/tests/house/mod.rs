@@ -115,7 +115,11 @@ impl House {
 
     /// A desk whose settings differ from the usual ones of these tests.
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::again(tempfile::tempdir().unwrap(), change).await
+    }
+
+    /// A desk in the folder of one that ended, on another port.
+    pub(crate) async fn again(folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::load(None).unwrap();
         config.data_dir = folder.path().join("data");
         config.listen = "127.0.0.1:0".into();
