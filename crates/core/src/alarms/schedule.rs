@@ -130,18 +130,27 @@ impl Schedule {
         None
     }
 
-    /// One of this lane is over: it was fired, or there was nothing to fire any more.
+    /// One of this lane is over: there was nothing to fire any more.
     pub fn finished(&mut self, lane: u32) {
+        self.answered(lane);
+        self.noted();
+    }
+
+    /// The end of one is written down; only then it is no longer under way.
+    pub fn noted(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The host has answered, and may get another.
+    pub fn answered(&mut self, lane: u32) {
         if let Some(lane) = self.lanes.get(lane as usize) {
             let host = &mut self.hosts[lane.host as usize];
             *host = host.saturating_sub(1);
         }
     }
 
-    /// It is over for now, and comes again at that time.
+    /// It comes again at that time.
     pub fn put_back(&mut self, next: Next, next_ms: u64) {
-        self.finished(next.lane);
         self.heap.push(Reverse(Entry { next_ms, id: next.id, lane: next.lane }));
     }
 

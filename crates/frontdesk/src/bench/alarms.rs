@@ -21,7 +21,7 @@ use crate::config::Config;
 
 const AGENTS: u64 = 100;
 /// Agents that arm at the same time.
-const ARMING: u64 = 64;
+const ARMING: u64 = 256;
 /// The shots that only wait come due in ten minutes and later: within what is held in memory.
 const WAITING_MS: u64 = 600_000;
 /// Time between the arming of the shots that are measured and the first of them.

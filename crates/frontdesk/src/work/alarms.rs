@@ -71,6 +71,7 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
             tracing::error!(%error, "due shots cannot be claimed; they stay armed");
             let mut schedule = desk.alarms.schedule();
             for next in due {
+                schedule.finished(next.lane);
                 schedule.put_back(next, now_ms + 1_000);
             }
             return 0;
@@ -101,17 +102,20 @@ async fn fire(desk: &Arc<Desk>, shot: Shot, lane: u32) {
         desk.env.fill(&mut dice);
         conclude(&shot, &answer, desk.env.now_ms(), u64::from_le_bytes(dice))
     };
+    desk.alarms.schedule().answered(lane);
+    desk.alarms.bell.notify_one();
     // What happened must be written down, however long the store takes: otherwise it happens again.
     while let Err(error) = desk.store.conclude(vec![(shot.clone(), end.clone())], desk.env.now_ms()).await {
         tracing::error!(%error, job = shot.job_id, "the end of a fire cannot be written down; trying again");
         tokio::time::sleep(STORE_PAUSE).await;
     }
     desk.note_fire(&shot, &end, late_ms);
-    let mut schedule = desk.alarms.schedule();
-    match end {
-        Conclusion::Retry { next_ms, .. } => schedule.put_back(Next { id: shot.id, lane }, next_ms),
-        _ => schedule.finished(lane),
+    {
+        let mut schedule = desk.alarms.schedule();
+        schedule.noted();
+        if let Conclusion::Retry { next_ms, .. } = end {
+            schedule.put_back(Next { id: shot.id, lane }, next_ms);
+        }
     }
-    drop(schedule);
     desk.alarms.bell.notify_one();
 }
