@@ -1,0 +1,65 @@
+//! Prompts: whoever presses a button is the author, and only people of the prompt's own tenant can.
+
+use frontdesk_testkit::world::{APART, Event};
+use frontdesk_wire::Source;
+use serde_json::json;
+
+use crate::talk::take_receipt;
+use crate::town::{Town, some_at_once};
+
+/// Of each tenant.
+const PROMPTS: usize = 2;
+
+impl Town {
+    pub(crate) async fn press_buttons(&mut self) {
+        for _ in 0..PROMPTS {
+            for home in 0..self.homes.len() {
+                self.prompt_and_press(home).await;
+            }
+        }
+        self.hear().await;
+    }
+
+    async fn prompt_and_press(&mut self, home: usize) {
+        let (agent, chat) = (self.any_agent(home), self.any_chat());
+        let mark = self.homes[home].mark.clone();
+        let options = json!([{ "id": "yes", "label": format!("{mark} yes") }, { "id": "no", "label": "no" }]);
+        let prompt_id = format!("{mark}-{}", self.homes[home].next_id());
+        let content = format!("{mark} asks");
+        let prompt = json!({
+            "op": "prompt", "chat_id": chat, "prompt_id": prompt_id, "prompt_kind": "choice", "content": content,
+            "options": options,
+        });
+        let sent = self.agents[agent].socket.act(prompt).await;
+        let message = sent["message_id"].as_str().unwrap_or_else(|| panic!("{sent}")).to_owned();
+
+        let user_id = self.dice.pick(&self.world.people).user_id.clone();
+        let name = format!("{mark} {user_id}");
+        let press = json!({ "prompt_id": prompt_id, "option_id": "yes", "user_id": user_id, "user_name": name });
+        let path = format!("/chat/v1/chats/{chat}/messages/{message}/press");
+        // The other tenants have a chat of this name too, but no such prompt in it.
+        let others = self.homes.iter().filter(|other| other.mark != mark);
+        for reply in some_at_once(others.map(|other| self.house.post(&path, &other.token, &press))).await {
+            assert_eq!(reply.problem(404), "not_found");
+            self.tally.count("button pressed from another tenant");
+        }
+
+        let types = &self.homes[home].chat_types;
+        let source = Source {
+            platform: APART.into(),
+            chat_id: chat.clone(),
+            chat_type: types.get(&chat).cloned().unwrap_or_else(|| "dm".into()),
+            user_id: Some(user_id),
+            ..Source::default()
+        };
+        let event = Event { tenant: Some(self.homes[home].tenant.clone()), source, addressed: true };
+        let mut said = self.words(home, Some(format!("press-{message}")), event, "/yes".into());
+        said.is_press = true;
+        self.tally.count(format!("button pressed and {}", said.outcome()));
+        let posted = self.house.post(&path, &self.homes[home].token, &press).await.expect(202);
+        take_receipt(&mut said, &posted);
+        self.said.push(said);
+        let again = self.house.post(&path, &self.homes[home].token, &press).await;
+        assert_eq!(again.problem(409), "conflict");
+    }
+}

@@ -1,0 +1,178 @@
+//! The rules change: people leave and link anew, channels change hands, agents decide anew, chats are shown
+//! to others. The world is told the same as the desk.
+
+use frontdesk_core::registry::facts::{Binding, DmDefault, Fact, Grant, Instance, Policy, Principal};
+use frontdesk_testkit::world::{APART, Event};
+use frontdesk_wire::Source;
+use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
+use serde_json::json;
+
+use crate::talk::say;
+use crate::town::{Town, channel, policy, principal};
+
+/// How much of what there is changes.
+const PERCENT: u64 = 30;
+const NEW_LINKS: usize = 4;
+
+impl Town {
+    pub(crate) async fn change(&mut self) {
+        self.unlink_some().await;
+        self.link_some().await;
+        self.hand_over_channels().await;
+        self.decide_anew().await;
+        self.choose_anew().await;
+        self.show_to_others().await;
+        self.hear().await;
+    }
+
+    /// People by what they type, in their own tenant; who is a bot is unlinked by the admin.
+    async fn unlink_some(&mut self) {
+        let links: Vec<Binding> = self.world.links.iter().filter(|it| it.platform == APART).cloned().collect();
+        for it in self.dice.sift(&links, PERCENT) {
+            let is_bot = self.world.people.iter().any(|person| person.is_bot && person.user_id == it.user_id);
+            if is_bot {
+                let link =
+                    json!({ "platform": APART, "user_id": it.user_id, "tenant": it.tenant, "instance": it.instance });
+                let gone = self.house.admin("DELETE", "/bindings", &link).await;
+                assert_eq!(gone.status, 204, "{}", gone.text());
+            } else {
+                self.type_to_bot(&it.tenant, &it.user_id, "/unlink", &it.instance).await;
+            }
+            self.world.links.retain(|link| *link != it);
+            // With a link goes the choice that named it.
+            let names_it = |default: &DmDefault| {
+                (&default.tenant, &default.platform, &default.user_id, &default.instance)
+                    == (&it.tenant, &it.platform, &it.user_id, &it.instance)
+            };
+            self.world.dm_defaults.retain(|default| !names_it(default));
+        }
+    }
+
+    /// By a code, which opens nothing in another tenant.
+    async fn link_some(&mut self) {
+        let people: Vec<String> = self.world.people.iter().map(|person| person.user_id.clone()).collect();
+        for _ in 0..NEW_LINKS {
+            let at = self.dice.below(self.agents.len());
+            let user_id = self.dice.pick(&people).clone();
+            let (home, instance) = (self.agents[at].home, self.agents[at].name.clone());
+            let ask = json!({ "platform": APART });
+            let offer = self.house.post("/manage/link", &self.agents[at].bearer, &ask).await.expect(200);
+            let code = offer["code"].as_str().unwrap();
+            let tenant = self.homes[home].tenant.clone();
+            let elsewhere: Vec<String> = self.world.tenants.iter().filter(|it| **it != tenant).cloned().collect();
+            let others: Vec<String> = people.iter().filter(|it| **it != user_id).cloned().collect();
+            let (elsewhere, somebody) = (self.dice.pick(&elsewhere).clone(), self.dice.pick(&others).clone());
+            self.type_to_bot(&elsewhere, &somebody, "/link", code).await;
+            self.tick().await;
+            self.type_to_bot(&tenant, &user_id, "/link", code).await;
+            self.note_link(&tenant, &user_id, &instance);
+        }
+    }
+
+    /// The same in the world: later than all others, unless it was there already.
+    fn note_link(&mut self, tenant: &str, user_id: &str, instance: &str) {
+        let links = &mut self.world.links;
+        let at_ms = links.iter().map(|it| it.at_ms).max().unwrap_or(0) + 1;
+        let is_it = |it: &Binding| {
+            (it.tenant.as_str(), it.platform.as_str(), it.user_id.as_str(), it.instance.as_str())
+                == (tenant, APART, user_id, instance)
+        };
+        let since_ms = links.iter().find(|it| is_it(it)).map_or(at_ms, |it| it.since_ms);
+        links.retain(|it| !is_it(it));
+        let [tenant, platform, user_id, instance] = [tenant, APART, user_id, instance].map(str::to_owned);
+        links.push(Binding { tenant, platform, user_id, instance, at_ms, since_ms });
+    }
+
+    /// A command to the desk itself, in a direct chat. No agent gets it.
+    async fn type_to_bot(&mut self, tenant: &str, user_id: &str, command: &str, rest: &str) {
+        let home = self.homes.iter().position(|home| home.tenant == tenant).unwrap();
+        let source = Source {
+            platform: APART.into(),
+            chat_id: self.dice.pick(&self.world.directs).clone(),
+            chat_type: "dm".into(),
+            user_id: Some(user_id.to_owned()),
+            ..Source::default()
+        };
+        let event = Event { tenant: Some(tenant.to_owned()), source, addressed: true };
+        let mut said = self.words(home, None, event, format!("{command} {rest}"));
+        said.take_as_desk(command);
+        say(&self.house, &mut self.homes[home], &mut said).await;
+        self.said.push(said);
+    }
+
+    /// Some are given up, and of those some are taken by another agent of the tenant.
+    async fn hand_over_channels(&mut self) {
+        let grants: Vec<Grant> = self.world.grants.iter().filter(|it| it.platform == APART).cloned().collect();
+        for it in self.dice.sift(&grants, PERCENT) {
+            let place = channel(&it.scope, &it.channel);
+            let holder = self.agent(&it.tenant, &it.instance).bearer.clone();
+            let home = self.homes.iter().position(|home| home.tenant == it.tenant).unwrap();
+            let next = self.any_agent(home);
+            let (next, name) = (self.agents[next].bearer.clone(), self.agents[next].name.clone());
+            if name != it.instance {
+                self.house.post("/manage/scope", &next, &place).await.error(409);
+            }
+            self.house.post("/manage/scope/release", &holder, &place).await.expect(200);
+            self.world.grants.retain(|grant| *grant != it);
+            if self.dice.chance(60) {
+                self.house.post("/manage/scope", &next, &place).await.expect(200);
+                self.world.grants.push(Grant { instance: name, ..it });
+            }
+        }
+    }
+
+    /// Whom they hear and what they want to hear of.
+    async fn decide_anew(&mut self) {
+        let instances = self.world.instances.clone();
+        for Instance { tenant, name, .. } in self.dice.sift(&instances, PERCENT) {
+            let policies = [PrincipalPolicy::OwnerOnly, PrincipalPolicy::AllowList, PrincipalPolicy::Any];
+            let allow = self.dice.sift(&self.world.people, 50).into_iter().map(|person| person.user_id).collect();
+            let (policy, instance) = (*self.dice.pick(&policies), name);
+            let made = Principal { tenant, instance, policy, allow };
+            let bearer = &self.agent(&made.tenant, &made.instance).bearer;
+            self.house.post("/manage/principal", bearer, &principal(&made)).await.expect(200);
+            self.world.principals.retain(|it| (&it.tenant, &it.instance) != (&made.tenant, &made.instance));
+            self.world.principals.push(made);
+        }
+        for Instance { tenant, name, .. } in self.dice.sift(&instances, PERCENT) {
+            let relevance = RelevancePolicy {
+                platform: APART.into(),
+                require_address: self.dice.chance(60),
+                free_response_scopes: self.dice.sift(&self.world.channels, 40),
+                allow_other_bots: self.dice.chance(50),
+            };
+            let made = Policy { tenant, instance: name, policy: relevance };
+            let bearer = &self.agent(&made.tenant, &made.instance).bearer;
+            self.house.post("/relay/policy", bearer, &policy(&made)).await.expect(200);
+            let key = |it: &Policy| Fact::Policy(it.clone()).key();
+            self.world.policies.retain(|it| key(it) != key(&made));
+            self.world.policies.push(made);
+        }
+    }
+
+    /// Where the direct messages of some go.
+    async fn choose_anew(&mut self) {
+        let links: Vec<Binding> = self.world.links.iter().filter(|it| it.platform == APART).cloned().collect();
+        for Binding { tenant, platform, user_id, instance, .. } in self.dice.sift(&links, PERCENT / 2) {
+            let ask = json!({ "platform": platform, "user_id": user_id });
+            let bearer = &self.agent(&tenant, &instance).bearer;
+            self.house.post("/manage/dm-default", bearer, &ask).await.expect(200);
+            let is_it = |it: &DmDefault| (&it.tenant, &it.platform, &it.user_id) == (&tenant, &platform, &user_id);
+            self.world.dm_defaults.retain(|it| !is_it(it));
+            self.world.dm_defaults.push(DmDefault { tenant, platform, user_id, instance, at_ms: 0 });
+        }
+    }
+
+    async fn show_to_others(&mut self) {
+        let mut sight = self.world.sight.clone();
+        for it in sight.iter_mut().filter(|it| it.platform == APART) {
+            for (_, sees) in &mut it.sees {
+                if self.dice.chance(PERCENT) {
+                    *sees = Some(self.dice.chance(75));
+                }
+            }
+        }
+        self.world.sight = sight;
+        self.show_chats().await;
+    }
+}

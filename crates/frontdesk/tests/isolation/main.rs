@@ -1,0 +1,142 @@
+//! Isolation, from end to end: generated worlds in a running desk, a socket for every agent, and nothing
+//! that crosses a tenant or reaches an agent whom the slow reference refuses.
+//!
+//! A failure names the seed of its world; `ISOLATION_SEED=<seed>` runs that world alone.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+
+mod answers;
+mod buttons;
+mod change;
+mod ears;
+#[path = "../house/mod.rs"]
+mod house;
+mod reach;
+mod stops;
+mod talk;
+mod town;
+
+use std::collections::BTreeMap;
+
+use frontdesk_testkit::world::World;
+
+use town::Town;
+
+const WORLDS: usize = 12;
+const SEED_ENV: &str = "ISOLATION_SEED";
+/// The rules change between the parts of a world's story.
+const PARTS: usize = 2;
+const ROUNDS: usize = 3;
+const EVENTS_PER_ROUND: usize = 32;
+
+/// What must have been tried so often, over all worlds; below that something has stopped being tried.
+const OFTEN: [(&str, u64); 37] = [
+    ("delivered owner/linked", 1_200),
+    ("delivered scope/granted", 200),
+    ("withheld owner/linked", 500),
+    ("withheld owner/granted", 200),
+    ("withheld owner/dm-default", 500),
+    ("withheld owner/latest", 300),
+    ("withheld owner/desk", 90),
+    ("withheld principal/policy", 200),
+    ("withheld visibility/owner", 60),
+    ("withheld visibility/can_see", 200),
+    ("withheld relevance/allowOtherBots", 19),
+    ("withheld relevance/requireAddress", 35),
+    ("said to the bot by name", 300),
+    ("said to the bot by a command", 190),
+    ("said to the bot by a reply", 150),
+    ("quoted from this chat", 60),
+    ("quoted from another tenant", 150),
+    ("quoted from another chat", 80),
+    ("context line to an own agent", 400),
+    ("context line to a holder", 90),
+    ("file fetched by its receiver", 130),
+    ("file refused to another tenant", 700),
+    ("file of another tenant not taken", 60),
+    ("button pressed and delivered", 40),
+    ("button pressed and withheld", 70),
+    ("button pressed from another tenant", 400),
+    ("stop of a running turn", 60),
+    ("stop without a turn", 18),
+    ("stop of nobody", 90),
+    ("interrupt of an own turn", 25),
+    ("interrupt of a neighbour's turn", 40),
+    ("interrupt of a turn elsewhere", 80),
+    ("explained", 2_000),
+    ("explained to an agent", 3_000),
+    ("not explained to another tenant", 1_400),
+    ("act done", 2_500),
+    ("act declined", 3_000),
+];
+
+/// How often what was tried.
+#[derive(Default)]
+pub(crate) struct Tally(BTreeMap<String, u64>);
+
+impl Tally {
+    pub(crate) fn count(&mut self, what: impl Into<String>) {
+        *self.0.entry(what.into()).or_default() += 1;
+    }
+
+    fn add(&mut self, other: Self) {
+        for (what, count) in other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+    }
+}
+
+/// Says which world it was, if it was the last.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the world of seed {0} ({SEED_ENV}={0} runs it alone)", self.0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_crosses_a_tenant_or_reaches_an_agent_whom_the_reference_refuses() {
+    if let Ok(seed) = std::env::var(SEED_ENV) {
+        Box::pin(live_through(seed.parse().expect("a seed is a number"))).await;
+        return;
+    }
+    let mut tally = Tally::default();
+    let seeds = (0..).filter(|seed| World::generate(*seed).tenants.len() > 1);
+    for seed in seeds.take(WORLDS) {
+        tally.add(Box::pin(live_through(seed)).await);
+    }
+    for (what, count) in &tally.0 {
+        println!("{count:>7}  {what}");
+    }
+    for (what, least) in OFTEN {
+        let count = tally.0.get(what).copied().unwrap_or(0);
+        assert!(count >= least, "{what:?} only {count} times, not {least}");
+    }
+}
+
+/// One world from its opening to the last look at everything that came out of it.
+async fn live_through(seed: u64) -> Tally {
+    let _seed = Seed(seed);
+    let mut town = Town::open(seed).await;
+    assert!(town.homes.len() > 1, "there is nobody for anything to cross to");
+    for part in 0..PARTS {
+        if part > 0 {
+            town.change().await;
+        }
+        for _ in 0..ROUNDS {
+            town.talk(EVENTS_PER_ROUND).await;
+        }
+        town.stop_turns().await;
+        town.press_buttons().await;
+        town.speak_everywhere().await;
+        town.check_deliveries();
+        town.check_files().await;
+        town.check_answers().await;
+        town.part += 1;
+    }
+    town.check_marks().await;
+    town.close().await
+}

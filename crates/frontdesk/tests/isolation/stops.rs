@@ -1,0 +1,108 @@
+//! `/stop`, typed by people and asked for by gateways. The name of a turn holds no tenant, so one name is
+//! often a turn in several of them.
+
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::house::PATIENCE;
+use crate::talk::say;
+use crate::town::{Said, Town};
+
+/// One of each tenant at a time.
+const STOPS: usize = 3;
+const INTERRUPTS: usize = 3;
+
+impl Town {
+    pub(crate) async fn stop_turns(&mut self) {
+        for _ in 0..STOPS {
+            for home in 0..self.homes.len() {
+                if let Some(mut said) = self.want_stop(home) {
+                    say(&self.house, &mut self.homes[home], &mut said).await;
+                    self.said.push(said);
+                }
+            }
+            self.hear().await;
+        }
+        for _ in 0..INTERRUPTS {
+            self.interrupt_by_gateways().await;
+        }
+    }
+
+    /// Where something was said, by whoever said it or by anybody else.
+    fn want_stop(&mut self, home: usize) -> Option<Said> {
+        let own: Vec<&Said> = self.said.iter().filter(|said| said.home == home && !said.is_press).collect();
+        if own.is_empty() {
+            return None;
+        }
+        let mut event = self.dice.pick(&own).event.clone();
+        if self.dice.chance(60) {
+            let person = self.dice.pick(&self.world.people);
+            event.source.user_id = Some(person.user_id.clone());
+            event.source.is_bot = person.is_bot;
+        }
+        event.addressed = true; // as every command is
+        let mut said = self.words(home, None, event, "/stop".into());
+        let reached = said.receivers().iter().copied();
+        let running: Vec<usize> = reached.filter(|at| self.runs(*at, &said.session_key)).collect();
+        self.tally.count(match (said.receivers().is_empty(), running.is_empty()) {
+            (true, _) => "stop of nobody",
+            (_, true) => "stop without a turn",
+            _ => "stop of a running turn",
+        });
+        said.is_interrupt = !running.is_empty();
+        for at in running {
+            self.agents[at].stops_due.push((said.session_key.clone(), said.chat().to_owned()));
+        }
+        Some(said)
+    }
+
+    /// It got something of this session.
+    fn runs(&self, agent: usize, key: &str) -> bool {
+        self.said.iter().any(|said| said.session_key == key && said.receivers().contains(&agent))
+    }
+
+    /// A gateway of each tenant interrupts: itself if it runs the turn, else one of its own tenant that does.
+    async fn interrupt_by_gateways(&mut self) {
+        let mut due: Vec<Vec<usize>> = Vec::new();
+        for home in 0..self.homes.len() {
+            // Any turn of anybody: some are turns here, some elsewhere, some both.
+            let key = self.dice.pick(&self.said).session_key.clone();
+            let asker = self.any_agent(home);
+            let mut running: Vec<usize> = self.agents_of(home).into_iter().filter(|at| self.runs(*at, &key)).collect();
+            if running.contains(&asker) {
+                running = vec![asker];
+            }
+            let elsewhere = (0..self.agents.len()).any(|at| self.agents[at].home != home && self.runs(at, &key));
+            match (running.as_slice(), elsewhere) {
+                ([], true) => self.tally.count("interrupt of a turn elsewhere"),
+                ([], false) => self.tally.count("interrupt of nothing"),
+                ([one], _) if *one == asker => self.tally.count("interrupt of an own turn"),
+                _ => self.tally.count("interrupt of a neighbour's turn"),
+            }
+            let frame = json!({ "type": "interrupt", "session_key": key, "reason": null });
+            self.agents[asker].socket.frame(&frame).await;
+            due.push(running);
+        }
+        // Those that are due come; what comes besides is found when all deliveries are checked.
+        let coming = async {
+            while (0..due.len()).any(|home| !due[home].is_empty() && self.surplus(home).is_empty()) {
+                self.hear().await;
+            }
+        };
+        timeout(PATIENCE, coming).await.expect("an interrupt did not come");
+        for (home, running) in due.into_iter().enumerate() {
+            for at in self.surplus(home) {
+                assert!(running.contains(&at), "{} was interrupted, not one of {running:?}", self.agents[at].name);
+                let stop = self.agents[at].stops.last().unwrap().clone();
+                self.agents[at].stops_due.push(stop);
+            }
+            assert!(self.surplus(home).is_empty(), "one turn was interrupted twice");
+        }
+    }
+
+    /// Agents that were interrupted more often than was due so far.
+    fn surplus(&self, home: usize) -> Vec<usize> {
+        let own = self.agents_of(home).into_iter();
+        own.filter(|at| self.agents[*at].stops.len() > self.agents[*at].stops_due.len()).collect()
+    }
+}

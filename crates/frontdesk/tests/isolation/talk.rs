@@ -1,0 +1,216 @@
+//! People talk: to the bot and past it, with files and in threads, in answer to what is there and to what
+//! is only there for somebody else. All tenants talk at once.
+
+use frontdesk_testkit::world::reference::{self, Line};
+use frontdesk_testkit::world::{APART, Event};
+use frontdesk_wire::Source;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::house::House;
+use crate::town::{File, Home, Said, Town};
+
+const FILES_PERCENT: u64 = 10;
+const REPLIES_PERCENT: u64 = 35;
+
+/// How an id begins that every tenant uses.
+const TWIN: &str = "twin-";
+
+/// How something is said to the bot.
+#[derive(Clone, Copy)]
+enum Call {
+    Name,
+    Command,
+    Reply,
+}
+
+impl Town {
+    /// So many events of the world, and everybody hears them.
+    pub(crate) async fn talk(&mut self, events: usize) {
+        let mut each: Vec<Vec<Said>> = self.homes.iter().map(|_| Vec::new()).collect();
+        for _ in 0..events {
+            let said = self.think();
+            each[said.home].push(said);
+        }
+        let (twin, chat) = (self.next_twin(), self.dice.pick(&self.world.channels).clone());
+        for (home, list) in each.iter_mut().enumerate() {
+            let den = self.homes[home].den.clone();
+            list.push(self.think_in(home, den, None));
+            list.push(self.think_in(home, chat.clone(), Some(twin.clone())));
+        }
+        let house = &self.house;
+        let talks = self.homes.iter_mut().zip(each).map(async |(home, list)| {
+            let mut done = Vec::with_capacity(list.len());
+            for mut said in list {
+                say(house, home, &mut said).await;
+                done.push(said);
+            }
+            done
+        });
+        let done = join_all(talks).await;
+        self.said.extend(done.into_iter().flatten());
+        self.hear().await;
+    }
+
+    /// An event of the world, in words; rather one that somebody other than its author's agent may want.
+    fn think(&mut self) -> Said {
+        let event = loop {
+            let event = self.world.event_on(&mut self.dice, APART);
+            let lines = reference::judge(&self.world, &event);
+            let weight = |line: &Line| match line.layer {
+                "scope" => 100,
+                "principal" | "relevance" => 60,
+                _ => 20,
+            };
+            let percent = lines.iter().map(weight).max().unwrap_or(0);
+            if self.world.is_postable(&event) && self.dice.chance(percent) {
+                break event;
+            }
+        };
+        let home = self.homes.iter().position(|home| event.tenant.as_ref() == Some(&home.tenant)).unwrap();
+        self.put_in_words(home, None, event)
+    }
+
+    /// Somebody says something in this chat.
+    fn think_in(&mut self, home: usize, chat_id: String, id: Option<String>) -> Said {
+        let person = self.dice.pick(&self.world.people).clone();
+        let tenant = self.homes[home].tenant.clone();
+        let source = Source {
+            platform: APART.into(),
+            chat_id,
+            chat_type: "group".into(),
+            user_id: Some(person.user_id),
+            is_bot: person.is_bot,
+            ..Source::default()
+        };
+        let event = Event { tenant: Some(tenant), source, addressed: self.dice.chance(50) };
+        self.put_in_words(home, id, event)
+    }
+
+    /// An id that every tenant uses, each for something of its own.
+    fn next_twin(&self) -> String {
+        format!("{TWIN}{}", self.said.len())
+    }
+
+    fn put_in_words(&mut self, home: usize, id: Option<String>, mut event: Event) -> Said {
+        event.source.message_is_edit = false; // there are no edits in this chat
+        let mark = self.homes[home].mark.clone();
+        let mut said = self.words(home, id, event, String::new());
+        said.text = format!("{mark} says {}", said.id);
+        if said.event.addressed {
+            let calls = [Call::Name, Call::Name, Call::Command, Call::Reply];
+            let call = *self.dice.pick(&calls);
+            self.call_the_bot(&mut said, call);
+        } else if self.dice.chance(REPLIES_PERCENT) {
+            self.answer_somebody(&mut said);
+        }
+        if self.dice.chance(FILES_PERCENT) {
+            let body = format!("{mark} file of {}", said.id);
+            said.file = Some(File { id: String::new(), body });
+        }
+        said
+    }
+
+    fn call_the_bot(&mut self, said: &mut Said, call: Call) {
+        let home = &self.homes[said.home];
+        match call {
+            Call::Name => {
+                said.mentions_bot = true;
+                self.tally.count("said to the bot by name");
+            }
+            Call::Command => {
+                said.text = format!("/ask {}", said.text);
+                self.tally.count("said to the bot by a command");
+            }
+            Call::Reply => {
+                let id = self.dice.pick(&home.bot_lines[said.chat()]).clone();
+                said.reply_to = Some(id);
+                said.quoted = Some(format!("{} hello", home.mark));
+                self.tally.count("said to the bot by a reply");
+            }
+        }
+    }
+
+    /// In this chat; or to what has the right id, but in another tenant or another chat.
+    fn answer_somebody(&mut self, said: &mut Said) {
+        let chat = said.chat().to_owned();
+        let by_people = || self.said.iter().filter(|it| !it.is_press);
+        let (found, what): (Vec<(&String, Option<&String>)>, _) = match self.dice.below(4) {
+            0 => {
+                let here = by_people().filter(|it| it.home == said.home && it.chat() == chat);
+                (here.map(|it| (&it.id, Some(&it.text))).collect(), "quoted from this chat")
+            }
+            1 => {
+                let there = by_people().filter(|it| it.home != said.home && it.chat() == chat && !it.is_twin());
+                (there.map(|it| (&it.id, None)).collect(), "quoted from another tenant")
+            }
+            2 => {
+                // What the bot said elsewhere: to answer that is not to speak to the bot.
+                let others = self.homes.iter().enumerate().filter(|(at, _)| *at != said.home);
+                let there = others.filter_map(|(_, home)| home.bot_lines.get(&chat)).flatten();
+                (there.map(|id| (id, None)).collect(), "quoted from another tenant")
+            }
+            _ => {
+                let there = by_people().filter(|it| it.home == said.home && it.chat() != chat);
+                (there.map(|it| (&it.id, None)).collect(), "quoted from another chat")
+            }
+        };
+        if found.is_empty() {
+            return;
+        }
+        let (id, quoted) = *self.dice.pick(&found);
+        (said.reply_to, said.quoted) = (Some(id.clone()), quoted.cloned());
+        self.tally.count(what);
+    }
+}
+
+impl Said {
+    pub(crate) fn is_twin(&self) -> bool {
+        self.id.starts_with(TWIN)
+    }
+}
+
+/// Says it in its chat; the desk must say of it what the reference does.
+pub(crate) async fn say(house: &House, home: &mut Home, said: &mut Said) {
+    let source = &said.event.source;
+    let mut post = json!({
+        "user_id": source.user_id,
+        "user_name": format!("{} {}", home.mark, source.user_id.as_deref().unwrap()),
+        "text": said.text,
+        "chat_type": source.chat_type,
+        "is_bot": source.is_bot,
+        "mentions_bot": said.mentions_bot,
+        "message_id": said.id,
+    });
+    for (field, value) in
+        [("scope_id", &source.scope_id), ("thread_id", &source.thread_id), ("reply_to", &said.reply_to)]
+    {
+        if let Some(value) = value {
+            post[field] = json!(value);
+        }
+    }
+    if let Some(file) = &mut said.file {
+        file.id = upload(house, home, file.body.clone()).await;
+        home.files.push(file.id.clone());
+        post["media"] = json!([{ "id": file.id }]);
+    }
+    home.chat_types.entry(source.chat_id.clone()).or_insert_with(|| source.chat_type.clone());
+    let path = format!("/chat/v1/chats/{}/messages", source.chat_id);
+    let posted = house.post(&path, &home.token, &post).await.expect(202);
+    take_receipt(said, &posted);
+}
+
+/// What the desk called it, and what it says became of it.
+pub(crate) fn take_receipt(said: &mut Said, posted: &Value) {
+    assert_eq!(posted["message_id"], said.id.as_str());
+    posted["event_id"].as_str().unwrap().clone_into(&mut said.event_id);
+    let lines = &said.lines;
+    assert_eq!(posted["verdict"]["outcome"], said.outcome(), "{posted}, but the reference: {lines:#?}");
+}
+
+async fn upload(house: &House, home: &Home, body: String) -> String {
+    let request = house.request("POST", "/chat/v1/media").bearer_auth(&home.token);
+    let request = request.header("content-type", "image/png").header("x-media-filename", format!("{}.png", home.mark));
+    let reply = house.send(request.body(body)).await.expect(200);
+    reply["id"].as_str().unwrap().to_owned()
+}
