@@ -41,6 +41,8 @@ struct Judged {
     acceptance: Acceptance,
     verdict: Verdict,
     brief: VerdictBrief,
+    /// It stopped a running turn, and is nothing else.
+    interrupts: bool,
     errand: Option<Errand>,
 }
 
@@ -60,8 +62,8 @@ impl Desk {
         let mut batch = Vec::with_capacity(intakes.len());
         let mut rest = Vec::with_capacity(intakes.len());
         for intake in intakes {
-            let Judged { acceptance, verdict, brief, errand } = self.judge(intake, now_ms).await?;
-            rest.push((verdict, brief, errand, self.watch(&acceptance)));
+            let Judged { acceptance, verdict, brief, interrupts, errand } = self.judge(intake, now_ms).await?;
+            rest.push((verdict, brief, interrupts, errand, self.watch(&acceptance)));
             batch.push(acceptance);
         }
         let accepted = self.store.accept(batch).await.inspect_err(|error| {
@@ -69,7 +71,7 @@ impl Desk {
             tracing::error!(%error, "events were not accepted");
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
-        for (accepted, (verdict, mut brief, errand, watched)) in accepted.into_iter().zip(rest) {
+        for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
             let id = event_id(accepted.event);
             if accepted.fresh {
                 self.meters.events_accepted.inc();
@@ -81,8 +83,8 @@ impl Desk {
             }
             let step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
+                (true, _) if interrupts => "interrupted",
                 (true, "delivered") => "accepted",
-                (true, "interrupted") => "interrupted",
                 (true, _) => "withheld",
             };
             if let Some(errand) = errand.filter(|_| accepted.fresh) {
@@ -133,12 +135,14 @@ impl Desk {
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
+        let mut interrupts = false;
         if event.text.trim() == "/stop" && reaches {
             let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
             let was_here = self.store.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
             if !was_here && self.interrupt_live_turns(&numbers, &session_key, &main_key(source), now_ms).await? {
                 receivers.clear();
-                brief = VerdictBrief { outcome: "interrupted".into(), text: "the running turn was interrupted".into() };
+                interrupts = true;
+                brief.text = "the running turn was interrupted".into();
             }
         }
         let capabilities = if reaches {
@@ -167,7 +171,7 @@ impl Desk {
         let tenant = tenant.into();
         let acceptance =
             Acceptance { tenant, dedup, delivery, verdict: kept, receivers, own_json, capabilities, reaches };
-        Ok(Judged { acceptance, verdict, brief, errand })
+        Ok(Judged { acceptance, verdict, brief, interrupts, errand })
     }
 
     /// The gate's verdict, with the platform asked about whoever's eyes it needs.

@@ -106,7 +106,6 @@ impl Said {
 
     pub(crate) fn outcome(&self) -> &'static str {
         match self.reached.is_empty() {
-            _ if self.is_interrupt => "interrupted",
             false => "delivered",
             true => "withheld",
         }
