@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use axum::routing::get;
 use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use frontdesk_client::cron::{
     Clock, CronDesk as _, CronDeskError, FireVerifier, HttpCronDesk, Job, JobStore, MemoryJobs, Provider, Timing,
     UrlKeys, Work, door, machine_clock,
@@ -61,8 +63,8 @@ fn serve(listener: TcpListener, router: Router) -> JoinHandle<()> {
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() })
 }
 
-fn keys_of(url: &str) -> Box<UrlKeys> {
-    Box::new(UrlKeys::new(format!("{url}/.well-known/jwks.json")).unwrap())
+fn keys_of(url: &str) -> UrlKeys {
+    UrlKeys::new(format!("{url}/.well-known/jwks.json")).unwrap()
 }
 
 impl Agent {
@@ -71,7 +73,7 @@ impl Agent {
         let mut agent = Self::at(house, instance, &url).await;
         let ahead_s = agent.ahead_s.clone();
         let clock: Clock = Arc::new(move || now() + SignedDuration::from_secs(ahead_s.load(Ordering::SeqCst)));
-        let verifier = FireVerifier::new(keys_of(&house.url), &house.url, instance, clock);
+        let verifier = FireVerifier::new(Box::new(keys_of(&house.url)), &house.url, instance, clock);
         agent.serving = Some(serve(listener, door::router(agent.provider.clone(), Arc::new(verifier))));
         agent
     }
@@ -101,13 +103,8 @@ impl Agent {
 
     /// What the jobs want, as the desk should know it.
     fn wanted(&self) -> Vec<(String, String)> {
-        self.jobs
-            .load()
-            .unwrap()
-            .into_iter()
-            .filter_map(|job| Some((job.wanted()?.to_string(), job.id)))
-            .map(|(at, id)| (id, at))
-            .collect()
+        let jobs = self.jobs.load().unwrap();
+        jobs.iter().filter_map(|job| Some((job.id.clone(), job.wanted()?.to_string()))).collect()
     }
 
     /// Waits until the desk has armed exactly what the jobs want, none of it being this time.
@@ -122,11 +119,10 @@ impl Agent {
                 tokio::task::yield_now().await;
             }
         };
-        let found = timeout(PATIENCE, waiting).await;
-        match found {
-            Ok(armed) => armed,
-            Err(_) => panic!("armed {:?}, wanted {:?}", self.armed().await, self.wanted()),
-        }
+        let Ok(armed) = timeout(PATIENCE, waiting).await else {
+            panic!("armed {:?}, wanted {:?}", self.armed().await, self.wanted())
+        };
+        armed
     }
 
     /// Knocks at the door as the desk does.
@@ -158,10 +154,12 @@ async fn fired(house: &House, instance: &str, job: &str, count: usize) {
     let waiting = async {
         loop {
             let told = house.get(&path, &identity).await.expect(200);
-            let past = told["history"].as_array().unwrap();
-            assert!(past.iter().all(|it| it["outcome"] == "fired"), "{told}");
-            if past.len() >= count {
-                assert_eq!(past.len(), count, "{told}");
+            // A quick agent arms the next one before the desk has noted the end of the last: that is "replaced".
+            let (fired, other): (Vec<&Value>, Vec<&Value>) =
+                told["history"].as_array().unwrap().iter().partition(|it| it["outcome"] == "fired");
+            assert!(other.iter().all(|it| it["outcome"] == "replaced"), "{told}");
+            if fired.len() >= count {
+                assert_eq!(fired.len(), count, "{told}");
                 return;
             }
             tokio::task::yield_now().await;
@@ -249,6 +247,25 @@ async fn a_key_that_was_changed_is_looked_up_by_a_door_that_knows_the_old_one() 
     house.finish().await;
 }
 
+#[tokio::test]
+#[ignore = "the desk holds that time for fired, and the provider arms the same time for ever"]
+async fn a_job_whose_agent_died_between_its_202_and_its_claim_runs_after_all() {
+    let house = House::open().await;
+    // Its door said yes, and then the process was gone: the job was not claimed.
+    let gone = Sink::open().await;
+    let before = Agent::at(&house, "home", &gone.url).await;
+    let job = recurring("tea", 600, now());
+    before.provider.put(job.clone()).await.unwrap();
+    gone.wait(1).await;
+    fired(&house, "home", "tea", 1).await;
+    // The next process finds the job as it was: overdue.
+    let mut after = Agent::open(&house, "home").await;
+    after.jobs.put(job).unwrap();
+    after.provider.reconcile().await.unwrap();
+    assert_eq!(after.ran().await, "tea");
+    house.finish().await;
+}
+
 // ---- down the socket --------------------------------------------------------------------------
 
 fn transport(house: &House, seat: &Seat) -> SocketTransport {
@@ -268,7 +285,7 @@ fn taker(provider: Arc<Provider>) -> (Handler, mpsc::UnboundedReceiver<bool>) {
         Box::pin(async move {
             let Inbound::Forward(forward) = inbound else { panic!("not a forward: {inbound:?}") };
             let body = Provider::relayed(&forward).expect("a fire");
-            drop(tell.send(provider.fire(&body).await.unwrap()));
+            let _ = tell.send(provider.fire(&body).await.unwrap()); // nobody may listen any more
         })
     });
     (handler, told)
@@ -325,7 +342,7 @@ impl Trusting {
         let publishing = serve(listener, Router::new().route("/.well-known/jwks.json", publish));
         let (listener, url) = listen().await;
         let mut agent = Agent::at(&house, "home", &url).await;
-        let verifier = FireVerifier::new(keys_of(&keys_url), &house.url, "home", machine_clock());
+        let verifier = FireVerifier::new(Box::new(keys_of(&keys_url)), &house.url, "home", machine_clock());
         agent.serving = Some(serve(listener, door::router(agent.provider.clone(), Arc::new(verifier))));
         Self { house, agent, signet, publishing }
     }
@@ -369,17 +386,16 @@ async fn the_door_believes_the_desk_and_nobody_else() {
         assert_eq!(scene.status(&format!("Bearer {old}")).await, 202, "clocks differ by a little");
 
         let forger = Signet::open("ours", alg, &new_key(alg).unwrap()).unwrap();
+        let forged = forger.sign(&scene.claims()).unwrap();
         let (head, _) = good.rsplit_once('.').unwrap();
-        let (_, strange) =
-            forger.sign(&scene.claims()).unwrap().rsplit_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let (_, strange) = forged.rsplit_once('.').unwrap();
         let (header, rest) = good.split_once('.').unwrap();
-        let none =
-            base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, r#"{"alg":"none","kid":"ours"}"#);
+        let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","kid":"ours"}"#);
         for (what, token) in [
             ("no token", String::new()),
             ("not a token", "nonsense".into()),
             ("a very long one", "x".repeat(60_000)),
-            ("the same name, another key", forger.sign(&scene.claims()).unwrap()),
+            ("the same name, another key", forged.clone()),
             ("another key's signature", format!("{head}.{strange}")),
             ("no signature", format!("{head}.")),
             ("no algorithm", format!("{none}.{rest}")),

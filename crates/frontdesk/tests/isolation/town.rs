@@ -115,7 +115,8 @@ impl Said {
 impl Town {
     pub(crate) async fn open(seed: u64) -> Self {
         let world = World::generate(seed).without_ghosts();
-        let house = House::open().await;
+        // Agents ack when everybody has spoken, however long that takes on a busy machine.
+        let house = House::with(|config| config.relay.ack_limit_ms = 60_000).await;
         let mut town = Self {
             house,
             world,

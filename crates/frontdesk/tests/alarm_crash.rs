@@ -1,0 +1,294 @@
+//! `kill -9` at random points while ten thousand shots come due: each is fired at least once, none before
+//! its time, and none again after its end was written down.
+//!
+//! `CRASH_SEED` changes the points, `CRASH_SHOTS` how many shots there are.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "the test compares with the world's clock, as an agent does")]
+
+mod process;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use frontdesk_core::port::alarms::Alarms as _;
+use frontdesk_store::sqlite::SqliteStore;
+use process::{Desk, Dice, Door, until};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+const SEED: u64 = 20_260_701;
+const SHOTS: u64 = 10_000;
+const KILLS: u64 = 16;
+const INSTANCES: [&str; 4] = ["ann", "ben", "cleo", "dora"];
+const ARMERS: u64 = 24;
+/// Shots come due within this of their arming: before, between and after the kills.
+const SPREAD_MS: u64 = 8_000;
+/// A door says no to one job this often at most: the wait before the third try is bounded by it.
+const REFUSALS: u8 = 2;
+const DRAIN_TIME: Duration = Duration::from_secs(40);
+
+/// What the agents' doors saw.
+#[derive(Default)]
+struct Book {
+    seen: HashMap<String, Seen>,
+    /// The store said, after a kill, that these were fired.
+    written_down: HashSet<String>,
+    fires: u64,
+    taken: usize,
+    wrong: Vec<String>,
+}
+
+#[derive(Default)]
+struct Seen {
+    refused: u8,
+    taken: bool,
+}
+
+struct Run {
+    door: Door,
+    /// Whether the desk is up; armers wait for it instead of knocking all the time.
+    up: watch::Receiver<bool>,
+    book: Mutex<Book>,
+    came: Notify,
+    armed_again: AtomicU64,
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap()
+}
+
+/// What a door does with one fire.
+enum Answer {
+    Take,
+    Refuse,
+    /// The connection ends without an answer.
+    HangUp,
+}
+
+impl Run {
+    fn note(&self, body: &Value, dice: &mut Dice) -> Answer {
+        let at_ms = now_ms();
+        let (job, fire_at) = (body["job_id"].as_str().unwrap(), body["fire_at"].as_str().unwrap());
+        let due: jiff::Timestamp = fire_at.parse().unwrap();
+        let due_ms = u64::try_from(due.as_millisecond()).unwrap();
+        let mut book = self.book.lock().unwrap();
+        book.fires += 1;
+        if at_ms < due_ms {
+            book.wrong.push(format!("{job} came {} ms early", due_ms - at_ms));
+        }
+        if book.written_down.contains(job) {
+            book.wrong.push(format!("{job} came again although its end was written down before a kill"));
+        }
+        let seen = book.seen.entry(job.to_owned()).or_default();
+        let refuse = seen.refused < REFUSALS && dice.one_in(8);
+        if refuse {
+            seen.refused += 1;
+            return if dice.one_in(2) { Answer::Refuse } else { Answer::HangUp };
+        }
+        let first = !std::mem::replace(&mut seen.taken, true);
+        book.taken += usize::from(first);
+        drop(book);
+        self.came.notify_waiters();
+        Answer::Take
+    }
+
+    fn taken(&self) -> usize {
+        self.book.lock().unwrap().taken
+    }
+
+    fn check(&self, seed: u64) {
+        assert_eq!(self.book.lock().unwrap().wrong, [""; 0], "seed {seed}");
+    }
+
+    /// Waits until so many jobs were taken by their doors.
+    async fn all_taken(&self, count: usize, seed: u64) {
+        let waiting = async {
+            loop {
+                let came = self.came.notified();
+                if self.taken() >= count {
+                    return;
+                }
+                came.await;
+            }
+        };
+        let in_time = timeout(DRAIN_TIME, waiting).await.is_ok();
+        assert!(in_time, "{} of {count} shots were fired, seed {seed}", self.taken());
+    }
+}
+
+/// An agent's door on loopback; its address.
+async fn open_door(run: Arc<Run>, seed: u64) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut number = seed;
+        while let Ok((stream, _)) = listener.accept().await {
+            number += 1;
+            tokio::spawn(serve(stream, run.clone(), Dice::new(number)));
+        }
+    });
+    url
+}
+
+/// Requests of one connection, one after the other; a killed desk ends it anywhere.
+async fn serve(stream: TcpStream, run: Arc<Run>, mut dice: Dice) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line).await.ok()? == 0 {
+                return None;
+            }
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(given) = line.strip_prefix("content-length:") {
+                length = given.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.ok()?;
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let status = match run.note(&body, &mut dice) {
+            Answer::Take => "202 Accepted",
+            Answer::Refuse => "503 Service Unavailable",
+            Answer::HangUp => return None,
+        };
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).await.ok()?;
+    }
+}
+
+/// Whose shots these are, and where they go.
+#[derive(Clone)]
+struct Agent {
+    identity: String,
+    url: String,
+}
+
+async fn arm(run: &Run, agent: &Agent, job: &str, due_ms: u64) {
+    let due = jiff::Timestamp::from_millisecond(i64::try_from(due_ms).unwrap()).unwrap();
+    let fire_at = due.to_string();
+    let body = json!({ "job_id": job, "fire_at": fire_at, "agent_callback_url": agent.url,
+                       "dedup_key": format!("{job}:{fire_at}") });
+    loop {
+        let _ = run.up.clone().wait_for(|up| *up).await; // its end is the end of the test
+        match run.door.ask(Method::POST, "/api/agent-cron/provision", &agent.identity, Some(&body)).await {
+            Ok((200, _)) => return,
+            Ok((500.., _)) | Err(_) => drop(run.armed_again.fetch_add(1, Ordering::Relaxed)),
+            Ok((status, answer)) => panic!("a shot is refused: {status} {answer}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What a desk that was killed left behind. A copy is opened, so that the next start finds it untouched.
+async fn left_behind(folder: &Path) -> Vec<frontdesk_core::port::alarms::Ended> {
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["frontdesk.db", "frontdesk.db-wal"] {
+        let _ = std::fs::copy(folder.join(name), copy.path().join(name)); // there may be no such file
+    }
+    let store = SqliteStore::open(copy.path(), 0).unwrap();
+    let mut ended = Vec::new();
+    for instance in 0..=16 {
+        ended.extend(store.ended_shots(instance, None, 1_000_000).await.unwrap());
+    }
+    ended
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_shot_is_fired_and_none_after_its_end_was_written_down() {
+    let (seed, shots) = (setting("CRASH_SEED", SEED), setting("CRASH_SHOTS", SHOTS));
+    let began = Instant::now();
+    let mut dice = Dice::new(seed);
+    let mut desk = Desk::start(&[]).await;
+    let (up, is_up) = watch::channel(true);
+    let run = Arc::new(Run {
+        door: desk.door.clone(),
+        up: is_up,
+        book: Mutex::default(),
+        came: Notify::new(),
+        armed_again: AtomicU64::new(0),
+    });
+    let mut agents = Vec::new();
+    for (number, instance) in (0..).zip(INSTANCES) {
+        let url = open_door(run.clone(), seed ^ (number << 32)).await;
+        agents.push(Agent { identity: desk.door.identity_of(instance).await, url });
+    }
+
+    let mut armers = JoinSet::new();
+    for armer in 0..ARMERS {
+        let (run, agents, mut dice) = (run.clone(), agents.clone(), Dice::new(seed ^ (armer + 1)));
+        armers.spawn(async move {
+            for number in (armer..shots).step_by(usize::try_from(ARMERS).unwrap()) {
+                let agent = &agents[usize::try_from(number).unwrap() % agents.len()];
+                arm(&run, agent, &format!("job-{number}"), now_ms() + dice.below(SPREAD_MS)).await;
+            }
+        });
+    }
+    let mut watched = 0;
+    for _ in 0..KILLS {
+        sleep(dice.millis(100, 900)).await;
+        up.send_replace(false);
+        desk.kill().await;
+        let fired = left_behind(desk.folder()).await.into_iter().filter(|it| it.outcome == "fired");
+        {
+            let mut book = run.book.lock().unwrap();
+            book.written_down.extend(fired.map(|it| it.job_id));
+            watched = book.written_down.len();
+        }
+        if dice.one_in(4) {
+            desk.stumble(dice.millis(0, 80)).await;
+        }
+        desk.start_again().await;
+        up.send_replace(true);
+        run.check(seed);
+    }
+    timeout(DRAIN_TIME, armers.join_all()).await.expect("all shots are armed");
+    run.all_taken(usize::try_from(shots).unwrap(), seed).await;
+    for agent in &agents {
+        let none_armed = async || {
+            let listed = desk.door.ask(Method::GET, "/api/agent-cron/list", &agent.identity, None).await.unwrap();
+            (listed.1["armed"] == json!([])).then_some(())
+        };
+        until("nothing is armed any more", DRAIN_TIME, none_armed).await;
+    }
+
+    // One more kill: everything has one end, and nothing of it comes again.
+    desk.kill().await;
+    let mut ends: HashMap<String, Vec<String>> = HashMap::new();
+    for it in left_behind(desk.folder()).await {
+        ends.entry(it.job_id).or_default().push(it.outcome);
+    }
+    assert_eq!(u64::try_from(ends.len()).unwrap(), shots, "seed {seed}");
+    let odd: Vec<_> = ends.iter().filter(|(_, outcomes)| **outcomes != ["fired"]).collect();
+    assert!(odd.is_empty(), "these ended otherwise than once as fired: {odd:?}, seed {seed}");
+    run.book.lock().unwrap().written_down.extend(ends.into_keys());
+    desk.start_again().await;
+    for (number, agent) in agents.iter().enumerate() {
+        // Whatever was still to come would come before it.
+        arm(&run, agent, &format!("last-{number}"), now_ms()).await;
+    }
+    run.all_taken(usize::try_from(shots).unwrap() + agents.len(), seed).await;
+    run.check(seed);
+    println!(
+        "{shots} shots, {KILLS} kills, {} fires, {watched} ends watched over restarts, {} armings tried again, all in {:?}",
+        run.book.lock().unwrap().fires,
+        run.armed_again.load(Ordering::Relaxed),
+        began.elapsed(),
+    );
+}
