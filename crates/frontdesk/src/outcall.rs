@@ -246,11 +246,14 @@ impl Outcall for GuardedClient {
             let content_type = response.headers().get(http::header::CONTENT_TYPE);
             let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);
             let mut body = Vec::new();
-            while let Some(chunk) = response.chunk().await.map_err(failed)? {
-                if body.len() + chunk.len() > call.max_bytes {
-                    return Err(OutcallError::TooLarge(call.max_bytes));
+            loop {
+                match response.chunk().await {
+                    Ok(None) => break,
+                    Ok(Some(chunk)) if body.len() + chunk.len() <= call.max_bytes => body.extend_from_slice(&chunk),
+                    Ok(Some(_)) | Err(_) if call.cut => break,
+                    Ok(Some(_)) => return Err(OutcallError::TooLarge(call.max_bytes)),
+                    Err(error) => return Err(failed(error)),
                 }
-                body.extend_from_slice(&chunk);
             }
             Ok(Answer { status, content_type, body })
         })
@@ -419,7 +422,7 @@ mod tests {
         for url in urls.chain(tricks.map(str::to_owned)) {
             let given = client.check(&url);
             let body = Some("{}");
-            let called = client.call(Call { url: &url, bearer: None, json: body, max_bytes: 9 }).await;
+            let called = client.call(Call { url: &url, bearer: None, json: body, max_bytes: 9, cut: true }).await;
             assert_eq!(given, Err(OutcallError::Refused), "{url}");
             assert_eq!(called.err(), Some(OutcallError::Refused), "{url}");
         }
@@ -492,6 +495,8 @@ mod tests {
         assert_eq!(client.get(&away, 99).await.unwrap().status, 302);
         let long = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n0123456789").await;
         assert_eq!(client.get(&long, 9).await.err(), Some(OutcallError::TooLarge(9)));
+        let cut = client.call(Call { url: &long, bearer: None, json: None, max_bytes: 9, cut: true }).await.unwrap();
+        assert_eq!((cut.status, cut.body.len()), (200, 0), "the status counts");
         let broken = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n0123456789").await;
         assert!(matches!(client.get(&broken, 99).await, Err(OutcallError::Failed(_))));
         let nonsense = answering(b"\0\0\0\0").await;

@@ -40,10 +40,10 @@ async fn claims_of_a_crash_are_free_again() {
     let store = open(folder.path());
     let id = store.arm(vec![shot(1, 100)]).await.unwrap()[0].id;
     let far = u64::MAX >> 2;
-    assert_eq!(store.claim_shots(vec![id], 100, far).await.unwrap().len(), 1);
+    assert_eq!(store.claim_shots(vec![id], 100, 100, far).await.unwrap().len(), 1);
     drop(store);
     let store = open(folder.path());
-    assert_eq!(store.claim_shots(vec![id], 101, far).await.unwrap().len(), 1);
+    assert_eq!(store.claim_shots(vec![id], 101, 101, far).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -30,11 +30,11 @@ const MEMBERS: [(&str, &[&str]); 9] = [
 
 /// Crates of others that only some members may use, and why.
 const KEPT: [(&str, &[&str], &str); 10] = [
-    ("axum", &["frontdesk"], "HTTP is the roof's affair"),
+    ("axum", &["frontdesk", "frontdesk-client"], "HTTP is the affair of the roof, and of an agent's door"),
     ("hyper", &["frontdesk"], "HTTP is the roof's affair"),
     ("hyper-util", &["frontdesk"], "HTTP is the roof's affair"),
     ("tower", &["frontdesk"], "HTTP is the roof's affair"),
-    ("reqwest", &["frontdesk"], "there is one guarded way out, the Outcall port"),
+    ("reqwest", &["frontdesk", "frontdesk-client"], "there is one guarded way out, the Outcall port; an agent calls its own desk"),
     ("rusqlite", &["frontdesk-store"], "SQL stays behind the store port"),
     ("tokio-postgres", &["frontdesk-store"], "SQL stays behind the store port"),
     ("redis", &["frontdesk-store"], "the bus stays behind its port"),

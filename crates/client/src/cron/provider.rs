@@ -84,6 +84,22 @@ impl Provider {
         Ok(true)
     }
 
+    /// At the start of the process: what was due and is not armed any more was fired at us while we were
+    /// going down. It is run now, once; then desired and armed are brought together.
+    pub async fn start(&self) -> Result<(), JobsError> {
+        if let Some(desk) = &self.desk
+            && let Ok(listed) = desk.list().await
+        {
+            let now = (self.clock)();
+            let armed = |id: &str| listed.iter().any(|shot| shot.job_id == id);
+            let missed = |job: &Job| job.wanted().is_some_and(|at| at <= now) && !armed(&job.id);
+            for job in self.jobs.load()?.into_iter().filter(missed) {
+                self.fire(&FireBody { job_id: job.id, fire_at: String::new() }).await?;
+            }
+        }
+        self.reconcile().await
+    }
+
     // ---- desired and armed ---------------------------------------------------------------
 
     /// Arms what is missing or has another time, cancels what nobody wants. What fails is tried again the

@@ -10,6 +10,9 @@ use crate::port::alarms::{Conclusion, Shot};
 const RETRY_FIRST_MS: u64 = 1_000;
 const RETRY_LONGEST_MS: u64 = 300_000;
 
+/// The grace is counted in whole seconds: within one, nothing is late.
+const ON_TIME_MS: u64 = 1_000;
+
 /// What an agent, or the way to it, answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FireAnswer {
@@ -21,12 +24,14 @@ pub enum FireAnswer {
 
 /// A shot that comes so late that its job would rather not have it.
 pub fn is_missed(shot: &Shot, now_ms: u64) -> bool {
-    shot.skip_missed && shot.attempts == 0 && now_ms > expected_ms(shot).saturating_add(shot.grace_ms)
+    shot.skip_missed && shot.attempts == 0 && now_ms > expected_ms(shot).saturating_add(shot.grace_ms.max(ON_TIME_MS))
 }
 
-/// A time in the past means now; it cannot be expected before it was asked for.
+/// A time in the past means now; it cannot be expected before it was asked for, nor before its first try was
+/// planned.
 fn expected_ms(shot: &Shot) -> u64 {
-    shot.due_ms.max(shot.armed_ms)
+    let planned_ms = if shot.attempts == 0 { shot.next_ms } else { 0 };
+    shot.due_ms.max(shot.armed_ms).max(planned_ms)
 }
 
 /// What becomes of a shot after this answer. `dice` spreads retries by up to a quarter.

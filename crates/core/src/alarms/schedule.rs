@@ -8,10 +8,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Fires under way at once, in all and to one host.
+/// Fires under way at once: in all, of one tenant, and to one host.
 #[derive(Debug, Clone, Copy)]
 pub struct Caps {
     pub total: usize,
+    pub per_tenant: usize,
     pub per_host: usize,
 }
 
@@ -50,6 +51,7 @@ struct Lane {
 struct Turn {
     lanes: VecDeque<u32>,
     waiting: bool,
+    in_flight: usize,
 }
 
 /// A shot to fire now; `lane` is given back with [`Schedule::finished`].
@@ -100,7 +102,7 @@ impl Schedule {
                     taken.push(next);
                     passed = 0;
                 }
-                None => passed += 1, // all its hosts are at their cap
+                None => passed += 1, // it, or all its hosts, are at their cap
             }
             let turn = &mut self.tenants[tenant as usize];
             turn.waiting = !turn.lanes.is_empty();
@@ -112,6 +114,9 @@ impl Schedule {
     }
 
     fn take_of(&mut self, tenant: u32) -> Option<Next> {
+        if self.tenants[tenant as usize].in_flight >= self.caps.per_tenant {
+            return None;
+        }
         for _ in 0..self.tenants[tenant as usize].lanes.len() {
             let at = self.tenants[tenant as usize].lanes.pop_front()?;
             let lane = &mut self.lanes[at as usize];
@@ -122,6 +127,7 @@ impl Schedule {
             }
             if let Some(id) = id {
                 self.hosts[lane.host as usize] += 1;
+                self.tenants[tenant as usize].in_flight += 1;
                 self.in_flight += 1;
                 self.due -= 1;
                 return Some(Next { id, lane: at });
@@ -146,6 +152,8 @@ impl Schedule {
         if let Some(lane) = self.lanes.get(lane as usize) {
             let host = &mut self.hosts[lane.host as usize];
             *host = host.saturating_sub(1);
+            let turn = &mut self.tenants[lane.tenant as usize];
+            turn.in_flight = turn.in_flight.saturating_sub(1);
         }
     }
 
@@ -224,7 +232,7 @@ fn number(known: &mut HashMap<Arc<str>, u32>, name: &Arc<str>) -> u32 {
 mod tests {
     use super::*;
 
-    const WIDE: Caps = Caps { total: 1_000, per_host: 1_000 };
+    const WIDE: Caps = Caps { total: 1_000, per_tenant: 1_000, per_host: 1_000 };
 
     fn ids(taken: &[Next]) -> Vec<u64> {
         taken.iter().map(|next| next.id).collect()
@@ -258,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_host_at_its_cap_holds_up_nobody_else() {
-        let mut schedule = Schedule::new(Caps { total: 100, per_host: 2 });
+        let mut schedule = Schedule::new(Caps { per_host: 2, ..WIDE });
         for id in 0..10 {
             schedule.add(0, id, "a", "slow");
         }
@@ -275,8 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_whose_hosts_all_hang_leaves_room_for_another() {
+        let mut schedule = Schedule::new(Caps { per_tenant: 3, ..WIDE });
+        for id in 0..10 {
+            schedule.add(0, id, "big", &format!("hangs-{id}"));
+        }
+        schedule.add(0, 100, "small", "quick");
+        schedule.come_due(0);
+        let taken = schedule.take(100);
+        assert_eq!((taken.len(), taken.iter().filter(|next| next.id == 100).count()), (4, 1));
+        schedule.finished(taken[0].lane);
+        assert_eq!(schedule.take(100).len(), 1);
+    }
+
+    #[test]
     fn no_more_are_under_way_than_the_cap_says() {
-        let mut schedule = Schedule::new(Caps { total: 3, per_host: 100 });
+        let mut schedule = Schedule::new(Caps { total: 3, ..WIDE });
         for id in 0..10 {
             schedule.add(0, id, "a", "h");
         }
@@ -291,7 +313,7 @@ mod tests {
 
     #[test]
     fn every_shot_is_taken_once() {
-        let mut schedule = Schedule::new(Caps { total: 7, per_host: 2 });
+        let mut schedule = Schedule::new(Caps { total: 7, per_tenant: 3, per_host: 2 });
         for id in 0..500u64 {
             schedule.add(id % 13, id, &format!("t{}", id % 5), &format!("h{}", id % 7));
         }

@@ -21,7 +21,7 @@ use crate::alarms::schedule::{Caps, Next, Schedule};
 use crate::alarms::signet::Signet;
 use crate::meters::Why;
 use crate::port::alarms::{Conclusion, Shot, ShotState};
-use crate::port::outcall::{Call, OutcallError};
+use crate::port::outcall::Call;
 use crate::port::store::{Acceptance, Delivery, StoreError};
 use crate::registry::facts::Instance;
 use crate::registry::{Draft, View};
@@ -33,7 +33,7 @@ const PAGE: usize = 10_000;
 /// A claim that nobody ends is free again after this: longer than the longest call.
 pub const LEASE_MS: u64 = 60_000;
 /// Fires under way at once.
-const CAPS: Caps = Caps { total: 512, per_host: 64 };
+const CAPS: Caps = Caps { total: 512, per_tenant: 384, per_host: 64 };
 /// The agent answers before it works; more is not read.
 const ANSWER_MAX_BYTES: usize = 4096;
 const HISTORY_PAGE: usize = 200;
@@ -111,6 +111,10 @@ impl Desk {
     pub async fn provision_shot(&self, who: &Guest, ask: ProvisionShot) -> Result<Provisioned, DeskError> {
         check_id("job_id", &ask.job_id)?;
         let callback = ask.agent_callback_url.trim_end_matches('/');
+        if callback.contains(['?', '#']) {
+            let text = "agent_callback_url is a base that a path can follow: no query, no fragment".into();
+            return Err(DeskError::BadRequest(text));
+        }
         if callback != BY_RELAY {
             let checked = self.outcall.check(callback);
             checked.map_err(|error| DeskError::BadRequest(format!("agent_callback_url: {error}")))?;
@@ -251,6 +255,24 @@ impl Desk {
         Ok(())
     }
 
+    /// Armed shots whose time is long past and that nobody is firing: they are put back into the schedule.
+    /// While others are due and wait, these may be among them, so nothing is looked for.
+    pub async fn find_forgotten_shots(&self) -> Result<(), StoreError> {
+        let quiet = {
+            let schedule = self.alarms.schedule();
+            schedule.due() == 0 && schedule.in_flight() == 0
+        };
+        let long_ago_ms = self.env.now_ms().saturating_sub(LEASE_MS);
+        if !quiet {
+            return Ok(());
+        }
+        for it in self.store.next_shots((0, 0), long_ago_ms, PAGE).await? {
+            let tenant = self.registry.read(|view| view.instance_no(it.instance).map(|it| it.tenant.clone()));
+            self.schedule_shot(it.next_ms, it.id, &tenant.unwrap_or_default(), lane_of(&it.callback));
+        }
+        Ok(())
+    }
+
     // ---- fires ---------------------------------------------------------------------------
 
     /// An outside scheduler says that a job's shot is due: it is fired now, once, and the answer is its.
@@ -267,7 +289,8 @@ impl Desk {
             return Ok(());
         }
         let now_ms = self.env.now_ms();
-        let claimed = self.store.claim_shots(vec![shot.id], now_ms.max(shot.next_ms), now_ms + LEASE_MS).await?.pop();
+        let due_by_ms = now_ms.max(shot.next_ms);
+        let claimed = self.store.claim_shots(vec![shot.id], due_by_ms, now_ms, now_ms + LEASE_MS).await?.pop();
         let Some(shot) = claimed else {
             return Err(DeskError::Conflict("it is being fired, or was given up".into()));
         };
@@ -310,11 +333,10 @@ impl Desk {
         let body = FireBody { job_id: shot.job_id.clone(), fire_at: shot.fire_at.clone() };
         let body = serde_json::to_string(&body).unwrap_or_default();
         let url = format!("{callback}/api/cron/fire");
-        let call = Call { url: &url, bearer: Some(&token), json: Some(&body), max_bytes: ANSWER_MAX_BYTES };
+        let call = Call { url: &url, bearer: Some(&token), json: Some(&body), max_bytes: ANSWER_MAX_BYTES, cut: true };
         match self.outcall.call(call).await {
             Ok(answer) if (200..300).contains(&answer.status) => FireAnswer::Taken(answer.status),
             Ok(answer) => FireAnswer::Refused(answer.status),
-            Err(OutcallError::TooLarge(_)) => FireAnswer::Failed("its answer is too long".into()),
             Err(error) => FireAnswer::Failed(error.to_string()),
         }
     }
@@ -393,11 +415,19 @@ fn lane_of(callback: &str) -> &str {
 /// ISO 8601 with an offset. Before 1970 is long ago.
 fn parse_time(text: &str) -> Result<u64, DeskError> {
     let parsed: Result<jiff::Timestamp, _> = text.parse();
-    let time = parsed.map_err(|_| {
+    let time = parsed.ok().or_else(|| last_days(text)).ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
         DeskError::BadRequest(format!("fire_at {shown:?} is no ISO 8601 time with an offset"))
     })?;
     Ok(u64::try_from(time.as_millisecond()).unwrap_or(0))
+}
+
+/// The library's time line ends a day before the calendar does. Nobody waits that long: its end will do.
+fn last_days(text: &str) -> Option<jiff::Timestamp> {
+    let (moment, offset) = text.split_at_checked("9999-12-31T23:59:59".len())?;
+    let civil: jiff::civil::DateTime = moment.parse().ok()?;
+    let well_formed = format!("2000-01-01T00:00:00{offset}").parse::<jiff::Timestamp>().is_ok();
+    (civil.year() == 9999 && well_formed).then_some(jiff::Timestamp::MAX)
 }
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ pub trait Alarms: Send + Sync {
     fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>>;
     /// Armed shots in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>>;
-    /// Takes those that are armed, due at `now_ms` and not taken by somebody else, until `until_ms`.
-    fn claim_shots(&self, ids: Vec<u64>, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>>;
+    /// Takes those that are armed, due by `due_by_ms` and not taken by somebody else at `now_ms`, until `until_ms`.
+    fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>>;
     /// Ends tries. A shot that was replaced or cancelled meanwhile stays as it is; what happened is noted.
     fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()>;
     /// A dead shot is armed again, from now. False: it is not dead, or not there.

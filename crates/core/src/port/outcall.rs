@@ -25,6 +25,8 @@ pub struct Call<'a> {
     pub json: Option<&'a str>,
     /// The answer is read no further than this.
     pub max_bytes: usize,
+    /// What is over that, or breaks off, is left out instead of refused: the status is what counts.
+    pub cut: bool,
 }
 
 pub struct Answer {
@@ -41,6 +43,6 @@ pub trait Outcall: Send + Sync {
 
     /// A payload-free GET.
     fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> Soon<'a, Result<Answer, OutcallError>> {
-        self.call(Call { url, bearer: None, json: None, max_bytes })
+        self.call(Call { url, bearer: None, json: None, max_bytes, cut: false })
     }
 }

@@ -67,17 +67,20 @@ pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Va
         tracing::warn!(%why, "a call at the scheduler's door was refused");
         Refusal::new(Code::Unauthorized, "this call is not signed by a scheduler that we know").plain()
     })?;
-    let fired = async {
+    // In a task of its own: a scheduler that hangs up must not leave a fire half done.
+    let worker = app.clone();
+    let fired = app.sessions.spawn(async move {
         let ask: RelayBody = serde_json::from_slice(&body)
             .map_err(|error| Refusal::new(Code::BadRequest, format!("the body does not fit: {error}")))?;
-        app.desk.fire_for(&ask).await.map_err(Refusal::from)
-    };
+        worker.desk.fire_for(&ask).await.map_err(Refusal::from)
+    });
     match fired.await {
-        Ok(()) => Ok(Reply(json!({ "ok": true }))),
-        Err(refusal) => {
+        Ok(Ok(())) => Ok(Reply(json!({ "ok": true }))),
+        Ok(Err(refusal)) => {
             app.relay_door.give_back(&id);
             Err(refusal.plain())
         }
+        Err(_) => Err(Refusal::new(Code::Internal, "the fire broke off; see the log").plain()),
     }
 }
 

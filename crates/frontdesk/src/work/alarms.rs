@@ -26,6 +26,7 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut loading = Loading::default();
     let mut counted_ms = 0;
+    let mut swept_ms = desk.env.now_ms();
     loop {
         if loading.done && desk.env.now_ms() >= desk.next_load_ms() {
             loading = desk.begin_load(&loading);
@@ -35,6 +36,13 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
         {
             tracing::error!(%error, "armed shots cannot be read; trying again");
             tokio::time::sleep(STORE_PAUSE).await;
+        }
+        // Somebody may have claimed a shot and gone; its time in the schedule is over by then.
+        if desk.env.now_ms().saturating_sub(swept_ms) > LEASE_MS {
+            swept_ms = desk.env.now_ms();
+            if let Err(error) = desk.find_forgotten_shots().await {
+                tracing::error!(%error, "overdue shots cannot be looked for");
+            }
         }
         let took = fire_due(&desk, &tracker).await;
         if desk.env.now_ms().saturating_sub(counted_ms) > COUNT_EVERY_MS {
@@ -65,7 +73,7 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
         return 0;
     }
     let ids = due.iter().map(|next| next.id).collect();
-    let claimed = match desk.store.claim_shots(ids, now_ms, now_ms + LEASE_MS).await {
+    let claimed = match desk.store.claim_shots(ids, now_ms, now_ms, now_ms + LEASE_MS).await {
         Ok(claimed) => claimed,
         Err(error) => {
             tracing::error!(%error, "due shots cannot be claimed; they stay armed");

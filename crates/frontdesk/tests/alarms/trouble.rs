@@ -223,7 +223,6 @@ async fn the_reason_of_a_bad_host_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a 2xx whose body is too long, or breaks off, counts as a failure today"]
 async fn a_2xx_ends_it_whatever_follows() {
     let house = House::open().await;
     let agent = agent(&house, "home", "bad").await;
@@ -258,7 +257,6 @@ async fn a_tenant_with_many_shots_does_not_keep_another_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "one tenant can have every fire that may be under way; the other waits for its time limit"]
 async fn a_tenant_with_many_hosts_that_hang_does_not_keep_another_waiting() {
     let house = House::open().await;
     let (big, small) = (agent(&house, "big", "b").await, agent(&house, "small", "s").await);
@@ -366,7 +364,6 @@ async fn any_time_with_an_offset_is_taken_and_the_past_is_now() {
 
 /// The last second that the agent's own language can say.
 #[tokio::test]
-#[ignore = "the calendar ends on 9999-12-30T22:00:00Z today"]
 async fn the_last_day_of_the_calendar_is_a_time_too() {
     let house = House::open().await;
     let agent = agent(&house, "home", "patient").await;
@@ -389,7 +386,6 @@ async fn the_latest_word_on_the_callback_counts() {
 }
 
 #[tokio::test]
-#[ignore = "a query or a fragment is taken today, and the path of fires ends up in it"]
 async fn a_callback_is_a_base_that_a_path_can_follow() {
     let house = House::open().await;
     let agent = agent(&house, "home", "odd").await;
@@ -400,6 +396,9 @@ async fn a_callback_is_a_base_that_a_path_can_follow() {
     }
     house.finish().await;
 }
+
+/// The grace is counted in whole seconds: within one, nothing is late.
+const LATE_MS: u64 = 1_050;
 
 // ---- misses -----------------------------------------------------------------------------------
 
@@ -420,7 +419,7 @@ async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipp
     };
     let folder = house.finish().await;
     assert!(now_ms() < due_ms, "the desk took too long to end");
-    while now_ms() <= due_ms + 50 {
+    while now_ms() <= due_ms + LATE_MS {
         tokio::time::sleep(Duration::from_millis(20)).await; // the outage, by the world's clock
     }
     assert_eq!(sink.fires().len(), 0);
@@ -443,7 +442,6 @@ async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipp
 }
 
 #[tokio::test]
-#[ignore = "a millisecond late counts as missed today"]
 async fn a_job_that_wants_no_late_fire_is_fired_when_it_is_on_time() {
     let house = House::open().await;
     let agent = agent(&house, "home", "picky").await;
@@ -460,7 +458,6 @@ async fn a_job_that_wants_no_late_fire_is_fired_when_it_is_on_time() {
 }
 
 #[tokio::test]
-#[ignore = "a skipped shot counts as tried once today"]
 async fn what_was_skipped_was_not_tried() {
     let house = House::open().await;
     let sink = Sink::open().await;
@@ -470,7 +467,7 @@ async fn what_was_skipped_was_not_tried() {
     agent.ask("tea", &iso(due_ms), &sink.url, picky).await.expect(200);
     let identity = agent.identity;
     let folder = house.finish().await;
-    while now_ms() <= due_ms + 50 {
+    while now_ms() <= due_ms + LATE_MS {
         tokio::time::sleep(Duration::from_millis(20)).await; // the outage, by the world's clock
     }
     let house = House::again(folder, |_| {}).await;
@@ -603,7 +600,6 @@ async fn a_scheduler_is_told_that_the_agent_refused_and_may_say_it_again() {
 }
 
 #[tokio::test]
-#[ignore = "a shot of the future is claimed twice today"]
 async fn two_words_at_once_fire_a_shot_once() {
     let house = with_scheduler().await;
     let agent = agent(&house, "home", "sleeper").await;
@@ -623,7 +619,6 @@ async fn two_words_at_once_fire_a_shot_once() {
 }
 
 #[tokio::test]
-#[ignore = "its claim stays and the clock drops it until the next start"]
 async fn a_shot_whose_scheduler_hung_up_is_not_forgotten() {
     let house = with_scheduler().await;
     let agent = agent(&house, "home", "sleeper").await;

@@ -91,12 +91,12 @@ impl Alarms for MemoryStore {
         now(found.iter().map(time).collect())
     }
 
-    fn claim_shots(&self, ids: Vec<u64>, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
+    fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
         let mut state = self.state();
         let mut taken = Vec::new();
         for id in ids {
             let Some((shot, lease_ms)) = state.shots.get_mut(&id) else { continue };
-            if shot.state == ShotState::Armed && shot.next_ms <= now_ms && *lease_ms <= now_ms {
+            if shot.state == ShotState::Armed && shot.next_ms <= due_by_ms && *lease_ms <= now_ms {
                 *lease_ms = until_ms;
                 taken.push(shot.clone());
             }
@@ -107,7 +107,9 @@ impl Alarms for MemoryStore {
     fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()> {
         let mut state = self.state();
         for (tried, end) in ends {
-            let tried = Shot { attempts: tried.attempts + 1, ..tried };
+            // What was skipped was not tried.
+            let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
+            let tried = Shot { attempts: tried.attempts + tries, ..tried };
             let (outcome, ended, note) = match end {
                 Conclusion::Fired { note } => (ShotState::Fired, Some("fired"), note),
                 Conclusion::Dead { note } => (ShotState::Dead, Some("dead"), note),

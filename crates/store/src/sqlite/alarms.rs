@@ -58,16 +58,17 @@ impl Alarms for SqliteStore {
         })
     }
 
-    fn claim_shots(&self, ids: Vec<u64>, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
+    fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
         let work = move |books: &mut Books| {
             let sql = format!(
-                "UPDATE shot SET lease_ms = ?3 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?2
+                "UPDATE shot SET lease_ms = ?4 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?3
                  RETURNING {COLUMNS}"
             );
             let mut take = books.connection.prepare_cached(&sql).map_err(fault)?;
             let mut taken = Vec::with_capacity(ids.len());
             for id in ids {
-                let one = take.query_row((signed(id), signed(now_ms), signed(until_ms)), shot).optional();
+                let asked = (signed(id), signed(due_by_ms), signed(now_ms), signed(until_ms));
+                let one = take.query_row(asked, shot).optional();
                 taken.extend(one.map_err(fault)?);
             }
             Ok(taken)
@@ -176,7 +177,9 @@ fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
 
 /// The row may be gone or be another's by now: ids are never given twice, so nothing else is touched.
 fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<(), StoreError> {
-    let tried = Shot { attempts: tried.attempts + 1, ..tried.clone() };
+    // What was skipped was not tried.
+    let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
+    let tried = Shot { attempts: tried.attempts + tries, ..tried.clone() };
     let (state, next_ms, ended, note) = match end {
         Conclusion::Fired { note } => ("fired", None, Some("fired"), note),
         Conclusion::Dead { note } => ("dead", None, Some("dead"), note),

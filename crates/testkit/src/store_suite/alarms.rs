@@ -32,7 +32,7 @@ async fn arm(store: &dyn Store, shot: Shot) -> (u64, String, bool) {
 }
 
 async fn claim(store: &dyn Store, id: u64, now_ms: u64) -> Option<Shot> {
-    store.claim_shots(vec![id], now_ms, now_ms + 1_000).await.unwrap().pop()
+    store.claim_shots(vec![id], now_ms, now_ms, now_ms + 1_000).await.unwrap().pop()
 }
 
 async fn ended(store: &dyn Store) -> Vec<(String, String)> {
@@ -89,6 +89,8 @@ pub async fn a_shot_is_claimed_by_one_and_not_before_its_time(House { store, .. 
     assert_eq!(taken, Shot { id, ..shot(1, 100) });
     assert_eq!(claim(&*store, id, 100).await, None, "it is taken");
     assert_eq!(claim(&*store, id, 1_099).await, None);
+    let early = store.claim_shots(vec![id], 9_999, 1_099, 9_999).await.unwrap();
+    assert_eq!(early, [], "taken is taken, however early somebody else may fire it");
     assert!(claim(&*store, id, 1_100).await.is_some(), "whoever took it is gone");
 }
 
