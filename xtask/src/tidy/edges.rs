@@ -34,7 +34,11 @@ const KEPT: [(&str, &[&str], &str); 10] = [
     ("hyper", &["frontdesk"], "HTTP is the roof's affair"),
     ("hyper-util", &["frontdesk"], "HTTP is the roof's affair"),
     ("tower", &["frontdesk"], "HTTP is the roof's affair"),
-    ("reqwest", &["frontdesk", "frontdesk-client"], "there is one guarded way out, the Outcall port; an agent calls its own desk"),
+    (
+        "reqwest",
+        &["frontdesk", "frontdesk-client"],
+        "there is one guarded way out, the Outcall port; an agent calls its own desk",
+    ),
     ("rusqlite", &["frontdesk-store"], "SQL stays behind the store port"),
     ("tokio-postgres", &["frontdesk-store"], "SQL stays behind the store port"),
     ("redis", &["frontdesk-store"], "the bus stays behind its port"),

@@ -65,8 +65,9 @@ impl Desk {
         let room_bytes = room_bytes.min(BYTES_MAX);
         let each = |instance: &Arc<Instance>| {
             let had_it = |at: usize| had[at].iter().any(|name| *name == instance.name);
-            // What stood before its last turn rode along on that one.
-            let since = (0..others.len()).rev().find(|at| others[*at].addressed && had_it(*at)).map_or(0, |at| at + 1);
+            // What stood before its last turn rode along on that one. An interrupt is no turn: nothing rides on it.
+            let is_turn = |at: &usize| others[*at].addressed && others[*at].text.trim() != "/stop" && had_it(*at);
+            let since = (0..others.len()).rev().find(is_turn).map_or(0, |at| at + 1);
             let unseen = (since..others.len()).filter(|at| !others[*at].addressed && !had_it(*at));
             (instance.no, latest(unseen.map(|at| &others[at]), room_bytes))
         };

@@ -136,7 +136,7 @@ impl Desk {
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
         let mut interrupts = false;
-        if event.text.trim() == "/stop" && reaches {
+        if event.text.trim() == "/stop" && event.prompt_response.is_none() && reaches {
             let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
             let was_here = self.store.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
             if !was_here && self.interrupt_live_turns(&numbers, &session_key, &main_key(source), now_ms).await? {

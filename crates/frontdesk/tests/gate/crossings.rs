@@ -142,3 +142,80 @@ async fn what_came_as_an_event_does_not_ride_along_after_the_policy_changed() {
     assert!(hears(&mut socket, "q").await["context"].is_null());
     house.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_button_called_stop_answers_its_prompt() {
+    let house = House::open().await;
+    let ann = house.seat("ann").await;
+    let mut socket = house.socket(&ann).await;
+    write(&house, &ann, "d", "u-ann", "hi").await;
+    hears(&mut socket, "hi").await;
+    let options = json!([{ "id": "go", "label": "Go" }, { "id": "stop", "label": "Stop" }]);
+    let prompt = json!({ "op": "prompt", "chat_id": "d", "prompt_id": "p", "content": "go on?", "options": options });
+    let sent = socket.act(prompt).await;
+    let path = format!("/chat/v1/chats/d/messages/{}/press", sent["message_id"].as_str().unwrap());
+    house
+        .post(&path, &ann.chat, &json!({ "prompt_id": "p", "option_id": "stop", "user_id": "u-ann" }))
+        .await
+        .expect(202);
+    let frame = socket.next().await;
+    house.finish().await;
+    assert!(frame.is("inbound"), "the answer was swallowed: {}", frame.raw);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_in_a_thread_of_a_scoped_channel_is_of_that_thread_and_scope() {
+    let house = House::open().await;
+    let (ann, team) = (house.seat("ann").await, house.seat("team").await);
+    managed(&house, &team, "scope", json!({ "platform": "relay", "scope_id": "wing", "channel_id": "room" })).await;
+    managed(&house, &team, "principal", json!({ "policy": "any" })).await;
+    let mut teams = house.socket(&team).await;
+    say(&house, &ann, "room", "u-ann", "hello", json!({ "scope_id": "wing", "thread_id": "t1" })).await;
+    hears(&mut teams, "hello").await;
+    let prompt = json!({ "op": "prompt", "chat_id": "room", "prompt_id": "p", "content": "ok?",
+        "options": [{ "id": "yes", "label": "Yes" }], "metadata": { "thread_id": "t1", "scope_id": "wing" } });
+    let sent = teams.act(prompt).await;
+    let path = format!("/chat/v1/chats/room/messages/{}/press", sent["message_id"].as_str().unwrap());
+    let press = json!({ "prompt_id": "p", "option_id": "yes", "user_id": "u-ann" });
+    let posted = house.post(&path, &ann.chat, &press).await.expect(202);
+    let ruling = ruling(&house, &posted).await;
+    let got = teams.unread().await;
+    house.finish().await;
+    assert_eq!(got, 1, "the agent that asked never hears the answer: {ruling}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_see_a_chat_does_not_use_up_its_prompts() {
+    let house = House::open().await;
+    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
+    let mut socket = house.socket(&ann).await;
+    members(&house, &ann, "club", &["u-ann"]).await;
+    let options = json!([{ "id": "yes", "label": "Yes" }]);
+    let prompt = json!({ "op": "prompt", "chat_id": "club", "prompt_id": "p", "content": "ok?", "options": options });
+    let sent = socket.act(prompt).await;
+    let path = format!("/chat/v1/chats/club/messages/{}/press", sent["message_id"].as_str().unwrap());
+    let press = |user: &str| json!({ "prompt_id": "p", "option_id": "yes", "user_id": user });
+    let posted = house.post(&path, &bob.chat, &press("u-bob")).await.expect(202);
+    let withheld = ruling(&house, &posted).await;
+    let second = house.post(&path, &ann.chat, &press("u-ann")).await;
+    house.finish().await;
+    assert_eq!(second.status, 202, "{withheld}, and yet: {}", second.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_said_before_an_interrupt_still_rides_along_on_the_next_turn() {
+    let house = House::open().await;
+    let (ann, team) = (house.seat("ann").await, house.seat("team").await);
+    open_to_all(&house, &team, "room").await;
+    set_policy(&house, &team, json!({ "requireAddress": true })).await;
+    let mut teams = house.socket(&team).await;
+    say(&house, &ann, "room", "u-ann", "begin", to_the_bot()).await;
+    hears(&mut teams, "begin").await;
+    say(&house, &ann, "room", "u-ann", "an aside", PLAIN).await;
+    say(&house, &ann, "room", "u-ann", "/stop", PLAIN).await;
+    assert!(teams.next().await.is("interrupt_inbound"));
+    say(&house, &ann, "room", "u-ann", "well?", to_the_bot()).await;
+    let event = hears(&mut teams, "well?").await;
+    house.finish().await;
+    assert_eq!(event["context"][0]["text"], "an aside", "the interrupt carried no context: {event}");
+}

@@ -108,6 +108,9 @@ pub struct ChatFacts {
     /// Visible to these only; `None` is everyone of the tenant.
     #[serde(default)]
     pub members: Option<Vec<String>>,
+    /// Where it was last said to be: a button in it is pressed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
     #[serde(default)]
     profile: Option<String>,
     #[serde(default)]

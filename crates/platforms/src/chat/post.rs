@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_core::desk::{Desk, DeskError, Receipt, check_source};
 use frontdesk_core::intake::{Handover, Intake, RawCapability, Verified, Whose};
-use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::seal::{sha256_hex, short_hash};
 use frontdesk_wire::api::{ChatPost, ChatPress};
 use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind};
 use frontdesk_wire::frame::PassthroughForward;
@@ -55,12 +55,17 @@ impl BuiltInChat {
         self.add_media(tenant, &post, &mut event, &mut line).await?;
         self.add_reply(tenant, chat_id, &post, &mut event).await?;
         check_source(&event)?;
-        if facts.chat_type.is_none() {
-            let first = |facts: &mut ChatFacts| match facts.chat_type {
-                None => facts.chat_type.replace(chat_type.clone()).is_none(),
-                Some(_) => false,
+        let scope = event.source.scope_id.clone();
+        if facts.chat_type.is_none() || (scope.is_some() && facts.scope != scope) {
+            let learn = |facts: &mut ChatFacts| {
+                let before = (facts.chat_type.clone(), facts.scope.clone());
+                facts.chat_type.get_or_insert_with(|| chat_type.clone());
+                if scope.is_some() {
+                    facts.scope.clone_from(&scope);
+                }
+                (&facts.chat_type, &facts.scope) != (&before.0, &before.1)
             };
-            self.change_facts(tenant, chat_id, first).await?;
+            self.change_facts(tenant, chat_id, learn).await?;
         }
         let answers_bot = event.reply_to.as_ref().is_some_and(|replied| replied.is_own == Some(true));
         Box::pin(self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot)).await
@@ -76,8 +81,8 @@ impl BuiltInChat {
         press: ChatPress,
     ) -> Result<Posted, DeskError> {
         let absent = || DeskError::NotFound("there is no such prompt".into());
-        let prompt =
-            self.line(tenant, chat_id, message_id).await?.and_then(|line| line.shown.prompt).ok_or_else(absent)?;
+        let shown = self.line(tenant, chat_id, message_id).await?.ok_or_else(absent)?.shown;
+        let (prompt, thread_id) = (shown.prompt.ok_or_else(absent)?, shown.thread_id);
         let option = prompt.options.iter().find(|option| option.id == press.option_id).cloned();
         let option = option.filter(|_| prompt.prompt_id == press.prompt_id).ok_or_else(absent)?;
         if let Some(chosen) = &prompt.chosen {
@@ -85,13 +90,21 @@ impl BuiltInChat {
         }
         let facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
         let chat_type = facts.chat_type.clone().unwrap_or_else(|| "dm".into());
-        let post = ChatPost { user_id: press.user_id, user_name: press.user_name, ..ChatPost::default() };
+        // It is pressed where it stands: in the same thread, in the scope of the chat.
+        let post = ChatPost {
+            user_id: press.user_id,
+            user_name: press.user_name,
+            thread_id,
+            scope_id: facts.scope.clone(),
+            ..ChatPost::default()
+        };
         let mut line = self.new_line("in", &option.label);
         line.shown.user_id = Some(post.user_id.clone());
         line.shown.user_name.clone_from(&post.user_name);
         line.shown.reply_to = Some(message_id.into());
-        // One answer per prompt: the same press twice is the same message.
-        line.shown.message_id = format!("press-{message_id}");
+        line.shown.thread_id.clone_from(&post.thread_id);
+        // The same press twice is the same message.
+        line.shown.message_id = format!("press-{message_id}-{}", hex::encode(short_hash(&[&post.user_id])));
         let event = MessageEvent {
             text: format!("/{}", option.id),
             message_type: "command".into(),
@@ -108,6 +121,9 @@ impl BuiltInChat {
         };
         check_source(&event)?;
         let posted = Box::pin(self.take(desk, tenant, chat_id, event, line, true)).await?;
+        if posted.receipt.verdict.outcome != "delivered" {
+            return Ok(posted); // nobody heard it, so the prompt is not answered
+        }
         let choose = |line: &mut Line| match &mut line.shown.prompt {
             Some(prompt) => prompt.chosen.replace(option.id.clone()).is_none(),
             None => false,
