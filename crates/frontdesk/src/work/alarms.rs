@@ -127,3 +127,141 @@ async fn fire(desk: &Arc<Desk>, shot: Shot, lane: u32) {
     }
     desk.alarms.bell.notify_one();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use frontdesk_core::desk::{Guest, Identity};
+    use frontdesk_core::port::Soon;
+    use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+    use frontdesk_core::seal::Sealer;
+    use frontdesk_core::{Env as _, Rules};
+    use frontdesk_store::memory::MemoryStore;
+    use frontdesk_testkit::TestEnv;
+    use frontdesk_wire::cron::ProvisionShot;
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    /// Notes which jobs were fired, and takes them all.
+    #[derive(Default)]
+    struct Taken(Mutex<Vec<String>>);
+
+    impl Outcall for Taken {
+        fn check(&self, _: &str) -> Result<(), OutcallError> {
+            Ok(())
+        }
+
+        fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+            let body: serde_json::Value = serde_json::from_str(call.json.unwrap()).unwrap();
+            self.0.lock().unwrap().push(body["job_id"].as_str().unwrap().to_owned());
+            Box::pin(async { Ok(Answer { status: 202, content_type: None, body: Vec::new() }) })
+        }
+    }
+
+    struct Clock {
+        desk: Arc<Desk>,
+        env: Arc<TestEnv>,
+        taken: Arc<Taken>,
+        guest: Guest,
+        stop: CancellationToken,
+    }
+
+    impl Clock {
+        async fn running(rules: Rules) -> Self {
+            let (env, taken) = (Arc::new(TestEnv::default()), Arc::new(Taken::default()));
+            let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
+            let desk = Desk::open(env.clone(), store, sealer, taken.clone(), Vec::new(), rules).await.unwrap();
+            desk.create_tenant("home").await.unwrap();
+            let who = Identity { tenant: "home".into(), instance: Some("sleeper".into()) };
+            let guest = desk.guest_of(&who).await.unwrap();
+            let (desk, stop) = (Arc::new(desk), CancellationToken::new());
+            tokio::spawn(ring(desk.clone(), TaskTracker::new(), stop.clone()));
+            Self { desk, env, taken, guest, stop }
+        }
+
+        async fn arm(&self, job: &str, in_ms: u64) {
+            let due_ms = i64::try_from(self.env.now_ms() + in_ms).unwrap();
+            let ask = ProvisionShot {
+                job_id: job.into(),
+                fire_at: jiff::Timestamp::from_millisecond(due_ms).unwrap().to_string(),
+                agent_callback_url: "https://agent.example".into(),
+                dedup_key: None,
+                misfire: None,
+            };
+            self.desk.provision_shot(&self.guest, ask).await.unwrap();
+        }
+
+        /// The loop has had several naps; what it would do it has done. Time is paused, so this takes none.
+        async fn settled(&self) -> Vec<String> {
+            tokio::time::sleep(NAP_MAX * 4).await;
+            self.taken.0.lock().unwrap().clone()
+        }
+    }
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// A clock set forward, or a machine that was suspended: what came due meanwhile is fired, once.
+    #[tokio::test(start_paused = true)]
+    async fn a_jump_forward_is_noticed() {
+        let clock = Clock::running(Rules::default()).await;
+        clock.arm("soon", 60_000).await;
+        clock.arm("beyond the window", 2 * HOUR_MS).await;
+        clock.arm("tomorrow", 24 * HOUR_MS).await;
+        assert!(clock.settled().await.is_empty(), "not early");
+        clock.env.advance_ms(3 * HOUR_MS);
+        let mut fired = clock.settled().await;
+        fired.sort();
+        assert_eq!(fired, ["beyond the window", "soon"]);
+        clock.env.advance_ms(3 * HOUR_MS);
+        assert_eq!(clock.settled().await.len(), 2, "once each");
+        clock.stop.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_jump_backward_shots_wait_for_their_time() {
+        let clock = Clock::running(Rules::default()).await;
+        clock.arm("tea", 10_000).await;
+        clock.arm("now", 0).await;
+        assert_eq!(clock.settled().await, ["now"]);
+        let before_ms = clock.env.now_ms();
+        clock.env.set_ms(before_ms - HOUR_MS);
+        clock.env.advance_ms(HOUR_MS - 1_000);
+        assert_eq!(clock.settled().await, ["now"], "nothing fires twice, nothing early");
+        clock.env.advance_ms(11_001);
+        assert_eq!(clock.settled().await, ["now", "tea"]);
+        clock.stop.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jitter_spreads_fires_and_never_before_their_moment() {
+        let clock = Clock::running(Rules { fire_jitter_ms: 10_000, ..Rules::default() }).await;
+        for number in 0..50 {
+            clock.arm(&number.to_string(), 1_000).await;
+        }
+        clock.env.advance_ms(999);
+        assert!(clock.settled().await.is_empty());
+        clock.env.advance_ms(5_001);
+        let half = clock.settled().await.len();
+        assert!((10..40).contains(&half), "{half} of 50 in the first half");
+        clock.env.advance_ms(5_001);
+        assert_eq!(clock.settled().await.len(), 50);
+        clock.stop.cancel();
+    }
+
+    /// A claim that nobody ended, as a broken-off relay call leaves it: found again, without a restart.
+    #[tokio::test(start_paused = true)]
+    async fn a_shot_that_somebody_claimed_and_left_is_found_again() {
+        let clock = Clock::running(Rules::default()).await;
+        clock.arm("tea", 1_000).await;
+        let id = clock.desk.store.armed(clock.guest.instance.no).await.unwrap()[0].id;
+        let now_ms = clock.env.now_ms();
+        clock.desk.store.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
+        clock.env.advance_ms(2_000);
+        assert!(clock.settled().await.is_empty(), "it is somebody's");
+        clock.env.advance_ms(2 * LEASE_MS);
+        assert_eq!(clock.settled().await, ["tea"]);
+        clock.stop.cancel();
+    }
+}
