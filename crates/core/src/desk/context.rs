@@ -65,9 +65,8 @@ impl Desk {
         let room_bytes = room_bytes.min(BYTES_MAX);
         let each = |instance: &Arc<Instance>| {
             let had_it = |at: usize| had[at].iter().any(|name| *name == instance.name);
-            // What stood before its last turn rode along on that one. An interrupt is no turn: nothing rides on it.
-            let is_turn = |at: &usize| others[*at].addressed && others[*at].text.trim() != "/stop" && had_it(*at);
-            let since = (0..others.len()).rev().find(is_turn).map_or(0, |at| at + 1);
+            // What stood before its last turn rode along on that one.
+            let since = (0..others.len()).rev().find(|at| others[*at].addressed && had_it(*at)).map_or(0, |at| at + 1);
             let unseen = (since..others.len()).filter(|at| !others[*at].addressed && !had_it(*at));
             (instance.no, latest(unseen.map(|at| &others[at]), room_bytes))
         };
@@ -84,7 +83,8 @@ impl Desk {
         let dedups = lines.iter().map(|line| marks.dedup(&event.source, &line.message_id, "")).collect();
         let receivers = |kept: Option<crate::port::store::EventRecord>| {
             let read = kept.and_then(|kept| gate::read_kept(&kept.verdict, &kept.tenant));
-            let lines = read.map(|read| read.instances).unwrap_or_default();
+            // An interrupt is no turn: nobody had it, and nothing rode along on it.
+            let lines = read.filter(|read| !read.interrupted).map(|read| read.instances).unwrap_or_default();
             lines.into_iter().filter(|line| line.outcome == "delivered").map(|line| line.instance).collect()
         };
         Ok(self.store.events_marked(dedups).await?.into_iter().map(receivers).collect())

@@ -142,7 +142,7 @@ impl Desk {
             if !was_here && self.interrupt_live_turns(&numbers, &session_key, &main_key(source), now_ms).await? {
                 receivers.clear();
                 interrupts = true;
-                brief.text = "the running turn was interrupted".into();
+                brief.text = gate::STOPPED.into();
             }
         }
         let capabilities = if reaches {
@@ -166,7 +166,7 @@ impl Desk {
         let session_key = session_key.into();
         let delivery =
             Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
-        let kept = verdict.kept(&brief.outcome, &delivery.platform);
+        let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let tenant = tenant.into();
         let acceptance =

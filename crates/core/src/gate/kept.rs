@@ -6,6 +6,11 @@ use serde::ser::{SerializeTuple as _, Serializer};
 
 use super::{Layer, Line, Verdict};
 
+/// Kept in the place of the outcome where an event stopped a turn.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+/// What whoever sent such an event is told.
+pub(crate) const STOPPED: &str = "the running turn was interrupted";
+
 impl Serialize for Line {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut row = to.serialize_tuple(5)?;
@@ -39,6 +44,8 @@ impl Verdict {
 #[derive(Debug)]
 pub struct Kept {
     pub outcome: String,
+    /// It stopped a running turn and was nothing else: it has no row in anybody's ledger.
+    pub interrupted: bool,
     pub instances: Vec<Considered>,
 }
 
@@ -53,14 +60,19 @@ pub fn read_kept(kept: &str, tenant: &str) -> Option<Kept> {
         rule,
         value,
     };
-    Some(Kept { outcome, instances: rows.into_iter().map(line).collect() })
+    let interrupted = outcome == INTERRUPTED;
+    let outcome = if interrupted { "delivered".into() } else { outcome };
+    Some(Kept { outcome, interrupted, instances: rows.into_iter().map(line).collect() })
 }
 
 impl Kept {
     /// What whoever sent the event was told then.
     pub fn brief(self) -> VerdictBrief {
         let telling = self.instances.iter().position(|line| line.outcome == "delivered").unwrap_or(0);
-        let text = self.instances.into_iter().nth(telling).map(|line| line.text).unwrap_or_default();
+        let text = match self.interrupted {
+            true => STOPPED.into(),
+            false => self.instances.into_iter().nth(telling).map(|line| line.text).unwrap_or_default(),
+        };
         VerdictBrief { outcome: self.outcome, text }
     }
 

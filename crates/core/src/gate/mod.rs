@@ -17,6 +17,7 @@ use crate::registry::facts::{Binding, Grant, Instance};
 use crate::registry::house::{Floor, House, Person};
 use crate::sight::{SightCache, Spot};
 
+pub(crate) use kept::{INTERRUPTED, STOPPED};
 pub use kept::{Kept, read_kept};
 
 /// One event to judge.

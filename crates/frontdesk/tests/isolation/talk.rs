@@ -194,6 +194,9 @@ pub(crate) async fn say(house: &House, home: &mut Home, said: &mut Said) {
         home.files.push(file.id.clone());
         post["media"] = json!([{ "id": file.id }]);
     }
+    if let Some(scope) = &source.scope_id {
+        home.chat_scopes.insert(source.chat_id.clone(), scope.clone());
+    }
     home.chat_types.entry(source.chat_id.clone()).or_insert_with(|| source.chat_type.clone());
     let path = format!("/chat/v1/chats/{}/messages", source.chat_id);
     let posted = house.post(&path, &home.token, &post).await.expect(202);

@@ -48,6 +48,8 @@ pub(crate) struct Home {
     pub(crate) count: usize,
     /// The type of a chat is what its first message said.
     pub(crate) chat_types: HashMap<String, String>,
+    /// Where each chat was last said to be.
+    pub(crate) chat_scopes: HashMap<String, String>,
     /// Uploaded by its people.
     pub(crate) files: Vec<String>,
     /// Messages that its agents deleted.
@@ -149,6 +151,7 @@ impl Town {
                 bot_lines: HashMap::new(),
                 count: 0,
                 chat_types: HashMap::new(),
+                chat_scopes: HashMap::new(),
                 files: Vec::new(),
                 deleted: Vec::new(),
                 stream: watch::channel(String::new()).1,
