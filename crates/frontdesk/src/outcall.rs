@@ -17,7 +17,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TOTAL_TIME: Duration = Duration::from_secs(15);
 const URL_MAX_BYTES: usize = 2048;
 /// Connections that are kept for the next call: a storm of fires to one host should not dial for each.
-const IDLE_PER_HOST: usize = 32;
+const IDLE_PER_HOST: usize = 128;
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// What the operator lets through although it is private.

@@ -33,7 +33,7 @@ const PAGE: usize = 10_000;
 /// A claim that nobody ends is free again after this: longer than the longest call.
 pub const LEASE_MS: u64 = 60_000;
 /// Fires under way at once.
-const CAPS: Caps = Caps { total: 512, per_tenant: 384, per_host: 64 };
+const CAPS: Caps = Caps { total: 1024, per_tenant: 768, per_host: 128 };
 /// The agent answers before it works; more is not read.
 const ANSWER_MAX_BYTES: usize = 4096;
 const HISTORY_PAGE: usize = 200;
