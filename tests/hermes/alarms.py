@@ -201,14 +201,14 @@ class Agent:
             self.process = None
 
 
-class Door:
+class Door(harness.Stub):
     """A stub of an agent's door: it keeps the tokens that come, and answers 202."""
 
     def __init__(self):
         self.fires = []
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(harness.Quiet):
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
                 token = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -217,20 +217,10 @@ class Door:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, *args):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        self.serve(Handler)
 
 
-class Keys:
+class Keys(harness.Stub):
     """A key of our own and a place that publishes it: what it signs differs from the desk's only where we say."""
 
     def __init__(self):
@@ -241,7 +231,7 @@ class Keys:
         public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.private.public_key()))
         raw = json.dumps({"keys": [{**public, "kid": "ours", "use": "sig", "alg": "ES256"}]}).encode()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(harness.Quiet):
             def do_GET(self):
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
@@ -249,13 +239,7 @@ class Keys:
                 self.end_headers()
                 self.wfile.write(raw)
 
-            def log_message(self, *args):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/jwks.json"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.serve(Handler, "/jwks.json")
 
     def sign(self, issuer, audience, **more):
         import jwt
@@ -266,10 +250,6 @@ class Keys:
         claims.update(more)
         claims = {key: value for key, value in claims.items() if value is not None}
         return jwt.encode(claims, self.private, algorithm="ES256", headers={"kid": "ours"})
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 def parts_of(token):
@@ -643,17 +623,6 @@ def attempt(name, function, desk):
     return True
 
 
-def use_environment():
-    """The checks run on the interpreter that setup.sh made."""
-    root = harness.cache_root()
-    if not (root / "ready").exists():
-        print("run tests/hermes/setup.sh first", file=sys.stderr)
-        sys.exit(2)
-    if os.path.realpath(sys.prefix) != os.path.realpath(root / "venv"):
-        python = str(root / "venv" / "bin" / "python")
-        os.execv(python, [python, *sys.argv])
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", metavar="PATTERN")
@@ -662,7 +631,7 @@ def main():
     if not os.environ.get("FRONTDESK_BIN"):
         print("FRONTDESK_BIN is not set", file=sys.stderr)
         return 2
-    use_environment()
+    harness.use_environment()
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda *_: sys.exit(1))
     chosen = [(name, function) for name, function in CHECKS if not args.only or re.search(args.only, name)]

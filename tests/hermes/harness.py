@@ -373,14 +373,33 @@ class Link:
         self.driver.call("close", name=self.name)
 
 
-class Wake:
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+class Stub:
+    """A server of ours on a free loopback port, for as long as the check needs it."""
+
+    def serve(self, handler, path=""):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}{path}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Wake(Stub):
     """A local address that a sleeping agent gave as its wake URL."""
 
     def __init__(self, on_poke=None):
         self.pokes = []
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             def do_GET(self):
                 outer.pokes.append({"path": self.path, "headers": dict(self.headers), "at": time.monotonic()})
                 if on_poke is not None:
@@ -389,20 +408,10 @@ class Wake:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, *args):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/wake"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        self.serve(Handler, "/wake")
 
 
-class Model:
+class Model(Stub):
     """A stub of the chat completions API: it repeats the mark that it finds in what it was asked."""
 
     MARK = re.compile(r"mark-[a-z0-9]+")
@@ -412,7 +421,7 @@ class Model:
         self.slow = threading.Event()
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
 
             def reply(self, value):
@@ -472,28 +481,21 @@ class Model:
                 self.wfile.flush()
                 self.close_connection = True
 
-            def log_message(self, *args):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.serve(Handler, "/v1")
 
     def close(self):
         self.slow.set()
-        self.server.shutdown()
-        self.server.server_close()
+        super().close()
 
 
-class Identity:
+class Identity(Stub):
     """A token endpoint of the client-credentials kind, which hands out one prepared token."""
 
     def __init__(self, token):
         self.grants = []
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             def do_POST(self):
                 form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 outer.grants.append(urllib.parse.parse_qs(form))
@@ -504,14 +506,15 @@ class Identity:
                 self.end_headers()
                 self.wfile.write(raw)
 
-            def log_message(self, *args):
-                pass
+        self.serve(Handler, "/token")
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/token"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+def use_environment():
+    """The checks run on the interpreter that setup.sh made."""
+    root = cache_root()
+    if not (root / "ready").exists():
+        print("run tests/hermes/setup.sh first", file=sys.stderr)
+        sys.exit(2)
+    if os.path.realpath(sys.prefix) != os.path.realpath(root / "venv"):
+        python = str(root / "venv" / "bin" / "python")
+        os.execv(python, [python, *sys.argv])

@@ -1020,17 +1020,6 @@ def run_version(version, checks, tally, verbose, with_shutdown):
         tally.attempt(f"{version} shutdown", shutdown)
 
 
-def use_environment():
-    """The checks run on the interpreter that setup.sh made."""
-    root = harness.cache_root()
-    if not (root / "ready").exists():
-        print("run tests/hermes/setup.sh first", file=sys.stderr)
-        sys.exit(2)
-    if os.path.realpath(sys.prefix) != os.path.realpath(root / "venv"):
-        python = str(root / "venv" / "bin" / "python")
-        os.execv(python, [python, *sys.argv])
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", metavar="PATTERN")
@@ -1042,7 +1031,7 @@ def main():
     if not os.environ.get("FRONTDESK_BIN"):
         print("FRONTDESK_BIN is not set", file=sys.stderr)
         return 2
-    use_environment()
+    harness.use_environment()
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda *_: sys.exit(1))
     chosen = args.version or VERSIONS

@@ -298,7 +298,8 @@ impl Trial<'_> {
         if !ask(&sight(&blind)).is_empty() {
             self.fail("somebody gets it although nobody is known to see the chat");
         }
-        if !before.is_subset(&ask(&Sight::of_everyone())) {
+        let seeing: Vec<Answer> = answers.iter().map(|(viewer, _)| (viewer.clone(), Some(true))).collect();
+        if !before.is_subset(&ask(&sight(&seeing))) {
             self.fail("somebody gets it who would not if everybody saw the chat");
         }
         narrowed

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,9 +17,9 @@ use tokio::sync::Notify;
 
 use super::people::check_id;
 use super::{Desk, DeskError, Guest, Identity};
-use crate::alarms::FireAnswer;
 use crate::alarms::schedule::{Caps, Next, Schedule};
 use crate::alarms::signet::Signet;
+use crate::alarms::{FireAnswer, conclude, is_missed};
 use crate::meters::Why;
 use crate::port::alarms::{Conclusion, Shot, ShotState};
 use crate::port::outcall::Call;
@@ -32,6 +33,8 @@ const WINDOW_MS: u64 = 1_800_000;
 const PAGE: usize = 10_000;
 /// A claim that nobody ends is free again after this: longer than the longest call.
 pub const LEASE_MS: u64 = 60_000;
+/// A store that does not answer is asked again after this.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Fires under way at once.
 const CAPS: Caps = Caps { total: 1024, per_tenant: 768, per_host: 128 };
 /// The agent answers before it works; more is not read.
@@ -156,15 +159,6 @@ impl Desk {
         u64::from_le_bytes(dice) % (self.rules.fire_jitter_ms + 1)
     }
 
-    /// Everything that an instance has armed.
-    pub(super) async fn cancel_all_shots(&self, instance: u64) -> Result<(), StoreError> {
-        let now_ms = self.env.now_ms();
-        for shot in self.store.armed(instance).await? {
-            self.store.disarm(instance, &shot.job_id, now_ms).await?;
-        }
-        Ok(())
-    }
-
     pub async fn cancel_shot(&self, who: &Guest, ask: &CancelShot) -> Result<(), DeskError> {
         if self.store.disarm(who.instance.no, &ask.job_id, self.env.now_ms()).await? {
             self.meters.alarms_ended.get_or_create(&Why { why: "cancelled" }).inc();
@@ -195,11 +189,8 @@ impl Desk {
     /// A dead shot gets another chance, from now.
     pub async fn revive_shot(&self, id: u64) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
-        let dead = self.store.dead_shots(None, usize::MAX >> 1).await?.into_iter().find(|shot| shot.id == id);
-        let Some(shot) = dead else { return Err(DeskError::NotFound(format!("no dead shot has the number {id}"))) };
-        if !self.store.revive_shot(id, now_ms).await? {
-            return Err(DeskError::Conflict("it is not dead any more".into()));
-        }
+        let revived = self.store.revive_shot(id, now_ms).await?;
+        let shot = revived.ok_or_else(|| DeskError::NotFound(format!("no dead shot has the number {id}")))?;
         let tenant = self.registry.read(|view| view.instance_no(shot.instance).map(|it| it.tenant.clone()));
         self.schedule_shot(now_ms, id, &tenant.unwrap_or_default(), lane_of(&shot.callback));
         Ok(())
@@ -294,10 +285,7 @@ impl Desk {
         let Some(shot) = claimed else {
             return Err(DeskError::Conflict("it is being fired, or was given up".into()));
         };
-        let answer = self.fire(&shot).await;
-        let end = crate::alarms::conclude(&shot, &answer, self.env.now_ms(), 0);
-        self.store.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await?;
-        self.note_fire(&shot, &end, now_ms.saturating_sub(shot.next_ms));
+        let end = self.try_shot(&shot, || {}).await;
         match end {
             Conclusion::Fired { .. } => Ok(()),
             Conclusion::Retry { next_ms, note } => {
@@ -308,8 +296,30 @@ impl Desk {
         }
     }
 
-    /// Tries a shot once. Whatever happens is an answer.
-    pub async fn fire(&self, shot: &Shot) -> FireAnswer {
+    /// Tries a claimed shot once and writes down how that ended, however long the store takes: otherwise it
+    /// happens again. `answered` is called in between, when the agent has said its word.
+    pub async fn try_shot(&self, shot: &Shot, answered: impl FnOnce()) -> Conclusion {
+        let began_ms = self.env.now_ms();
+        let late_ms = began_ms.saturating_sub(shot.next_ms);
+        let end = if is_missed(shot, began_ms) {
+            Conclusion::Skipped { note: format!("it came {} s too late", late_ms / 1000) }
+        } else {
+            let answer = self.fire(shot).await;
+            let mut dice = [0; 8];
+            self.env.fill(&mut dice);
+            conclude(shot, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
+        };
+        answered();
+        while let Err(error) = self.store.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await {
+            tracing::error!(%error, job = shot.job_id, "the end of a fire cannot be written down; trying again");
+            tokio::time::sleep(STORE_PAUSE).await;
+        }
+        self.note_fire(shot, &end, late_ms);
+        end
+    }
+
+    /// Whatever happens is an answer.
+    async fn fire(&self, shot: &Shot) -> FireAnswer {
         let found = self.registry.read(|view| view.instance_no(shot.instance).cloned());
         let Some(instance) = found else { return FireAnswer::Failed("its instance is gone".into()) };
         let answer = match shot.callback.as_str() {
@@ -381,7 +391,7 @@ impl Desk {
     }
 
     /// Tells whoever watches, and counts.
-    pub fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64) {
+    fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64) {
         let (word, note) = match end {
             Conclusion::Fired { note } => ("fired", note),
             Conclusion::Dead { note } => ("dead", note),

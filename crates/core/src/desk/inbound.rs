@@ -123,7 +123,8 @@ impl Desk {
         let source = &event.source;
         let session_key = build_session_key(source);
         let edit = if source.message_is_edit { event.text.as_str() } else { "" };
-        let dedup = Marks { whose: &whose, bot: &bot }.dedup(source, &message_id, edit);
+        let marks = Marks { whose: &whose, bot: &bot };
+        let dedup = marks.dedup(source, &message_id, edit);
         let command = DeskCommand::parse(&event);
         let found = self.registry.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
         let verdict = match (&found, &command) {
@@ -131,7 +132,7 @@ impl Desk {
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed).await,
         };
-        let tenant = found.clone().unwrap_or_default();
+        let tenant = found.unwrap_or_default();
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
@@ -161,8 +162,7 @@ impl Desk {
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
         let stand = Stand { tenant: &tenant, bot: &bot };
-        let place = Marks { whose: &whose, bot: &bot };
-        let (json, own_json) = self.forms(stand, &place, event, &handover, addressed, &receivers).await?;
+        let (json, own_json) = self.forms(stand, &marks, event, &handover, addressed, &receivers).await?;
         let session_key = session_key.into();
         let delivery =
             Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };

@@ -187,7 +187,7 @@ impl Desk {
         if let Some(mailbox) = self.switchboard.socket(who.instance.no) {
             mailbox.order(Order::Close(Close::Unauthorized));
         }
-        self.cancel_all_shots(who.instance.no).await?;
+        self.store.disarm_all(who.instance.no, now_ms).await?;
         Ok(())
     }
 

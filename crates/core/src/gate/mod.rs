@@ -77,7 +77,6 @@ pub struct Sight<'a> {
     said: Vec<(String, Sees)>,
     /// What it said a short while ago.
     earlier: Option<Earlier<'a>>,
-    everyone: bool,
 }
 
 struct Earlier<'a> {
@@ -87,11 +86,6 @@ struct Earlier<'a> {
 }
 
 impl<'a> Sight<'a> {
-    /// For questions where it does not matter: everyone sees.
-    pub fn of_everyone() -> Self {
-        Self { everyone: true, ..Self::default() }
-    }
-
     pub fn remembered(cache: &'a SightCache, spot: Spot<'a>, now_ms: u64) -> Self {
         Self { earlier: Some(Earlier { cache, spot, now_ms }), ..Self::default() }
     }
@@ -101,9 +95,6 @@ impl<'a> Sight<'a> {
     }
 
     fn of(&self, viewer: &str) -> Option<Sees> {
-        if self.everyone {
-            return Some(Sees::Yes);
-        }
         let said = self.said.iter().find(|(known, _)| known == viewer).map(|(_, sees)| *sees);
         let earlier = || self.earlier.as_ref().and_then(|it| it.cache.known(it.spot, viewer, it.now_ms));
         said.or_else(earlier)

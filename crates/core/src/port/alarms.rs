@@ -86,6 +86,8 @@ pub trait Alarms: Send + Sync {
     fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>>;
     /// The armed shot of a job ends as cancelled. False: there was none.
     fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
+    /// Every armed shot of an instance ends as cancelled.
+    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, ()>;
     fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>>;
     fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>>;
     /// Armed shots in order of (`next_ms`, id), after this one, not beyond `until_ms`.
@@ -94,8 +96,8 @@ pub trait Alarms: Send + Sync {
     fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>>;
     /// Ends tries. A shot that was replaced or cancelled meanwhile stays as it is; what happened is noted.
     fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()>;
-    /// A dead shot is armed again, from now. False: it is not dead, or not there.
-    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, bool>;
+    /// A dead shot is armed again, from now. `None`: it is not dead, or not there.
+    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>>;
     fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>>;
     /// Newest first.
     fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>>;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::alarms::schedule::Next;
-use frontdesk_core::alarms::{conclude, is_missed};
 use frontdesk_core::desk::{LEASE_MS, Loading};
 use frontdesk_core::port::alarms::{Conclusion, Shot};
 use tokio_util::sync::CancellationToken;
@@ -100,24 +99,11 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
 }
 
 async fn fire(desk: &Arc<Desk>, shot: Shot, lane: u32) {
-    let began_ms = desk.env.now_ms();
-    let late_ms = began_ms.saturating_sub(shot.next_ms);
-    let end = if is_missed(&shot, began_ms) {
-        Conclusion::Skipped { note: format!("it came {} s too late", late_ms / 1000) }
-    } else {
-        let answer = desk.fire(&shot).await;
-        let mut dice = [0; 8];
-        desk.env.fill(&mut dice);
-        conclude(&shot, &answer, desk.env.now_ms(), u64::from_le_bytes(dice))
+    let answered = || {
+        desk.alarms.schedule().answered(lane);
+        desk.alarms.bell.notify_one();
     };
-    desk.alarms.schedule().answered(lane);
-    desk.alarms.bell.notify_one();
-    // What happened must be written down, however long the store takes: otherwise it happens again.
-    while let Err(error) = desk.store.conclude(vec![(shot.clone(), end.clone())], desk.env.now_ms()).await {
-        tracing::error!(%error, job = shot.job_id, "the end of a fire cannot be written down; trying again");
-        tokio::time::sleep(STORE_PAUSE).await;
-    }
-    desk.note_fire(&shot, &end, late_ms);
+    let end = desk.try_shot(&shot, answered).await;
     {
         let mut schedule = desk.alarms.schedule();
         schedule.noted();

@@ -182,6 +182,40 @@ async fn a_shot_that_is_given_up_is_listed_and_can_be_tried_again() {
 }
 
 #[tokio::test]
+async fn fires_are_seen_live_and_shots_are_listed_for_the_operator() {
+    let scene = Scene::open().await;
+    scene.sink.answer(&[503]);
+    let mut tail =
+        scene.house.request("GET", "/admin/v1/events/stream").bearer_auth(&scene.house.admin).send().await.unwrap();
+    scene.arm("tea", &iso(now_ms())).await;
+    scene
+        .house
+        .follow(&mut tail, &["fire_failed", "job tea: answered 503", "\"fired\"", "job tea: answered 202"])
+        .await;
+    let id = scene.arm("later", FAR).await;
+    let listed = scene.house.admin("GET", "/instances/sleeper/alarms", &Value::Null).await.expect(200);
+    let one = &listed["alarms"][0];
+    assert_eq!((one["schedule_id"].as_str(), &one["fire_at"]), (Some(id.as_str()), &json!(FAR)));
+    let past = scene.house.admin("GET", "/instances/sleeper/alarms/history?job_id=tea", &Value::Null).await.expect(200);
+    assert_eq!((&past["history"][0]["outcome"], &past["history"][0]["attempts"]), (&json!("fired"), &json!(2)));
+    let metrics = scene.house.get("/metrics", "").await.text();
+    assert!(metrics.contains("frontdesk_alarm_lateness_seconds_count 1"), "{metrics}");
+    scene.house.finish().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_leaves_takes_its_alarms_along() {
+    let scene = Scene::open().await;
+    let seat = scene.house.seat("sleeper").await;
+    scene.arm("tea", FAR).await;
+    scene.arm("post", FAR).await;
+    scene.house.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
+    assert_eq!(scene.armed().await, Vec::<Value>::new());
+    assert_eq!(scene.history("tea").await[0]["outcome"], "cancelled");
+    scene.house.finish().await;
+}
+
+#[tokio::test]
 async fn what_does_not_fit_is_refused_and_changes_nothing() {
     let scene = Scene::open().await;
     scene.arm("tea", FAR).await;

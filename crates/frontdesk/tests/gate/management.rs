@@ -569,3 +569,21 @@ async fn what_an_agent_decided_is_in_force_after_a_restart() {
     assert!(answer(&house, &ann, "d").await.contains("linked to ann"));
     house.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_sees_who_holds_a_channel_and_can_take_it() {
+    let house = House::open().await;
+    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
+    let room = json!({ "platform": "relay", "scope_id": "s", "channel_id": "room" });
+    house.post("/manage/scope", &ann.bearer(), &room).await.expect(200);
+    let held = house.admin("GET", "/grants?tenant=home", &Value::Null).await.expect(200);
+    let one = &held["grants"][0];
+    assert_eq!((&one["instance"], &one["channel_id"], &one["scope_id"]), (&json!("ann"), &json!("room"), &json!("s")));
+    assert_eq!(house.admin("GET", "/grants?tenant=other", &Value::Null).await.expect(200)["grants"], json!([]));
+    let mut named = room.clone();
+    named["tenant"] = json!("home");
+    assert_eq!(house.admin("DELETE", "/grants", &named).await.status, 204);
+    assert_eq!(house.admin("DELETE", "/grants", &named).await.problem(404), "not_found");
+    house.post("/manage/scope", &bob.bearer(), &room).await.expect(200);
+    house.finish().await;
+}

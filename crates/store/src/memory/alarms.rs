@@ -65,6 +65,17 @@ impl Alarms for MemoryStore {
         now(was_armed)
     }
 
+    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, ()> {
+        let mut state = self.state();
+        let of_instance = |shot: &Shot| shot.instance == instance && shot.state == ShotState::Armed;
+        let armed: Vec<Shot> = state.shots.values().map(|(shot, _)| shot.clone()).filter(of_instance).collect();
+        for shot in armed {
+            state.shots.remove(&shot.id);
+            state.end_shot(&shot, "cancelled", now_ms, "");
+        }
+        now(())
+    }
+
     fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>> {
         let state = self.state();
         let armed = state.shots.values().map(|(shot, _)| shot);
@@ -135,12 +146,12 @@ impl Alarms for MemoryStore {
         now(())
     }
 
-    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, bool> {
+    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>> {
         let mut state = self.state();
         let dead = state.shots.get_mut(&id).filter(|(shot, _)| shot.state == ShotState::Dead);
-        let Some((shot, lease_ms)) = dead else { return now(false) };
+        let Some((shot, lease_ms)) = dead else { return now(None) };
         (shot.state, shot.next_ms, shot.first_ms, *lease_ms) = (ShotState::Armed, now_ms, 0, 0);
-        now(true)
+        now(Some(shot.clone()))
     }
 
     fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>> {

@@ -30,12 +30,19 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
+    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            for shot in armed_of(&books.connection, instance)? {
+                remove(&books.connection, shot.id)?;
+                note_end(&books.connection, &shot, "cancelled", now_ms, "")?;
+            }
+            Ok(())
+        };
+        self.writer.write(work, |()| {})
+    }
+
     fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>> {
-        self.readers.read(move |connection| {
-            let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' ORDER BY id");
-            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            query.query_map([signed(instance)], shot).and_then(Iterator::collect).map_err(fault)
-        })
+        self.readers.read(move |connection| armed_of(connection, instance))
     }
 
     fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>> {
@@ -83,12 +90,14 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |()| {})
     }
 
-    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, bool> {
+    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE shot SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0
-                       WHERE id = ?1 AND state = 'dead'";
-            let changed = books.connection.execute(sql, (signed(id), signed(now_ms))).map_err(fault)?;
-            Ok(changed == 1)
+            let sql = format!(
+                "UPDATE shot SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0
+                 WHERE id = ?1 AND state = 'dead' RETURNING {COLUMNS}"
+            );
+            let mut revive = books.connection.prepare_cached(&sql).map_err(fault)?;
+            revive.query_row((signed(id), signed(now_ms)), shot).optional().map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
@@ -139,6 +148,12 @@ impl Alarms for SqliteStore {
 /// The folder's lock says that nobody else is firing: what was claimed before a crash is free again.
 pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
     connection.execute("UPDATE shot SET lease_ms = 0 WHERE lease_ms > 0", []).map(drop).map_err(fault)
+}
+
+fn armed_of(connection: &Connection, instance: u64) -> Result<Vec<Shot>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' ORDER BY id");
+    let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+    query.query_map([signed(instance)], shot).and_then(Iterator::collect).map_err(fault)
 }
 
 fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {

@@ -82,6 +82,17 @@ pub async fn a_cancelled_shot_is_gone_and_may_be_armed_again(House { store, .. }
     assert!(fresh && again > id, "an id is never given twice");
 }
 
+pub async fn an_instance_that_leaves_has_nothing_armed(House { store, .. }: House) {
+    let (first, ..) = arm(&*store, shot(1, 100)).await;
+    arm(&*store, shot(2, 200)).await;
+    arm(&*store, Shot { instance: 8, ..shot(1, 100) }).await;
+    store.disarm_all(7, 50).await.unwrap();
+    assert_eq!((store.armed(7).await.unwrap().len(), store.armed(8).await.unwrap().len()), (0, 1));
+    assert_eq!(claim(&*store, first, 500).await, None);
+    let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
+    assert_eq!(outcomes, ["cancelled", "cancelled"]);
+}
+
 pub async fn a_shot_is_claimed_by_one_and_not_before_its_time(House { store, .. }: House) {
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     assert_eq!(claim(&*store, id, 99).await, None, "not early");
@@ -145,8 +156,9 @@ pub async fn a_dead_shot_is_listed_and_can_be_revived(House { store, .. }: House
     let dead = store.dead_shots(None, 9).await.unwrap();
     assert_eq!((dead.len(), dead[0].id, dead[0].note.as_str()), (1, id, "gone"));
     assert_eq!(store.dead_shots(Some(8), 9).await.unwrap(), []);
-    assert!(store.revive_shot(id, 700).await.unwrap());
-    assert!(!store.revive_shot(id, 700).await.unwrap(), "it lives");
+    let revived = store.revive_shot(id, 700).await.unwrap().unwrap();
+    assert_eq!((revived.id, revived.state, revived.next_ms), (id, ShotState::Armed, 700));
+    assert_eq!(store.revive_shot(id, 700).await.unwrap(), None, "it lives");
     let again = claim(&*store, id, 700).await.unwrap();
     assert_eq!(again.first_ms, 0, "its tries begin anew");
     store.conclude(vec![(again, Conclusion::Dead { note: "gone".into() })], 750).await.unwrap();

@@ -77,7 +77,7 @@ macro_rules! store_contract {
                     a_replay_of_an_old_row_ages_no_young_ones, purge_ends_capabilities_and_media,
                     numbers_are_never_given_twice;
                 alarms: the_same_time_again_is_the_same_shot, another_time_replaces_the_shot,
-                    a_cancelled_shot_is_gone_and_may_be_armed_again,
+                    a_cancelled_shot_is_gone_and_may_be_armed_again, an_instance_that_leaves_has_nothing_armed,
                     a_shot_is_claimed_by_one_and_not_before_its_time, a_fired_shot_is_never_claimed_again,
                     a_retry_comes_at_its_time_and_remembers, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
