@@ -3,6 +3,7 @@
 //! Pure data and pure functions. No I/O, no clock, no other member of the workspace.
 
 pub mod action;
+pub mod agents;
 pub mod api;
 pub mod code;
 pub mod cron;

@@ -383,6 +383,7 @@ impl Desk {
             own_json: Vec::new(),
             capabilities: Vec::new(),
             reaches: false,
+            letter: None,
         };
         match self.store.accept(vec![acceptance]).await {
             Ok(_) => FireAnswer::Taken(202),

@@ -169,8 +169,17 @@ impl Desk {
         let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let tenant = tenant.into();
-        let acceptance =
-            Acceptance { tenant, dedup, delivery, verdict: kept, receivers, own_json, capabilities, reaches };
+        let acceptance = Acceptance {
+            tenant,
+            dedup,
+            delivery,
+            verdict: kept,
+            receivers,
+            own_json,
+            capabilities,
+            reaches,
+            letter: None,
+        };
         Ok(Judged { acceptance, verdict, brief, interrupts, errand })
     }
 

@@ -1,8 +1,12 @@
 //! The ports: what the desk asks of the world, in the desk's own words.
 
 pub mod alarms;
+pub mod connectors;
+pub mod data;
+pub mod letters;
 pub mod outcall;
 pub mod platform;
+pub mod skills;
 pub mod store;
 
 use std::future::Future;

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Soon;
 use super::alarms::Alarms;
+use super::data::Data;
+use super::letters::{Letter, Letters};
+use super::skills::Skills;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -24,8 +27,14 @@ pub enum StoreError {
 pub type Stored<'a, T> = Soon<'a, Result<T, StoreError>>;
 
 /// Everything that a backend is.
-pub trait Store: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Alarms + Upkeep {}
-impl<T: Directory + Ledger + Vault + Journal + ChatLog + MediaShelf + Alarms + Upkeep> Store for T {}
+pub trait Store:
+    Directory + Ledger + Letters + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep
+{
+}
+impl<T: Directory + Ledger + Letters + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep> Store
+    for T
+{
+}
 
 // ---- directory: who is who ------------------------------------------------------------------
 
@@ -86,6 +95,8 @@ pub struct Acceptance {
     pub capabilities: Vec<SealedCapability>,
     /// The chat becomes one that the tenant may answer in.
     pub reaches: bool,
+    /// It goes into an agent's inbox as well.
+    pub letter: Option<Letter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +106,8 @@ pub struct Accepted {
     pub fresh: bool,
     /// (instance, seq) of each row made.
     pub rows: Vec<(u64, u64)>,
+    /// The letter's place in its inbox.
+    pub letter: Option<u64>,
 }
 
 /// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.

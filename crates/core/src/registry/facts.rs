@@ -196,6 +196,35 @@ pub struct Policy {
     pub policy: RelevancePolicy,
 }
 
+/// An agent that others may speak to by name. An instance is one without this; this adds ways to it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Agent {
+    /// Number of its inbox; from the same row of numbers as those of instances.
+    pub no: u64,
+    pub tenant: String,
+    pub id: String,
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub wake_url: Option<String>,
+    /// Sealed, hex: who delivers must sign with it.
+    #[serde(default)]
+    pub webhook_secret: Option<String>,
+    /// Its connectors as JSON, sealed, hex: they may hold secrets.
+    #[serde(default)]
+    pub connectors: Option<String>,
+    pub created_ms: u64,
+}
+
+/// What a tenant asks of approved skills; without it the desk's own setting holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillRules {
+    pub tenant: String,
+    pub secured: bool,
+    /// Ed25519, PEM.
+    pub public_key_pem: String,
+}
+
 /// Any of them.
 #[derive(Debug, Clone)]
 pub enum Fact {
@@ -213,6 +242,8 @@ pub enum Fact {
     Grant(Grant),
     Principal(Principal),
     SigningKey(SigningKey),
+    Agent(Agent),
+    SkillRules(SkillRules),
 }
 
 /// Joins parts so that no two lists of parts give one key.
@@ -237,6 +268,8 @@ impl Fact {
             Self::Grant(_) => "grant",
             Self::Principal(_) => "principal",
             Self::SigningKey(_) => "signing_key",
+            Self::Agent(_) => "agent",
+            Self::SkillRules(_) => "skill_rules",
         }
     }
 
@@ -256,6 +289,8 @@ impl Fact {
             Self::Grant(it) => key(&[&it.tenant, &it.platform, &it.scope, &it.channel]),
             Self::Principal(it) => key(&[&it.tenant, &it.instance]),
             Self::SigningKey(it) => it.kid.clone(),
+            Self::Agent(it) => key(&[&it.tenant, &it.id]),
+            Self::SkillRules(it) => it.tenant.clone(),
         }
     }
 
@@ -275,6 +310,8 @@ impl Fact {
             Self::Grant(it) => serde_json::to_string(it),
             Self::Principal(it) => serde_json::to_string(it),
             Self::SigningKey(it) => serde_json::to_string(it),
+            Self::Agent(it) => serde_json::to_string(it),
+            Self::SkillRules(it) => serde_json::to_string(it),
         };
         text.unwrap_or_default()
     }
@@ -295,6 +332,8 @@ impl Fact {
             "grant" => Self::Grant(serde_json::from_str(json).ok()?),
             "principal" => Self::Principal(serde_json::from_str(json).ok()?),
             "signing_key" => Self::SigningKey(serde_json::from_str(json).ok()?),
+            "agent" => Self::Agent(serde_json::from_str(json).ok()?),
+            "skill_rules" => Self::SkillRules(serde_json::from_str(json).ok()?),
             _ => return None,
         })
     }

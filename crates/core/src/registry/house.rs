@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal};
+use super::facts::{Agent, Binding, DmDefault, Grant, Instance, Policy, Principal};
 
 /// Everything of one tenant.
 #[derive(Default)]
@@ -13,6 +13,7 @@ pub struct House {
     pub(super) known: bool,
     pub(super) instances: HashMap<String, Arc<Instance>>,
     pub(super) principals: HashMap<String, Arc<Principal>>,
+    pub(super) agents: HashMap<String, Arc<Agent>>,
     pub(super) floors: HashMap<String, Floor>,
 }
 
@@ -50,6 +51,10 @@ impl House {
 
     pub fn instances(&self) -> impl Iterator<Item = &Arc<Instance>> {
         self.instances.values()
+    }
+
+    pub fn agents(&self) -> impl Iterator<Item = &Arc<Agent>> {
+        self.agents.values()
     }
 
     pub fn principal(&self, instance: &str) -> Option<&Arc<Principal>> {

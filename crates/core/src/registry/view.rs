@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::facts::{
-    Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route,
-    SigningKey, Tenant, Token, key,
+    Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route,
+    SigningKey, SkillRules, Tenant, Token, key,
 };
 use super::house::{Floor, House, put_in_order};
 
@@ -26,6 +26,8 @@ pub struct View {
     pub dm_defaults: BTreeMap<String, Arc<DmDefault>>,
     pub link_codes: HashMap<String, Arc<LinkCode>>,
     pub signing_keys: BTreeMap<String, Arc<SigningKey>>,
+    pub skill_rules: HashMap<String, Arc<SkillRules>>,
+    agent_by_no: HashMap<u64, Arc<Agent>>,
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<u64, Arc<Instance>>,
     houses: HashMap<String, House>,
@@ -33,7 +35,8 @@ pub struct View {
     routed: HashMap<String, HashMap<String, Arc<Route>>>,
     /// platform, then person: links in every tenant, for direct messages to a shared bot.
     linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
-    last_instance_no: u64,
+    /// Of instances and agents.
+    last_no: u64,
 }
 
 impl View {
@@ -54,8 +57,17 @@ impl View {
         self.instance_by_no.get(&no)
     }
 
-    pub fn next_instance_no(&self) -> u64 {
-        self.last_instance_no + 1
+    pub fn agent(&self, tenant: &str, id: &str) -> Option<&Arc<Agent>> {
+        self.houses.get(tenant)?.agents.get(id)
+    }
+
+    pub fn agent_no(&self, no: u64) -> Option<&Arc<Agent>> {
+        self.agent_by_no.get(&no)
+    }
+
+    /// For an instance or an agent; none is given twice.
+    pub fn next_no(&self) -> u64 {
+        self.last_no + 1
     }
 
     pub fn token_by_hash(&self, hash: &str) -> Option<&Arc<Token>> {
@@ -99,6 +111,13 @@ impl View {
             Fact::Gateway(it) => drop(self.gateways.insert(fact_key, Arc::new(it))),
             Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
             Fact::SigningKey(it) => drop(self.signing_keys.insert(fact_key, Arc::new(it))),
+            Fact::SkillRules(it) => drop(self.skill_rules.insert(fact_key, Arc::new(it))),
+            Fact::Agent(it) => {
+                let it = Arc::new(it);
+                self.last_no = self.last_no.max(it.no);
+                self.agent_by_no.insert(it.no, it.clone());
+                self.houses.entry(it.tenant.clone()).or_default().agents.insert(it.id.clone(), it);
+            }
             Fact::Route(it) => {
                 let it = Arc::new(it);
                 self.routed.entry(it.platform.clone()).or_default().insert(it.key.clone(), it.clone());
@@ -115,7 +134,7 @@ impl View {
             }
             Fact::Instance(it) => {
                 let it = Arc::new(it);
-                self.last_instance_no = self.last_instance_no.max(it.no);
+                self.last_no = self.last_no.max(it.no);
                 self.instance_by_no.insert(it.no, it.clone());
                 self.houses.entry(it.tenant.clone()).or_default().instances.insert(it.name.clone(), it.clone());
                 self.instances.insert(fact_key, it);
@@ -161,6 +180,12 @@ impl View {
             "gateway" => drop(self.gateways.remove(fact_key)),
             "link_code" => drop(self.link_codes.remove(fact_key)),
             "signing_key" => drop(self.signing_keys.remove(fact_key)),
+            "skill_rules" => drop(self.skill_rules.remove(fact_key)),
+            "agent" => {
+                let Some((tenant, id)) = fact_key.split_once('\u{1f}') else { return };
+                let Some(it) = self.houses.get_mut(tenant).and_then(|house| house.agents.remove(id)) else { return };
+                self.agent_by_no.remove(&it.no);
+            }
             "route" => {
                 let Some(it) = self.routes.remove(fact_key) else { return };
                 self.routed.get_mut(&it.platform).map(|routed| routed.remove(&it.key));

@@ -177,9 +177,9 @@ impl Ledger for MemoryStore {
 }
 
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
-    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches } = one;
+    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
-        return Accepted { event: *first, fresh: false, rows: Vec::new() };
+        return Accepted { event: *first, fresh: false, rows: Vec::new(), letter: None };
     }
     state.last_event += 1;
     let event = state.last_event;
@@ -219,5 +219,6 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
         rows.push((instance, seq));
         rung.push((instance, seq, delivery));
     }
-    Accepted { event, fresh: true, rows }
+    let letter = letter.map(|letter| state.file(&tenant, event, delivery.at_ms, letter));
+    Accepted { event, fresh: true, rows, letter }
 }

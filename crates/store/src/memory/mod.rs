@@ -2,10 +2,13 @@
 
 mod alarms;
 mod chat;
+mod data;
 mod directory;
 mod journal;
 mod ledger;
+mod letters;
 mod media;
+mod skills;
 mod upkeep;
 mod vault;
 
@@ -13,6 +16,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use frontdesk_core::port::alarms::{Ended, Shot};
+use frontdesk_core::port::letters::{Filed, PlannedWake};
 use frontdesk_core::port::store::{
     Bell, Delivery, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability, Stored,
 };
@@ -42,6 +46,9 @@ struct State {
     last_shot: u64,
     shot_ends: BTreeMap<u64, Ended>,
     last_end: u64,
+    /// By agent and seq, with the tenant.
+    letters: BTreeMap<(u64, u64), (String, Filed)>,
+    planned_wakes: HashMap<String, PlannedWake>,
 }
 
 /// One instance's ledger.

@@ -10,7 +10,7 @@ use frontdesk_core::port::store::{
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
-use super::{SqliteStore, fault, signed, unsigned, vault};
+use super::{SqliteStore, fault, letters, signed, unsigned, vault};
 
 /// Rows that a listing looks through before it gives up on a rare state.
 const SCAN_MAX: i64 = 20_000;
@@ -327,7 +327,7 @@ impl Made {
 fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, StoreError> {
     let mut made = Made::default();
     for acceptance in batch {
-        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches } =
+        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter } =
             acceptance;
         let event = books.ledgers.next_event(&books.connection)?;
         let inserted = insert_event(&books.connection, event, &dedup, &tenant, &delivery, &verdict)?;
@@ -336,7 +336,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             let sql = "SELECT id FROM event WHERE dedup = ?1";
             let mut query = books.connection.prepare_cached(sql).map_err(fault)?;
             let first = query.query_row([dedup.as_slice()], |row| row.get(0)).map(unsigned).map_err(fault)?;
-            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new() });
+            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new(), letter: None });
             continue;
         }
         delivery.event = event;
@@ -358,7 +358,9 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             };
             made.rows.push((instance, seq, delivery));
         }
-        made.accepted.push(Accepted { event, fresh: true, rows });
+        let letter =
+            letter.map(|it| letters::file(&books.connection, &tenant, event, delivery.at_ms, &it)).transpose()?;
+        made.accepted.push(Accepted { event, fresh: true, rows, letter });
     }
     Ok(made)
 }

@@ -4,11 +4,14 @@
 
 mod alarms;
 mod chat;
+mod data;
 mod directory;
 mod journal;
 mod ledger;
+mod letters;
 mod media;
 mod schema;
+mod skills;
 mod threads;
 mod upkeep;
 mod vault;

@@ -6,10 +6,12 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::fault;
 
-const MIGRATIONS: [(u32, &str); 3] = [
+const MIGRATIONS: [(u32, &str); 5] = [
     (1, include_str!("migrations/0001_spine.sql")),
     (2, include_str!("migrations/0002_own_json.sql")),
     (3, include_str!("migrations/0003_alarms.sql")),
+    (4, include_str!("migrations/0004_letters.sql")),
+    (5, include_str!("migrations/0005_skills_and_data.sql")),
 ];
 
 /// Brings the database to this version and returns its epoch.

@@ -125,6 +125,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
         own_json: Vec::new(),
         capabilities: Vec::new(),
         reaches: false,
+        letter: None,
     }
 }
 

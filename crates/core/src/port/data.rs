@@ -1,0 +1,32 @@
+//! Data in the store: rows of a tenant, found by their words.
+
+use frontdesk_wire::agents::PortableData;
+use serde_json::Value;
+
+use super::store::Stored;
+
+/// Filters that every backend honours, beside the words. `domain_tags` is any of; the others are equal to,
+/// or any of, what is given.
+pub const FILTERS: [&str; 7] =
+    ["domain_tags", "agent_id", "vault", "payload_type", "knowledge_type", "thread_status", "pinned"];
+
+/// A query, checked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DataQuery {
+    /// All of them must occur; each is one or more words in a row. Empty is everything, newest first.
+    pub phrases: Vec<String>,
+    /// A key of [`FILTERS`], and the values that will do.
+    pub filters: Vec<(String, Vec<Value>)>,
+    pub limit: usize,
+    /// Rows that expired by then are not seen.
+    pub now_s: u64,
+}
+
+pub trait Data: Send + Sync {
+    /// `row.id` is new; `score` is nothing that is kept.
+    fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()>;
+    fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>>;
+    /// Best first: among the newest that match, ranked by how often and how densely the words occur. `score`
+    /// is between 0 and 1 and tells nothing of other tenants.
+    fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>>;
+}

@@ -1,0 +1,56 @@
+//! Letters: what one agent says to another, kept in the receiver's inbox. A letter is written by
+//! `Ledger::accept`, in one commit with the rows of the sockets that it goes to.
+
+use super::store::Stored;
+
+/// One message in an agent's inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Letter {
+    /// Number of the agent's inbox.
+    pub agent: u64,
+    pub delivery_id: String,
+    /// augment, template, wake, `wake_degraded`
+    pub kind: String,
+    pub text: String,
+    /// JSON of the envelope; a wake has none.
+    pub meta: Option<String>,
+    /// The one session that it is for.
+    pub session_id: Option<String>,
+    /// How every connector took it, as JSON.
+    pub receipts: String,
+}
+
+/// A letter in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filed {
+    pub seq: u64,
+    pub event: u64,
+    pub at_ms: u64,
+    pub letter: Letter,
+}
+
+/// A wake that is asked for later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedWake {
+    pub key: String,
+    pub agent: u64,
+    pub json: String,
+}
+
+pub trait Letters: Send + Sync {
+    /// Letters of an inbox with `seq > after`, in order.
+    fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>>;
+    /// The number of the newest letter, 0 for none.
+    fn last_letter(&self, agent: u64) -> Stored<'_, u64>;
+    /// The letter that an event became.
+    fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>>;
+    /// Notes how the connectors took it, and what it has become.
+    fn note_receipts<'a>(&'a self, agent: u64, seq: u64, kind: &'a str, receipts: String) -> Stored<'a, ()>;
+    /// The newest letters of a tenant, newest first.
+    fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>>;
+    /// Erases an inbox and what was planned for it.
+    fn drop_inbox(&self, agent: u64) -> Stored<'_, ()>;
+    fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()>;
+    fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>>;
+    fn drop_planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, ()>;
+}

@@ -1,0 +1,67 @@
+//! Skills in the store: one head per name, every version behind it, and a token over all heads of a tenant.
+
+use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
+
+use super::store::Stored;
+
+/// What must be true of the present head for a write to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// The name is free.
+    Absent,
+    /// The head has this content hash.
+    Hash(String),
+}
+
+/// A new head. The store computes nothing but the token: what it is given is what it keeps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkillWrite {
+    pub tenant: String,
+    pub expect: Expect,
+    /// As it will be read back; `created_at` of an older head stays.
+    pub meta: SkillMeta,
+    pub source: String,
+    /// What the history says of it.
+    pub version: VersionInfo,
+}
+
+/// A query, checked and in the form in which it is asked.
+#[derive(Debug, Clone, Default)]
+pub struct SkillQuery {
+    /// Empty is any.
+    pub statuses: Vec<SkillStatus>,
+    pub author: Option<String>,
+    pub name: Option<regex::Regex>,
+    /// All of them.
+    pub tags: Vec<String>,
+    pub since_s: u64,
+    pub offset: usize,
+    pub limit: usize,
+}
+
+impl SkillQuery {
+    pub fn admits(&self, meta: &SkillMeta) -> bool {
+        (self.statuses.is_empty() || self.statuses.contains(&meta.status))
+            && self.author.as_ref().is_none_or(|author| meta.author.as_ref() == Some(author))
+            && self.name.as_ref().is_none_or(|name| name.is_match(&meta.name))
+            && self.tags.iter().all(|tag| meta.tags.contains(tag))
+            && meta.updated_at >= self.since_s
+    }
+}
+
+pub trait Skills: Send + Sync {
+    /// Head, history and token in one commit; `Conflict` where `expect` does not hold, and then nothing.
+    fn skill_put(&self, write: SkillWrite) -> Stored<'_, ()>;
+    /// The head, or the newest row of history with this version. The metadata are the head's.
+    fn skill<'a>(&'a self, tenant: &'a str, name: &'a str, version: Option<&'a str>)
+    -> Stored<'a, Option<SkillSource>>;
+    fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>>;
+    /// Oldest first; empty for a name that is free.
+    fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>>;
+    /// In the order of names, byte by byte.
+    fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>>;
+    /// Erases head and history. False: there was none.
+    fn skill_delete<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, bool>;
+    /// Moves exactly when (name, status, content hash) of some head does; survives a restart; O(1).
+    fn skill_token<'a>(&'a self, tenant: &'a str) -> Stored<'a, String>;
+}

@@ -1,0 +1,147 @@
+//! Letters: the inboxes of agents, and wakes that are planned.
+
+use frontdesk_core::port::letters::{Filed, Letter, Letters, PlannedWake};
+use frontdesk_core::port::store::{StoreError, Stored};
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use super::threads::Books;
+use super::{SqliteStore, fault, signed, unsigned};
+
+/// The end of an inbox, and of the next letter in it.
+pub(super) fn file(
+    connection: &Connection,
+    tenant: &str,
+    event: u64,
+    at_ms: u64,
+    it: &Letter,
+) -> Result<u64, StoreError> {
+    let seq = last(connection, it.agent)? + 1;
+    let sql =
+        "INSERT INTO letter (agent, seq, event, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let mut insert = connection.prepare_cached(sql).map_err(fault)?;
+    insert
+        .execute(rusqlite::params![
+            signed(it.agent),
+            signed(seq),
+            signed(event),
+            tenant,
+            signed(at_ms),
+            it.delivery_id,
+            it.kind,
+            it.text,
+            it.meta,
+            it.session_id,
+            it.receipts,
+        ])
+        .map_err(fault)?;
+    Ok(seq)
+}
+
+fn last(connection: &Connection, agent: u64) -> Result<u64, StoreError> {
+    let sql = "SELECT COALESCE(MAX(seq), 0) FROM letter WHERE agent = ?1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    query.query_row([signed(agent)], |row| row.get(0)).map(unsigned).map_err(fault)
+}
+
+impl Letters for SqliteStore {
+    fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>> {
+        self.readers.read(move |connection| {
+            let sql = select("agent = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            let which = (signed(agent), signed(after), signed(limit as u64));
+            query.query_map(which, filed).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn last_letter(&self, agent: u64) -> Stored<'_, u64> {
+        self.readers.read(move |connection| last(connection, agent))
+    }
+
+    fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>> {
+        self.readers.read(move |connection| {
+            let mut query = connection.prepare_cached(&select("event = ?1")).map_err(fault)?;
+            query.query_row([signed(event)], filed).optional().map_err(fault)
+        })
+    }
+
+    fn note_receipts<'a>(&'a self, agent: u64, seq: u64, kind: &'a str, receipts: String) -> Stored<'a, ()> {
+        let kind = kind.to_owned();
+        let work = move |books: &mut Books| {
+            let sql = "UPDATE letter SET kind = ?3, receipts = ?4 WHERE agent = ?1 AND seq = ?2";
+            let mut put = books.connection.prepare_cached(sql).map_err(fault)?;
+            put.execute((signed(agent), signed(seq), kind, receipts)).map(drop).map_err(fault)
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>> {
+        let tenant = tenant.to_owned();
+        self.readers.read(move |connection| {
+            let sql = select("tenant = ?1 ORDER BY event DESC LIMIT ?2");
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            query.query_map((tenant, signed(limit as u64)), filed).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
+    fn drop_inbox(&self, agent: u64) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            for sql in ["DELETE FROM letter WHERE agent = ?1", "DELETE FROM planned_wake WHERE agent = ?1"] {
+                books.connection.execute(sql, [signed(agent)]).map_err(fault)?;
+            }
+            Ok(())
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            let sql = "INSERT OR REPLACE INTO planned_wake (key, agent, json) VALUES (?1, ?2, ?3)";
+            let mut put = books.connection.prepare_cached(sql).map_err(fault)?;
+            put.execute((wake.key, signed(wake.agent), wake.json)).map(drop).map_err(fault)
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>> {
+        let key = key.to_owned();
+        self.readers.read(move |connection| {
+            let sql = "SELECT key, agent, json FROM planned_wake WHERE key = ?1";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let wake =
+                |row: &Row<'_>| Ok(PlannedWake { key: row.get(0)?, agent: unsigned(row.get(1)?), json: row.get(2)? });
+            query.query_row([key], wake).optional().map_err(fault)
+        })
+    }
+
+    fn drop_planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, ()> {
+        let key = key.to_owned();
+        let work = move |books: &mut Books| {
+            books.connection.execute("DELETE FROM planned_wake WHERE key = ?1", [key]).map(drop).map_err(fault)
+        };
+        self.writer.write(work, |()| {})
+    }
+}
+
+fn select(which: &str) -> String {
+    format!(
+        "SELECT seq, event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM letter WHERE {which}"
+    )
+}
+
+fn filed(row: &Row<'_>) -> rusqlite::Result<Filed> {
+    Ok(Filed {
+        seq: unsigned(row.get(0)?),
+        event: unsigned(row.get(1)?),
+        at_ms: unsigned(row.get(2)?),
+        letter: Letter {
+            agent: unsigned(row.get(3)?),
+            delivery_id: row.get(4)?,
+            kind: row.get(5)?,
+            text: row.get(6)?,
+            meta: row.get(7)?,
+            session_id: row.get(8)?,
+            receipts: row.get(9)?,
+        },
+    })
+}

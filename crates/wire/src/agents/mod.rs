@@ -1,0 +1,31 @@
+//! The agents plane: what agents and skills say to agents, and the contracts as Rust traits.
+//!
+//! Names and shapes are those of `AgentConnector` v1.0, `SkillStore` and `DataStore`. Pure data; the traits
+//! are here so that a program can use or implement them with this crate alone.
+
+mod connector;
+mod data;
+mod fault;
+mod skills;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use connector::*;
+pub use data::*;
+pub use fault::{Class, Fault};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+pub use skills::*;
+
+/// A boxed future, so that the contracts can be trait objects.
+pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// What every method of the contracts answers with.
+pub type Promise<'a, T> = Soon<'a, Result<T, Fault>>;
+
+/// What a store says of itself. The content of `manifest` is the store's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestInfo {
+    pub capabilities_version: String,
+    pub manifest: Value,
+}

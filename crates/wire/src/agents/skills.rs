@@ -1,0 +1,173 @@
+//! Skills: sources with a status, a history, and an author. Times are unix seconds.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{ManifestInfo, Promise};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SkillStatus {
+    Draft,
+    Approved,
+    Disabled,
+}
+
+impl SkillStatus {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Draft => "Draft",
+            Self::Approved => "Approved",
+            Self::Disabled => "Disabled",
+        }
+    }
+
+    /// As it is written in a body: any case.
+    pub fn read(word: &str) -> Option<Self> {
+        [Self::Draft, Self::Approved, Self::Disabled].into_iter().find(|it| it.name().eq_ignore_ascii_case(word))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SkillSource {
+    pub name: String,
+    /// The first 12 hex digits of the hash.
+    pub version: String,
+    /// Lowercase hex SHA-256 of the bytes as stored.
+    pub content_hash: String,
+    pub source: String,
+    pub metadata: SkillMeta,
+}
+
+/// What can be known without the body.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SkillMeta {
+    pub name: String,
+    pub version: String,
+    pub content_hash: String,
+    pub status: SkillStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    pub created_at: u64,
+    pub updated_at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_changed_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_bag: Option<Map<String, Value>>,
+}
+
+/// A write or a change of status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionInfo {
+    pub name: String,
+    pub version: String,
+    pub content_hash: String,
+    pub status: SkillStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_status: Option<SkillStatus>,
+    pub changed_at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<String>,
+}
+
+/// What a writer may say of a skill beside its source. Anything else that it says is not ours and ignored.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SkillNote {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<SkillStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_bag: Option<Map<String, Value>>,
+}
+
+/// `PUT /v1/skills/{name}`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SkillPut {
+    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<SkillNote>,
+}
+
+/// One or many of something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    pub fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Keys that are not here are ignored.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SkillFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<OneOrMany<SkillStatus>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    /// A regular expression, found anywhere in the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name_pattern: Option<String>,
+    /// All of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<OneOrMany<String>>,
+    /// Updated since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SkillList {
+    pub skills: Vec<SkillMeta>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillVersions {
+    pub versions: Vec<VersionInfo>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusPost {
+    pub status: SkillStatus,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreVersion {
+    pub version: String,
+}
+
+/// Where skills live. What is not there is a fault (`SkillNotFoundError`, `VersionNotFoundError`).
+pub trait SkillStore: Send + Sync {
+    fn load<'a>(&'a self, name: &'a str, version: Option<&'a str>) -> Promise<'a, SkillSource>;
+    fn query<'a>(&'a self, filter: &'a SkillFilter) -> Promise<'a, Vec<SkillMeta>>;
+    fn metadata<'a>(&'a self, name: &'a str) -> Promise<'a, SkillMeta>;
+    /// Oldest first.
+    fn versions<'a>(&'a self, name: &'a str) -> Promise<'a, Vec<VersionInfo>>;
+    /// Byte for byte.
+    fn store<'a>(&'a self, name: &'a str, source: &'a str, note: &'a SkillNote) -> Promise<'a, VersionInfo>;
+    /// Erases all history and frees the name.
+    fn delete<'a>(&'a self, name: &'a str) -> Promise<'a, ()>;
+    fn update_status<'a>(&'a self, name: &'a str, status: SkillStatus) -> Promise<'a, VersionInfo>;
+    fn manifest(&self) -> Promise<'_, ManifestInfo>;
+    /// Moves exactly when name, status or content hash of some skill does. Cheap.
+    fn version(&self) -> Promise<'_, String>;
+}
