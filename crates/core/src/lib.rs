@@ -2,6 +2,7 @@
 //!
 //! No HTTP, no SQL, no vendor code, and neither clock nor randomness but through [`env::Env`].
 
+pub mod agents;
 pub mod alarms;
 pub mod desk;
 pub mod env;

@@ -1,9 +1,12 @@
 //! The desk: it takes what arrives, hands it over, and lets out what agents send.
 
+mod agents;
 mod alarms;
 mod context;
+mod exchange;
 mod inbound;
 mod interrupt;
+mod letters;
 mod links;
 mod mail;
 mod manage;
@@ -12,6 +15,7 @@ mod people;
 mod presence;
 mod records;
 mod signets;
+mod wakes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +25,7 @@ use frontdesk_wire::Close;
 use crate::alarms::signet::SigningAlg;
 use crate::env::Env;
 use crate::meters::Meters;
+use crate::port::connectors::Connectors;
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platform;
 use crate::port::store::{Store, StoreError};
@@ -32,8 +37,11 @@ use crate::switchboard::Switchboard;
 use crate::tail::{Notice, Tail};
 use crate::wake::WakeRules;
 
+pub use agents::{AgentRooms, Speaker};
 pub use alarms::{AlarmClock, LEASE_MS, Loading};
+pub use exchange::TIMEOUT_MAX_MS;
 pub use inbound::Receipt;
+pub use letters::inbox_message;
 pub use mail::mail_id;
 pub use people::{Identity, Unproven, check_source};
 
@@ -152,6 +160,8 @@ pub struct Desk {
     sight: SightCache,
     link_tries: links::Tries,
     pub alarms: AlarmClock,
+    pub rooms: AgentRooms,
+    connectors: Arc<dyn Connectors>,
 }
 
 impl Desk {
@@ -161,6 +171,7 @@ impl Desk {
         sealer: Sealer,
         outcall: Arc<dyn Outcall>,
         platforms: Vec<Arc<dyn Platform>>,
+        connectors: Arc<dyn Connectors>,
         rules: Rules,
     ) -> Result<Self, StoreError> {
         let switchboard = Arc::new(Switchboard::default());
@@ -193,6 +204,8 @@ impl Desk {
             sight: SightCache::default(),
             link_tries: links::Tries::default(),
             alarms: AlarmClock::default(),
+            rooms: AgentRooms::default(),
+            connectors,
         };
         desk.cut_signet().await?;
         Ok(desk)
