@@ -15,6 +15,8 @@ use url::{Host, Url};
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TOTAL_TIME: Duration = Duration::from_secs(15);
+/// What a call may ask for at most.
+const LONGEST_TIME: Duration = Duration::from_secs(30);
 const URL_MAX_BYTES: usize = 2048;
 /// Connections that are kept for the next call: a storm of fires to one host should not dial for each.
 const IDLE_PER_HOST: usize = 128;
@@ -228,7 +230,11 @@ impl Outcall for GuardedClient {
             let failed = |error: reqwest::Error| {
                 let refused = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
                     .any(|e| e.downcast_ref::<OutcallError>() == Some(&OutcallError::Refused));
-                if refused { OutcallError::Refused } else { OutcallError::Failed(plain(&error)) }
+                match () {
+                    () if refused => OutcallError::Refused,
+                    () if error.is_timeout() => OutcallError::TimedOut,
+                    () => OutcallError::Failed(plain(&error)),
+                }
             };
             let mut request = match call.json {
                 None => self.client()?.get(url),
@@ -240,6 +246,12 @@ impl Outcall for GuardedClient {
             };
             if let Some(bearer) = call.bearer {
                 request = request.bearer_auth(bearer.expose());
+            }
+            for (name, value) in call.headers {
+                request = request.header(*name, *value);
+            }
+            if let Some(time) = call.time {
+                request = request.timeout(time.min(LONGEST_TIME));
             }
             let mut response = request.send().await.map_err(failed)?;
             let status = response.status().as_u16();
@@ -263,7 +275,6 @@ impl Outcall for GuardedClient {
 /// What went wrong, without the URL: it may carry a capability.
 fn plain(error: &reqwest::Error) -> String {
     let kind = match () {
-        () if error.is_timeout() => "it took too long",
         () if error.is_connect() => "the connection failed",
         () if error.is_body() || error.is_decode() => "the answer broke off",
         () => "the request failed",
@@ -422,7 +433,7 @@ mod tests {
         for url in urls.chain(tricks.map(str::to_owned)) {
             let given = client.check(&url);
             let body = Some("{}");
-            let called = client.call(Call { url: &url, bearer: None, json: body, max_bytes: 9, cut: true }).await;
+            let called = client.call(Call { json: body, cut: true, ..Call::get(&url, 9) }).await;
             assert_eq!(given, Err(OutcallError::Refused), "{url}");
             assert_eq!(called.err(), Some(OutcallError::Refused), "{url}");
         }
@@ -495,12 +506,41 @@ mod tests {
         assert_eq!(client.get(&away, 99).await.unwrap().status, 302);
         let long = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n0123456789").await;
         assert_eq!(client.get(&long, 9).await.err(), Some(OutcallError::TooLarge(9)));
-        let cut = client.call(Call { url: &long, bearer: None, json: None, max_bytes: 9, cut: true }).await.unwrap();
+        let cut = client.call(Call { cut: true, ..Call::get(&long, 9) }).await.unwrap();
         assert_eq!((cut.status, cut.body.len()), (200, 0), "the status counts");
         let broken = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n0123456789").await;
         assert!(matches!(client.get(&broken, 99).await, Err(OutcallError::Failed(_))));
         let nonsense = answering(b"\0\0\0\0").await;
         assert!(matches!(client.get(&nonsense, 99).await, Err(OutcallError::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn headers_go_as_they_are_and_a_call_may_have_less_time() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let client = GuardedClient::new(&["127.0.0.0/8".to_owned()]);
+        let headers = [("Authorization", "Token abc def"), ("X-Signature", "sha256=00ff")];
+        let call = Call { headers: &headers, ..Call::post(&url, "{\"a\":1}", 99) };
+        let seen = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"{\"a\":1}") {
+                assert_ne!(stream.read_buf(&mut seen).await.unwrap(), 0);
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await.unwrap();
+            String::from_utf8(seen).unwrap().to_ascii_lowercase()
+        };
+        let (answer, seen) = tokio::join!(client.call(call), seen);
+        assert_eq!(answer.unwrap().status, 204);
+        for line in ["authorization: token abc def", "x-signature: sha256=00ff", "content-type: application/json"] {
+            assert_eq!(seen.matches(&format!("\r\n{line}\r\n")).count(), 1, "{line} in {seen}");
+        }
+        // Nobody accepts any more; the connection stands in the queue and is never answered.
+        let call = Call { time: Some(Duration::from_millis(20)), ..Call::get(&url, 99) };
+        assert_eq!(client.call(call).await.err(), Some(OutcallError::TimedOut));
+        let call = Call { headers: &[("X-Bad", "a\nb")], ..Call::get(&url, 99) };
+        assert!(matches!(client.call(call).await, Err(OutcallError::Failed(_))), "no header is smuggled in");
     }
 
     #[test]

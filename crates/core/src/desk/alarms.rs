@@ -347,7 +347,7 @@ impl Desk {
         let body = FireBody { job_id: shot.job_id.clone(), fire_at: shot.fire_at.clone() };
         let body = serde_json::to_string(&body).unwrap_or_default();
         let url = format!("{callback}/api/cron/fire");
-        let call = Call { url: &url, bearer: Some(&token), json: Some(&body), max_bytes: ANSWER_MAX_BYTES, cut: true };
+        let call = Call { bearer: Some(&token), cut: true, ..Call::post(&url, &body, ANSWER_MAX_BYTES) };
         match self.outcall.call(call).await {
             Ok(answer) if (200..300).contains(&answer.status) => FireAnswer::Taken(answer.status),
             Ok(answer) => FireAnswer::Refused(answer.status),

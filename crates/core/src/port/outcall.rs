@@ -1,5 +1,7 @@
 //! The one guarded way out to URLs that other people named: wakes, media, callbacks.
 
+use std::time::Duration;
+
 use frontdesk_wire::Secret;
 
 use super::Soon;
@@ -13,20 +15,36 @@ pub enum OutcallError {
     BadUrl(String),
     #[error("no answer: {0}")]
     Failed(String),
+    #[error("no answer: it took too long")]
+    TimedOut,
     #[error("the answer is over {0} bytes")]
     TooLarge(usize),
 }
 
 /// One call. Without a body it is a GET, with one a POST.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Call<'a> {
     pub url: &'a str,
     pub bearer: Option<&'a Secret>,
     pub json: Option<&'a str>,
+    /// Sent as they are, beside those that the client sets itself.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Instead of the client's own limit, and never over its longest.
+    pub time: Option<Duration>,
     /// The answer is read no further than this.
     pub max_bytes: usize,
     /// What is over that, or breaks off, is left out instead of refused: the status is what counts.
     pub cut: bool,
+}
+
+impl<'a> Call<'a> {
+    pub fn get(url: &'a str, max_bytes: usize) -> Self {
+        Self { url, max_bytes, ..Self::default() }
+    }
+
+    pub fn post(url: &'a str, json: &'a str, max_bytes: usize) -> Self {
+        Self { url, json: Some(json), max_bytes, ..Self::default() }
+    }
 }
 
 pub struct Answer {
@@ -43,6 +61,6 @@ pub trait Outcall: Send + Sync {
 
     /// A payload-free GET.
     fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> Soon<'a, Result<Answer, OutcallError>> {
-        self.call(Call { url, bearer: None, json: None, max_bytes, cut: false })
+        self.call(Call::get(url, max_bytes))
     }
 }

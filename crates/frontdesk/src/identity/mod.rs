@@ -143,7 +143,7 @@ impl Introspect {
             }
         }
         let secret = Secret::new(bearer);
-        let call = Call { url: &self.url, bearer: Some(&secret), json: None, max_bytes: ACCOUNT_MAX_BYTES, cut: false };
+        let call = Call { bearer: Some(&secret), ..Call::get(&self.url, ACCOUNT_MAX_BYTES) };
         let answer = self.outcall.call(call).await.map_err(|error: OutcallError| {
             tracing::error!(%error, "identity.url does not answer");
             Unknown::Down

@@ -212,7 +212,7 @@ impl BuiltInChat {
                 let code = match error {
                     OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
                     OutcallError::TooLarge(_) => Code::TooLarge,
-                    OutcallError::Failed(_) => Code::PlatformFailed,
+                    OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
                 };
                 return Ok(Err(ActionResult::refused(code, format!("source_url: {error}"))));
             }

@@ -1,0 +1,66 @@
+//! The bundled ways to agents: nowhere, a webhook, a folder, a terminal; and a registry of ways.
+//!
+//! Each is opened for one agent. None of them claims what it did not see happen: a receipt comes after the
+//! other side took it, and `woken` is true only where somebody was interrupted. The agent's own socket is not
+//! here, the desk itself has it.
+
+mod address;
+mod file;
+mod noop;
+mod registry;
+mod tmux;
+mod webhook;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use file::FileDrop;
+use frontdesk_core::Env;
+use frontdesk_core::port::connectors::Connectors;
+use frontdesk_core::port::outcall::Outcall;
+use frontdesk_wire::agents::{AgentConnector, ConnectorSpec, Fault};
+pub use noop::NoOp;
+pub use registry::{Registry, RegistryError};
+pub use tmux::{Tmux, TmuxSettings};
+pub use webhook::HttpWebhook;
+
+/// What the operator allows on the machine of the desk. By default nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Folders of file connectors lie under this one.
+    pub file_base: Option<PathBuf>,
+    pub tmux: Option<TmuxSettings>,
+}
+
+/// All of them, by their specification.
+pub struct Bundled {
+    pub env: Arc<dyn Env>,
+    pub outcall: Arc<dyn Outcall>,
+    pub settings: Settings,
+}
+
+impl Connectors for Bundled {
+    fn open(&self, agent_id: &str, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault> {
+        let env = self.env.clone();
+        Ok(match spec {
+            ConnectorSpec::Noop {} => Arc::new(NoOp::new(agent_id, env)),
+            ConnectorSpec::Webhook { .. } => Arc::new(HttpWebhook::open(agent_id, spec, env, self.outcall.clone())?),
+            ConnectorSpec::File { dir } => {
+                let base = self.settings.file_base.as_deref().ok_or_else(|| {
+                    Fault::invalid("file connectors are off; set [agents] file_base to the folder that holds theirs")
+                })?;
+                Arc::new(FileDrop::open(agent_id, base, dir, env)?)
+            }
+            ConnectorSpec::Tmux { target } => {
+                let settings =
+                    self.settings.tmux.clone().ok_or_else(|| {
+                        Fault::invalid("tmux connectors are off; set [agents] tmux = true to allow them")
+                    })?;
+                Arc::new(Tmux::open(agent_id, target, settings, env)?)
+            }
+            ConnectorSpec::Relay { .. } => {
+                return Err(Fault::invalid("relay is the desk's own way to an agent; there is nothing to open here"));
+            }
+        })
+    }
+}
