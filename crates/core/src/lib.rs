@@ -13,6 +13,7 @@ pub mod port;
 pub mod registry;
 pub mod seal;
 pub mod sight;
+pub mod skills;
 pub mod split;
 pub mod switchboard;
 pub mod tail;
