@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use frontdesk_connectors::TmuxSettings;
 use frontdesk_core::Rules;
 use frontdesk_core::alarms::signet::SigningAlg;
 use frontdesk_core::wake::WakeRules;
 use frontdesk_platforms::chat::Commands;
+use crate::edge::agents::Limits;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -36,8 +38,44 @@ pub struct Config {
     pub manage: Manage,
     pub identity: Identity,
     pub cron: Cron,
+    pub agents: Agents,
+    pub skills: Skills,
     pub outcall: Outcall,
     pub chat: Chat,
+}
+
+/// The agents plane.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agents {
+    pub rate_per_s: u32,
+    pub rate_burst: u32,
+    pub caller_header: String,
+    pub file_base: PathBuf,
+    pub tmux: bool,
+}
+
+impl Agents {
+    pub(crate) fn limits(&self) -> anyhow::Result<Limits> {
+        let header = self.caller_header.parse().with_context(|| {
+            format!("[agents] caller_header: {:?} is no name of an HTTP header", self.caller_header)
+        })?;
+        Ok(Limits::new(self.rate_per_s, self.rate_burst, header))
+    }
+
+    pub(crate) fn connectors(&self) -> frontdesk_connectors::Settings {
+        let file_base = Some(self.file_base.clone()).filter(|base| !base.as_os_str().is_empty());
+        let tmux = self.tmux.then(TmuxSettings::default);
+        frontdesk_connectors::Settings { file_base, tmux }
+    }
+}
+
+/// What is asked of approved skills, where a tenant says nothing of its own.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Skills {
+    pub secured: bool,
+    pub public_key: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]

@@ -19,6 +19,7 @@ use crate::meters::Why;
 use crate::port::letters::{Filed, Letter};
 use crate::port::platform::Stand;
 use crate::port::store::{Acceptance, Delivery};
+use crate::registry::facts::Agent;
 use crate::seal::short_hash;
 
 /// One message. A relay frame may hold 1 MiB, and JSON makes text longer.
@@ -327,6 +328,15 @@ impl Desk {
             }
         };
         Ok(letters.into_iter().zip(agents).map(show).collect())
+    }
+
+    /// A step of the errand to an agent's wake URL, for whoever watches.
+    pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
+        self.say(&agent.tenant, step, |notice| {
+            notice.instance.clone_from(&agent.id);
+            notice.platform = "agents".into();
+            notice.text = text.into();
+        });
     }
 
     /// Counted, and told to whoever watches.

@@ -17,7 +17,8 @@ use super::App;
 use super::error::RefusedWith;
 
 pub(crate) use mcp::Tools;
-pub(crate) use who::{Limits, take_capability};
+pub(crate) use who::Limits;
+pub(crate) use who::take_capability;
 
 pub(super) fn router() -> Router<App> {
     Router::new()
@@ -58,10 +59,10 @@ impl From<Fault> for Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let class = self.0.class;
-        let status = axum::http::StatusCode::from_u16(class.status()).unwrap_or_default();
+        let status = http::StatusCode::from_u16(class.status()).unwrap_or_default();
         let mut response = (status, axum::Json(&self.0)).into_response();
         if class == frontdesk_wire::agents::Class::RateLimitedError {
-            response.headers_mut().insert(axum::http::header::RETRY_AFTER, 1.into());
+            response.headers_mut().insert(http::header::RETRY_AFTER, 1.into());
         }
         response.extensions_mut().insert(RefusedWith(class.name()));
         response

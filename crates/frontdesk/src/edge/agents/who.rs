@@ -92,7 +92,7 @@ pub(crate) fn take_capability<B>(request: &mut Request<B>) {
 }
 
 /// How fast each token may call, and the header in which callers say who they are.
-pub(crate) struct Limits {
+pub struct Limits {
     per_s: f64,
     burst: f64,
     caller_header: header::HeaderName,

@@ -1,5 +1,6 @@
 //! Agents: who they are, words for them, their answers.
 
+use aws_lc_rs::hmac;
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -7,7 +8,7 @@ use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
     Inbox, Notified, NotifyPost, ReplyPost, WakeOpts, WakeReceipt,
 };
-use frontdesk_wire::secret::{hmac_sha256_hex, same_bytes};
+use frontdesk_wire::secret::same_bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -60,8 +61,9 @@ pub(crate) async fn deliver(
 ) -> Answer<DeliveryReceipt> {
     if let Some(secret) = app.desk.webhook_secret(&who.tenant, &id)? {
         // Over the bytes as they came, before anything is read from them.
-        let signed = format!("sha256={}", hmac_sha256_hex(secret.expose().as_bytes(), &body.0));
-        let given = headers.get("x-signature").map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+        let signed = format!("sha256={}", hex::encode(hmac::sign(&key, &body.0)));
+        let given = headers.get("x-signature").map(http::HeaderValue::as_bytes).unwrap_or_default();
         if !same_bytes(given, signed.as_bytes()) {
             let text = "X-Signature must be sha256=<hex HMAC-SHA256 of the raw body under the agent's webhook_secret>";
             return Err(Fault::new(Class::SignatureError, text).into());
