@@ -14,6 +14,7 @@ mod outbound;
 mod people;
 mod presence;
 mod records;
+mod shelf;
 mod signets;
 mod wakes;
 
@@ -44,6 +45,7 @@ pub use inbound::Receipt;
 pub use letters::inbox_message;
 pub use mail::mail_id;
 pub use people::{Identity, Unproven, check_source};
+pub use shelf::{TenantData, TenantSkills};
 
 /// The settings that the rules of the desk depend on.
 #[derive(Debug, Clone)]
@@ -68,6 +70,10 @@ pub struct Rules {
     pub fire_alg: SigningAlg,
     /// Our base URL as agents know it: who issues the fires' tokens.
     pub issuer: String,
+    /// Approved skills must be signed, unless a tenant has its own rule.
+    pub skills_secured: bool,
+    /// Whose signature counts: Ed25519, PEM. Empty: nobody's.
+    pub skills_public_key: String,
 }
 
 impl Default for Rules {
@@ -88,6 +94,8 @@ impl Default for Rules {
             fire_jitter_ms: 0,
             fire_alg: SigningAlg::ES256,
             issuer: String::new(),
+            skills_secured: false,
+            skills_public_key: String::new(),
         }
     }
 }
