@@ -12,16 +12,6 @@ impl dyn Env + '_ {
         self.now_ms() / 1000
     }
 
-    /// A random UUID (version 4).
-    pub fn uuid_v4(&self) -> String {
-        let mut raw = [0; 16];
-        self.fill(&mut raw);
-        raw[6] = (raw[6] & 0x0f) | 0x40;
-        raw[8] = (raw[8] & 0x3f) | 0x80;
-        let text = hex::encode(raw);
-        [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
-    }
-
     /// `bytes` random bytes as lowercase hex.
     pub fn random_hex(&self, bytes: usize) -> String {
         let mut raw = vec![0; bytes];

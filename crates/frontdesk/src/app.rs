@@ -56,6 +56,7 @@ impl Frontdesk {
         let outcall = Arc::new(GuardedClient::new(&config.outcall.allow));
         let mut rules = config.rules();
         rules.issuer.clone_from(&public_url);
+        (rules.skills_secured, rules.skills_public_key) = config.skills.rules()?;
         let chat_rules = ChatRules {
             commands: config.chat.commands,
             capability_ttl_ms: rules.vault_ttl_ms,

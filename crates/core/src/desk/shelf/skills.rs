@@ -59,17 +59,27 @@ impl TenantSkills {
         Err(Fault::version_not_found(name, version.unwrap_or_default()))
     }
 
-    async fn put(&self, name: &str, source: &str, note: &SkillNote) -> Result<VersionInfo, Fault> {
+    /// Stores a skill under a name that must be free.
+    pub async fn store_new(&self, name: &str, source: &str, note: &SkillNote) -> Result<VersionInfo, Fault> {
+        self.put(name, source, note, true).await
+    }
+
+    async fn put(&self, name: &str, source: &str, note: &SkillNote, only_new: bool) -> Result<VersionInfo, Fault> {
         check_name(name)?;
         check_size("the source", source.len(), TEXT_MAX_BYTES)?;
-        let named = note.author.clone().filter(|author| !author.is_empty()).or_else(|| self.caller.clone());
+        let claimed = note.author.clone().filter(|author| !author.is_empty());
+        let named = claimed.clone().or_else(|| self.caller.clone());
         check_note(note, named.as_deref())?;
         let body = self.body(source, note.status);
         for _ in 0..TRIES {
             let head = self.head(name).await?;
+            if only_new && head.is_some() {
+                return Err(Fault::storage_conflict(name, "there is one already, and overwrite was not asked for"));
+            }
             let known = head.as_ref().and_then(|head| head.author.clone());
-            if let (Some(known), Some(named)) = (&known, &named)
-                && known != named
+            // Only an author that is claimed can contradict; whoever merely calls edits what is another's.
+            if let (Some(known), Some(claimed)) = (&known, &claimed)
+                && known != claimed
             {
                 return Err(Fault::storage_conflict(name, "it belongs to another author"));
             }
@@ -209,7 +219,7 @@ impl SkillStore for TenantSkills {
     }
 
     fn store<'a>(&'a self, name: &'a str, source: &'a str, note: &'a SkillNote) -> Promise<'a, VersionInfo> {
-        Box::pin(self.put(name, source, note))
+        Box::pin(self.put(name, source, note, false))
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> Promise<'a, ()> {

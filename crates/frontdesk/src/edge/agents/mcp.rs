@@ -181,8 +181,8 @@ fn rpc_error(fault: Fault) -> ErrorData {
 async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) -> Result<Value, Fault> {
     given.retain(|_, value| !value.is_null());
     let desk = &app.desk;
-    let skills = || desk.skills(&who.tenant).by(who.caller.as_deref());
-    let data = || desk.data(&who.tenant).by(who.caller.as_deref());
+    let skills = || desk.skills(&who.tenant).by(who.caller.clone());
+    let data = || desk.data(&who.tenant).by(who.caller.clone());
     match tool {
         "agents_list" => shown(&json!({ "agents": desk.agents(&who.tenant) })),
         "agent_status" => {
@@ -228,9 +228,7 @@ async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) ->
         }
         "cron_list" => {
             let armed = desk.armed_of_tenant(&who.tenant).await?;
-            let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| {
-                json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts })
-            };
+            let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts });
             Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
         }
         _ => Err(Fault::new(Class::NotFoundError, format!("there is no tool {tool:?}"))),
@@ -242,7 +240,7 @@ async fn write_skill(app: &App, who: &Api, mut given: Map<String, Value>) -> Res
     let name = text(&mut given, "name")?;
     let source = text(&mut given, "source")?;
     let overwrite: bool = given.remove("overwrite").map(fit).transpose()?.unwrap_or_default();
-    let skills = app.desk.skills(&who.tenant).by(who.caller.as_deref());
+    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
     let note = SkillNote { status: Some(SkillStatus::Draft), ..SkillNote::default() };
     let made = match overwrite {
         true => skills.store(&name, &source, &note).await?,
@@ -256,11 +254,7 @@ fn payload_of(app: &App, who: &Api, mut given: Map<String, Value>) -> Result<Del
     let meta = DeliveryMeta {
         dispatch_id: app.desk.env.uuid_v4(),
         sent_at: app.desk.env.now_ms(),
-        origin: Origin {
-            trigger_kind: Some("agent".into()),
-            caller_agent_id: who.caller.clone(),
-            ..Origin::default()
-        },
+        origin: Origin { trigger_kind: Some("agent".into()), caller_agent_id: who.caller.clone(), ..Origin::default() },
         event_type: given.remove("event_type").map(fit).transpose()?,
         correlation_id: given.remove("correlation_id").map(fit).transpose()?,
         ..DeliveryMeta::default()

@@ -44,7 +44,7 @@ pub(crate) async fn store(
     Json(put): Json<SkillPut>,
 ) -> Answer<VersionInfo> {
     let note = put.metadata.unwrap_or_default();
-    let skills = app.desk.skills(&who.tenant).by(who.caller.as_deref());
+    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
     Ok(Reply(skills.store(&name, &put.source, &note).await?))
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn restatus(
     Path(name): Path<String>,
     Json(post): Json<StatusPost>,
 ) -> Answer<VersionInfo> {
-    let skills = app.desk.skills(&who.tenant).by(who.caller.as_deref());
+    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
     Ok(Reply(skills.update_status(&name, post.status).await?))
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn write(
     who: Api,
     Json(entry): Json<DataWrite>,
 ) -> Result<(StatusCode, Reply<DataWritten>), Refused> {
-    let written = app.desk.data(&who.tenant).by(who.caller.as_deref()).write(&entry).await?;
+    let written = app.desk.data(&who.tenant).by(who.caller.clone()).write(&entry).await?;
     Ok((StatusCode::CREATED, Reply(written)))
 }
 
