@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use frontdesk_connectors::Bundled;
-use frontdesk_core::port::platform::Platform;
 use frontdesk_core::{Desk, Env};
 use frontdesk_platforms::chat::{BuiltInChat, ChatRules};
 use frontdesk_store::sqlite::SqliteStore;
@@ -68,8 +67,8 @@ impl Frontdesk {
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
         let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);
         let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };
-        let platforms: Vec<Arc<dyn Platform>> = vec![chat.clone()];
-        let desk = Desk::open(env, store, keys.sealer, outcall, platforms, Arc::new(connectors), rules).await?;
+        let desk = Desk::open(env, store, keys.sealer, outcall, vec![chat.clone()], rules).await?;
+        let desk = desk.with_connectors(Arc::new(connectors));
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters.register(&mut metrics);
         let app = App {

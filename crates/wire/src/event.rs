@@ -29,7 +29,7 @@ pub struct MessageEvent {
     pub prompt_response: Option<PromptResponse>,
     /// It comes from another agent or a skill: what kind of word it is, and its envelope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<AgentWord>,
+    pub delivery: Option<Box<AgentWord>>,
 }
 
 fn text_type() -> String {

@@ -422,12 +422,12 @@ fn event_of(word: &Word<'_>, meta: Option<serde_json::Value>) -> MessageEvent {
             ..Source::default()
         },
         message_id: Some(word.delivery_id.into()),
-        delivery: Some(AgentWord {
+        delivery: Some(Box::new(AgentWord {
             kind: word.kind.into(),
             delivery_id: word.delivery_id.into(),
             meta,
             session_id: word.session.map(str::to_owned),
-        }),
+        })),
         ..MessageEvent::default()
     }
 }

@@ -26,7 +26,7 @@ use frontdesk_wire::Close;
 use crate::alarms::signet::SigningAlg;
 use crate::env::Env;
 use crate::meters::Meters;
-use crate::port::connectors::Connectors;
+use crate::port::connectors::{Connectors, NoConnectors};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platform;
 use crate::port::store::{Store, StoreError};
@@ -179,7 +179,6 @@ impl Desk {
         sealer: Sealer,
         outcall: Arc<dyn Outcall>,
         platforms: Vec<Arc<dyn Platform>>,
-        connectors: Arc<dyn Connectors>,
         rules: Rules,
     ) -> Result<Self, StoreError> {
         let switchboard = Arc::new(Switchboard::default());
@@ -213,10 +212,16 @@ impl Desk {
             link_tries: links::Tries::default(),
             alarms: AlarmClock::default(),
             rooms: AgentRooms::default(),
-            connectors,
+            connectors: Arc::new(NoConnectors),
         };
         desk.cut_signet().await?;
         Ok(desk)
+    }
+
+    /// Ways to agents besides their inboxes and sockets; without this there are none.
+    #[must_use]
+    pub fn with_connectors(self, connectors: Arc<dyn Connectors>) -> Self {
+        Self { connectors, ..self }
     }
 
     pub fn platform(&self, name: &str) -> Option<&Arc<dyn Platform>> {

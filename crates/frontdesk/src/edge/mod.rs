@@ -87,6 +87,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/chat/{asset}", get(page::asset))
         .route("/chat/v1/me", get(chat::me))
         .route("/chat/v1/chats", get(chat::chats))
+        .route("/chat/v1/dispatches", get(chat::dispatches))
         .route("/chat/v1/chats/{chat_id}", put(chat::set))
         .route("/chat/v1/chats/{chat_id}/messages", get(chat::history).post(chat::post))
         .route("/chat/v1/chats/{chat_id}/stream", get(chat::stream))

@@ -10,7 +10,7 @@ mod words;
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{get, post};
 use frontdesk_wire::agents::Fault;
 
 use super::App;
@@ -44,7 +44,7 @@ pub(super) fn router() -> Router<App> {
         .route("/v1/data/{id}", get(shelf::get))
         .route("/v1/data-store/query", post(shelf::query_data))
         .route("/v1/data-store/manifest", get(shelf::data_manifest))
-        .route("/mcp", any(mcp::serve))
+        .route("/mcp", get(mcp::serve).post(mcp::serve).delete(mcp::serve))
 }
 
 /// A fault on its way out.
