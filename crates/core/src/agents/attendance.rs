@@ -99,8 +99,11 @@ impl Attendance {
         self.rooms().get(&agent).map_or(0, |room| room.traffic_ms)
     }
 
+    /// The agent is gone; its streams are rung, so that they notice.
     pub fn forget(&self, agent: u64) {
-        self.rooms().remove(&agent);
+        if let Some(room) = self.rooms().remove(&agent) {
+            room.seats.iter().for_each(|seat| seat.bell.notify_one());
+        }
     }
 
     pub fn open_streams(&self) -> usize {
