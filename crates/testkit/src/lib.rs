@@ -3,6 +3,7 @@
 //! Nothing here is compiled into the desk.
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how it says no")]
 
+pub mod conformance;
 pub mod env;
 pub mod store_suite;
 pub mod world;
