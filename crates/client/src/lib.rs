@@ -3,6 +3,7 @@
 //! It needs nothing of the desk but its URL, an id and a secret. [`socket::SocketTransport`] is the
 //! real one, [`memory::MemoryTransport`] the one for tests of agents.
 
+pub mod agents;
 pub mod cron;
 pub mod memory;
 pub mod socket;

@@ -112,8 +112,9 @@ impl Tmux {
     async fn pane(&self) -> Result<Pane, Fault> {
         let target = self.exact_target();
         let format = "#{pane_id} #{pane_dead} #{pane_in_mode}";
-        let said = self.run(&["display-message", "-p", "-t", &target, format], None).await?;
-        // For a target that is not there tmux prints the format with nothing in it.
+        // display-message alone takes a window that is not there for the one beside it; keys, even none, do not.
+        let strictly = ["send-keys", "-t", &target, "-l", "", ";", "display-message", "-p", "-t", &target, format];
+        let said = self.run(&strictly, None).await?;
         let mut words = said.split_whitespace();
         let id = words.next().filter(|id| id.starts_with('%'));
         match (id, words.next(), words.next()) {

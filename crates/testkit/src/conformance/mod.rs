@@ -1,5 +1,5 @@
-//! For whoever writes a store of their own: the rules of `SkillStore` and `DataStore` as assertions. Every
-//! one names the number of the rule that it is about, in the text of the spec.
+//! For whoever writes a connector or a store of their own: the rules of `AgentConnector`, `SkillStore` and
+//! `DataStore` as assertions. Every one names the number of the rule that it is about, in the text of the spec.
 //!
 //! ```ignore
 //! async fn empty() -> (Box<dyn SkillStore>, ()) { (Box::new(MyStore::new()), ()) }
@@ -8,6 +8,7 @@
 //!
 //! Each rule is given a store with nothing in it; what comes with it is kept until the rule is done.
 
+pub mod agent_connector;
 pub mod data_store;
 pub mod skill_store;
 

@@ -1,0 +1,169 @@
+//! The contract of an `AgentConnector`, asked of any implementation. Rules are those of the agents plane.
+//!
+//! It knows nothing of the way behind it. What only the other side can tell (is the message really there?) is
+//! asked through [`Expected::arrived`]; whoever tests a connector brings the eyes for it.
+
+use frontdesk_wire::agents::{
+    AgentConnector, AgentStatus, Class, DeliveryMeta, DeliveryPayload, Fault, Immediate, Origin, Soon, WakeOpts, When,
+};
+
+/// Answers whether this text lies where the agent finds it. Asked after the receipt; it may wait a bounded
+/// time only where the way is a live one (a terminal) and nothing is kept.
+pub type Arrived<'a> = Box<dyn Fn(String) -> Soon<'a, bool> + Send + Sync + 'a>;
+
+/// What the connector under test can do.
+pub struct Expected<'a> {
+    /// Everybody whom it lists. The first is the one who is written to.
+    pub agents: Vec<String>,
+    /// An id that it does not know.
+    pub stranger: String,
+    /// Its receipts may say `woken: true`. Where they may not, a `true` is a lie.
+    pub can_wake: bool,
+    /// It has a way back. Nobody answers during the test, so that the time runs out.
+    pub can_answer: bool,
+    /// Looked at as soon as a receipt is there. `None`: nothing can be looked at, receipts are believed.
+    pub arrived: Option<Arrived<'a>>,
+    /// It takes nothing at all, and says so with `delivery_skipped` and a warning.
+    pub leads_nowhere: bool,
+}
+
+/// The whole contract.
+pub async fn agent_connector(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    is_healthy(connector).await;
+    lists_its_agents(connector, expected).await;
+    delivers(connector, expected).await;
+    takes_what_is_legal(connector, expected).await;
+    knows_no_stranger(connector, expected).await;
+    wakes_or_degrades(connector, expected).await;
+    answers_or_says_that_it_cannot(connector, expected).await;
+    tells_a_status(connector, expected).await;
+}
+
+pub fn augment(dispatch_id: &str, content: &str) -> DeliveryPayload {
+    DeliveryPayload::Augment { content: content.into(), meta: meta(dispatch_id) }
+}
+
+pub fn template(dispatch_id: &str, prompt: &str) -> DeliveryPayload {
+    DeliveryPayload::Template { prompt: prompt.into(), meta: meta(dispatch_id) }
+}
+
+fn meta(dispatch_id: &str) -> DeliveryMeta {
+    let origin = Origin { skill_name: Some("watcher".into()), trigger_kind: Some("cron".into()), ..Origin::default() };
+    DeliveryMeta { dispatch_id: dispatch_id.into(), sent_at: 1_700_000_000_000, origin, ..DeliveryMeta::default() }
+}
+
+pub async fn is_healthy(connector: &dyn AgentConnector) {
+    let health = connector.health_check().await;
+    assert!(health.is_ok(), "health_check of a healthy connector: {health:?}");
+}
+
+pub async fn lists_its_agents(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let listed = connector.list_agents().await.expect("list_agents");
+    let mut listed: Vec<String> = listed.into_iter().map(|it| it.agent_id).collect();
+    let mut agents = expected.agents.clone();
+    listed.sort();
+    agents.sort();
+    assert_eq!(listed, agents, "list_agents: everybody whom it knows, and nobody twice");
+}
+
+/// Rules 10 and 11: the receipt comes when the message is there, not before.
+pub async fn delivers(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let (agent, text) = (&expected.agents[0], "rule ten: there before the receipt");
+    let receipt = connector.deliver(agent, &augment("conformance-1", text)).await.expect("deliver");
+    assert!(receipt.delivered_at > 0, "delivered_at is unix ms");
+    expect_there(expected, text, "rule 10: a receipt, and the message is not there").await;
+    if expected.leads_nowhere {
+        assert!(receipt.delivery_skipped, "rule 11: what was not pushed is not said to be");
+        assert!(!receipt.warnings.is_empty(), "rule 11: and a warning says why");
+    }
+    if let Some(session) = &receipt.session_id {
+        assert!(!session.is_empty(), "rule 11: a session has a name");
+    }
+}
+
+/// Rules 8, 9 and 12: both kinds, empty text, keys that nobody knows, any dispatch id.
+pub async fn takes_what_is_legal(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let agent = &expected.agents[0];
+    for (id, payload) in [
+        ("rule 9: an empty content", augment("conformance-2", "")),
+        ("rule 9: an empty prompt", template("conformance-3", "")),
+        ("a template", template("conformance-4", "first look, then tell")),
+        ("a dispatch id that is no plain word", augment("../../conformance 5\u{7}\n", "five")),
+        ("rule 12: the same dispatch id with another text", augment("conformance-1", "another message")),
+    ] {
+        let taken = connector.deliver(agent, &payload).await;
+        assert!(taken.is_ok(), "{id}: {taken:?}");
+    }
+    expect_there(expected, "another message", "rule 12: it is another message").await;
+    let mut payload = augment("conformance-6", "with more");
+    if let DeliveryPayload::Augment { meta, .. } = &mut payload {
+        meta.more.insert("x_new".into(), serde_json::json!({ "deep": [1, null] }));
+        meta.origin.trigger_kind = Some("a word that is new".into());
+    }
+    let taken = connector.deliver(agent, &payload).await;
+    assert!(taken.is_ok(), "rule 8: unknown keys and trigger kinds: {taken:?}");
+}
+
+/// Unknown agents are a fault, never a receipt.
+pub async fn knows_no_stranger(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let stranger = &expected.stranger;
+    let refused = |what: &str, fault: Option<Fault>| {
+        let fault = fault.unwrap_or_else(|| panic!("{what} to an unknown agent gave a receipt"));
+        let known = [Class::UnknownAgentError, Class::DeliveryFailedError];
+        assert!(known.contains(&fault.class), "{what} to an unknown agent: {fault}");
+    };
+    refused("deliver", connector.deliver(stranger, &augment("conformance-7", "lost")).await.err());
+    refused("wake", connector.wake(stranger, &WakeOpts::default()).await.err());
+}
+
+/// Section 5: no interrupt is no failure, and `woken` is honest.
+pub async fn wakes_or_degrades(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let agent = &expected.agents[0];
+    let text = "section five: look at this";
+    for (what, opts) in [
+        ("with a context", WakeOpts { context: Some(text.into()), ..WakeOpts::default() }),
+        ("rule 31: without one", WakeOpts::default()),
+        ("rule 15: immediate", WakeOpts { when: Some(When::Word(Immediate::Now)), ..WakeOpts::default() }),
+        ("rule 15: in the past", WakeOpts { when: Some(When::At(1)), ..WakeOpts::default() }),
+        ("with a session", WakeOpts { session_id: Some("kitchen".into()), ..WakeOpts::default() }),
+    ] {
+        let receipt = connector.wake(agent, &opts).await;
+        let receipt = receipt.unwrap_or_else(|fault| panic!("wake {what} failed: {fault}"));
+        assert!(receipt.woken_at > 0, "wake {what}: woken_at is unix ms");
+        assert!(expected.can_wake || !receipt.woken, "rule 14: wake {what}: nobody was interrupted");
+        assert!(receipt.scheduled_for.is_none(), "rule 15: wake {what}: it is for now");
+        if opts.context.is_some() {
+            expect_there(expected, text, "section 5: the context of a wake is delivered").await;
+        }
+    }
+}
+
+/// Rules 16 and 17.
+pub async fn answers_or_says_that_it_cannot(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let mut payload = augment("conformance-8", "what is the time?");
+    if let DeliveryPayload::Augment { meta, .. } = &mut payload {
+        meta.correlation_id = Some("conformance-correlation".into());
+    }
+    let fault = connector.request_response(&expected.agents[0], &payload, 50).await;
+    let fault = fault.expect_err("nobody answers during the test");
+    if expected.can_answer {
+        assert_eq!(fault.class, Class::TimeoutError, "rule 16: {fault}");
+        assert_eq!(fault.fields.get("timeout_ms"), Some(&50.into()), "rule 16: TimeoutError names its limit");
+    } else {
+        assert_eq!(fault.class, Class::NotImplementedError, "rule 17: {fault}");
+    }
+}
+
+/// Metadata only: a status of anybody, known or not, is no fault.
+pub async fn tells_a_status(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let known = connector.agent_status(&expected.agents[0]).await;
+    assert!(known.is_ok(), "agent_status: {known:?}");
+    let unknown = connector.agent_status(&expected.stranger).await;
+    assert_eq!(unknown.ok(), Some(AgentStatus::Unknown), "agent_status of an unknown agent");
+}
+
+async fn expect_there(expected: &Expected<'_>, text: &str, otherwise: &str) {
+    if let Some(arrived) = &expected.arrived {
+        assert!(arrived(text.into()).await, "{otherwise}");
+    }
+}
