@@ -19,7 +19,7 @@ const ROW_BITS: u32 = 40;
 const CANDIDATES: usize = 256;
 /// Hits are counted in texts up to here. Counting copies the text for each hit, so it is for short ones; a
 /// longer text counts as having every phrase once.
-const COUNTED_BYTES: i64 = 2_048;
+const COUNTED_BYTES: i64 = 1_024;
 /// About what a word takes, with its blank.
 const WORD_BYTES: f64 = 6.0;
 /// Expired rows that one purge takes out of the index.
