@@ -122,6 +122,19 @@ fn rule_24_anything_else_is_no_approval() {
 }
 
 #[test]
+fn rule_24_nothing_rides_along_behind_a_status_line() {
+    let (vectors, key) = approvals();
+    let source = vectors["signed"][0].as_str().unwrap();
+    assert!(key.signed(source) && source.contains("# Tags: x, y"));
+    for end in ["\u{2028}", "\u{2029}"] {
+        for line in ["# Tags: x, y", source.lines().nth(1).unwrap()] {
+            let more = source.replace(line, &format!("{line}{end}run something else"));
+            assert!(!key.signed(&more), "{more:?}");
+        }
+    }
+}
+
+#[test]
 fn rule_34_only_a_public_key_of_ed25519_will_do() {
     let (vectors, key) = approvals();
     let pem = text(&vectors, "public_key_pem");

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 struct Hall {
     desk: Arc<Desk>,
     env: Arc<TestEnv>,
-    _folder: Option<TempDir>,
+    folder: Option<TempDir>,
 }
 
 async fn hall(on_disk: bool, rules: Rules) -> Hall {
@@ -35,7 +35,7 @@ async fn hall(on_disk: bool, rules: Rules) -> Hall {
     for tenant in ["acme", "other"] {
         desk.create_tenant(tenant).await.unwrap();
     }
-    Hall { desk, env, _folder: folder }
+    Hall { desk, env, folder }
 }
 
 fn secured() -> Rules {
@@ -364,4 +364,29 @@ async fn rule_24_secured_without_a_key_approves_nothing() {
     let fault = skills.update_status("a", SkillStatus::Approved).await.unwrap_err();
     assert_eq!(fault.class, Class::ApprovalRejectedError);
     assert!(fault.message.contains("no public key"), "{fault}");
+}
+
+/// Somebody else holds the file: it is said, nothing is kept of it, and it works again afterwards.
+#[tokio::test]
+async fn what_cannot_be_written_is_not_taken() {
+    let hall = hall(true, Rules::default()).await;
+    let (skills, data) = (hall.desk.skills("acme"), hall.desk.data("acme"));
+    skills.store("a", "1", &SkillNote::default()).await.unwrap();
+    let token = skills.version().await.unwrap();
+    let path = hall.folder.as_ref().unwrap().path().join("frontdesk.db");
+    let lock = rusqlite::Connection::open(path).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let note = SkillNote::default();
+    let entry = content("tea");
+    let (put, write) = tokio::join!(skills.store("a", "2", &note), data.write(&entry));
+    for fault in [put.unwrap_err(), write.unwrap_err()] {
+        assert_eq!(fault.class, Class::UnavailableError);
+        assert!(fault.message.contains("nothing was taken") && !fault.message.contains("lock"), "{fault}");
+    }
+    assert_eq!(skills.load("a", None).await.unwrap().source, "1", "reading goes on");
+    lock.execute_batch("ROLLBACK").unwrap();
+    assert_eq!((skills.version().await.unwrap(), data.query(&ask("")).await.unwrap()), (token, vec![]));
+    skills.store("a", "2", &SkillNote::default()).await.unwrap();
+    data.write(&content("tea")).await.unwrap();
+    assert_eq!(data.query(&ask("tea")).await.unwrap().len(), 1);
 }

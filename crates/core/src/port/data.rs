@@ -10,6 +10,10 @@ use super::store::Stored;
 pub const FILTERS: [&str; 7] =
     ["domain_tags", "agent_id", "vault", "payload_type", "knowledge_type", "thread_status", "pinned"];
 
+/// Details that one answer may hold. Rows beyond it come without theirs: what they are is known, and each can
+/// be got by its id.
+pub const ANSWER_MAX_BYTES: usize = 16 << 20;
+
 /// A query, checked.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DataQuery {
@@ -27,6 +31,6 @@ pub trait Data: Send + Sync {
     fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()>;
     fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>>;
     /// Best first: among the newest that match, ranked by how often and how densely the words occur. `score`
-    /// is between 0 and 1 and tells nothing of other tenants.
+    /// is between 0 and 1 and tells nothing of other tenants. Details up to [`ANSWER_MAX_BYTES`] in all.
     fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>>;
 }

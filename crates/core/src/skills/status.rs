@@ -165,7 +165,12 @@ pub(super) fn canonical(source: &str) -> String {
     kept.join("\n")
 }
 
+/// A Status or Tags line. One that goes on behind another kind of line end is none: what follows there would
+/// ride along unsigned.
 fn is_unsigned(line: &str) -> bool {
+    if line.contains(ends_line) {
+        return false;
+    }
     let Some(rest) = line.trim_start_matches(is_blank).strip_prefix('#') else { return false };
     let rest = rest.trim_start_matches(is_blank);
     let word = |word: &str| {

@@ -3,7 +3,7 @@
 //! Nothing here may weigh a word by how rare it is: the index holds all tenants, and such a weight would
 //! tell one of them what the others write.
 
-use frontdesk_core::port::data::{Data, DataQuery, FILTERS};
+use frontdesk_core::port::data::{ANSWER_MAX_BYTES, Data, DataQuery, FILTERS};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_core::seal::short_hash;
 use frontdesk_wire::agents::PortableData;
@@ -19,16 +19,27 @@ const ROW_BITS: u32 = 40;
 const CANDIDATES: usize = 256;
 /// Hits are counted in texts up to here. Counting copies the text for each hit, so it is for short ones; a
 /// longer text counts as having every phrase once.
-const COUNTED_BYTES: i64 = 2_048;
+const COUNTED_BYTES: i64 = 1_024;
 /// About what a word takes, with its blank.
 const WORD_BYTES: f64 = 6.0;
+/// Indexing a megabyte of words keeps the one writer busy for tens of milliseconds. So much may be in its
+/// queue at a time; the rest waits outside, and mail goes between.
+pub(super) const ROOM_BYTES: usize = 256 << 10;
+/// What the smallest row counts for.
+const ROW_MIN_BYTES: usize = 1_024;
 /// Expired rows that one purge takes out of the index.
 const EXPIRED_MAX: i64 = 200;
 
 impl Data for SqliteStore {
     fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()> {
         let tenant = tenant.to_owned();
-        self.writer.write(move |books: &mut Books| put(&books.connection, &tenant, row), |()| {})
+        Box::pin(async move {
+            let bytes = row.detail.as_ref().map_or(0, String::len).clamp(ROW_MIN_BYTES, ROOM_BYTES);
+            let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+            // It is never closed, and held until the row is durable.
+            let _room = self.data_room.acquire_many(permits).await;
+            self.writer.write(move |books: &mut Books| put(&books.connection, &tenant, row), |()| {}).await
+        })
     }
 
     fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
@@ -118,11 +129,14 @@ pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> 
         found.sort_by(|a, b| b.score(query.phrases.len()).total_cmp(&a.score(query.phrases.len())));
         found.truncate(query.limit);
     }
-    let sql = "SELECT has_detail, json, text FROM data_row WHERE no = ?1";
+    let sql = "SELECT has_detail, json, CASE WHEN octet_length(text) <= ?2 THEN text END FROM data_row WHERE no = ?1";
     let mut read = connection.prepare_cached(sql).map_err(fault)?;
     let mut rows = Vec::with_capacity(found.len());
+    let mut room = ANSWER_MAX_BYTES;
     for one in found {
-        let mut row = portable(read.query_row([one.no], columns).map_err(fault)?)?;
+        let asked = (one.no, signed(room as u64));
+        let mut row = portable(read.query_row(asked, columns).map_err(fault)?)?;
+        room -= row.detail.as_ref().map_or(0, String::len).min(room);
         row.score = ranked.then(|| one.score(query.phrases.len()));
         rows.push(row);
     }
@@ -201,13 +215,13 @@ fn mark(key: &str, value: &Value) -> String {
     format!("m{hash:032x}")
 }
 
-fn columns(row: &Row<'_>) -> rusqlite::Result<(bool, String, String)> {
+fn columns(row: &Row<'_>) -> rusqlite::Result<(bool, String, Option<String>)> {
     Ok((row.get(0)?, row.get(1)?, row.get(2)?))
 }
 
-fn portable((has_detail, json, text): (bool, String, String)) -> Result<PortableData, StoreError> {
+fn portable((has_detail, json, text): (bool, String, Option<String>)) -> Result<PortableData, StoreError> {
     let mut row: PortableData =
         serde_json::from_str(&json).map_err(|error| StoreError::Corrupt(format!("a row of data: {error}")))?;
-    row.detail = has_detail.then_some(text);
+    row.detail = text.filter(|_| has_detail);
     Ok(row)
 }

@@ -23,6 +23,8 @@ use std::sync::{Arc, OnceLock};
 use frontdesk_core::port::store::{Bell, StoreError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use tokio::sync::Semaphore;
+
 use threads::{Readers, Writer};
 
 pub struct SqliteStore {
@@ -32,6 +34,8 @@ pub struct SqliteStore {
     epoch: u32,
     path: PathBuf,
     media_dir: PathBuf,
+    /// Bytes of data that may wait for the writer, so that others get their turn between them.
+    data_room: Semaphore,
     /// Held for as long as we live: two desks on one folder would each think it their own.
     _lock: File,
 }
@@ -58,6 +62,7 @@ impl SqliteStore {
             epoch,
             path,
             media_dir,
+            data_room: Semaphore::new(data::ROOM_BYTES),
             _lock: lock,
         })
     }

@@ -1,6 +1,6 @@
 //! Rules of the data: rows are found by their words, by their own tenant, and by nobody else.
 
-use frontdesk_core::port::data::DataQuery;
+use frontdesk_core::port::data::{ANSWER_MAX_BYTES, DataQuery};
 use frontdesk_core::port::store::{Retention, Store, StoreError};
 use frontdesk_wire::agents::PortableData;
 use serde_json::{Map, Value, json};
@@ -298,6 +298,19 @@ pub async fn very_long_texts_are_found(House { store, .. }: House) {
     assert_eq!(found(&*store, &["needle"]).await, ["2", "1"]);
     assert_eq!(found(&*store, &["hay"]).await, ["1"]);
     assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail, Some(text));
+}
+
+pub async fn an_answer_holds_so_many_details(House { store, .. }: House) {
+    let quarter = format!("tea {}", "x".repeat(ANSWER_MAX_BYTES / 4));
+    for id in ["1", "2", "3", "4"] {
+        put(&*store, row(id, &quarter)).await;
+    }
+    put(&*store, row("5", "tea")).await;
+    let found = store.data_query("acme", query(&["tea"])).await.unwrap();
+    let whole: Vec<(&str, bool)> = found.iter().map(|row| (row.id.as_str(), row.detail.is_some())).collect();
+    assert_eq!(whole, [("5", true), ("4", true), ("3", true), ("2", true), ("1", false)]);
+    assert!(found[4].summary.starts_with("tea "), "what it is is known");
+    assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail, Some(quarter), "and it can be got");
 }
 
 pub async fn data_survive(house: House) {

@@ -82,7 +82,7 @@ pub async fn a_duplicate_files_no_second_letter(House { store, .. }: House) {
     let first = accept(&*store, with_letter(1, 3, &[7])).await;
     let changed = Letter { text: "other".into(), ..letter(1, 3) };
     let again = accept(&*store, Acceptance { letter: Some(changed), ..acceptance(1, &[7]) }).await;
-    assert_eq!((again.event, again.fresh), (first.event, false));
+    assert_eq!((again.event, again.fresh, again.letter), (first.event, false, None));
     assert_eq!(all(&*store, 3).await.len(), 1);
     let kept = store.letter_of(first.event).await.unwrap().unwrap();
     assert_eq!((kept.seq, kept.letter), (1, letter(1, 3)), "the first one is what a retry is told of");

@@ -104,7 +104,7 @@ macro_rules! store_contract {
                     filters_and_words_go_together, any_of_nothing_is_nothing, the_limit_holds,
                     a_filter_value_is_not_a_word, expired_rows_are_not_seen_and_go, what_stays_is_not_purged,
                     tenants_data_are_apart, one_tenants_scores_tell_nothing_of_another,
-                    a_text_with_zero_bytes_is_kept_and_found, very_long_texts_are_found, data_survive;
+                    a_text_with_zero_bytes_is_kept_and_found, very_long_texts_are_found, an_answer_holds_so_many_details, data_survive;
             }
         }
     };

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ASIDE_MAX_BYTES, TEXT_MAX_BYTES, check_size, refused};
 use crate::desk::Desk;
-use crate::port::data::{DataQuery, FILTERS};
+use crate::port::data::{ANSWER_MAX_BYTES, DataQuery, FILTERS};
 
 const MODE: &str = "fts";
 const LIMIT: u64 = 10;
@@ -85,6 +85,7 @@ impl DataStore for TenantData {
             "score_range": "0..1",
             "limit_max": LIMIT_MAX,
             "content_max_bytes": TEXT_MAX_BYTES,
+            "answer_max_bytes": ANSWER_MAX_BYTES,
             "expires_by_default": false,
         });
         Box::pin(std::future::ready(Ok(ManifestInfo { capabilities_version: "1".into(), manifest })))
