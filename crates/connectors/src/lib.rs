@@ -8,6 +8,7 @@ mod address;
 mod file;
 mod noop;
 mod registry;
+mod relay;
 mod tmux;
 mod webhook;
 
@@ -21,6 +22,7 @@ use frontdesk_core::port::outcall::Outcall;
 use frontdesk_wire::agents::{AgentConnector, ConnectorSpec, Fault};
 pub use noop::NoOp;
 pub use registry::{Registry, RegistryError};
+pub use relay::Relay;
 pub use tmux::{Tmux, TmuxSettings};
 pub use webhook::HttpWebhook;
 

@@ -18,4 +18,14 @@ impl dyn Env + '_ {
         self.fill(&mut raw);
         hex::encode(raw)
     }
+
+    /// A random UUID of version 4.
+    pub fn uuid_v4(&self) -> String {
+        let mut raw = [0; 16];
+        self.fill(&mut raw);
+        raw[6] = (raw[6] & 0x0f) | 0x40;
+        raw[8] = (raw[8] & 0x3f) | 0x80;
+        let hex = hex::encode(raw);
+        [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    }
 }

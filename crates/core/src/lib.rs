@@ -2,6 +2,7 @@
 //!
 //! No HTTP, no SQL, no vendor code, and neither clock nor randomness but through [`env::Env`].
 
+pub mod agents;
 pub mod alarms;
 pub mod desk;
 pub mod env;
@@ -12,6 +13,7 @@ pub mod port;
 pub mod registry;
 pub mod seal;
 pub mod sight;
+pub mod skills;
 pub mod split;
 pub mod switchboard;
 pub mod tail;

@@ -51,6 +51,7 @@ pub struct Meters {
     pub links: Family<Why, Counter>,
     pub context_failed: Counter,
     pub mail_rows: Counter,
+    pub agent_words: Family<Why, Counter>,
     pub frames_pushed: Counter,
     pub acks: Counter,
     pub acks_unknown: Counter,
@@ -86,6 +87,7 @@ impl Meters {
             self.context_failed.clone(),
         );
         r.register("mail_rows", "Rows written into ledgers of agents", self.mail_rows.clone());
+        r.register("agent_words", "Words between agents, by what became of them", self.agent_words.clone());
         r.register("frames_pushed", "Deliveries written to sockets, replays included", self.frames_pushed.clone());
         r.register("acks", "Rows acked by agents", self.acks.clone());
         r.register("acks_unknown", "Acks of unknown or foreign buffer ids", self.acks_unknown.clone());

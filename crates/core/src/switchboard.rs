@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::Close;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::port::store::{Bell, Delivery, Presence};
 use crate::window::Acks;
@@ -53,6 +53,10 @@ pub struct Mailbox {
     waiting: Mutex<Waiting>,
     pub bell: Notify,
     idle: AtomicBool,
+    /// The highest row that went into the socket, and whether that was the last: for those who must know.
+    handed: watch::Sender<(u64, bool)>,
+    /// When something last went in or came out.
+    traffic_ms: AtomicU64,
     /// Closed when the session has saved its last acks and is gone.
     finished: Semaphore,
 }
@@ -65,11 +69,32 @@ impl Mailbox {
     /// The session is over: whoever waits for it may go on.
     pub fn finish(&self) {
         self.finished.close();
+        self.handed.send_modify(|(_, ended)| *ended = true);
     }
 
     /// Returns when the session has saved its last acks.
     pub async fn finished(&self) {
         let _closed = self.finished.acquire().await;
+    }
+
+    /// Rows up to this one are in the socket.
+    pub fn hand(&self, seq: u64) {
+        self.handed.send_if_modified(|(last, _)| seq > std::mem::replace(last, seq.max(*last)));
+    }
+
+    /// Returns when the row is in the socket; false: the socket ended before that.
+    pub async fn took(&self, seq: u64) -> bool {
+        let mut handed = self.handed.subscribe();
+        let known = handed.wait_for(|(last, ended)| *last >= seq || *ended).await;
+        known.is_ok_and(|handed| handed.0 >= seq)
+    }
+
+    pub fn note_traffic(&self, now_ms: u64) {
+        self.traffic_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub fn traffic_ms(&self) -> u64 {
+        self.traffic_ms.load(Ordering::Relaxed)
     }
 
     /// It said `going_idle`: rows wait for the next socket. True: some may wait already.
@@ -162,15 +187,22 @@ pub struct Switchboard {
 }
 
 impl Switchboard {
+    /// Sockets and streams are numbered in one row: higher is later.
+    pub fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// The newest socket wins; the one before is told to close, and returned to be waited for.
     pub fn attach(&self, instance: u64, gateway: &str, tenant: &str) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
         let mailbox = Arc::new(Mailbox {
-            session: self.sessions.fetch_add(1, Ordering::Relaxed) + 1,
+            session: self.next_session(),
             gateway: gateway.into(),
             tenant: tenant.into(),
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             bell: Notify::new(),
             idle: AtomicBool::new(false),
+            handed: watch::Sender::new((0, false)),
+            traffic_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
         });
         let sockets = self.sockets.pin();

@@ -116,6 +116,11 @@ impl Waker {
         self.sleepers.values().map(due).min().filter(|at| *at != u64::MAX)
     }
 
+    /// Since when it is waited for.
+    pub fn born_ms(&self, instance: u64) -> Option<u64> {
+        self.sleepers.get(&instance).map(|sleeper| sleeper.born_ms)
+    }
+
     pub fn sleepers(&self) -> impl Iterator<Item = u64> + '_ {
         self.sleepers.keys().copied()
     }

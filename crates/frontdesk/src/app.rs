@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use frontdesk_connectors::Bundled;
 use frontdesk_core::{Desk, Env};
 use frontdesk_platforms::chat::{BuiltInChat, ChatRules};
 use frontdesk_store::sqlite::SqliteStore;
@@ -54,6 +55,7 @@ impl Frontdesk {
         let outcall = Arc::new(GuardedClient::new(&config.outcall.allow));
         let mut rules = config.rules();
         rules.issuer.clone_from(&public_url);
+        (rules.skills_secured, rules.skills_public_key) = config.skills.rules()?;
         let chat_rules = ChatRules {
             commands: config.chat.commands,
             capability_ttl_ms: rules.vault_ttl_ms,
@@ -64,7 +66,9 @@ impl Frontdesk {
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), outcall.clone(), chat_rules));
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
         let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);
+        let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };
         let desk = Desk::open(env, store, keys.sealer, outcall, vec![chat.clone()], rules).await?;
+        let desk = desk.with_connectors(Arc::new(connectors));
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters.register(&mut metrics);
         let app = App {
@@ -75,6 +79,8 @@ impl Frontdesk {
             admin_token: Arc::new(keys.admin_token),
             pages: Arc::new(Pages::default()),
             relay_door: Arc::new(RelayDoor::new(&config.cron.relay_keys)),
+            limits: Arc::new(config.agents.limits()?),
+            tools: Arc::default(),
             metrics: Arc::new(metrics),
             retention: RetentionDays { dedup: config.ledger.dedup_days, explain: config.explain.retention_days },
             public_url: public_url.into(),

@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::edge::agents::Limits;
 use anyhow::{Context as _, bail};
+use frontdesk_connectors::TmuxSettings;
 use frontdesk_core::Rules;
 use frontdesk_core::alarms::signet::SigningAlg;
+use frontdesk_core::skills::ApprovalKey;
 use frontdesk_core::wake::WakeRules;
 use frontdesk_platforms::chat::Commands;
 use serde::Deserialize;
@@ -36,8 +39,60 @@ pub struct Config {
     pub manage: Manage,
     pub identity: Identity,
     pub cron: Cron,
+    pub agents: Agents,
+    pub skills: Skills,
     pub outcall: Outcall,
     pub chat: Chat,
+}
+
+/// The agents plane.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agents {
+    pub rate_per_s: u32,
+    pub rate_burst: u32,
+    pub caller_header: String,
+    pub file_base: PathBuf,
+    pub tmux: bool,
+}
+
+impl Agents {
+    pub(crate) fn limits(&self) -> anyhow::Result<Limits> {
+        let header = self.caller_header.parse().with_context(|| {
+            format!("[agents] caller_header: {:?} is no name of an HTTP header", self.caller_header)
+        })?;
+        Ok(Limits::new(self.rate_per_s, self.rate_burst, header))
+    }
+
+    pub(crate) fn connectors(&self) -> frontdesk_connectors::Settings {
+        let file_base = Some(self.file_base.clone()).filter(|base| !base.as_os_str().is_empty());
+        let tmux = self.tmux.then(TmuxSettings::default);
+        frontdesk_connectors::Settings { file_base, tmux }
+    }
+}
+
+/// What is asked of approved skills, where a tenant says nothing of its own.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Skills {
+    pub secured: bool,
+    pub public_key: PathBuf,
+}
+
+impl Skills {
+    /// Whether approval needs a signature, and the key that it is checked with.
+    pub(crate) fn rules(&self) -> anyhow::Result<(bool, String)> {
+        if self.public_key.as_os_str().is_empty() {
+            if self.secured {
+                bail!("skills.secured needs skills.public_key: the PEM file of an Ed25519 public key");
+            }
+            return Ok((false, String::new()));
+        }
+        let path = self.public_key.display();
+        let pem = std::fs::read_to_string(&self.public_key).with_context(|| format!("skills.public_key: {path}"))?;
+        ApprovalKey::from_pem(&pem).map_err(|why| anyhow::anyhow!("skills.public_key: {path}: {why}"))?;
+        Ok((self.secured, pem))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -195,6 +250,8 @@ impl Config {
         if identity.verifier == VerifierKind::Introspect && identity.url.is_empty() {
             bail!("identity.verifier = \"introspect\" needs identity.url");
         }
+        self.agents.limits()?;
+        self.skills.rules()?;
         if let Some(bad) = self.outcall.allow.iter().find(|entry| crate::outcall::Allow::parse(entry).is_none()) {
             bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");
         }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how it says no")]
 
 pub mod conformance;
+pub mod desk;
 pub mod env;
 pub mod store_suite;
 pub mod world;

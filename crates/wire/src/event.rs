@@ -27,6 +27,9 @@ pub struct MessageEvent {
     pub context_error: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_response: Option<PromptResponse>,
+    /// It comes from another agent or a skill: what kind of word it is, and its envelope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Box<AgentWord>>,
 }
 
 fn text_type() -> String {
@@ -134,6 +137,19 @@ pub fn media_kind(mime: &str) -> &'static str {
 pub struct ContextLine {
     pub text: String,
     pub source: Value,
+}
+
+/// The envelope of a word from another agent, for agents that want more than the text.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentWord {
+    /// augment, template, wake
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub delivery_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
 }
 
 /// A button was pressed; the author of the event is the person who pressed it.

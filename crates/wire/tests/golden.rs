@@ -380,6 +380,7 @@ fn the_full_event_is_stable() {
             label: text("Yes"),
             prompt_message_id: text("m-0"),
         }),
+        delivery: None,
     };
     both_ways("event_full", &event);
     let source = &value("event_full")["source"];

@@ -9,6 +9,7 @@ use super::Finding;
 use super::source::words;
 
 pub(super) const MAIN_ROUTER: &str = "crates/frontdesk/src/edge/mod.rs";
+pub(super) const AGENTS_ROUTER: &str = "crates/frontdesk/src/edge/agents/mod.rs";
 pub(super) const ADMIN_ROUTER: &str = "crates/frontdesk/src/edge/admin.rs";
 pub(super) const DOCUMENT: &str = "crates/frontdesk/src/edge/openapi.json";
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];

@@ -75,9 +75,13 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
 }
 
 fn check_api(root: &Path) -> anyhow::Result<Vec<Finding>> {
-    let main = read(root, "crates/frontdesk/src/edge/mod.rs")?;
-    let admin = read(root, "crates/frontdesk/src/edge/admin.rs")?;
-    let routers = [(api::MAIN_ROUTER, "", main.as_str()), (api::ADMIN_ROUTER, "/admin/v1", admin.as_str())];
+    let (main, admin) = (read(root, api::MAIN_ROUTER)?, read(root, api::ADMIN_ROUTER)?);
+    let agents = read(root, api::AGENTS_ROUTER)?;
+    let routers = [
+        (api::MAIN_ROUTER, "", main.as_str()),
+        (api::AGENTS_ROUTER, "", agents.as_str()),
+        (api::ADMIN_ROUTER, "/admin/v1", admin.as_str()),
+    ];
     Ok(api::check(&routers, &read(root, api::DOCUMENT)?))
 }
 

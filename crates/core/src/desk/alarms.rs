@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::people::check_id;
+use super::wakes::BY_WAKE;
 use super::{Desk, DeskError, Guest, Identity};
 use crate::alarms::schedule::{Caps, Next, Schedule};
 use crate::alarms::signet::Signet;
@@ -191,9 +192,14 @@ impl Desk {
         let now_ms = self.env.now_ms();
         let revived = self.store.revive_shot(id, now_ms).await?;
         let shot = revived.ok_or_else(|| DeskError::NotFound(format!("no dead shot has the number {id}")))?;
-        let tenant = self.registry.read(|view| view.instance_no(shot.instance).map(|it| it.tenant.clone()));
-        self.schedule_shot(now_ms, id, &tenant.unwrap_or_default(), lane_of(&shot.callback));
+        let tenant = self.tenant_of_no(shot.instance);
+        self.schedule_shot(now_ms, id, &tenant, lane_of(&shot.callback));
         Ok(())
+    }
+
+    /// Whose an instance or agent is; nobody's is an empty name.
+    fn tenant_of_no(&self, no: u64) -> String {
+        self.registry.read(|view| view.owner_of_no(no)).map(|(tenant, _)| tenant).unwrap_or_default()
     }
 
     // ---- the clock -----------------------------------------------------------------------
@@ -236,12 +242,10 @@ impl Desk {
             Some(last) if !loading.done => (last.next_ms, last.id),
             _ => (loading.until_ms, u64::MAX >> 1),
         };
-        let tenants: Vec<Option<String>> = self
-            .registry
-            .read(|view| page.iter().map(|it| view.instance_no(it.instance).map(|it| it.tenant.clone())).collect());
+        let tenants: Vec<String> = page.iter().map(|it| self.tenant_of_no(it.instance)).collect();
         let mut schedule = self.alarms.schedule();
         for (it, tenant) in page.iter().zip(tenants) {
-            schedule.add(it.next_ms, it.id, &tenant.unwrap_or_default(), lane_of(&it.callback));
+            schedule.add(it.next_ms, it.id, &tenant, lane_of(&it.callback));
         }
         Ok(())
     }
@@ -258,8 +262,7 @@ impl Desk {
             return Ok(());
         }
         for it in self.store.next_shots((0, 0), long_ago_ms, PAGE).await? {
-            let tenant = self.registry.read(|view| view.instance_no(it.instance).map(|it| it.tenant.clone()));
-            self.schedule_shot(it.next_ms, it.id, &tenant.unwrap_or_default(), lane_of(&it.callback));
+            self.schedule_shot(it.next_ms, it.id, &self.tenant_of_no(it.instance), lane_of(&it.callback));
         }
         Ok(())
     }
@@ -321,10 +324,11 @@ impl Desk {
     /// Whatever happens is an answer.
     async fn fire(&self, shot: &Shot) -> FireAnswer {
         let found = self.registry.read(|view| view.instance_no(shot.instance).cloned());
-        let Some(instance) = found else { return FireAnswer::Failed("its instance is gone".into()) };
-        let answer = match shot.callback.as_str() {
-            BY_RELAY => self.fire_by_relay(shot, &instance).await,
-            callback => self.fire_by_call(shot, &instance, callback).await,
+        let answer = match (shot.callback.as_str(), &found) {
+            (BY_WAKE, _) => Box::pin(self.fire_by_wake(shot)).await,
+            (_, None) => FireAnswer::Failed("its instance is gone".into()),
+            (BY_RELAY, Some(instance)) => self.fire_by_relay(shot, instance).await,
+            (callback, Some(instance)) => self.fire_by_call(shot, instance, callback).await,
         };
         let why = match &answer {
             FireAnswer::Taken(_) => "taken",
@@ -406,10 +410,9 @@ impl Desk {
             self.meters.alarm_lateness.note_ms(late_ms);
         }
         if self.tail.is_watched() {
-            let found = self.registry.read(|view| view.instance_no(shot.instance).cloned());
-            let Some(instance) = found else { return };
-            self.say(&instance.tenant, word, |notice| {
-                notice.instance.clone_from(&instance.name);
+            let Some((tenant, name)) = self.registry.read(|view| view.owner_of_no(shot.instance)) else { return };
+            self.say(&tenant, word, |notice| {
+                notice.instance = name;
                 notice.message_id.clone_from(&shot.schedule_id);
                 notice.text = format!("job {}: {note}", shot.job_id);
             });

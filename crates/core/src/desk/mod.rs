@@ -1,9 +1,12 @@
 //! The desk: it takes what arrives, hands it over, and lets out what agents send.
 
+mod agents;
 mod alarms;
 mod context;
+mod exchange;
 mod inbound;
 mod interrupt;
+mod letters;
 mod links;
 mod mail;
 mod manage;
@@ -11,7 +14,9 @@ mod outbound;
 mod people;
 mod presence;
 mod records;
+mod shelf;
 mod signets;
+mod wakes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +26,7 @@ use frontdesk_wire::Close;
 use crate::alarms::signet::SigningAlg;
 use crate::env::Env;
 use crate::meters::Meters;
+use crate::port::connectors::{Connectors, NoConnectors};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platform;
 use crate::port::store::{Store, StoreError};
@@ -32,10 +38,14 @@ use crate::switchboard::Switchboard;
 use crate::tail::{Notice, Tail};
 use crate::wake::WakeRules;
 
+pub use agents::{AgentRooms, Speaker};
 pub use alarms::{AlarmClock, LEASE_MS, Loading};
+pub use exchange::TIMEOUT_MAX_MS;
 pub use inbound::Receipt;
+pub use letters::inbox_message;
 pub use mail::mail_id;
 pub use people::{Identity, Unproven, check_source};
+pub use shelf::{TenantData, TenantSkills};
 
 /// The settings that the rules of the desk depend on.
 #[derive(Debug, Clone)]
@@ -60,6 +70,10 @@ pub struct Rules {
     pub fire_alg: SigningAlg,
     /// Our base URL as agents know it: who issues the fires' tokens.
     pub issuer: String,
+    /// Approved skills must be signed, unless a tenant has its own rule.
+    pub skills_secured: bool,
+    /// Whose signature counts: Ed25519, PEM. Empty: nobody's.
+    pub skills_public_key: String,
 }
 
 impl Default for Rules {
@@ -80,6 +94,8 @@ impl Default for Rules {
             fire_jitter_ms: 0,
             fire_alg: SigningAlg::ES256,
             issuer: String::new(),
+            skills_secured: false,
+            skills_public_key: String::new(),
         }
     }
 }
@@ -152,6 +168,8 @@ pub struct Desk {
     sight: SightCache,
     link_tries: links::Tries,
     pub alarms: AlarmClock,
+    pub rooms: AgentRooms,
+    connectors: Arc<dyn Connectors>,
 }
 
 impl Desk {
@@ -193,9 +211,17 @@ impl Desk {
             sight: SightCache::default(),
             link_tries: links::Tries::default(),
             alarms: AlarmClock::default(),
+            rooms: AgentRooms::default(),
+            connectors: Arc::new(NoConnectors),
         };
         desk.cut_signet().await?;
         Ok(desk)
+    }
+
+    /// Ways to agents besides their inboxes and sockets; without this there are none.
+    #[must_use]
+    pub fn with_connectors(self, connectors: Arc<dyn Connectors>) -> Self {
+        Self { connectors, ..self }
     }
 
     pub fn platform(&self, name: &str) -> Option<&Arc<dyn Platform>> {

@@ -28,6 +28,7 @@ impl Desk {
         action: Action,
     ) -> ActionResult {
         let op = action.act.op();
+        self.hear_answer(caller, &action);
         let result = self.try_act(caller, platform, bot, identities, action).await;
         let outcome = outcome_of(&result);
         self.meters.actions.get_or_create(&ActionLabels { op, outcome: outcome_name(outcome) }).inc();

@@ -9,3 +9,12 @@ pub trait Connectors: Send + Sync {
     /// going there is refused here: a URL that is no allowed destination, a folder outside the base.
     fn open(&self, agent_id: &str, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault>;
 }
+
+/// A desk that knows no other ways.
+pub struct NoConnectors;
+
+impl Connectors for NoConnectors {
+    fn open(&self, _: &str, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault> {
+        Err(Fault::invalid(format!("this desk has no {} connectors", spec.name())))
+    }
+}

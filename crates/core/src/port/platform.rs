@@ -1,6 +1,6 @@
 //! A platform, as the desk sees it: what it can do, how to act there, what can be seen there.
 
-use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
 
 use super::Soon;
 use super::store::StoreError;
@@ -75,6 +75,11 @@ pub trait Platform: Send + Sync {
         _limit: usize,
     ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Something was said to an agent here by another agent: shown to people who look on, if there are any.
+    fn overheard<'a>(&'a self, _stand: Stand<'a>, _event: &'a MessageEvent) -> Soon<'a, ()> {
+        Box::pin(std::future::ready(()))
     }
 
     /// A word from the desk itself to the people in a chat, not from an agent.

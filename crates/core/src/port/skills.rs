@@ -3,6 +3,7 @@
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 
 use super::store::Stored;
+use crate::seal::short_hash;
 
 /// What must be true of the present head for a write to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +50,16 @@ impl SkillQuery {
     }
 }
 
+/// A tenant's token after one more change of a head: what `name` is now, or that it is gone. A chain, so that
+/// a store put back from an older copy does not come by a token that once meant something else.
+pub fn next_token(token: &str, name: &str, now: Option<(SkillStatus, &str)>) -> String {
+    let (status, hash) = now.map_or(("", ""), |(status, hash)| (status.name(), hash));
+    hex::encode(short_hash(&[token, name, status, hash]))
+}
+
 pub trait Skills: Send + Sync {
-    /// Head, history and token in one commit; `Conflict` where `expect` does not hold, and then nothing.
+    /// Head, history and token in one commit; `Conflict` where `expect` does not hold or where the head is
+    /// another author's, and then nothing.
     fn skill_put(&self, write: SkillWrite) -> Stored<'_, ()>;
     /// The head, or the newest row of history with this version. The metadata are the head's.
     fn skill<'a>(&'a self, tenant: &'a str, name: &'a str, version: Option<&'a str>)

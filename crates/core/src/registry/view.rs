@@ -65,6 +65,12 @@ impl View {
         self.agent_by_no.get(&no)
     }
 
+    /// Tenant and name of the instance or agent with this number.
+    pub fn owner_of_no(&self, no: u64) -> Option<(String, String)> {
+        let instance = self.instance_no(no).map(|it| (it.tenant.clone(), it.name.clone()));
+        instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
+    }
+
     /// For an instance or an agent; none is given twice.
     pub fn next_no(&self) -> u64 {
         self.last_no + 1

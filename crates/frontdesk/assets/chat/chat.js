@@ -7,6 +7,7 @@
 // Two rules hold throughout. Text from others reaches the page only as text, never as markup.
 // A message that was typed is kept, here and in the browser's storage, until the desk has it.
 
+import { refreshWords } from "/chat/words.js";
 import { retitle, setAgent, addStep, showTrails, lastStep, pickTrail } from "/chat/desk.js";
 import { STATUS, clock, dayOf, el, fileChip, fileSize, icon, mediaNode, randomId, reactionNodes, richText, shorten } from "/chat/parts.js";
 
@@ -121,6 +122,7 @@ async function follow(session) {
   source.onopen = () => {
     session.attempt = 0;
     setConnection("live");
+    refreshWords();
     resync(session).catch(() => {}); // what changed between the history and the stream
   };
   source.onerror = () => {
@@ -131,6 +133,7 @@ async function follow(session) {
   on("typing", (event) => showTyping(event.typing));
   on("agent", (event) => setAgent(event.instance, event.state, event.text));
   on("timeline", (event) => timelineStep(session, event));
+  on("dispatch", refreshWords);
 }
 
 function retryLater(session) {

@@ -4,6 +4,7 @@
 
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
 
+mod agents;
 mod alarms;
 mod feed;
 mod gate;
@@ -66,6 +67,19 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 10_000)]
         storm: u64,
     },
+    /// Words between agents: durable delivery, the poll of a large skill store, a search in a large data store
+    Agents {
+        /// Words of one round
+        #[arg(long, default_value_t = 200_000)]
+        messages: u64,
+        #[arg(long, default_value_t = 100_000)]
+        skills: u64,
+        /// Rows of the data store
+        #[arg(long, default_value_t = 1_000_000)]
+        rows: u64,
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// Start time, memory at rest, memory per idle authenticated socket, size of the binary
     Idle {
         #[arg(long, default_value_t = 10_000)]
@@ -89,6 +103,9 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
         }
         BenchCommand::Alarms { shots, rate, seconds, storm } => {
             runtime.block_on(alarms::run(&alarms::Plan { shots, rate, seconds, storm }))?
+        }
+        BenchCommand::Agents { messages, skills, rows, rounds } => {
+            runtime.block_on(agents::run(&agents::Plan { messages, skills, rows, rounds: rounds.max(1) }))?
         }
         BenchCommand::Idle { sockets } => runtime.block_on(idle::run(sockets))?,
     };

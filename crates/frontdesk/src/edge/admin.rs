@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use frontdesk_core::desk::{event_id, mail_id};
 use frontdesk_core::port::alarms::Shot;
 use frontdesk_core::port::store::{Mail, MailState};
@@ -37,6 +37,8 @@ type Made<T> = Result<(StatusCode, Reply<T>), Refusal>;
 pub(super) fn router() -> Router<App> {
     Router::new()
         .route("/tenants", get(tenants).post(create_tenant))
+        .route("/tenants/{id}/skills", put(skill_rules))
+        .route("/dispatches", get(dispatches))
         .route("/tokens", get(tokens).post(create_token))
         .route("/tokens/{id}", delete(revoke_token))
         .route("/enrollment-tokens", post(create_enrollment))
@@ -386,6 +388,46 @@ async fn explain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> An
 
 async fn journal(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
     Ok(Reply(json!({ "actions": app.desk.store.entries(of.tenant.as_deref(), 200).await? })))
+}
+
+/// How many dispatches are shown at once.
+const DISPATCH_PAGE: usize = 200;
+
+/// What agents said to each other lately, with how every connector took it.
+async fn dispatches(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
+    let tenants: Vec<String> = match of.tenant {
+        Some(tenant) => vec![tenant],
+        None => app.desk.registry.read(|view| view.tenants.keys().cloned().collect()),
+    };
+    let mut found = Vec::new();
+    for tenant in tenants {
+        let said = app.desk.dispatches(&tenant, DISPATCH_PAGE).await;
+        for it in said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))? {
+            let mut shown = serde_json::to_value(&it).unwrap_or_default();
+            shown["tenant"] = tenant.clone().into();
+            found.push(shown);
+        }
+    }
+    found.sort_by_key(|it| std::cmp::Reverse(it["at"].as_u64()));
+    found.truncate(DISPATCH_PAGE);
+    Ok(Reply(json!({ "dispatches": found })))
+}
+
+#[derive(Deserialize)]
+struct SkillRulesPut {
+    secured: bool,
+    #[serde(default)]
+    public_key_pem: String,
+}
+
+async fn skill_rules(
+    _: Admin,
+    State(app): State<App>,
+    Path(tenant): Path<String>,
+    Json(put): Json<SkillRulesPut>,
+) -> Answer<Value> {
+    app.desk.set_skill_rules(&tenant, put.secured, &put.public_key_pem).await?;
+    Ok(Reply(json!({ "tenant": tenant, "secured": put.secured })))
 }
 
 /// What the desk does, live. A watcher that is too slow is told how much it missed.

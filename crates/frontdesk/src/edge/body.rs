@@ -7,7 +7,7 @@ use frontdesk_wire::Code;
 use serde::de::DeserializeOwned;
 
 use super::App;
-use super::error::{Refusal, is_plain};
+use super::error::{Form, Refusal};
 
 /// Larger than any honest body of ours; media have their own door and limit.
 const JSON_MAX_BYTES: usize = 2 << 20;
@@ -18,7 +18,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &App) -> Result<Self, Refusal> {
-        let plain = is_plain(request.uri().path());
+        let plain = Form::of(request.uri().path()) == Form::Plain;
         let shape = |refusal: Refusal| if plain { refusal.plain() } else { refusal };
         if !is_json(request.headers()) {
             let text = "the body must be JSON, with Content-Type: application/json";

@@ -45,6 +45,19 @@ pub(crate) async fn chats(State(app): State<App>, ChatTenant(tenant): ChatTenant
     Ok(Reply(json!({ "chats": app.chat.chats(&tenant).await? })))
 }
 
+/// How many dispatches the page shows.
+const DISPATCH_PAGE: usize = 50;
+
+/// What agents of this tenant said to each other lately.
+pub(crate) async fn dispatches(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+) -> Result<Reply<Value>, Refusal> {
+    let said = app.desk.dispatches(&tenant, DISPATCH_PAGE).await;
+    let said = said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))?;
+    Ok(Reply(json!({ "dispatches": said })))
+}
+
 pub(crate) async fn set(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
@@ -162,6 +175,11 @@ impl Watch {
     }
 
     fn timeline(&self, notice: &Notice) -> Vec<Event> {
+        if notice.platform == "agents" {
+            // Words between agents have a place of their own on the page.
+            let told = json!({ "event_id": notice.event_id, "agent_id": notice.instance, "step": notice.step });
+            return vec![event("dispatch", &told)];
+        }
         let elsewhere = notice.platform != PLATFORM || notice.chat_id != self.chat_id;
         let of_agent = matches!(notice.step, "awake" | "asleep" | "waking" | "wake_failed");
         if elsewhere && !of_agent {

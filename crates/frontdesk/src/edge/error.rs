@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use frontdesk_core::desk::DeskError;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
+use frontdesk_wire::agents::{Class, Fault};
 use frontdesk_wire::api::Problem;
 
 /// A refusal on its way out. `plain` is for the routes whose contract fixes `{"error": "..."}`.
@@ -93,14 +94,29 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Paths where the contract fixes `{"error": "..."}`.
-pub(crate) fn is_plain(path: &str) -> bool {
-    let below = |door: &str| path.strip_prefix(door).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    ["/relay", "/manage", "/api/agent-cron"].into_iter().any(below)
+/// What a refusal looks like, by the door where it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `application/problem+json`
+    Problem,
+    /// `{"error": "..."}`, fixed by the contract
+    Plain,
+    /// `{"error": {"class", "message"}}`, of the agents plane
+    Classed,
+}
+
+impl Form {
+    pub(crate) fn of(path: &str) -> Self {
+        let below = |door: &str| path.strip_prefix(door).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if ["/relay", "/manage", "/api/agent-cron"].into_iter().any(below) {
+            return Self::Plain;
+        }
+        if ["/v1", "/k", "/mcp"].into_iter().any(below) { Self::Classed } else { Self::Problem }
+    }
 }
 
 /// Gives a refusal that is plain text the form that all others have at this path. Status and headers stay.
-pub(crate) async fn in_form(response: Response, plain: bool) -> Response {
+pub(crate) async fn in_form(response: Response, form: Form) -> Response {
     let (mut parts, body) = response.into_parts();
     let text = axum::body::to_bytes(body, 4096).await.unwrap_or_default();
     let title = parts.status.canonical_reason().unwrap_or_default().to_owned();
@@ -108,18 +124,18 @@ pub(crate) async fn in_form(response: Response, plain: bool) -> Response {
         "" => title.clone(),
         words => words.to_owned(),
     };
-    if plain {
-        parts.headers.remove(header::CONTENT_LENGTH);
-        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let body = serde_json::json!({ "error": detail }).to_string();
-        return Response::from_parts(parts, body.into());
-    }
-    let code = title.to_lowercase().replace(' ', "_");
-    let problem = Problem { code, title, status: parts.status.as_u16(), detail };
+    let status = parts.status.as_u16();
+    let (kind, body) = match form {
+        Form::Plain => ("application/json", serde_json::to_vec(&serde_json::json!({ "error": detail }))),
+        Form::Classed => ("application/json", serde_json::to_vec(&Fault::new(Class::of_status(status), detail))),
+        Form::Problem => {
+            let code = title.to_lowercase().replace(' ', "_");
+            ("application/problem+json", serde_json::to_vec(&Problem { code, title, status, detail }))
+        }
+    };
     parts.headers.remove(header::CONTENT_LENGTH);
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    let body = serde_json::to_vec(&problem).unwrap_or_default();
-    Response::from_parts(parts, body.into())
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    Response::from_parts(parts, body.unwrap_or_default().into())
 }
 
 /// Left on a response so that the outermost layer can count it.

@@ -1,6 +1,7 @@
 //! The doors: HTTP and WebSocket. Everything here translates; nothing here decides.
 
 mod admin;
+pub(crate) mod agents;
 mod auth;
 mod body;
 mod chat;
@@ -25,7 +26,8 @@ use axum::routing::{get, post, put};
 use frontdesk_core::Desk;
 use frontdesk_core::meters::Why;
 use frontdesk_platforms::chat::BuiltInChat;
-use frontdesk_wire::Secret;
+use frontdesk_wire::agents::{Class, Fault};
+use frontdesk_wire::{Code, Secret};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,6 +47,8 @@ pub struct App {
     pub identities: Arc<Verifier>,
     pub pages: Arc<page::Pages>,
     pub relay_door: Arc<door::RelayDoor>,
+    pub limits: Arc<agents::Limits>,
+    pub tools: Arc<agents::Tools>,
     pub metrics: Arc<prometheus_client::registry::Registry>,
     pub retention: RetentionDays,
     pub public_url: Arc<str>,
@@ -83,6 +87,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/chat/{asset}", get(page::asset))
         .route("/chat/v1/me", get(chat::me))
         .route("/chat/v1/chats", get(chat::chats))
+        .route("/chat/v1/dispatches", get(chat::dispatches))
         .route("/chat/v1/chats/{chat_id}", put(chat::set))
         .route("/chat/v1/chats/{chat_id}/messages", get(chat::history).post(chat::post))
         .route("/chat/v1/chats/{chat_id}/stream", get(chat::stream))
@@ -99,6 +104,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/docs/{asset}", get(page::asset));
     relay
         .merge(cron)
+        .merge(agents::router())
         .merge(chat)
         .merge(ops)
         .nest("/admin/v1", admin::router())
@@ -109,8 +115,12 @@ pub(crate) fn router(app: App) -> Router {
 }
 
 async fn unknown_path(request: Request) -> Response {
-    let refusal = error::Refusal::new(frontdesk_wire::Code::NotFound, "there is nothing at this path");
-    if error::is_plain(request.uri().path()) { refusal.plain() } else { refusal }.into_response()
+    let text = "there is nothing at this path";
+    match error::Form::of(request.uri().path()) {
+        error::Form::Classed => agents::Refused(Fault::new(Class::NotFoundError, text)).into_response(),
+        error::Form::Plain => error::Refusal::new(Code::NotFound, text).plain().into_response(),
+        error::Form::Problem => error::Refusal::new(Code::NotFound, text).into_response(),
+    }
 }
 
 /// An upgrade elsewhere than `/relay` is 400 by contract, whatever else is there.
@@ -123,7 +133,7 @@ async fn sockets_at_relay_only(request: Request, next: Next) -> Response {
 }
 
 async fn count_refusals(State(app): State<App>, request: Request, next: Next) -> Response {
-    let plain = error::is_plain(request.uri().path());
+    let form = error::Form::of(request.uri().path());
     let response = next.run(request).await;
     let why = match response.extensions().get::<error::RefusedWith>() {
         Some(refused) => refused.0,
@@ -134,6 +144,6 @@ async fn count_refusals(State(app): State<App>, request: Request, next: Next) ->
     app.desk.meters.requests_refused.get_or_create(&Why { why }).inc();
     match response.extensions().get::<error::RefusedWith>() {
         Some(_) => response,
-        None => error::in_form(response, plain).await, // the framework's own refusal: a bad query, a wrong method
+        None => error::in_form(response, form).await, // the framework's own refusal: a bad query, a wrong method
     }
 }

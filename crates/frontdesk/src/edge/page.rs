@@ -28,10 +28,11 @@ const SESSIONS_MAX: usize = 10_000;
 const CSP: &str =
     "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
-const ASSETS: [(&str, &str, &str); 6] = [
+const ASSETS: [(&str, &str, &str); 7] = [
     ("chat.css", "text/css; charset=utf-8", include_str!("../../assets/chat/chat.css")),
     ("chat.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/chat.js")),
     ("desk.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/desk.js")),
+    ("words.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/words.js")),
     ("parts.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/parts.js")),
     ("icon.svg", "image/svg+xml", include_str!("../../assets/chat/icon.svg")),
     ("docs.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/docs.js")),

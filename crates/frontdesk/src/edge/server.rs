@@ -42,6 +42,7 @@ pub async fn serve(listener: TcpListener, router: Router, sessions: TaskTracker,
             let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
                 let mut request = request.map(axum::body::Body::new);
                 request.extensions_mut().insert(ConnectInfo(peer));
+                super::agents::take_capability(&mut request);
                 request
             });
             let connection = http1::Builder::new()

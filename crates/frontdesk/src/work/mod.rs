@@ -2,6 +2,7 @@
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
 
+mod agents;
 mod alarms;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ const NAP_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
 }
@@ -102,20 +104,28 @@ async fn poke(desk: &Desk, instance_no: u64) -> Poked {
         return Poked::NoWay;
     };
     desk.say_wake(instance_no, "waking", "its wake URL is being called").await;
-    let (how, why, text) = match desk.outcall.get(url, POKE_ANSWER_BYTES).await {
-        // An answer over the limit is an answer.
-        Ok(answer) if (200..300).contains(&answer.status) => (Poked::Answered, "answered", String::new()),
-        Err(OutcallError::TooLarge(_)) => (Poked::Answered, "answered", String::new()),
-        Ok(answer) => (Poked::Failed, "bad_status", format!("its wake URL answered {}", answer.status)),
-        Err(OutcallError::Refused) => (Poked::Failed, "refused", "its wake URL is not an allowed destination".into()),
-        Err(error) => (Poked::Failed, "failed", error.to_string()),
-    };
-    desk.meters.wakes.get_or_create(&Why { why }).inc();
-    if !text.is_empty() {
-        tracing::warn!(tenant = instance.tenant, instance = instance.name, why = text, "an agent could not be woken");
-        desk.say_wake(instance_no, "wake_failed", &text).await;
+    let (how, why) = call_wake_url(desk, url).await;
+    if let Some(why) = why {
+        tracing::warn!(tenant = instance.tenant, instance = instance.name, why, "an agent could not be woken");
+        desk.say_wake(instance_no, "wake_failed", &why).await;
     }
     how
+}
+
+/// How it went, and why not.
+async fn call_wake_url(desk: &Desk, url: &str) -> (Poked, Option<String>) {
+    let (how, why, text) = match desk.outcall.get(url, POKE_ANSWER_BYTES).await {
+        // An answer over the limit is an answer.
+        Ok(answer) if (200..300).contains(&answer.status) => (Poked::Answered, "answered", None),
+        Err(OutcallError::TooLarge(_)) => (Poked::Answered, "answered", None),
+        Ok(answer) => (Poked::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
+        Err(OutcallError::Refused) => {
+            (Poked::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
+        }
+        Err(error) => (Poked::Failed, "failed", Some(error.to_string())),
+    };
+    desk.meters.wakes.get_or_create(&Why { why }).inc();
+    (how, text)
 }
 
 async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToken) {

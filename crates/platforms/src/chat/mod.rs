@@ -18,7 +18,7 @@ use frontdesk_core::port::{Soon, store::MediaItem};
 use frontdesk_wire::api::{ChatMedia, ChatMessage};
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::event::media_kind;
-use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
@@ -273,6 +273,21 @@ impl Platform for BuiltInChat {
         limit: usize,
     ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
         Box::pin(self.said_nearby(stand.tenant, chat_id, thread_id, limit))
+    }
+
+    /// A chat of its own, where people see what agents say to each other.
+    fn overheard<'a>(&'a self, stand: Stand<'a>, event: &'a MessageEvent) -> Soon<'a, ()> {
+        Box::pin(async move {
+            let mut line = self.new_line("in", &event.text);
+            line.shown.user_id.clone_from(&event.source.user_id);
+            line.shown.user_name.clone_from(&event.source.user_name);
+            if let Some(message_id) = &event.message_id {
+                line.shown.message_id.clone_from(message_id);
+            }
+            if let Err(error) = self.append(stand.tenant, &event.source.chat_id, line).await {
+                tracing::warn!(%error, "what an agent said to another cannot be shown in the chat");
+            }
+        })
     }
 
     fn notice<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult> {

@@ -1,16 +1,56 @@
-//! Data.
-use super::MemoryStore;
+//! Data: in a database of its own that is never a file, with the statements of the embedded store. Words
+//! are found here as they are there.
+
 use frontdesk_core::port::data::{Data, DataQuery};
-use frontdesk_core::port::store::Stored;
+use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::agents::PortableData;
+use rusqlite::Connection;
+
+use super::{MemoryStore, State};
+use crate::sqlite::{data, fault, schema};
+
+impl State {
+    /// Made when it is first needed.
+    fn data(&mut self) -> Result<&Connection, StoreError> {
+        let kept = self.data.take();
+        let connection = kept.map_or_else(made, Ok)?;
+        Ok(self.data.insert(connection))
+    }
+
+    /// What fails halfway is undone, as the writer of the embedded store undoes it.
+    fn put_data(&mut self, tenant: &str, row: PortableData) -> Result<(), StoreError> {
+        let transaction = self.data()?.unchecked_transaction().map_err(fault)?;
+        data::put(&transaction, tenant, row)?;
+        transaction.commit().map_err(fault)
+    }
+
+    pub(super) fn expire_data(&mut self, now_s: u64) -> Result<usize, StoreError> {
+        let transaction = self.data()?.unchecked_transaction().map_err(fault)?;
+        let gone = data::expire(&transaction, now_s)?;
+        transaction.commit().map_err(fault)?;
+        Ok(gone)
+    }
+}
+
+fn made() -> Result<Connection, StoreError> {
+    let connection = Connection::open_in_memory().map_err(fault)?;
+    connection.execute_batch(schema::SKILLS_AND_DATA).map_err(fault)?;
+    Ok(connection)
+}
+
 impl Data for MemoryStore {
-    fn data_put<'a>(&'a self, _: &'a str, _: PortableData) -> Stored<'a, ()> {
-        unimplemented!()
+    fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()> {
+        let written = self.state().put_data(tenant, row);
+        Box::pin(std::future::ready(written))
     }
-    fn data_get<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<PortableData>> {
-        unimplemented!()
+
+    fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
+        let found = self.state().data().and_then(|connection| data::get(connection, tenant, id, now_s));
+        Box::pin(std::future::ready(found))
     }
-    fn data_query<'a>(&'a self, _: &'a str, _: DataQuery) -> Stored<'a, Vec<PortableData>> {
-        unimplemented!()
+
+    fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
+        let found = self.state().data().and_then(|connection| data::find(connection, tenant, &query));
+        Box::pin(std::future::ready(found))
     }
 }

@@ -49,6 +49,10 @@ struct State {
     /// By agent and seq, with the tenant.
     letters: BTreeMap<(u64, u64), (String, Filed)>,
     planned_wakes: HashMap<String, PlannedWake>,
+    /// By tenant and name.
+    skills: BTreeMap<(String, String), skills::Skill>,
+    skill_tokens: HashMap<String, String>,
+    data: Option<rusqlite::Connection>,
 }
 
 /// One instance's ledger.

@@ -56,7 +56,13 @@ impl Upkeep for MemoryStore {
         state.shot_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
         // A time that was fired may be armed once more for a while; after that nobody remembers it.
         state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
-        let gone = there - count(&state);
+        let mut gone = there - count(&state);
+        if state.data.is_some() {
+            match state.expire_data(keep.now_ms / 1000) {
+                Ok(expired) => gone += expired,
+                Err(error) => return Box::pin(std::future::ready(Err(error))),
+            }
+        }
         now(gone as u64)
     }
 }

@@ -1,16 +1,213 @@
-//! Data.
-use super::SqliteStore;
-use frontdesk_core::port::data::{Data, DataQuery};
-use frontdesk_core::port::store::Stored;
+//! Data: rows of a tenant and the index of their words. The memory store works with the same statements.
+//!
+//! Nothing here may weigh a word by how rare it is: the index holds all tenants, and such a weight would
+//! tell one of them what the others write.
+
+use frontdesk_core::port::data::{Data, DataQuery, FILTERS};
+use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_core::seal::short_hash;
 use frontdesk_wire::agents::PortableData;
+use rusqlite::{Connection, OptionalExtension as _, Row};
+use serde_json::Value;
+
+use super::threads::Books;
+use super::{SqliteStore, fault, signed};
+
+/// Bits of a row's number that count the rows of one tenant; those above are the tenant's.
+const ROW_BITS: u32 = 40;
+/// Of everything that matches, so many of the newest are ranked.
+const CANDIDATES: usize = 256;
+/// Hits are counted in texts up to here. Counting copies the text for each hit, so it is for short ones; a
+/// longer text counts as having every phrase once.
+const COUNTED_BYTES: i64 = 2_048;
+/// About what a word takes, with its blank.
+const WORD_BYTES: f64 = 6.0;
+/// Expired rows that one purge takes out of the index.
+const EXPIRED_MAX: i64 = 200;
+
 impl Data for SqliteStore {
-    fn data_put<'a>(&'a self, _: &'a str, _: PortableData) -> Stored<'a, ()> {
-        unimplemented!()
+    fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()> {
+        let tenant = tenant.to_owned();
+        self.writer.write(move |books: &mut Books| put(&books.connection, &tenant, row), |()| {})
     }
-    fn data_get<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<PortableData>> {
-        unimplemented!()
+
+    fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
+        self.readers.read(move |connection| get(connection, &tenant, &id, now_s))
     }
-    fn data_query<'a>(&'a self, _: &'a str, _: DataQuery) -> Stored<'a, Vec<PortableData>> {
-        unimplemented!()
+
+    fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
+        let tenant = tenant.to_owned();
+        self.readers.read(move |connection| {
+            // One transaction, so that what was found can be read.
+            let moment = connection.unchecked_transaction().map_err(fault)?;
+            find(&moment, &tenant, &query)
+        })
     }
+}
+
+/// An id that is there already is a conflict, seen before anything is written.
+pub(crate) fn put(connection: &Connection, tenant: &str, mut row: PortableData) -> Result<(), StoreError> {
+    let known = number_of(connection, tenant)?;
+    let taken = "SELECT 1 FROM data_row WHERE tenant = ?1 AND id = ?2";
+    let mut taken = connection.prepare_cached(taken).map_err(fault)?;
+    if taken.exists((known, &row.id)).map_err(fault)? {
+        return Err(StoreError::Conflict);
+    }
+    let sql = "INSERT INTO data_tenant (tenant, last) VALUES (?1, 1)
+               ON CONFLICT (tenant) DO UPDATE SET last = last + 1 RETURNING no, last";
+    let mut count = connection.prepare_cached(sql).map_err(fault)?;
+    let (owner, last): (i64, i64) = count.query_row([tenant], |row| Ok((row.get(0)?, row.get(1)?))).map_err(fault)?;
+    let no = (owner << ROW_BITS) | last;
+    let marks = marks(&row).join(" ");
+    let (has_detail, text) = (row.detail.is_some(), row.detail.take().unwrap_or_else(|| row.summary.clone()));
+    row.score = None;
+    let json = serde_json::to_string(&row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    let sql = "INSERT INTO data_row (no, tenant, id, expires_at, has_detail, json, marks, text)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let mut insert = connection.prepare_cached(sql).map_err(fault)?;
+    let columns = (no, owner, &row.id, row.expires_at.map(signed), has_detail, json, &marks, &text);
+    insert.execute(columns).map_err(fault)?;
+    let sql = "INSERT INTO data_word (rowid, text, marks) VALUES (?1, ?2, ?3)";
+    let mut index = connection.prepare_cached(sql).map_err(fault)?;
+    index.execute((no, &text, &marks)).map(drop).map_err(fault)
+}
+
+pub(crate) fn get(
+    connection: &Connection,
+    tenant: &str,
+    id: &str,
+    now_s: u64,
+) -> Result<Option<PortableData>, StoreError> {
+    let sql = "SELECT has_detail, json, text FROM data_row
+               WHERE tenant = (SELECT no FROM data_tenant WHERE tenant = ?1) AND id = ?2
+               AND (expires_at IS NULL OR expires_at > ?3)";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let found = query.query_row((tenant, id, signed(now_s)), columns).optional().map_err(fault)?;
+    found.map(portable).transpose()
+}
+
+pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> Result<Vec<PortableData>, StoreError> {
+    let Some(owner) = number_of(connection, tenant)? else { return Ok(Vec::new()) };
+    let range = (owner << ROW_BITS, ((owner + 1) << ROW_BITS) - 1);
+    let now_s = signed(query.now_s);
+    let ranked = !query.phrases.is_empty();
+    let candidates = if ranked { CANDIDATES.max(query.limit) } else { query.limit };
+    let limit = signed(candidates as u64);
+    let matches = |row: &Row<'_>| Ok(Match { no: row.get(0)?, bytes: row.get(1)?, hits: row.get(2)? });
+    let mut found: Vec<Match> = if ranked || !query.filters.is_empty() {
+        // Newest first is the index's own order, so it ends as soon as there are enough. Each hit makes the
+        // marked text one byte longer.
+        let sql = "SELECT w.rowid, octet_length(d.text),
+                   CASE WHEN ?6 AND octet_length(d.text) <= ?5
+                        THEN octet_length(highlight(data_word, 0, '*', '')) - octet_length(d.text) END
+                   FROM data_word w CROSS JOIN data_row d ON d.no = w.rowid
+                   WHERE data_word MATCH ?1 AND w.rowid BETWEEN ?2 AND ?3 AND (d.expires_at IS NULL OR d.expires_at > ?4)
+                   ORDER BY w.rowid DESC LIMIT ?7";
+        let mut statement = connection.prepare_cached(sql).map_err(fault)?;
+        let asked = (expression(query), range.0, range.1, now_s, COUNTED_BYTES, ranked, limit);
+        statement.query_map(asked, matches).and_then(Iterator::collect).map_err(fault)?
+    } else {
+        let sql = "SELECT no, 0, NULL FROM data_row
+                   WHERE no BETWEEN ?1 AND ?2 AND (expires_at IS NULL OR expires_at > ?3) ORDER BY no DESC LIMIT ?4";
+        let mut statement = connection.prepare_cached(sql).map_err(fault)?;
+        statement.query_map((range.0, range.1, now_s, limit), matches).and_then(Iterator::collect).map_err(fault)?
+    };
+    if ranked {
+        // A stable sort: of equals the newer one stays first.
+        found.sort_by(|a, b| b.score(query.phrases.len()).total_cmp(&a.score(query.phrases.len())));
+        found.truncate(query.limit);
+    }
+    let sql = "SELECT has_detail, json, text FROM data_row WHERE no = ?1";
+    let mut read = connection.prepare_cached(sql).map_err(fault)?;
+    let mut rows = Vec::with_capacity(found.len());
+    for one in found {
+        let mut row = portable(read.query_row([one.no], columns).map_err(fault)?)?;
+        row.score = ranked.then(|| one.score(query.phrases.len()));
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Takes a bounded number of expired rows out, and their words.
+pub(crate) fn expire(connection: &Connection, now_s: u64) -> Result<usize, StoreError> {
+    let sql = "DELETE FROM data_row WHERE no IN (SELECT no FROM data_row WHERE expires_at <= ?1 LIMIT ?2)
+               RETURNING no, text, marks";
+    let mut delete = connection.prepare_cached(sql).map_err(fault)?;
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let gone: Vec<(i64, String, String)> =
+        delete.query_map((signed(now_s), EXPIRED_MAX), row).and_then(Iterator::collect).map_err(fault)?;
+    // The index keeps no text of its own: it must be told which words the row had.
+    let sql = "INSERT INTO data_word (data_word, rowid, text, marks) VALUES ('delete', ?1, ?2, ?3)";
+    let mut unlist = connection.prepare_cached(sql).map_err(fault)?;
+    for one in &gone {
+        unlist.execute((one.0, &one.1, &one.2)).map_err(fault)?;
+    }
+    Ok(gone.len())
+}
+
+struct Match {
+    no: i64,
+    bytes: i64,
+    hits: Option<i64>,
+}
+
+impl Match {
+    /// Half for how often, half for how densely the words occur. It depends on this row alone.
+    #[allow(clippy::cast_precision_loss, reason = "sizes of one text")]
+    fn score(&self, phrases: usize) -> f64 {
+        let once = phrases as f64;
+        // A zero byte ends the marked text early; what matched has every phrase at least once.
+        let hits = self.hits.map_or(once, |hits| once.max(hits as f64));
+        let often = hits / (hits + once);
+        let dense = (hits * WORD_BYTES / (self.bytes as f64).max(1.0)).min(1.0);
+        f64::midpoint(often, dense)
+    }
+}
+
+fn number_of(connection: &Connection, tenant: &str) -> Result<Option<i64>, StoreError> {
+    let mut query = connection.prepare_cached("SELECT no FROM data_tenant WHERE tenant = ?1").map_err(fault)?;
+    query.query_row([tenant], |row| row.get(0)).optional().map_err(fault)
+}
+
+/// The query in the index's language. Every phrase is quoted, so nothing in it is syntax; a zero byte would
+/// end the expression.
+fn expression(query: &DataQuery) -> String {
+    let mut parts = Vec::new();
+    if !query.phrases.is_empty() {
+        let quoted =
+            query.phrases.iter().map(|phrase| format!("\"{}\"", phrase.replace('"', "\"\"").replace('\0', " ")));
+        parts.push(format!("text : ({})", quoted.collect::<Vec<_>>().join(" ")));
+    }
+    for (key, values) in &query.filters {
+        let any: Vec<String> = values.iter().map(|value| mark(key, value)).collect();
+        // Any of nothing is nothing: a word that no row has.
+        let any = if any.is_empty() { "none".into() } else { any.join(" OR ") };
+        parts.push(format!("marks : ({any})"));
+    }
+    parts.join(" AND ")
+}
+
+/// One word for each value that a filter may ask for.
+fn marks(row: &PortableData) -> Vec<String> {
+    let tags = row.domain_tags.iter().flatten().map(|tag| mark("domain_tags", &Value::from(tag.as_str())));
+    let others = FILTERS.iter().filter_map(|key| row.curated.get(*key).map(|value| mark(key, value)));
+    tags.chain(others).collect()
+}
+
+/// A letter before the digits, so that it is never taken for a number or a word of the language.
+fn mark(key: &str, value: &Value) -> String {
+    let hash = u128::from_be_bytes(short_hash(&[key, &value.to_string()]));
+    format!("m{hash:032x}")
+}
+
+fn columns(row: &Row<'_>) -> rusqlite::Result<(bool, String, String)> {
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+}
+
+fn portable((has_detail, json, text): (bool, String, String)) -> Result<PortableData, StoreError> {
+    let mut row: PortableData =
+        serde_json::from_str(&json).map_err(|error| StoreError::Corrupt(format!("a row of data: {error}")))?;
+    row.detail = has_detail.then_some(text);
+    Ok(row)
 }

@@ -4,13 +4,13 @@
 
 mod alarms;
 mod chat;
-mod data;
+pub(crate) mod data;
 mod directory;
 mod journal;
 mod ledger;
 mod letters;
 mod media;
-mod schema;
+pub(crate) mod schema;
 mod skills;
 mod threads;
 mod upkeep;
@@ -87,7 +87,7 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
 }
 
 /// What `SQLite` says, in the port's words.
-fn fault(error: rusqlite::Error) -> StoreError {
+pub(crate) fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Corrupt(error.to_string()),
         _ => StoreError::Unavailable(error.to_string()),

@@ -79,6 +79,7 @@ impl Upkeep for SqliteStore {
             gone += connection.execute("DELETE FROM capability WHERE expires_ms <= ?1", [now]).map_err(fault)?;
             let orphans = "DELETE FROM capability_key WHERE NOT EXISTS (SELECT 1 FROM capability c WHERE c.id = capability_key.id)";
             connection.execute(orphans, []).map_err(fault)?;
+            gone += super::data::expire(connection, keep.now_ms / 1000)?;
             let mut expired =
                 connection.prepare_cached("DELETE FROM media WHERE expires_ms <= ?1 RETURNING id").map_err(fault)?;
             let ids: Vec<String> =

@@ -5,11 +5,14 @@
 
 pub mod alarms;
 pub mod chat;
+pub mod data;
 pub mod directory;
 pub mod journal;
 pub mod ledger;
+pub mod letters;
 pub mod mail;
 pub mod media;
+pub mod skills;
 pub mod upkeep;
 pub mod vault;
 
@@ -82,6 +85,26 @@ macro_rules! store_contract {
                     a_retry_comes_at_its_time_and_remembers, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
                     what_is_over_is_forgotten_in_time;
+                letters: a_letter_is_filed_with_its_event, letters_are_read_in_pages, every_inbox_counts_its_own,
+                    a_duplicate_files_no_second_letter, a_letter_and_its_rows_are_one_commit,
+                    receipts_are_noted_and_the_rest_stays, the_newest_letters_of_a_tenant_come_first,
+                    a_dropped_inbox_is_empty_and_so_are_its_plans, a_planned_wake_is_kept_until_dropped,
+                    letters_survive, letters_outlive_their_events;
+                skills: a_skill_is_given_back_byte_for_byte, a_write_is_compared_and_set,
+                    another_authors_head_is_a_conflict, of_many_skill_writers_one_wins,
+                    a_conflict_leaves_no_trace, old_versions_are_kept, the_newest_row_of_a_version_counts,
+                    versions_are_listed_oldest_first, the_first_making_is_remembered,
+                    a_deleted_skill_is_gone_with_its_history, the_token_moves_with_the_heads,
+                    the_token_stays_where_nothing_changed, heads_are_found_in_the_order_of_names,
+                    heads_are_found_by_each_filter, tenants_skills_are_apart, skills_survive;
+                data: a_row_is_given_back_whole, an_id_is_given_once, rows_are_found_by_all_words,
+                    case_and_marks_of_letters_do_not_matter, words_of_the_index_are_plain_words,
+                    a_phrase_is_words_in_a_row, no_words_are_newest_first, the_better_match_comes_first,
+                    of_equals_the_newer_comes_first, scores_are_between_nought_and_one, filters_are_exact,
+                    filters_and_words_go_together, any_of_nothing_is_nothing, the_limit_holds,
+                    a_filter_value_is_not_a_word, expired_rows_are_not_seen_and_go, what_stays_is_not_purged,
+                    tenants_data_are_apart, one_tenants_scores_tell_nothing_of_another,
+                    a_text_with_zero_bytes_is_kept_and_found, very_long_texts_are_found, data_survive;
             }
         }
     };

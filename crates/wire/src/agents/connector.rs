@@ -51,6 +51,13 @@ pub struct DeliveryMeta {
     pub more: Map<String, Value>,
 }
 
+impl DeliveryMeta {
+    /// How long it was on its way, by two clocks: never below zero.
+    pub fn lag_ms(&self, delivered_at: u64) -> u64 {
+        delivered_at.saturating_sub(self.sent_at)
+    }
+}
+
 /// Who speaks. Attribution, never authorisation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {

@@ -129,6 +129,7 @@ impl Session {
                 flushed = sink.flush(), if flushing => {
                     flushing = false;
                     if flushed.is_err() { break; }
+                    self.note_handed();
                 }
                 saved = async { match saving.as_mut() { Some(saving) => saving.await, None => std::future::pending().await } } => {
                     saving = None;
@@ -389,6 +390,7 @@ impl Session {
             Err(refusal) => return self.answer(request_id, *refusal),
         };
         if let Some(serving) = &mut self.serving {
+            serving.mailbox.note_traffic(self.app.desk.env.now_ms());
             match &job.action.act {
                 frontdesk_wire::Act::FollowUp { session_key, .. } => serving.window.followed_up(session_key),
                 act => serving.window.answered(act.chat_id().unwrap_or_default()),
@@ -515,8 +517,17 @@ impl Session {
             pushed += 1;
         }
         desk.meters.frames_pushed.inc_by(pushed);
-        desk.switchboard.remember_turns(instance, rows.iter().map(|(_, delivery)| &**delivery), desk.env.now_ms());
+        let wall_ms = desk.env.now_ms();
+        serving.mailbox.note_traffic(wall_ms);
+        desk.switchboard.remember_turns(instance, rows.iter().map(|(_, delivery)| &**delivery), wall_ms);
         desk.say_rows(&self.caller, "sent", rows.iter().map(|(_, delivery)| &**delivery));
+    }
+
+    /// Everything that was pushed is in the socket.
+    fn note_handed(&self) {
+        if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
+            serving.mailbox.hand(serving.window.cursor());
+        }
     }
 
     fn next_message(&mut self) -> Option<Message> {

@@ -1,0 +1,59 @@
+//! The desk itself as a way to the agents of one tenant: their inboxes, streams and sockets. The one that can
+//! wake and that brings answers back.
+
+use std::sync::Arc;
+
+use frontdesk_core::Desk;
+use frontdesk_core::desk::Speaker;
+use frontdesk_wire::agents::{
+    AgentConnector, AgentDescriptor, AgentReply, AgentStatus, DeliveryPayload, DeliveryReceipt, Promise, WakeOpts,
+    WakeReceipt,
+};
+
+pub struct Relay {
+    desk: Arc<Desk>,
+    tenant: String,
+}
+
+impl Relay {
+    /// For a program that holds the desk. Whoever gets this speaks to every agent of the tenant.
+    pub fn new(desk: Arc<Desk>, tenant: &str) -> Self {
+        Self { desk, tenant: tenant.into() }
+    }
+
+    fn speaker(&self) -> Speaker<'_> {
+        Speaker { tenant: &self.tenant, operator: false, caller: None }
+    }
+}
+
+impl AgentConnector for Relay {
+    fn list_agents(&self) -> Promise<'_, Vec<AgentDescriptor>> {
+        Box::pin(std::future::ready(Ok(self.desk.agents(&self.tenant))))
+    }
+
+    fn deliver<'a>(&'a self, agent_id: &'a str, payload: &'a DeliveryPayload) -> Promise<'a, DeliveryReceipt> {
+        Box::pin(self.desk.deliver(self.speaker(), agent_id, payload))
+    }
+
+    fn wake<'a>(&'a self, agent_id: &'a str, opts: &'a WakeOpts) -> Promise<'a, WakeReceipt> {
+        Box::pin(self.desk.wake(self.speaker(), agent_id, opts))
+    }
+
+    /// A real write: it fails where a delivery would.
+    fn health_check(&self) -> Promise<'_, ()> {
+        Box::pin(async move { Ok(self.desk.store.health().await?) })
+    }
+
+    fn request_response<'a>(
+        &'a self,
+        agent_id: &'a str,
+        payload: &'a DeliveryPayload,
+        timeout_ms: u64,
+    ) -> Promise<'a, AgentReply> {
+        Box::pin(self.desk.exchange(self.speaker(), agent_id, payload, timeout_ms))
+    }
+
+    fn agent_status<'a>(&'a self, agent_id: &'a str) -> Promise<'a, AgentStatus> {
+        Box::pin(std::future::ready(Ok(self.desk.agent_status(&self.tenant, agent_id))))
+    }
+}

@@ -1,0 +1,62 @@
+//! `agent` or `agent@session`. An id may itself hold an `@` (an e-mail address is one), so only what is
+//! registered tells where the id ends.
+
+/// An address, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address<'a> {
+    pub agent: &'a str,
+    pub session: Option<&'a str>,
+}
+
+/// The exact id wins, with no session; else the longest registered id that ends before an `@`.
+pub fn resolve(address: &str, is_registered: impl Fn(&str) -> bool) -> Option<Address<'_>> {
+    if is_registered(address) {
+        return Some(Address { agent: address, session: None });
+    }
+    let ends = address.rmatch_indices('@').map(|(at, _)| (&address[..at], &address[at + 1..]));
+    let found = ends.into_iter().find(|(agent, _)| is_registered(agent));
+    found.map(|(agent, session)| Address { agent, session: Some(session).filter(|it| !it.is_empty()) })
+}
+
+/// For `notify`: an `@` anywhere means wake. There is no escape.
+pub fn is_wake(address: &str) -> bool {
+    address.contains('@')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(registered: &[&str], address: &str) -> Option<(String, Option<String>)> {
+        let found = resolve(address, |id| registered.contains(&id));
+        found.map(|it| (it.agent.to_owned(), it.session.map(str::to_owned)))
+    }
+
+    #[allow(clippy::unnecessary_wraps)] // what it is compared with may be nobody
+    fn is(agent: &str, session: Option<&str>) -> Option<(String, Option<String>)> {
+        Some((agent.to_owned(), session.map(str::to_owned)))
+    }
+
+    #[test]
+    fn rule_2_the_exact_id_wins_then_the_longest_prefix() {
+        assert_eq!(with(&["alice"], "alice"), is("alice", None));
+        assert_eq!(with(&["alice"], "alice@term-1"), is("alice", Some("term-1")));
+        assert_eq!(with(&["a@b.example"], "a@b.example"), is("a@b.example", None));
+        assert_eq!(with(&["a@b.example"], "a@b.example@tab"), is("a@b.example", Some("tab")));
+        assert_eq!(with(&["a", "a@b"], "a@b@c"), is("a@b", Some("c")));
+        assert_eq!(with(&["a"], "a@b@c"), is("a", Some("b@c")));
+        assert_eq!(with(&["a", "a@b"], "a@b"), is("a@b", None));
+        assert_eq!(with(&["alice"], "alice@"), is("alice", None));
+        assert_eq!(with(&["alice"], "alicee@x"), None);
+        assert_eq!(with(&["alice"], "@alice"), None);
+        assert_eq!(with(&["alice"], "bob@alice"), None);
+        assert_eq!(with(&["alice"], ""), None);
+    }
+
+    #[test]
+    fn rule_1_an_at_means_wake() {
+        for (address, wake) in [("alice", false), ("alice@t", true), ("a@b.example", true), ("@", true), ("", false)] {
+            assert_eq!(is_wake(address), wake, "{address}");
+        }
+    }
+}

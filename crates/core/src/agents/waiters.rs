@@ -1,0 +1,208 @@
+//! Who waits for an agent's answer. In memory: a waiter is a caller on the line, and goes when it hangs up.
+//! The question itself is a letter and a row, so an agent that dials again still answers it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use frontdesk_wire::agents::AgentReply;
+use tokio::sync::oneshot;
+
+/// Exchanges under way in one desk; each is a caller's open request.
+const WAITERS_MAX: usize = 10_000;
+
+/// tenant, correlation id
+type Name = (String, String);
+
+struct Waiter {
+    agent: u64,
+    agent_id: String,
+    /// The letter that asks, once it is written, and where a socket of these instances would answer it.
+    delivery_id: String,
+    chat_id: String,
+    instances: Vec<u64>,
+    number: u64,
+    answer: oneshot::Sender<AgentReply>,
+}
+
+#[derive(Default)]
+struct Board {
+    waiters: HashMap<Name, Waiter>,
+    last: u64,
+}
+
+#[derive(Default, Clone)]
+pub struct Waiters {
+    board: Arc<Mutex<Board>>,
+}
+
+/// Why nobody gets to wait.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    InFlight,
+    TooMany,
+}
+
+/// Why a reply reaches nobody.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unheard {
+    NobodyWaits,
+    OtherAgent,
+}
+
+/// A place in the line. Dropped, it is free again.
+pub struct Ticket {
+    waiters: Waiters,
+    name: Name,
+    number: u64,
+    answer: oneshot::Receiver<AgentReply>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut board = self.waiters.board();
+        if board.waiters.get(&self.name).is_some_and(|waiter| waiter.number == self.number) {
+            board.waiters.remove(&self.name);
+        }
+    }
+}
+
+impl Ticket {
+    /// The question has been written down under this name, for these instances in this chat.
+    pub fn asked(&self, delivery_id: &str, chat_id: &str, instances: Vec<u64>) {
+        if let Some(waiter) = self.waiters.board().waiters.get_mut(&self.name) {
+            waiter.delivery_id = delivery_id.into();
+            waiter.chat_id = chat_id.into();
+            waiter.instances = instances;
+        }
+    }
+
+    /// `None` cannot happen while the ticket is held, but for a desk that ends.
+    pub async fn answer(&mut self) -> Option<AgentReply> {
+        (&mut self.answer).await.ok()
+    }
+}
+
+impl Waiters {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn wait(&self, tenant: &str, correlation_id: &str, agent: u64, agent_id: &str) -> Result<Ticket, Refused> {
+        let name = (tenant.to_owned(), correlation_id.to_owned());
+        let mut board = self.board();
+        if board.waiters.contains_key(&name) {
+            return Err(Refused::InFlight);
+        }
+        if board.waiters.len() >= WAITERS_MAX {
+            return Err(Refused::TooMany);
+        }
+        board.last += 1;
+        let number = board.last;
+        let (sender, answer) = oneshot::channel();
+        let waiter = Waiter {
+            agent,
+            agent_id: agent_id.into(),
+            delivery_id: String::new(),
+            chat_id: String::new(),
+            instances: Vec::new(),
+            number,
+            answer: sender,
+        };
+        board.waiters.insert(name.clone(), waiter);
+        drop(board);
+        Ok(Ticket { waiters: self.clone(), name, number, answer })
+    }
+
+    /// Only the agent that was asked may reply, and the first reply is the one that counts.
+    pub fn reply(
+        &self,
+        tenant: &str,
+        correlation_id: &str,
+        agent: u64,
+        content: String,
+        now_ms: u64,
+    ) -> Result<(), Unheard> {
+        let name = (tenant.to_owned(), correlation_id.to_owned());
+        let mut board = self.board();
+        match board.waiters.get(&name) {
+            None => return Err(Unheard::NobodyWaits),
+            Some(waiter) if waiter.agent != agent => return Err(Unheard::OtherAgent),
+            Some(_) => {}
+        }
+        let waiter = board.waiters.remove(&name).ok_or(Unheard::NobodyWaits)?;
+        let correlation_id = name.1;
+        let reply = AgentReply { correlation_id, content, sent_at: now_ms, agent_id: waiter.agent_id };
+        waiter.answer.send(reply).map_err(|_| Unheard::NobodyWaits)
+    }
+
+    /// Which exchange a line in a chat answers: the one that it names, the one whose letter it replies to,
+    /// or else the only one that waits in that chat.
+    pub fn meant(
+        &self,
+        tenant: &str,
+        instance: u64,
+        chat_id: &str,
+        named: Option<&str>,
+        reply_to: Option<&str>,
+    ) -> Option<(String, u64)> {
+        let board = self.board();
+        let asks = |waiter: &Waiter| waiter.instances.contains(&instance) && waiter.chat_id == chat_id;
+        let mine: Vec<_> =
+            board.waiters.iter().filter(|((owner, _), waiter)| owner == tenant && asks(waiter)).collect();
+        let by_name = mine.iter().find(|((_, id), _)| named == Some(id));
+        let by_letter = || mine.iter().find(|(_, waiter)| reply_to == Some(waiter.delivery_id.as_str()));
+        let only = || mine.first().filter(|_| mine.len() == 1 && named.is_none() && reply_to.is_none());
+        by_name.or_else(by_letter).or_else(only).map(|((_, id), waiter)| (id.clone(), waiter.agent))
+    }
+
+    pub fn len(&self) -> usize {
+        self.board().waiters.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn rule_16_one_waiter_one_agent_one_reply() {
+        let waiters = Waiters::default();
+        let mut ticket = waiters.wait("t", "c1", 7, "alice").unwrap();
+        assert!(matches!(waiters.wait("t", "c1", 8, "bob"), Err(Refused::InFlight)));
+        assert!(waiters.wait("other", "c1", 9, "eve").is_ok(), "tenants do not share ids");
+        assert_eq!(waiters.reply("t", "c1", 8, "no".into(), 5), Err(Unheard::OtherAgent));
+        assert_eq!(waiters.reply("t", "c2", 7, "no".into(), 5), Err(Unheard::NobodyWaits));
+        assert_eq!(waiters.reply("t", "c1", 7, "yes".into(), 5), Ok(()));
+        assert_eq!(waiters.reply("t", "c1", 7, "late".into(), 6), Err(Unheard::NobodyWaits));
+        let reply = ticket.answer().await.unwrap();
+        assert_eq!((reply.content.as_str(), reply.sent_at, reply.agent_id.as_str()), ("yes", 5, "alice"));
+        let again = waiters.wait("t", "c1", 7, "alice").unwrap();
+        drop(ticket); // an old ticket does not take the new one's place with it
+        assert!(matches!(waiters.wait("t", "c1", 7, "alice"), Err(Refused::InFlight)));
+        drop(again);
+        assert!(waiters.is_empty());
+    }
+
+    #[test]
+    fn a_line_in_a_chat_finds_its_question() {
+        let waiters = Waiters::default();
+        let one = waiters.wait("t", "c1", 7, "alice").unwrap();
+        one.asked("dl_1", "agent:bob", vec![70]);
+        let meant = |named, reply_to| waiters.meant("t", 70, "agent:bob", named, reply_to).map(|(id, _)| id);
+        assert_eq!(meant(None, None).as_deref(), Some("c1"));
+        assert_eq!(meant(None, Some("dl_1")).as_deref(), Some("c1"));
+        assert_eq!(meant(None, Some("dl_0")), None, "an answer to something else");
+        assert_eq!(meant(Some("c1"), None).as_deref(), Some("c1"));
+        assert_eq!(meant(Some("c9"), None), None);
+        let two = waiters.wait("t", "c2", 7, "alice").unwrap();
+        two.asked("dl_2", "agent:bob", vec![70]);
+        assert_eq!(meant(None, None), None, "two wait: it must say which");
+        assert_eq!(meant(None, Some("dl_2")).as_deref(), Some("c2"));
+        assert_eq!(waiters.meant("t", 71, "agent:bob", None, Some("dl_2")), None);
+        assert_eq!(waiters.meant("u", 70, "agent:bob", None, Some("dl_2")), None);
+    }
+}

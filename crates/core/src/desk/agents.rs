@@ -1,0 +1,319 @@
+//! Agents by name: who they are, what ways lead to them, and whether they are there.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use frontdesk_wire::Secret;
+use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
+use tokio::sync::Notify;
+
+use super::people::check_id;
+use super::{Desk, DeskError};
+use crate::agents::address;
+use crate::agents::attendance::Attendance;
+use crate::agents::waiters::Waiters;
+use crate::port::store::StoreError;
+use crate::registry::facts::{Agent, Fact, Instance};
+use crate::registry::{AmendError, Draft, View};
+
+/// Ways to one agent.
+const CONNECTORS_MAX: usize = 8;
+const SECRET_MAX_CHARS: usize = 1024;
+/// How long a connector may take to say that it is well.
+const HEALTH_TIME: Duration = Duration::from_secs(10);
+/// Traffic within this is what makes a live agent active.
+const ACTIVE_MS: u64 = 300_000;
+
+/// Who asks, as a token proved it. `caller` is what it calls itself: attribution, nothing more.
+#[derive(Debug, Clone, Copy)]
+pub struct Speaker<'a> {
+    pub tenant: &'a str,
+    pub operator: bool,
+    pub caller: Option<&'a str>,
+}
+
+/// Agents that speak to agents: who hears, who waits, who is to be poked.
+#[derive(Default)]
+pub struct AgentRooms {
+    pub attendance: Attendance,
+    pub waiters: Waiters,
+    /// Dispatches whose connectors are being tried just now, by event.
+    pub(super) under_way: Mutex<std::collections::HashSet<u64>>,
+    /// Inboxes whose agents should be poked at their wake URL.
+    pokes: Mutex<std::collections::HashSet<u64>>,
+    pub poke_bell: Notify,
+}
+
+impl AgentRooms {
+    pub(super) fn ask_for_poke(&self, agent: u64) {
+        if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
+            self.poke_bell.notify_one();
+        }
+    }
+
+    pub fn take_pokes(&self) -> std::collections::HashSet<u64> {
+        std::mem::take(&mut self.pokes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An address, resolved: the agent, the session that was named, and the ways there.
+pub(super) struct Addressee {
+    pub(super) agent: Arc<Agent>,
+    pub(super) session: Option<String>,
+    pub(super) relay: Vec<Arc<Instance>>,
+    /// Everything else.
+    pub(super) ways: Vec<ConnectorSpec>,
+}
+
+impl Desk {
+    /// Registers an agent, or changes it.
+    pub async fn put_agent(&self, who: Speaker<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
+        check_id("agent_id", id)?;
+        if let Some(name) = put.agent_name.as_deref().filter(|name| !name.is_empty()) {
+            check_id("agent_name", name)?;
+        }
+        if put.webhook_secret.as_ref().is_some_and(|secret| secret.chars().count() > SECRET_MAX_CHARS) {
+            return Err(Fault::invalid(format!("webhook_secret has at most {SECRET_MAX_CHARS} characters")));
+        }
+        if let Some(url) = put.wake_url.as_deref().filter(|url| !url.is_empty()) {
+            self.outcall.check(url).map_err(|error| Fault::invalid(format!("wake_url: {error}")))?;
+        }
+        if let Some(specs) = &put.connectors {
+            self.check_connectors(who, id, specs).await?;
+        }
+        let words = |what| [who.tenant, "agent", id, what];
+        let seal = |value: &str, what| hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words(what)));
+        let change = |view: &View, draft: &mut Draft| {
+            let mut agent = match view.agent(who.tenant, id) {
+                Some(known) => (**known).clone(),
+                None => self.new_agent(view, who.tenant, id),
+            };
+            // Empty takes away, absent leaves.
+            if let Some(name) = &put.agent_name {
+                agent.name = Some(name.clone()).filter(|name| !name.is_empty());
+            }
+            if let Some(url) = &put.wake_url {
+                agent.wake_url = Some(url.clone()).filter(|url| !url.is_empty());
+            }
+            if let Some(secret) = put.webhook_secret.as_deref() {
+                agent.webhook_secret = (!secret.is_empty()).then(|| seal(secret, "webhook"));
+            }
+            if let Some(specs) = &put.connectors {
+                let json = serde_json::to_string(specs).unwrap_or_default();
+                agent.connectors = (!specs.is_empty()).then(|| seal(&json, "connectors"));
+            }
+            let shown = describe(&agent.id, agent.name.clone());
+            draft.put(Fact::Agent(agent));
+            Ok(shown)
+        };
+        self.registry.write(change).await.map_err(amended)
+    }
+
+    async fn check_connectors(&self, who: Speaker<'_>, id: &str, specs: &[ConnectorSpec]) -> Result<(), Fault> {
+        if specs.len() > CONNECTORS_MAX {
+            return Err(Fault::invalid(format!("an agent has at most {CONNECTORS_MAX} connectors")));
+        }
+        for spec in specs {
+            let name = spec.name();
+            if spec.is_local() && !who.operator {
+                let text =
+                    format!("a {name} connector touches the desk's own machine; it needs a token of scope operator");
+                return Err(Fault::new(Class::ForbiddenError, text));
+            }
+            if let ConnectorSpec::Relay { instance } = spec {
+                let there = self.registry.read(|view| view.instance(who.tenant, instance).is_some());
+                if !there {
+                    return Err(Fault::invalid(format!("relay: this tenant has no instance {instance:?}")));
+                }
+                continue;
+            }
+            let sick = |fault: Fault| Fault::invalid(format!("the {name} connector is not well: {}", fault.message));
+            let opened = self.connectors.open(id, spec).map_err(sick)?;
+            match tokio::time::timeout(HEALTH_TIME, opened.health_check()).await {
+                Ok(well) => well.map_err(sick)?,
+                Err(_) => {
+                    return Err(Fault::invalid(format!("the {name} connector did not say that it is well in time")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn new_agent(&self, view: &View, tenant: &str, id: &str) -> Agent {
+        Agent {
+            no: view.next_no(),
+            tenant: tenant.into(),
+            id: id.into(),
+            name: None,
+            wake_url: None,
+            webhook_secret: None,
+            connectors: None,
+            created_ms: self.env.now_ms(),
+        }
+    }
+
+    /// The agent, its inbox and what was planned for it go. An instance of that name stays.
+    pub async fn delete_agent(&self, who: Speaker<'_>, id: &str) -> Result<(), Fault> {
+        if !who.operator {
+            let text = "deleting an agent needs a token of scope operator";
+            return Err(Fault::new(Class::ForbiddenError, text));
+        }
+        let change = |view: &View, draft: &mut Draft| {
+            let agent = view.agent(who.tenant, id).cloned().ok_or_else(|| Fault::unknown_agent(id))?;
+            draft.remove(&Fact::Agent((*agent).clone()));
+            Ok(agent.no)
+        };
+        let no = self.registry.write(change).await.map_err(amended)?;
+        self.store.disarm_all(no, self.env.now_ms()).await?;
+        self.store.drop_inbox(no).await?;
+        self.rooms.attendance.forget(no);
+        Ok(())
+    }
+
+    /// Registered ones and instances, by id.
+    pub fn agents(&self, tenant: &str) -> Vec<AgentDescriptor> {
+        let mut found: Vec<AgentDescriptor> = self.registry.read(|view| {
+            let Some(house) = view.house(tenant) else { return Vec::new() };
+            let registered = house.agents().map(|it| describe(&it.id, it.name.clone()));
+            let instances =
+                house.instances().filter(|it| it.left_ms.is_none() && view.agent(tenant, &it.name).is_none());
+            registered.chain(instances.map(|it| describe(&it.name, None))).collect()
+        });
+        found.sort_by(|a, b| a.agent_id.cmp(&b.agent_id));
+        found
+    }
+
+    /// Nothing is refused: who is not known has the status `unknown`.
+    pub fn agent_status(&self, tenant: &str, address: &str) -> AgentStatus {
+        let Ok((id, _)) = self.find_agent(tenant, address) else { return AgentStatus::Unknown };
+        let (agent, instance) =
+            self.registry.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
+        let relay = agent.as_ref().map_or_else(|| instance.into_iter().collect(), |agent| self.ways_to(agent).0);
+        let sockets = relay.iter().filter_map(|it| self.switchboard.socket(it.no)).filter(|socket| !socket.is_idle());
+        let traffic = sockets.map(|socket| socket.traffic_ms()).max();
+        let attended = agent.as_ref().filter(|agent| self.rooms.attendance.is_attended(agent.no));
+        let heard = attended.map(|agent| self.rooms.attendance.traffic_ms(agent.no));
+        match traffic.max(heard) {
+            None => AgentStatus::Asleep,
+            Some(last_ms) if self.env.now_ms().saturating_sub(last_ms) <= ACTIVE_MS => AgentStatus::Active,
+            Some(_) => AgentStatus::Idle,
+        }
+    }
+
+    /// The id and the session of an address.
+    pub(super) fn find_agent(&self, tenant: &str, address: &str) -> Result<(String, Option<String>), Fault> {
+        self.registry.read(|view| {
+            let known = |id: &str| {
+                view.agent(tenant, id).is_some() || view.instance(tenant, id).is_some_and(|it| it.left_ms.is_none())
+            };
+            let found = address::resolve(address, known).ok_or_else(|| Fault::unknown_agent(address))?;
+            Ok((found.agent.to_owned(), found.session.map(str::to_owned)))
+        })
+    }
+
+    /// The agent behind an address, ready to be written to. An instance that nobody registered gets its
+    /// inbox now.
+    pub(super) async fn addressee(&self, tenant: &str, address: &str) -> Result<Addressee, Fault> {
+        let (id, session) = self.find_agent(tenant, address)?;
+        let found = self.registry.read(|view| view.agent(tenant, &id).cloned());
+        let agent = match found {
+            Some(agent) => agent,
+            None => self.register_instance(tenant, &id).await?,
+        };
+        let (relay, ways) = self.ways_to(&agent);
+        Ok(Addressee { agent, session, relay, ways })
+    }
+
+    async fn register_instance(&self, tenant: &str, id: &str) -> Result<Arc<Agent>, Fault> {
+        let make = |view: &View, draft: &mut Draft| {
+            if view.agent(tenant, id).is_none() {
+                draft.put(Fact::Agent(self.new_agent(view, tenant, id)));
+            }
+            Ok::<_, Fault>(())
+        };
+        self.registry.write(make).await.map_err(amended)?;
+        self.registry.read(|view| view.agent(tenant, id).cloned()).ok_or_else(|| Fault::unknown_agent(id))
+    }
+
+    /// Sockets first; an agent whose id is an instance has that one without asking.
+    pub(super) fn ways_to(&self, agent: &Agent) -> (Vec<Arc<Instance>>, Vec<ConnectorSpec>) {
+        let specs: Vec<ConnectorSpec> = agent
+            .connectors
+            .as_deref()
+            .and_then(|sealed| self.open_of_agent(agent, sealed, "connectors"))
+            .and_then(|json| serde_json::from_str(json.expose()).ok())
+            .unwrap_or_default();
+        let (mut names, mut ways) = (vec![agent.id.clone()], Vec::new());
+        for spec in specs {
+            match spec {
+                ConnectorSpec::Relay { instance } => names.push(instance),
+                other => ways.push(other),
+            }
+        }
+        names.sort();
+        names.dedup();
+        let relay = self.registry.read(|view| {
+            let there = |name: &String| view.instance(&agent.tenant, name).filter(|it| it.left_ms.is_none()).cloned();
+            names.iter().filter_map(there).collect()
+        });
+        (relay, ways)
+    }
+
+    fn open_of_agent(&self, agent: &Agent, sealed: &str, what: &str) -> Option<Secret> {
+        let opened = hex::decode(sealed).ok().and_then(|sealed| {
+            let words = [agent.tenant.as_str(), "agent", &agent.id, what];
+            self.sealer.open(&sealed, &words).ok()
+        });
+        if opened.is_none() {
+            tracing::error!(agent = agent.id, what, "a secret of an agent does not open");
+        }
+        opened
+    }
+
+    /// What must sign deliveries to this agent. `Err`: there is such a secret and it does not open, so nothing is good.
+    pub fn webhook_secret(&self, tenant: &str, address: &str) -> Result<Option<Secret>, Fault> {
+        let (id, _) = self.find_agent(tenant, address)?;
+        let Some(agent) = self.registry.read(|view| view.agent(tenant, &id).cloned()) else { return Ok(None) };
+        let Some(sealed) = &agent.webhook_secret else { return Ok(None) };
+        let opened = self.open_of_agent(&agent, sealed, "webhook");
+        opened.map(Some).ok_or_else(|| Fault::new(Class::UnavailableError, "the agent's webhook secret does not open"))
+    }
+}
+
+fn describe(id: &str, name: Option<String>) -> AgentDescriptor {
+    let capabilities = ["deliver", "wake", "augment", "template"].map(str::to_owned).to_vec();
+    AgentDescriptor { agent_id: id.into(), agent_name: name, capabilities }
+}
+
+fn amended(error: AmendError<Fault>) -> Fault {
+    match error {
+        AmendError::Refused(fault) => fault,
+        AmendError::Store(error) => error.into(),
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "the store refused");
+        if error == StoreError::Conflict {
+            return Self::new(Class::ConflictError, "somebody else changed this at the same time; try again");
+        }
+        Self::new(Class::UnavailableError, "the desk cannot write things down right now; nothing was taken")
+    }
+}
+
+impl From<DeskError> for Fault {
+    fn from(error: DeskError) -> Self {
+        let class = match &error {
+            DeskError::BadRequest(_) => Class::ValidationError,
+            DeskError::Forbidden(_) => Class::ForbiddenError,
+            DeskError::NotFound(_) => Class::NotFoundError,
+            DeskError::Conflict(_) => Class::ConflictError,
+            DeskError::TooLarge(_) => Class::TooLargeError,
+            DeskError::RateLimited(_) => Class::RateLimitedError,
+            DeskError::Elsewhere(_) => Class::DeliveryFailedError,
+            DeskError::Store(error) => return error.clone().into(),
+        };
+        Self::new(class, error.to_string())
+    }
+}

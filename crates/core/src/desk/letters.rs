@@ -1,0 +1,475 @@
+//! Words from agents to agents: written down first, then handed over by every way there is. What a receipt
+//! says has happened.
+
+use std::sync::PoisonError;
+
+use frontdesk_wire::agents::{
+    ConnectorReceipt, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Dispatch, Fault, Inbox, InboxMessage, Notified,
+    NotifyPost, WakeOpts, WakeReceipt,
+};
+use frontdesk_wire::event::AgentWord;
+use frontdesk_wire::{MessageEvent, Source, build_session_key};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::agents::{Addressee, Speaker};
+use super::{Desk, event_id};
+use crate::agents::address;
+use crate::meters::Why;
+use crate::port::letters::{Filed, Letter};
+use crate::port::platform::Stand;
+use crate::port::store::{Acceptance, Delivery};
+use crate::registry::facts::Agent;
+use crate::seal::short_hash;
+
+/// One message. A relay frame may hold 1 MiB, and JSON makes text longer.
+const TEXT_MAX_BYTES: usize = 1 << 20;
+/// Letters per page of an inbox.
+const INBOX_PAGE: usize = 500;
+/// Characters of a letter that the console shows.
+const SHOWN_CHARS: usize = 280;
+/// The plane on which a gateway hears words that come from no vendor's platform.
+const PLATFORM: &str = "relay";
+const BOT: &str = "desk";
+
+/// What is kept with a letter: who spoke, and how every connector took it.
+#[derive(Serialize, Deserialize, Default)]
+pub(super) struct Kept {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<String>,
+    /// False: a crash may have come before every connector was tried.
+    pub(super) done: bool,
+    pub(super) receipts: Vec<ConnectorReceipt>,
+}
+
+/// A word on its way.
+pub(super) struct Word<'a> {
+    /// augment, template, wake, `wake_degraded`
+    pub(super) kind: &'a str,
+    pub(super) text: &'a str,
+    pub(super) meta: Option<&'a DeliveryMeta>,
+    pub(super) from: Option<&'a str>,
+    pub(super) session: Option<&'a str>,
+    pub(super) delivery_id: &'a str,
+    /// Named again, it is the same word.
+    pub(super) dedup: [u8; 16],
+}
+
+/// A word that is written down.
+pub(super) struct Filing {
+    pub(super) filed: Filed,
+    /// False: it was there before.
+    pub(super) fresh: bool,
+    /// Its rows in the ledgers of sockets: (instance, seq).
+    pub(super) rows: Vec<(u64, u64)>,
+}
+
+/// How a delivery went, by connector.
+pub(super) struct Delivered {
+    pub(super) receipt: DeliveryReceipt,
+    pub(super) receipts: Vec<ConnectorReceipt>,
+}
+
+impl Desk {
+    // ---- deliver -------------------------------------------------------------------------
+
+    /// Durable before it is answered.
+    pub async fn deliver(
+        &self,
+        who: Speaker<'_>,
+        address: &str,
+        payload: &DeliveryPayload,
+    ) -> Result<DeliveryReceipt, Fault> {
+        let to = self.addressee(who.tenant, address).await?;
+        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id())).await.map(|done| done.receipt)
+    }
+
+    pub(super) fn new_delivery_id(&self) -> String {
+        format!("dl_{}", self.env.random_hex(12))
+    }
+
+    pub(super) async fn deliver_to(
+        &self,
+        to: &Addressee,
+        payload: &DeliveryPayload,
+        delivery_id: String,
+    ) -> Result<Delivered, Fault> {
+        let meta = payload.meta();
+        let from = speaker_of(meta);
+        let hash = short_hash(&[payload.kind(), payload.text()]);
+        let created = to.agent.created_ms.to_string();
+        let dedup = short_hash(&[&to.agent.tenant, &to.agent.id, &created, &meta.dispatch_id, &hex::encode(hash)]);
+        let word = Word {
+            kind: payload.kind(),
+            text: payload.text(),
+            meta: Some(meta),
+            from,
+            session: None,
+            delivery_id: &delivery_id,
+            dedup,
+        };
+        let mut warnings = Vec::new();
+        if let Some(session) = &to.session {
+            warnings.push(format!("the session {session:?} was left out: deliver goes to the agent's mailbox"));
+        }
+        let at_ms = self.env.now_ms();
+        let mut receipts = vec![shown("inbox", &own_receipt(&word, at_ms, self.is_attended(to)))];
+        for instance in &to.relay {
+            let served = self.switchboard.is_served(instance.no);
+            receipts.push(shown("relay", &own_receipt(&word, at_ms, served)));
+        }
+        let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts };
+        let receivers = to.relay.iter().map(|it| it.no).collect();
+        let Filing { filed, fresh, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        let receipts = if fresh {
+            self.rooms.attendance.ring(to.agent.no);
+            self.push(to, &filed, payload, kept).await
+        } else {
+            warnings.push("this dispatch was delivered before; this is its first receipt".into());
+            self.finish_push(to, &filed, payload).await
+        };
+        let receipt = merged(&filed, &receipts, warnings);
+        let how = match (fresh, receipt.delivery_skipped) {
+            (false, _) => "duplicate",
+            (true, true) => "skipped",
+            (true, false) => "delivered",
+        };
+        self.note_word(to, &filed, how, from);
+        Ok(Delivered { receipt, receipts })
+    }
+
+    pub(super) fn is_attended(&self, to: &Addressee) -> bool {
+        self.rooms.attendance.is_attended(to.agent.no)
+    }
+
+    /// The letter and the rows of the sockets it goes to, in one commit.
+    pub(super) async fn file(
+        &self,
+        to: &Addressee,
+        word: &Word<'_>,
+        at_ms: u64,
+        receivers: Vec<u64>,
+        kept: &Kept,
+    ) -> Result<Filing, Fault> {
+        if word.text.len() > TEXT_MAX_BYTES {
+            let text = format!("a message has at most {TEXT_MAX_BYTES} bytes");
+            return Err(Fault::new(frontdesk_wire::agents::Class::TooLargeError, text));
+        }
+        let meta = word.meta.map(|meta| serde_json::to_value(meta).unwrap_or_default());
+        let event = event_of(word, meta.clone());
+        let json = serde_json::to_string(&event).unwrap_or_default();
+        if !receivers.is_empty() && json.len() + 256 > self.rules.frame_max_bytes {
+            let text = format!(
+                "as a frame it is over {} bytes; the agent's socket cannot take it",
+                self.rules.frame_max_bytes
+            );
+            return Err(Fault::new(frontdesk_wire::agents::Class::TooLargeError, text));
+        }
+        let letter = Letter {
+            agent: to.agent.no,
+            delivery_id: word.delivery_id.into(),
+            kind: word.kind.into(),
+            text: word.text.into(),
+            meta: meta.map(|meta| meta.to_string()),
+            session_id: word.session.map(str::to_owned),
+            receipts: serde_json::to_string(kept).unwrap_or_default(),
+        };
+        let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
+        let acceptance = Acceptance {
+            tenant: to.agent.tenant.as_str().into(),
+            dedup: [b"\0agent:".as_slice(), &word.dedup].concat(),
+            delivery: Delivery {
+                event: 0,
+                at_ms,
+                passthrough: false,
+                json: if receivers.is_empty() { String::new() } else { json },
+                platform: PLATFORM.into(),
+                bot: BOT.into(),
+                chat_id: event.source.chat_id.as_str().into(),
+                session_key: build_session_key(&event.source).into(),
+                message_id: word.delivery_id.into(),
+            },
+            verdict: json!(["delivered", PLATFORM, [line]]).to_string(),
+            reaches: !receivers.is_empty(),
+            receivers,
+            own_json: Vec::new(),
+            capabilities: Vec::new(),
+            letter: Some(letter.clone()),
+        };
+        let reaches = acceptance.reaches;
+        let accepted = self.store.accept(vec![acceptance]).await?;
+        let Some(accepted) = accepted.into_iter().next() else {
+            return Err(crate::port::store::StoreError::Unavailable("nothing was accepted".into()).into());
+        };
+        if !accepted.fresh {
+            let first = self.store.letter_of(accepted.event).await?;
+            let gone = || Filed { seq: 0, event: accepted.event, at_ms, letter };
+            return Ok(Filing { filed: first.unwrap_or_else(gone), fresh: false, rows: Vec::new() });
+        }
+        if reaches && let Some(platform) = self.platform(PLATFORM) {
+            let stand = Stand { tenant: &to.agent.tenant, bot: BOT };
+            platform.overheard(stand, &event).await; // for people who look on; the ledger has it
+        }
+        let filed = Filed { seq: accepted.letter.unwrap_or(0), event: accepted.event, at_ms, letter };
+        Ok(Filing { filed, fresh: true, rows: accepted.rows })
+    }
+
+    /// Tries the connectors that are not ours, and notes how they took it.
+    async fn push(
+        &self,
+        to: &Addressee,
+        filed: &Filed,
+        payload: &DeliveryPayload,
+        mut kept: Kept,
+    ) -> Vec<ConnectorReceipt> {
+        if to.ways.is_empty() {
+            return kept.receipts;
+        }
+        let lock = || self.rooms.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        lock().insert(filed.event);
+        for spec in &to.ways {
+            let outcome = match self.connectors.open(&to.agent.id, spec) {
+                Ok(connector) => connector.deliver(&to.agent.id, payload).await,
+                Err(fault) => Err(fault),
+            };
+            kept.receipts
+                .push(outcome.map_or_else(|fault| failed(spec.name(), &fault), |receipt| shown(spec.name(), &receipt)));
+        }
+        kept.done = true;
+        self.note_kept(filed, &filed.letter.kind, &kept).await;
+        lock().remove(&filed.event);
+        kept.receipts
+    }
+
+    /// A repeated dispatch. If a crash cut its first try short, the rest is done now.
+    async fn finish_push(&self, to: &Addressee, filed: &Filed, payload: &DeliveryPayload) -> Vec<ConnectorReceipt> {
+        let kept: Kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+        let busy = self.rooms.under_way.lock().unwrap_or_else(PoisonError::into_inner).contains(&filed.event);
+        match kept.done || busy || filed.seq == 0 {
+            true => kept.receipts,
+            false => self.push(to, filed, payload, kept).await,
+        }
+    }
+
+    pub(super) async fn note_kept(&self, filed: &Filed, kind: &str, kept: &Kept) {
+        let json = serde_json::to_string(kept).unwrap_or_default();
+        if let Err(error) = self.store.note_receipts(filed.letter.agent, filed.seq, kind, json).await {
+            tracing::warn!(%error, "how the connectors took a message could not be written down");
+        }
+    }
+
+    // ---- notify --------------------------------------------------------------------------
+
+    /// One word to one address: the address says whether it wakes.
+    pub async fn notify(&self, who: Speaker<'_>, post: NotifyPost) -> Result<Notified, Fault> {
+        let dispatch_id = self.env.uuid_v4();
+        let mut origin = post.origin;
+        if origin.caller_agent_id.is_none() {
+            origin.caller_agent_id = who.caller.map(str::to_owned);
+        }
+        let origin = origin.in_order();
+        let to = self.addressee(who.tenant, &post.agent).await?;
+        if address::is_wake(&post.agent) {
+            let opts = WakeOpts { context: Some(post.message), ..WakeOpts::default() };
+            let from = origin.caller_agent_id.or(origin.skill_name);
+            let woken = Box::pin(self.wake_to(&to, &opts, from.as_deref(), None)).await?;
+            return Ok(Notified { dispatch_id, route: "wake".into(), receipts: woken.receipts });
+        }
+        let meta = DeliveryMeta {
+            dispatch_id: dispatch_id.clone(),
+            sent_at: self.env.now_ms(),
+            origin,
+            event_type: post.event_type,
+            correlation_id: post.correlation_id,
+            ..DeliveryMeta::default()
+        };
+        let payload = DeliveryPayload::Augment { content: post.message, meta };
+        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id())).await?;
+        Ok(Notified { dispatch_id, route: "deliver".into(), receipts: done.receipts })
+    }
+
+    // ---- reading -------------------------------------------------------------------------
+
+    /// Number of an agent's inbox, and its id. `None`: it is known, and nothing was ever written to it.
+    pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<u64>), Fault> {
+        let (id, _) = self.find_agent(tenant, address)?;
+        let no = self.registry.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
+        Ok((id, no))
+    }
+
+    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: u64) -> Result<Inbox, Fault> {
+        let (_, Some(no)) = self.inbox_of(who.tenant, address)? else { return Ok(Inbox::default()) };
+        self.rooms.attendance.note_traffic(no, self.env.now_ms());
+        let letters = self.store.letters(no, after, INBOX_PAGE).await?;
+        Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect() })
+    }
+
+    /// A stream needs an inbox to sit in.
+    pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<u64, Fault> {
+        self.addressee(who.tenant, address).await.map(|to| to.agent.no)
+    }
+
+    /// What agents of this tenant said to each other lately, newest first.
+    pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
+        let letters = self.store.tenant_letters(tenant, limit).await?;
+        let agents: Vec<Option<String>> = self.registry.read(|view| {
+            letters.iter().map(|it| view.agent_no(it.letter.agent).map(|agent| agent.id.clone())).collect()
+        });
+        let show = |(filed, agent): (Filed, Option<String>)| {
+            let kept: Kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+            Dispatch {
+                event_id: event_id(filed.event),
+                at: filed.at_ms,
+                agent_id: agent.unwrap_or_default(),
+                from: kept.from,
+                kind: filed.letter.kind,
+                text: filed.letter.text.chars().take(SHOWN_CHARS).collect(),
+                receipts: kept.receipts,
+            }
+        };
+        Ok(letters.into_iter().zip(agents).map(show).collect())
+    }
+
+    /// A step of the errand to an agent's wake URL, for whoever watches.
+    pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
+        self.say(&agent.tenant, step, |notice| {
+            notice.instance.clone_from(&agent.id);
+            notice.platform = "agents".into();
+            notice.text = text.into();
+        });
+    }
+
+    /// Counted, and told to whoever watches.
+    pub(super) fn note_word(&self, to: &Addressee, filed: &Filed, how: &'static str, from: Option<&str>) {
+        self.meters.agent_words.get_or_create(&Why { why: how }).inc();
+        self.say(&to.agent.tenant, how, |notice| {
+            notice.instance.clone_from(&to.agent.id);
+            notice.event_id = event_id(filed.event);
+            notice.platform = "agents".into();
+            notice.chat_id = chat_of(from);
+            notice.message_id.clone_from(&filed.letter.delivery_id);
+            let kind = &filed.letter.kind;
+            notice.text = match how {
+                "delivered" => format!("{kind} for {}: written down and handed over", to.agent.id),
+                "skipped" => format!("{kind} for {}: written down; it is away", to.agent.id),
+                "duplicate" => format!("{kind} for {}: it was here before", to.agent.id),
+                "woken" => format!("{} was woken", to.agent.id),
+                _ => format!("{} could not be woken now; the word is in its inbox", to.agent.id),
+            };
+        });
+    }
+}
+
+impl Word<'_> {
+    pub(super) fn chat_id(&self) -> String {
+        chat_of(self.from)
+    }
+}
+
+fn own_receipt(word: &Word<'_>, delivered_at: u64, pushed: bool) -> DeliveryReceipt {
+    DeliveryReceipt {
+        delivered_at,
+        delivery_id: Some(word.delivery_id.into()),
+        delivery_skipped: !pushed,
+        ..DeliveryReceipt::default()
+    }
+}
+
+pub fn inbox_message(filed: Filed) -> InboxMessage {
+    let Filed { seq, at_ms, letter, .. } = filed;
+    InboxMessage {
+        seq,
+        delivery_id: letter.delivery_id,
+        kind: letter.kind,
+        text: letter.text,
+        meta: letter.meta.and_then(|meta| serde_json::from_str(&meta).ok()),
+        session_id: letter.session_id,
+        at: at_ms,
+    }
+}
+
+/// Who speaks, as well as the envelope tells.
+fn speaker_of(meta: &DeliveryMeta) -> Option<&str> {
+    let named = |name: &Option<String>| name.as_deref().is_some_and(|name| !name.is_empty());
+    let origin = &meta.origin;
+    [&origin.caller_agent_id, &origin.skill_name].into_iter().find(|name| named(name)).and_then(|it| it.as_deref())
+}
+
+pub(super) fn chat_of_payload(payload: &DeliveryPayload) -> String {
+    chat_of(speaker_of(payload.meta()))
+}
+
+/// The chat in which an agent's socket hears somebody, and would answer.
+fn chat_of(from: Option<&str>) -> String {
+    let name: String = from.unwrap_or("desk").chars().filter(|c| !c.is_control()).take(200).collect();
+    format!("agent:{name}")
+}
+
+fn event_of(word: &Word<'_>, meta: Option<serde_json::Value>) -> MessageEvent {
+    let chat_id = word.chat_id();
+    let name = word.from.unwrap_or("desk").to_owned();
+    MessageEvent {
+        text: word.text.into(),
+        message_type: "text".into(),
+        source: Source {
+            platform: PLATFORM.into(),
+            chat_type: "dm".into(),
+            chat_name: Some(name.clone()),
+            user_id: Some(chat_id.clone()),
+            user_name: Some(name),
+            chat_id,
+            message_id: Some(word.delivery_id.into()),
+            ..Source::default()
+        },
+        message_id: Some(word.delivery_id.into()),
+        delivery: Some(Box::new(AgentWord {
+            kind: word.kind.into(),
+            delivery_id: word.delivery_id.into(),
+            meta,
+            session_id: word.session.map(str::to_owned),
+        })),
+        ..MessageEvent::default()
+    }
+}
+
+pub(super) fn shown(connector: &str, receipt: &impl Serialize) -> ConnectorReceipt {
+    let receipt = serde_json::to_value(receipt).ok();
+    ConnectorReceipt { connector: connector.into(), ok: true, receipt, error: None }
+}
+
+pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
+    let error = Some(serde_json::Value::Object(fault.as_object()));
+    ConnectorReceipt { connector: connector.into(), ok: false, receipt: None, error }
+}
+
+/// One receipt of all of them: skipped is what nobody pushed.
+fn merged(filed: &Filed, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
+    let mut pushed = false;
+    for it in receipts {
+        match (&it.receipt, &it.error) {
+            (Some(receipt), _) => {
+                let receipt: DeliveryReceipt = serde_json::from_value(receipt.clone()).unwrap_or_default();
+                pushed |= !receipt.delivery_skipped;
+                warnings.extend(receipt.warnings.into_iter().map(|text| format!("{}: {text}", it.connector)));
+            }
+            (None, Some(error)) => {
+                let text = error.get("message").and_then(serde_json::Value::as_str).unwrap_or("it failed");
+                warnings.push(format!("{}: {text}", it.connector));
+            }
+            (None, None) => {}
+        }
+    }
+    DeliveryReceipt {
+        delivered_at: filed.at_ms,
+        delivery_id: Some(filed.letter.delivery_id.clone()),
+        session_id: None,
+        delivery_skipped: !pushed,
+        warnings,
+    }
+}
+
+/// How a wake went, by connector.
+pub(super) struct Woken {
+    pub(super) receipt: WakeReceipt,
+    pub(super) receipts: Vec<ConnectorReceipt>,
+}

@@ -1,0 +1,306 @@
+//! "Look at this now." A word that is handed to a live session at once, or kept and the agent poked. `woken`
+//! is true only where a socket has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_wire::agents::{Class, Fault, WakeOpts, WakeReceipt};
+use serde::{Deserialize, Serialize};
+
+use super::agents::{Addressee, Speaker};
+use super::letters::{Filing, Kept, Woken, Word, failed, shown};
+use super::{Desk, DeskError};
+use crate::agents::attendance::Seat;
+use crate::alarms::FireAnswer;
+use crate::port::alarms::{Shot, ShotState};
+use crate::port::letters::PlannedWake;
+use crate::port::store::StoreError;
+use crate::registry::facts::Instance;
+use crate::seal::short_hash;
+use crate::switchboard::Mailbox;
+
+/// What a shot calls that stands for a wake of ours.
+pub(super) const BY_WAKE: &str = "wake:";
+/// A live socket takes a word in far less; one that does not has not taken it.
+const HAND_TIME: Duration = Duration::from_secs(2);
+
+/// What is kept of a wake that is asked for later.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    tenant: String,
+    agent_id: String,
+    #[serde(default)]
+    context: Option<String>,
+    #[serde(default)]
+    session_id: Option<String>,
+    #[serde(default)]
+    from: Option<String>,
+}
+
+/// Somebody who hears at once.
+enum Ear {
+    Stream(Arc<Seat>),
+    Socket(Arc<Mailbox>, Arc<Instance>),
+}
+
+impl Ear {
+    /// Its session: a stream's own name, a socket's gateway.
+    fn session(&self) -> Option<&str> {
+        match self {
+            Self::Stream(seat) => seat.session.as_deref(),
+            Self::Socket(mailbox, _) => Some(&mailbox.gateway),
+        }
+    }
+
+    fn order(&self) -> u64 {
+        match self {
+            Self::Stream(seat) => seat.order,
+            Self::Socket(mailbox, _) => mailbox.session,
+        }
+    }
+}
+
+impl Desk {
+    pub async fn wake(&self, who: Speaker<'_>, address: &str, opts: &WakeOpts) -> Result<WakeReceipt, Fault> {
+        let to = self.addressee(who.tenant, address).await?;
+        if let Some(at_ms) = opts.later_than(self.env.now_ms()) {
+            return self.plan_wake(&to, opts, at_ms, who.caller).await;
+        }
+        Box::pin(self.wake_to(&to, opts, who.caller, None)).await.map(|woken| woken.receipt)
+    }
+
+    /// `plan`: the name of the planned wake that this is, so that it happens once.
+    pub(super) async fn wake_to(
+        &self,
+        to: &Addressee,
+        opts: &WakeOpts,
+        from: Option<&str>,
+        plan: Option<&str>,
+    ) -> Result<Woken, Fault> {
+        let asked = opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref());
+        let ear = self.choose_ear(to, asked);
+        let delivery_id = format!("wk_{}", self.env.random_hex(12));
+        let receivers = match &ear {
+            Some(Ear::Socket(_, instance)) => vec![instance.no],
+            Some(Ear::Stream(_)) => Vec::new(),
+            None => to.relay.iter().map(|it| it.no).collect(),
+        };
+        let word = Word {
+            kind: if ear.is_some() { "wake" } else { "wake_degraded" },
+            text: opts.context.as_deref().unwrap_or_default(),
+            meta: None,
+            from,
+            session: ear.as_ref().and_then(Ear::session),
+            delivery_id: &delivery_id,
+            dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
+        };
+        let at_ms = self.env.now_ms();
+        let mut kept = Kept { from: from.map(str::to_owned), ..Kept::default() };
+        let Filing { filed, fresh, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        if !fresh {
+            // A planned wake that was carried out before a crash: its letter is there.
+            let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
+            return Ok(Woken { receipt, receipts: Vec::new() });
+        }
+        self.rooms.attendance.ring(to.agent.no);
+        let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
+        let took = match &ear {
+            Some(ear) => took(ear, filed.seq, &rows).await,
+            None => false,
+        };
+        let own = if matches!(ear, Some(Ear::Socket(..))) || !to.relay.is_empty() { "relay" } else { "inbox" };
+        if took {
+            receipt.woken = true;
+            receipt.woken_at = self.env.now_ms();
+            receipt.session_id = word.session.map(str::to_owned);
+            kept.receipts.push(shown(own, &receipt));
+        } else {
+            receipt.warnings.push(self.why_not(to, asked, ear.is_some()));
+            kept.receipts.push(shown(own, &receipt));
+            self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
+        }
+        kept.done = true;
+        self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, &kept).await;
+        self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from);
+        let broken = kept.receipts.iter().find_map(|it| it.error.clone());
+        if let (Some(error), false, None) = (broken, receipt.woken, plan) {
+            return Err(push_broke(to, &delivery_id, &error));
+        }
+        Ok(Woken { receipt, receipts: kept.receipts })
+    }
+
+    /// The session that was asked for, or else the one that came last.
+    fn choose_ear(&self, to: &Addressee, asked: Option<&str>) -> Option<Ear> {
+        let streams = self.rooms.attendance.seats(to.agent.no).into_iter().map(Ear::Stream);
+        let sockets = to.relay.iter().filter_map(|instance| {
+            let mailbox = self.switchboard.socket(instance.no).filter(|mailbox| !mailbox.is_idle())?;
+            Some(Ear::Socket(mailbox, instance.clone()))
+        });
+        let meant = |ear: &Ear| asked.is_none() || ear.session() == asked;
+        streams.chain(sockets).filter(meant).max_by_key(Ear::order)
+    }
+
+    fn why_not(&self, to: &Addressee, asked: Option<&str>, was_live: bool) -> String {
+        if was_live {
+            return "its session is open but has not taken it yet; it is kept for it".into();
+        }
+        let live = self.choose_ear(to, None).is_some();
+        let wake_url = to.agent.wake_url.is_some() || to.relay.iter().any(|it| it.wake_url.is_some());
+        match (asked, live, wake_url) {
+            (Some(asked), true, _) => format!("the session {asked:?} is not attached; it is kept in the inbox"),
+            (_, _, true) => "the agent is away; it is kept, and its wake URL is being called".into(),
+            (_, _, false) => "the agent is away and has no wake URL; it is kept until the agent looks".into(),
+        }
+    }
+
+    /// Ways that are not ours, and the wake URL.
+    async fn wake_elsewhere(
+        &self,
+        to: &Addressee,
+        opts: &WakeOpts,
+        asked: Option<&str>,
+        receipt: &mut WakeReceipt,
+        kept: &mut Kept,
+    ) {
+        let asked = asked.map(str::to_owned);
+        let opts = WakeOpts { context: opts.context.clone(), when: None, session_id: asked };
+        for spec in &to.ways {
+            let outcome = match self.connectors.open(&to.agent.id, spec) {
+                Ok(connector) => connector.wake(&to.agent.id, &opts).await,
+                Err(fault) => Err(fault),
+            };
+            match outcome {
+                Ok(theirs) => {
+                    kept.receipts.push(shown(spec.name(), &theirs));
+                    if theirs.woken && !receipt.woken {
+                        receipt.woken = true;
+                        receipt.session_id = theirs.session_id;
+                        receipt.warnings.clear();
+                    }
+                    receipt.warnings.extend(theirs.warnings.into_iter().map(|it| format!("{}: {it}", spec.name())));
+                }
+                Err(fault) => {
+                    receipt.warnings.push(format!("{}: {}", spec.name(), fault.message));
+                    kept.receipts.push(failed(spec.name(), &fault));
+                }
+            }
+        }
+        if !receipt.woken && to.agent.wake_url.is_some() {
+            self.rooms.ask_for_poke(to.agent.no);
+        }
+    }
+
+    // ---- later ---------------------------------------------------------------------------
+
+    async fn plan_wake(
+        &self,
+        to: &Addressee,
+        opts: &WakeOpts,
+        at_ms: u64,
+        from: Option<&str>,
+    ) -> Result<WakeReceipt, Fault> {
+        let at_i64 = i64::try_from(at_ms).unwrap_or(i64::MAX);
+        let fire_at = jiff::Timestamp::from_millisecond(at_i64)
+            .map_err(|_| Fault::invalid("when is beyond the end of the calendar"))?
+            .to_string();
+        let key = format!("wk_{}", self.env.random_hex(12));
+        let plan = Plan {
+            tenant: to.agent.tenant.clone(),
+            agent_id: to.agent.id.clone(),
+            context: opts.context.clone(),
+            session_id: opts.session_id.clone().or_else(|| to.session.clone()),
+            from: from.map(str::to_owned),
+        };
+        let json = serde_json::to_string(&plan).unwrap_or_default();
+        self.store.plan_wake(PlannedWake { key: key.clone(), agent: to.agent.no, json }).await?;
+        let now_ms = self.env.now_ms();
+        let shot = Shot {
+            id: 0,
+            instance: to.agent.no,
+            job_id: key.clone(),
+            fire_at,
+            due_ms: at_ms,
+            next_ms: at_ms.max(now_ms),
+            armed_ms: now_ms,
+            first_ms: 0,
+            attempts: 0,
+            grace_ms: self.rules.misfire_grace_ms,
+            skip_missed: false,
+            callback: BY_WAKE.into(),
+            schedule_id: key,
+            state: ShotState::Armed,
+            note: String::new(),
+        };
+        let next_ms = shot.next_ms;
+        let arming = self.store.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
+        self.schedule_shot(next_ms, arming.id, &to.agent.tenant, BY_WAKE);
+        Ok(WakeReceipt {
+            woken_at: now_ms,
+            scheduled_for: Some(at_ms),
+            warnings: vec!["it is kept for its time".into()],
+            ..WakeReceipt::default()
+        })
+    }
+
+    /// The time of a planned wake has come. Whatever it leads to is written in the inbox.
+    pub(super) async fn fire_by_wake(&self, shot: &Shot) -> FireAnswer {
+        let planned = match self.store.planned_wake(&shot.job_id).await {
+            Ok(Some(planned)) => planned,
+            Ok(None) => return FireAnswer::Taken(200), // carried out, and forgotten
+            Err(error) => return FireAnswer::Failed(error.to_string()),
+        };
+        let Ok(plan) = serde_json::from_str::<Plan>(&planned.json) else {
+            return FireAnswer::Failed("what was planned cannot be read".into());
+        };
+        let to = match self.addressee(&plan.tenant, &plan.agent_id).await {
+            Ok(to) => to,
+            Err(fault) if fault.class == Class::UnknownAgentError => return FireAnswer::Taken(404),
+            Err(fault) => return FireAnswer::Failed(fault.message),
+        };
+        let opts = WakeOpts { context: plan.context, when: None, session_id: plan.session_id };
+        if let Err(fault) = Box::pin(self.wake_to(&to, &opts, plan.from.as_deref(), Some(&planned.key))).await {
+            return FireAnswer::Failed(fault.message);
+        }
+        if let Err(error) = self.store.drop_planned_wake(&planned.key).await {
+            tracing::warn!(%error, "a wake that was carried out stays in the plan");
+        }
+        FireAnswer::Taken(200)
+    }
+
+    /// What is armed for a tenant: the jobs of its instances, and planned wakes of its agents.
+    pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(String, Shot)>, DeskError> {
+        let owners: Vec<(u64, String)> = self.registry.read(|view| {
+            let Some(house) = view.house(tenant) else { return Vec::new() };
+            let instances = house.instances().map(|it| (it.no, it.name.clone()));
+            instances.chain(house.agents().map(|it| (it.no, it.id.clone()))).collect()
+        });
+        let mut found = Vec::new();
+        for (no, name) in owners {
+            found.extend(self.store.armed(no).await?.into_iter().map(|shot| (name.clone(), shot)));
+        }
+        found.sort_by_key(|(_, shot)| (shot.next_ms, shot.id));
+        Ok(found)
+    }
+}
+
+/// Whether the ear has it: the stream took the letter, or the socket its row.
+async fn took(ear: &Ear, letter: u64, rows: &[(u64, u64)]) -> bool {
+    let taken = async {
+        match ear {
+            Ear::Stream(seat) => seat.clone().took(letter).await,
+            Ear::Socket(mailbox, instance) => match rows.iter().find(|(no, _)| *no == instance.no) {
+                Some((_, row)) => mailbox.took(*row).await,
+                None => false,
+            },
+        }
+    };
+    tokio::time::timeout(HAND_TIME, taken).await.unwrap_or(false)
+}
+
+/// A way that could have woken it broke. The word itself is in the inbox.
+fn push_broke(to: &Addressee, delivery_id: &str, error: &serde_json::Value) -> Fault {
+    let why = error.get("message").and_then(serde_json::Value::as_str).unwrap_or("it failed");
+    let text = format!("the agent could not be woken: {why}; the message is in its inbox");
+    let kind = error.get("cause_kind").and_then(serde_json::Value::as_str).unwrap_or("network");
+    Fault::delivery_failed(&to.agent.id, kind, text).with("stored", true).with("delivery_id", delivery_id)
+}

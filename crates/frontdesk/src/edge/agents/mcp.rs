@@ -1,0 +1,338 @@
+//! The same plane as MCP tools, for clients that speak that. Behind rmcp: nothing else in the house knows
+//! it. Who calls is proven for every request; a session proves nothing and is its opener's alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts as _, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use frontdesk_wire::agents::{
+    Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters, SkillFilter,
+    SkillNote, SkillStatus, SkillStore as _,
+};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::{Map, Value, json};
+
+use super::Refused;
+use super::who::Api;
+use super::words::read_wake;
+use crate::edge::App;
+
+/// A session that nobody used for this long is over; its client begins another.
+const SESSION_TIME: Duration = Duration::from_mins(30);
+/// Sessions at once. More are refused before anything happens.
+const SESSIONS_MAX: usize = 10_000;
+const BODY_MAX_BYTES: usize = 4 << 20;
+
+/// The MCP server, made once.
+pub struct Tools {
+    service: StreamableHttpService<Handler, LocalSessionManager>,
+    sessions: Mutex<HashMap<String, Opened>>,
+}
+
+/// Whose a session is, and when it was used last.
+struct Opened {
+    token_id: String,
+    at_ms: u64,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        let mut manager = LocalSessionManager::default();
+        manager.session_config.keep_alive = Some(SESSION_TIME);
+        // The runtime's client takes the last frame for the answer and reads nothing but data: no preamble.
+        manager.session_config.sse_retry = None;
+        let config = StreamableHttpServerConfig::default()
+            .disable_allowed_hosts() // a bearer is asked for; a page in a browser has none
+            .with_sse_retry(None)
+            .with_max_request_body_bytes(BODY_MAX_BYTES);
+        let service = StreamableHttpService::new(|| Ok(Handler), Arc::new(manager), config);
+        Self { service, sessions: Mutex::default() }
+    }
+}
+
+impl Tools {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Opened>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session of another token is as unknown as one that never was.
+    fn admit(&self, session: &str, who: &Api, now_ms: u64) -> bool {
+        match self.sessions().get_mut(session) {
+            Some(opened) if opened.token_id == who.token_id => {
+                opened.at_ms = now_ms;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn has_room(&self, now_ms: u64) -> bool {
+        let mut sessions = self.sessions();
+        if sessions.len() >= SESSIONS_MAX {
+            let limit_ms = u64::try_from(SESSION_TIME.as_millis()).unwrap_or(u64::MAX);
+            sessions.retain(|_, opened| now_ms.saturating_sub(opened.at_ms) < limit_ms);
+        }
+        sessions.len() < SESSIONS_MAX
+    }
+}
+
+/// Who asks, and the desk: put beside each request for its tool.
+#[derive(Clone)]
+struct Asker {
+    app: App,
+    who: Api,
+}
+
+pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let who = match Api::from_request_parts(&mut parts, &app).await {
+        Ok(who) => who,
+        Err(refused) => return refused.into_response(),
+    };
+    let (tools, now_ms) = (app.tools.clone(), app.desk.env.now_ms());
+    let session = parts.headers.get("mcp-session-id").map(|id| id.to_str().unwrap_or_default().to_owned());
+    let refused = match &session {
+        Some(id) if !tools.admit(id, &who, now_ms) => {
+            Some(Fault::new(Class::NotFoundError, "there is no such session; initialize again"))
+        }
+        None if !tools.has_room(now_ms) => {
+            Some(Fault::new(Class::RateLimitedError, "too many sessions are open; try again later"))
+        }
+        _ => None,
+    };
+    if let Some(fault) = refused {
+        return Refused(fault).into_response();
+    }
+    let ended = parts.method == http::Method::DELETE;
+    let token_id = who.token_id.clone();
+    parts.extensions.insert(Asker { app, who });
+    let response = tools.service.handle(Request::from_parts(parts, body)).await;
+    if let (true, Some(id)) = (ended, &session) {
+        tools.sessions().remove(id);
+    }
+    if let Some(opened) = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok())
+        && session.is_none()
+    {
+        tools.sessions().insert(opened.to_owned(), Opened { token_id, at_ms: now_ms });
+    }
+    response.map(Body::new)
+}
+
+#[derive(Clone)]
+struct Handler;
+
+impl rmcp::ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let mut info = ServerConfig::new(capabilities);
+        info.server_info = Implementation::new("frontdesk", env!("CARGO_PKG_VERSION"));
+        info.instructions = Some("Agents, skills and data of one tenant.".into());
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools().into_iter().find(|tool| tool.name == name)
+    }
+
+    /// A failure is a JSON-RPC error: the runtime's client does not look at `isError`.
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let asker = context.extensions.get::<http::request::Parts>();
+        let asker = asker.and_then(|parts| parts.extensions.get::<Asker>()).cloned();
+        let Some(Asker { app, who }) = asker else {
+            return Err(ErrorData::internal_error("the caller is not known", None));
+        };
+        let arguments = call.arguments.unwrap_or_default();
+        let answer = Box::pin(run(&app, &who, &call.name, arguments)).await.map_err(rpc_error)?;
+        let text = ContentBlock::text(answer.to_string());
+        Ok(CallToolResponse::Complete(CallToolResult::success(vec![text])))
+    }
+}
+
+fn rpc_error(fault: Fault) -> ErrorData {
+    let code = match fault.class.status() {
+        400 | 404 | 409 | 422 => ErrorCode::INVALID_PARAMS,
+        _ => ErrorCode::INTERNAL_ERROR,
+    };
+    let data = Value::Object(fault.as_object());
+    ErrorData::new(code, fault.to_string(), Some(data))
+}
+
+async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) -> Result<Value, Fault> {
+    given.retain(|_, value| !value.is_null());
+    let desk = &app.desk;
+    let skills = || desk.skills(&who.tenant).by(who.caller.clone());
+    let data = || desk.data(&who.tenant).by(who.caller.clone());
+    match tool {
+        "agents_list" => shown(&json!({ "agents": desk.agents(&who.tenant) })),
+        "agent_status" => {
+            let id = text(&mut given, "agent_id")?;
+            shown(&json!({ "agent_id": id, "status": desk.agent_status(&who.tenant, &id) }))
+        }
+        "agent_deliver" => {
+            let id = text(&mut given, "agent_id")?;
+            let payload = payload_of(app, who, given)?;
+            shown(&desk.deliver(who.speaker(), &id, &payload).await?)
+        }
+        "agent_wake" => {
+            let id = text(&mut given, "agent_id")?;
+            let opts = read_wake(given)?;
+            shown(&desk.wake(who.speaker(), &id, &opts).await?)
+        }
+        "skill_read" => {
+            let name = text(&mut given, "name")?;
+            let version: Option<String> = given.remove("version").map(fit).transpose()?;
+            shown(&skills().load(&name, version.as_deref()).await?)
+        }
+        "skill_write" => write_skill(app, who, given).await,
+        "skill_list" => {
+            let known: Option<String> = given.remove("if_none_match").map(fit).transpose()?;
+            let version = skills().version().await?;
+            if known.as_ref() == Some(&version) {
+                return Ok(json!({ "not_modified": true, "catalog_version": version }));
+            }
+            let filter: SkillFilter = fit(Value::Object(given))?;
+            shown(&json!({ "skills": skills().query(&filter).await?, "catalog_version": version }))
+        }
+        "data_read" => {
+            let filters: QueryFilters = fit(Value::Object(given))?;
+            shown(&json!({ "items": data().query(&filters).await? }))
+        }
+        "data_get" => {
+            let id = text(&mut given, "id")?;
+            shown(&data().get(&id).await?)
+        }
+        "data_write" => {
+            let entry: DataWrite = fit(Value::Object(given))?;
+            shown(&data().write(&entry).await?)
+        }
+        "cron_list" => {
+            let armed = desk.armed_of_tenant(&who.tenant).await?;
+            let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts });
+            Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
+        }
+        _ => Err(Fault::new(Class::NotFoundError, format!("there is no tool {tool:?}"))),
+    }
+}
+
+/// Drafts only: approval is a person's, by another door.
+async fn write_skill(app: &App, who: &Api, mut given: Map<String, Value>) -> Result<Value, Fault> {
+    let name = text(&mut given, "name")?;
+    let source = text(&mut given, "source")?;
+    let overwrite: bool = given.remove("overwrite").map(fit).transpose()?.unwrap_or_default();
+    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
+    let note = SkillNote { status: Some(SkillStatus::Draft), ..SkillNote::default() };
+    let made = match overwrite {
+        true => skills.store(&name, &source, &note).await?,
+        false => skills.store_new(&name, &source, &note).await?,
+    };
+    shown(&made)
+}
+
+/// The envelope is ours to fill: a tool call is an agent's own act.
+fn payload_of(app: &App, who: &Api, mut given: Map<String, Value>) -> Result<DeliveryPayload, Fault> {
+    let meta = DeliveryMeta {
+        dispatch_id: app.desk.env.uuid_v4(),
+        sent_at: app.desk.env.now_ms(),
+        origin: Origin { trigger_kind: Some("agent".into()), caller_agent_id: who.caller.clone(), ..Origin::default() },
+        event_type: given.remove("event_type").map(fit).transpose()?,
+        correlation_id: given.remove("correlation_id").map(fit).transpose()?,
+        ..DeliveryMeta::default()
+    };
+    let kind: String = given.remove("kind").map(fit).transpose()?.unwrap_or_else(|| "augment".into());
+    match kind.as_str() {
+        "augment" => Ok(DeliveryPayload::Augment { content: text(&mut given, "content")?, meta }),
+        "template" => Ok(DeliveryPayload::Template { prompt: text(&mut given, "prompt")?, meta }),
+        _ => Err(Fault::new(Class::UnsupportedKindError, "kind must be augment or template")),
+    }
+}
+
+fn text(given: &mut Map<String, Value>, name: &str) -> Result<String, Fault> {
+    match given.remove(name) {
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(Fault::invalid(format!("{name} must be a string"))),
+        None => Err(Fault::invalid(format!("{name} is missing"))),
+    }
+}
+
+fn fit<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, Fault> {
+    serde_json::from_value(value).map_err(|error| Fault::invalid(format!("an argument does not fit: {error}")))
+}
+
+fn shown(answer: &impl serde::Serialize) -> Result<Value, Fault> {
+    serde_json::to_value(answer).map_err(|error| Fault::new(Class::InternalError, error.to_string()))
+}
+
+fn tools() -> Vec<Tool> {
+    let tool = |name: &'static str, about: &'static str, properties: Value, required: &[&str]| {
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        let Value::Object(schema) = schema else { unreachable!("made as an object") };
+        Tool::new(name, about, schema)
+    };
+    let string = || json!({ "type": "string" });
+    let agent = json!({ "agent_id": string() });
+    let filters = json!({ "query": string(), "mode": string(), "limit": { "type": "integer" },
+        "permissive_filters": { "type": "boolean" } });
+    vec![
+        tool("agents_list", "The agents that can be spoken to", json!({}), &[]),
+        tool("agent_status", "Whether an agent is active, idle, asleep or unknown", agent, &["agent_id"]),
+        tool(
+            "agent_deliver",
+            "Puts a message into an agent's inbox, durably; it is not interrupted",
+            json!({ "agent_id": string(), "kind": { "enum": ["augment", "template"] }, "content": string(),
+                "prompt": string(), "event_type": string(), "correlation_id": string() }),
+            &["agent_id"],
+        ),
+        tool(
+            "agent_wake",
+            "Wakes an agent now or at a time; the receipt says whether it was really interrupted",
+            json!({ "agent_id": string(), "context": string(), "session_id": string(),
+                "when": { "type": ["string", "integer"], "description": "\"immediate\" or unix milliseconds" } }),
+            &["agent_id"],
+        ),
+        tool("skill_read", "A skill's source", json!({ "name": string(), "version": string() }), &["name"]),
+        tool(
+            "skill_write",
+            "Stores a skill as Draft; an existing one only with overwrite",
+            json!({ "name": string(), "source": string(), "overwrite": { "type": "boolean" } }),
+            &["name", "source"],
+        ),
+        tool(
+            "skill_list",
+            "Skills by status and author; with if_none_match only if something changed",
+            json!({ "status": string(), "author": string(), "if_none_match": string() }),
+            &[],
+        ),
+        tool("data_read", "Rows that hold all words of a query", filters, &["query"]),
+        tool("data_get", "One row by its id, or null", json!({ "id": string() }), &["id"]),
+        tool(
+            "data_write",
+            "Remembers something",
+            json!({ "content": string(), "tags": { "type": "array", "items": string() },
+                "recipients": { "type": "array", "items": string() }, "expires_at": { "type": "integer" },
+                "metadata": { "type": "object" } }),
+            &["content"],
+        ),
+        tool("cron_list", "Alarms that are armed, and wakes that are planned", json!({}), &[]),
+    ]
+}

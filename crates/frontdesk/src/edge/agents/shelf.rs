@@ -1,0 +1,112 @@
+//! Skills and data of a tenant. The desk's own stores, by the contracts' names.
+
+use axum::Json as Reply;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use frontdesk_wire::agents::{
+    Class, DataItems, DataStore as _, DataWrite, DataWritten, Fault, ManifestInfo, PortableData, QueryFilters,
+    SkillFilter, SkillList, SkillMeta, SkillPut, SkillSource, SkillStore as _, SkillVersions, StatusPost, StoreVersion,
+    VersionInfo,
+};
+use serde::Deserialize;
+
+use super::body::Json;
+use super::who::Api;
+use super::{Answer, Refused};
+use crate::edge::App;
+
+#[derive(Deserialize)]
+pub(crate) struct Which {
+    version: Option<String>,
+}
+
+pub(crate) async fn load(
+    State(app): State<App>,
+    who: Api,
+    Path(name): Path<String>,
+    Query(which): Query<Which>,
+) -> Answer<SkillSource> {
+    Ok(Reply(app.desk.skills(&who.tenant).load(&name, which.version.as_deref()).await?))
+}
+
+pub(crate) async fn metadata(State(app): State<App>, who: Api, Path(name): Path<String>) -> Answer<SkillMeta> {
+    Ok(Reply(app.desk.skills(&who.tenant).metadata(&name).await?))
+}
+
+pub(crate) async fn versions(State(app): State<App>, who: Api, Path(name): Path<String>) -> Answer<SkillVersions> {
+    Ok(Reply(SkillVersions { versions: app.desk.skills(&who.tenant).versions(&name).await? }))
+}
+
+pub(crate) async fn store(
+    State(app): State<App>,
+    who: Api,
+    Path(name): Path<String>,
+    Json(put): Json<SkillPut>,
+) -> Answer<VersionInfo> {
+    let note = put.metadata.unwrap_or_default();
+    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
+    Ok(Reply(skills.store(&name, &put.source, &note).await?))
+}
+
+pub(crate) async fn restatus(
+    State(app): State<App>,
+    who: Api,
+    Path(name): Path<String>,
+    Json(post): Json<StatusPost>,
+) -> Answer<VersionInfo> {
+    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
+    Ok(Reply(skills.update_status(&name, post.status).await?))
+}
+
+pub(crate) async fn delete(State(app): State<App>, who: Api, Path(name): Path<String>) -> Result<StatusCode, Refused> {
+    if !who.operator {
+        let text = "deleting a skill erases its history; it needs a token of scope operator";
+        return Err(Fault::new(Class::ForbiddenError, text).into());
+    }
+    app.desk.skills(&who.tenant).delete(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(crate) async fn query_skills(
+    State(app): State<App>,
+    who: Api,
+    Json(filter): Json<SkillFilter>,
+) -> Answer<SkillList> {
+    Ok(Reply(SkillList { skills: app.desk.skills(&who.tenant).query(&filter).await? }))
+}
+
+pub(crate) async fn store_version(State(app): State<App>, who: Api) -> Answer<StoreVersion> {
+    Ok(Reply(StoreVersion { version: app.desk.skills(&who.tenant).version().await? }))
+}
+
+pub(crate) async fn skills_manifest(State(app): State<App>, who: Api) -> Answer<ManifestInfo> {
+    Ok(Reply(app.desk.skills(&who.tenant).manifest().await?))
+}
+
+pub(crate) async fn write(
+    State(app): State<App>,
+    who: Api,
+    Json(entry): Json<DataWrite>,
+) -> Result<(StatusCode, Reply<DataWritten>), Refused> {
+    let written = app.desk.data(&who.tenant).by(who.caller.clone()).write(&entry).await?;
+    Ok((StatusCode::CREATED, Reply(written)))
+}
+
+/// What is not there has a class of its own: adapters turn exactly this one into null.
+pub(crate) async fn get(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<PortableData> {
+    let found = app.desk.data(&who.tenant).get(&id).await?;
+    let absent = || Fault::new(Class::DataNotFound, "there is no such row").with("id", id.as_str());
+    found.map(Reply).ok_or_else(|| absent().into())
+}
+
+pub(crate) async fn query_data(
+    State(app): State<App>,
+    who: Api,
+    Json(filters): Json<QueryFilters>,
+) -> Answer<DataItems> {
+    Ok(Reply(DataItems { items: app.desk.data(&who.tenant).query(&filters).await? }))
+}
+
+pub(crate) async fn data_manifest(State(app): State<App>, who: Api) -> Answer<ManifestInfo> {
+    Ok(Reply(app.desk.data(&who.tenant).manifest().await?))
+}

@@ -1,0 +1,170 @@
+//! Who calls the agents plane: a token in the header, or in the path of a capability URL. The token names
+//! the tenant and the scope; what a caller calls itself is attribution.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{Request, Uri, header};
+use frontdesk_core::desk::Speaker;
+use frontdesk_core::registry::facts::Scope;
+use frontdesk_wire::agents::{Class, Fault};
+
+use super::Refused;
+use crate::edge::App;
+use crate::edge::auth::bearer;
+
+/// Names of callers are shown to people; longer ones are none.
+const CALLER_MAX_CHARS: usize = 256;
+/// Tokens whose pace is remembered; beyond this those at rest are forgotten.
+const PACES_MAX: usize = 10_000;
+
+/// Whoever holds a token of scope agents or operator.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) tenant: String,
+    pub(crate) operator: bool,
+    pub(crate) token_id: String,
+    pub(crate) caller: Option<String>,
+}
+
+impl Api {
+    pub(crate) fn speaker(&self) -> Speaker<'_> {
+        Speaker { tenant: &self.tenant, operator: self.operator, caller: self.caller.as_deref() }
+    }
+}
+
+impl FromRequestParts<App> for Api {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refused> {
+        let in_path = parts.extensions.get::<Capability>().map(|it| it.0.as_str());
+        let in_header = parts.headers.get(header::AUTHORIZATION).map(|_| bearer(&parts.headers).unwrap_or_default());
+        let token = match (in_path, in_header) {
+            (Some(path), Some(header)) if path != header => {
+                let text = "the token in the path and the one in the Authorization header are not the same";
+                return Err(Fault::invalid(text).into());
+            }
+            (Some(token), _) | (None, Some(token)) => token,
+            (None, None) => return Err(unauthorized()),
+        };
+        let found = [Scope::Agents, Scope::Operator].into_iter().find_map(|scope| app.desk.prove_token(token, scope));
+        let token = found.ok_or_else(unauthorized)?;
+        if !app.limits.admit(&token.id, app.desk.env.now_ms()) {
+            let text = "too many requests with this token; slow down";
+            return Err(Fault::new(Class::RateLimitedError, text).into());
+        }
+        let caller = parts.headers.get(&app.limits.caller_header).and_then(|name| name.to_str().ok());
+        let caller = caller.map(str::trim).filter(|it| !it.is_empty() && it.chars().count() <= CALLER_MAX_CHARS);
+        Ok(Self {
+            operator: token.scope == Scope::Operator,
+            tenant: token.tenant,
+            token_id: token.id,
+            caller: caller.map(str::to_owned),
+        })
+    }
+}
+
+fn unauthorized() -> Refused {
+    let text = "a token of scope agents or operator is needed here: frontdesk token create --tenant T --scope agents";
+    Fault::new(Class::UnauthorizedError, text).into()
+}
+
+/// The token of a capability URL. It has no `Debug`: it must not be seen anywhere.
+#[derive(Clone)]
+struct Capability(String);
+
+/// `/k/{token}/v1/...` becomes `/v1/...`, with the token beside it: from here on nothing that is logged or
+/// measured holds it.
+pub(crate) fn take_capability<B>(request: &mut Request<B>) {
+    let Some(rest) = request.uri().path().strip_prefix("/k/") else { return };
+    let Some((token, rest)) = rest.split_once('/') else { return };
+    let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+    let (token, path) = (token.to_owned(), format!("/{rest}{query}"));
+    if !["v1/", "mcp"].iter().any(|door| rest.starts_with(door)) {
+        return;
+    }
+    if let Ok(uri) = path.parse::<Uri>() {
+        *request.uri_mut() = uri;
+        request.extensions_mut().insert(Capability(token));
+    }
+}
+
+/// How fast each token may call, and the header in which callers say who they are.
+pub struct Limits {
+    per_s: f64,
+    burst: f64,
+    caller_header: header::HeaderName,
+    paces: Mutex<HashMap<String, Pace>>,
+}
+
+/// A bucket that fills with time.
+struct Pace {
+    left: f64,
+    at_ms: u64,
+}
+
+impl Limits {
+    /// 0 requests a second is no limit.
+    pub(crate) fn new(per_s: u32, burst: u32, caller_header: header::HeaderName) -> Self {
+        let burst = f64::from(burst.max(per_s).max(1));
+        Self { per_s: f64::from(per_s), burst, caller_header, paces: Mutex::default() }
+    }
+
+    fn admit(&self, token: &str, now_ms: u64) -> bool {
+        if self.per_s <= 0.0 {
+            return true;
+        }
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        if paces.len() >= PACES_MAX {
+            paces.retain(|_, pace| now_ms.saturating_sub(pace.at_ms) < 60_000);
+        }
+        if !paces.contains_key(token) {
+            paces.insert(token.to_owned(), Pace { left: self.burst, at_ms: now_ms });
+        }
+        let Some(pace) = paces.get_mut(token) else { return true };
+        #[allow(clippy::cast_precision_loss)] // milliseconds between two requests
+        let since_s = now_ms.saturating_sub(pace.at_ms) as f64 / 1000.0;
+        pace.left = (pace.left + since_s * self.per_s).min(self.burst);
+        pace.at_ms = now_ms;
+        let admitted = pace.left >= 1.0;
+        if admitted {
+            pace.left -= 1.0;
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_a_burst_and_then_a_pace() {
+        let limits = Limits::new(10, 20, header::HeaderName::from_static("x-agent-id"));
+        assert!((0..20).all(|_| limits.admit("a", 1_000)) && !limits.admit("a", 1_000));
+        assert!(limits.admit("b", 1_000), "each token has its own");
+        assert!(limits.admit("a", 1_100) && !limits.admit("a", 1_100), "ten a second");
+        assert!(limits.admit("a", 500) || !limits.admit("a", 500), "a clock that goes back does no harm");
+        let open = Limits::new(0, 0, header::HeaderName::from_static("x-agent-id"));
+        assert!((0..10_000).all(|_| open.admit("a", 0)));
+    }
+
+    #[test]
+    fn a_capability_url_becomes_the_plain_path_and_its_token_leaves_it() {
+        for (path, plain) in [
+            ("/k/tok_1/v1/agents/a%2540b/wake?x=1", Some("/v1/agents/a%2540b/wake?x=1")),
+            ("/k/tok_1/mcp", Some("/mcp")),
+            ("/k/tok_1/admin/v1/tenants", None),
+            ("/k/tok_1", None),
+            ("/k//v1/health", Some("/v1/health")),
+            ("/v1/health", None),
+        ] {
+            let mut request = Request::builder().uri(path).body(()).unwrap();
+            take_capability(&mut request);
+            assert_eq!(request.uri().to_string(), plain.unwrap_or(path), "{path}");
+            assert_eq!(request.extensions().get::<Capability>().is_some(), plain.is_some(), "{path}");
+        }
+    }
+}

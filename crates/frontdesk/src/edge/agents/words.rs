@@ -1,0 +1,174 @@
+//! Agents: who they are, words for them, their answers.
+
+use aws_lc_rs::hmac;
+use axum::Json as Reply;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use frontdesk_wire::agents::{
+    AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
+    Inbox, Notified, NotifyPost, ReplyPost, WakeOpts, WakeReceipt,
+};
+use frontdesk_wire::secret::same_bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::body::{Json, Raw};
+use super::who::Api;
+use super::{Answer, Refused};
+use crate::edge::App;
+
+/// How long an exchange waits if it does not say.
+const TIMEOUT_MS: u64 = 30_000;
+
+pub(crate) async fn health(_: Api) -> Reply<Value> {
+    Reply(json!({ "status": "ok" }))
+}
+
+pub(crate) async fn list(State(app): State<App>, who: Api) -> Reply<AgentList> {
+    Reply(AgentList { agents: app.desk.agents(&who.tenant) })
+}
+
+pub(crate) async fn show(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<AgentDescriptor> {
+    let found = app.desk.agents(&who.tenant).into_iter().find(|agent| agent.agent_id == id);
+    found.map(Reply).ok_or_else(|| Fault::unknown_agent(&id).into())
+}
+
+pub(crate) async fn put(
+    State(app): State<App>,
+    who: Api,
+    Path(id): Path<String>,
+    Json(put): Json<AgentPut>,
+) -> Answer<AgentDescriptor> {
+    Ok(Reply(app.desk.put_agent(who.speaker(), &id, put).await?))
+}
+
+pub(crate) async fn delete(State(app): State<App>, who: Api, Path(id): Path<String>) -> Result<StatusCode, Refused> {
+    app.desk.delete_agent(who.speaker(), &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(crate) async fn status(State(app): State<App>, who: Api, Path(id): Path<String>) -> Reply<AgentState> {
+    let status = app.desk.agent_status(&who.tenant, &id);
+    Reply(AgentState { agent_id: id, status })
+}
+
+pub(crate) async fn deliver(
+    State(app): State<App>,
+    who: Api,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Raw,
+) -> Answer<DeliveryReceipt> {
+    if let Some(secret) = app.desk.webhook_secret(&who.tenant, &id)? {
+        // Over the bytes as they came, before anything is read from them.
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+        let signed = format!("sha256={}", hex::encode(hmac::sign(&key, &body.0)));
+        let given = headers.get("x-signature").map(http::HeaderValue::as_bytes).unwrap_or_default();
+        if !same_bytes(given, signed.as_bytes()) {
+            let text = "X-Signature must be sha256=<hex HMAC-SHA256 of the raw body under the agent's webhook_secret>";
+            return Err(Fault::new(Class::SignatureError, text).into());
+        }
+    }
+    let payload = read_payload(&app, &who, &id, body.json()?)?;
+    Ok(Reply(app.desk.deliver(who.speaker(), &id, &payload).await?))
+}
+
+/// The kind is looked at first: one that is not known is another fault than a bad shape.
+fn read_payload(app: &App, who: &Api, id: &str, body: Value) -> Result<DeliveryPayload, Fault> {
+    let Value::Object(body) = body else { return Err(Fault::invalid("the body must be a JSON object")) };
+    check_named(app, who, id, &body)?;
+    match body.get("kind") {
+        Some(Value::String(kind)) if kind == "augment" || kind == "template" => {}
+        Some(Value::String(kind)) => {
+            let shown: String = kind.chars().take(40).collect();
+            let text = format!("kind {shown:?} is not supported; augment and template are");
+            return Err(Fault::new(Class::UnsupportedKindError, text));
+        }
+        _ => return Err(Fault::invalid("kind must be augment or template")),
+    }
+    let payload: DeliveryPayload = serde_json::from_value(Value::Object(body))
+        .map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))?;
+    if payload.meta().dispatch_id.is_empty() {
+        return Err(Fault::invalid("meta.dispatch_id must not be empty"));
+    }
+    Ok(payload)
+}
+
+/// A body that names an agent must mean the one of the path: anything else would be a word gone astray.
+fn check_named(app: &App, who: &Api, id: &str, body: &Map<String, Value>) -> Result<(), Fault> {
+    let named = match body.get("agent_id") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::String(named)) => named,
+        Some(_) => return Err(Fault::invalid("agent_id must be a string")),
+    };
+    let meant = app.desk.inbox_of(&who.tenant, id)?.0;
+    match app.desk.inbox_of(&who.tenant, named) {
+        Ok((named, _)) if named == meant => Ok(()),
+        _ => Err(Fault::invalid("agent_id in the body is not the agent of the path")),
+    }
+}
+
+pub(crate) async fn wake(
+    State(app): State<App>,
+    who: Api,
+    Path(id): Path<String>,
+    Json(body): Json<Map<String, Value>>,
+) -> Answer<WakeReceipt> {
+    app.desk.inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
+    check_named(&app, &who, &id, &body)?;
+    let opts = read_wake(body)?;
+    Ok(Reply(app.desk.wake(who.speaker(), &id, &opts).await?))
+}
+
+pub(crate) fn read_wake(mut body: Map<String, Value>) -> Result<WakeOpts, Fault> {
+    if body.get("when").is_some_and(|when| !when.is_null() && !when.is_i64() && *when != json!("immediate")) {
+        return Err(Fault::invalid("when must be \"immediate\" or a time in unix milliseconds"));
+    }
+    body.retain(|_, value| !value.is_null());
+    let fit = serde_json::from_value(Value::Object(body));
+    fit.map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))
+}
+
+pub(crate) async fn exchange(
+    State(app): State<App>,
+    who: Api,
+    Path(id): Path<String>,
+    Json(body): Json<Value>,
+) -> Answer<AgentReply> {
+    app.desk.inbox_of(&who.tenant, &id)?;
+    let timeout_ms = match body.get("timeout_ms") {
+        None | Some(Value::Null) => TIMEOUT_MS,
+        Some(given) => given.as_u64().ok_or_else(|| Fault::invalid("timeout_ms must be a number of milliseconds"))?,
+    };
+    let payload = read_payload(&app, &who, &id, body)?;
+    Ok(Reply(app.desk.exchange(who.speaker(), &id, &payload, timeout_ms).await?))
+}
+
+pub(crate) async fn reply(
+    State(app): State<App>,
+    who: Api,
+    Path(id): Path<String>,
+    Json(post): Json<ReplyPost>,
+) -> Answer<Value> {
+    app.desk.reply(who.speaker(), &id, &post.correlation_id, post.content)?;
+    Ok(Reply(json!({ "ok": true })))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct After {
+    #[serde(default)]
+    after: u64,
+}
+
+pub(crate) async fn inbox(
+    State(app): State<App>,
+    who: Api,
+    Path(id): Path<String>,
+    Query(After { after }): Query<After>,
+) -> Answer<Inbox> {
+    Ok(Reply(app.desk.inbox(who.speaker(), &id, after).await?))
+}
+
+pub(crate) async fn notify(State(app): State<App>, who: Api, Json(post): Json<NotifyPost>) -> Answer<Notified> {
+    Ok(Reply(app.desk.notify(who.speaker(), post).await?))
+}

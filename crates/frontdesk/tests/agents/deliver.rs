@@ -1,0 +1,245 @@
+//! Rules 5 to 13: the envelope, and delivering.
+
+use serde_json::{Value, json};
+
+use crate::plane::{Plane, class};
+
+#[tokio::test]
+async fn rule_5_one_notify_is_one_dispatch_id_and_a_wake_has_no_envelope() {
+    let plane = Plane::open().await;
+    plane.put("alice", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
+    let said = json!({ "agent": "alice", "message": "m", "event_type": "tick", "correlation_id": "c-1",
+        "origin": { "skill_name": "s", "trigger_kind": "agent", "caller_agent_id": "bob" } });
+    let first = plane.notify(said.clone()).await.expect(200);
+    let second = plane.notify(said).await.expect(200);
+    let id = first["dispatch_id"].as_str().unwrap();
+    assert_ne!(first["dispatch_id"], second["dispatch_id"]);
+    let parts: Vec<usize> = id.split('-').map(str::len).collect();
+    assert_eq!((parts, &id[14..15]), (vec![8, 4, 4, 4, 12], "4"), "a UUID of version 4");
+    let names: Vec<&Value> = first["receipts"].as_array().unwrap().iter().map(|it| &it["connector"]).collect();
+    assert_eq!(names, ["inbox", "noop"], "every connector that it reached");
+    let inbox = plane.inbox("alice").await;
+    assert_eq!(inbox[0]["meta"]["dispatch_id"], id);
+    assert_eq!((&inbox[0]["meta"]["event_type"], &inbox[0]["meta"]["correlation_id"]), (&json!("tick"), &json!("c-1")));
+    plane.notify(json!({ "agent": "alice@x", "message": "up", "event_type": "t", "origin": {} })).await.expect(200);
+    let woken = plane.inbox("alice").await[2].clone();
+    assert!(woken.get("meta").is_none(), "{woken}");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_6_sent_at_is_the_senders_clock() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut body = plane.augment("from the future");
+    body["meta"]["sent_at"] = json!(9_999_999_999_999_u64);
+    let receipt = plane.deliver("alice", &body).await.expect(200);
+    assert!(receipt["delivered_at"].as_u64().unwrap() < 9_999_999_999_999);
+    assert_eq!(plane.inbox("alice").await[0]["meta"]["sent_at"], 9_999_999_999_999_u64);
+    let meta: frontdesk_wire::agents::DeliveryMeta = serde_json::from_value(body["meta"].clone()).unwrap();
+    assert_eq!(meta.lag_ms(receipt["delivered_at"].as_u64().unwrap()), 0, "never below zero");
+    assert_eq!(meta.lag_ms(9_999_999_999_999 + 250), 250);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_7_the_root_only_where_it_differs_and_no_caller_for_callerless_triggers() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let say = |origin: Value| json!({ "agent": "alice", "message": "m", "origin": origin });
+    let same = json!({ "skill_name": "s", "entry_skill_name": "s", "trigger_kind": "agent", "caller_agent_id": "bob" });
+    plane.notify(say(same)).await.expect(200);
+    plane
+        .notify(say(json!({ "skill_name": "c", "entry_skill_name": "a", "trigger_kind": "inline" })))
+        .await
+        .expect(200);
+    for kind in ["cron", "event", "cli", "dashboard"] {
+        let origin = json!({ "skill_name": "s", "trigger_kind": kind, "caller_agent_id": "bob" });
+        plane.notify(say(origin)).await.expect(200);
+    }
+    let origins: Vec<Value> = plane.inbox("alice").await.iter().map(|it| it["meta"]["origin"].clone()).collect();
+    assert_eq!(origins[0], json!({ "skill_name": "s", "trigger_kind": "agent", "caller_agent_id": "bob" }));
+    assert_eq!(origins[1]["entry_skill_name"], "a");
+    assert!(origins[1].get("caller_agent_id").is_none(), "the owner is never substituted");
+    assert!(origins[2..].iter().all(|origin| origin.get("caller_agent_id").is_none()), "{origins:?}");
+    // Who calls rides in a header, as attribution.
+    let request = plane.house.request("POST", "/v1/notify").bearer_auth(&plane.token).header("X-Agent-Id", "carol");
+    let request = request.json(&say(json!({ "skill_name": "s", "trigger_kind": "agent" })));
+    plane.house.send(request).await.expect(200);
+    assert_eq!(plane.inbox("alice").await[6]["meta"]["origin"]["caller_agent_id"], "carol");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_8_open_trigger_kinds_unknown_keys_kept_nulls_absent() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut body = plane.augment("x");
+    body["meta"]["origin"]["trigger_kind"] = json!("full-moon");
+    body["meta"]["origin"]["phase"] = json!({ "deep": [1, null] });
+    body["meta"]["colour"] = json!("red");
+    body["meta"]["event_type"] = Value::Null;
+    plane.deliver("alice", &body).await.expect(200);
+    let meta = plane.inbox("alice").await[0]["meta"].clone();
+    assert_eq!(meta["origin"]["trigger_kind"], "full-moon");
+    assert_eq!(meta["origin"]["phase"], json!({ "deep": [1, null] }));
+    assert_eq!(meta["colour"], "red");
+    assert!(meta.get("event_type").is_none() && meta.get("correlation_id").is_none(), "{meta}");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_9_an_empty_content_is_legal() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    plane.deliver("alice", &plane.augment("")).await.expect(200);
+    plane.deliver("alice", &json!({ "kind": "template", "prompt": "", "meta": plane.meta() })).await.expect(200);
+    let inbox = plane.inbox("alice").await;
+    assert_eq!((inbox[0]["text"].as_str(), inbox[1]["type"].as_str()), (Some(""), Some("template")));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_10_what_was_answered_is_there_after_a_restart() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let receipt = plane.deliver("alice", &plane.augment("durable")).await.expect(200);
+    let plane = plane.again().await;
+    let inbox = plane.inbox("alice").await;
+    assert_eq!((inbox.len(), &inbox[0]["delivery_id"]), (1, &receipt["delivery_id"]));
+    assert_eq!(inbox[0]["at"], receipt["delivered_at"]);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_11_skipped_means_stored_and_not_pushed() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let away = plane.deliver("alice", &plane.augment("1")).await.expect(200);
+    assert_eq!(away["delivery_skipped"], true);
+    let mut stream = plane.listen("alice", "?session=s").await;
+    let there = plane.deliver("alice", &plane.augment("2")).await.expect(200);
+    assert!(there.get("delivery_skipped").is_none() && there.get("session_id").is_none(), "{there}");
+    assert_eq!(stream.message().await["delivery_id"], there["delivery_id"]);
+    drop(stream);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_12_and_32_a_retry_gets_the_first_receipt() {
+    let plane = Plane::with_agents(&["alice", "carol"]).await;
+    let body = plane.augment("once");
+    let first = plane.deliver("alice", &body).await.expect(200);
+    let mut later = body.clone();
+    later["meta"]["sent_at"] = json!(5); // the hash covers kind and text, not meta
+    let again = plane.deliver("alice", &later).await.expect(200);
+    assert_eq!((&again["delivery_id"], &again["delivered_at"]), (&first["delivery_id"], &first["delivered_at"]));
+    assert!(again["warnings"].to_string().contains("before"), "{again}");
+    let mut other = body.clone();
+    other["content"] = json!("another");
+    let other = plane.deliver("alice", &other).await.expect(200);
+    assert_ne!(other["delivery_id"], first["delivery_id"], "another payload is another message, not a conflict");
+    let kind = json!({ "kind": "template", "prompt": "once", "meta": body["meta"] });
+    assert_ne!(plane.deliver("alice", &kind).await.expect(200)["delivery_id"], first["delivery_id"]);
+    let elsewhere = plane.deliver("carol", &body).await.expect(200);
+    assert_ne!(elsewhere["delivery_id"], first["delivery_id"], "each agent has its own");
+    let plane = plane.again().await;
+    assert_eq!(plane.deliver("alice", &body).await.expect(200)["delivery_id"], first["delivery_id"]);
+    assert_eq!(plane.inbox("alice").await.len(), 3);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_12_of_many_retries_at_once_one_is_written() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let body = plane.augment("once");
+    let all = futures_util::future::join_all((0..32).map(|_| plane.deliver("alice", &body))).await;
+    let mut ids: Vec<String> = all.iter().map(|reply| reply.expect(200)["delivery_id"].to_string()).collect();
+    ids.dedup();
+    assert_eq!((ids.len(), plane.inbox("alice").await.len()), (1, 1));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_13_a_webhook_secret_asks_for_a_signature_over_the_raw_bytes() {
+    let plane = Plane::open().await;
+    plane.put("alice", json!({ "webhook_secret": "s3cret" })).await.expect(200);
+    let path = "/v1/agents/alice/deliver";
+    let body = r#"{"kind":"augment","content":"signed  ","meta":{"dispatch_id":"d","sent_at":1,"origin":{}}}"#;
+    let signed = hmac_of("s3cret", body.as_bytes());
+    let send = |signature: Option<String>, body: &'static str| {
+        let mut request = plane.house.request("POST", path).bearer_auth(&plane.token).body(body);
+        if let Some(signature) = signature {
+            request = request.header("X-Signature", signature);
+        }
+        plane.house.send(request)
+    };
+    assert_eq!(class(&send(None, body).await, 401), "SignatureError");
+    for bad in [hmac_of("other", body.as_bytes()), signed.to_uppercase(), signed[7..].to_owned(), String::new()] {
+        assert_eq!(class(&send(Some(bad.clone()), body).await, 401), "SignatureError", "{bad}");
+    }
+    // Judged before anything is parsed: nonsense with no signature is a signature fault.
+    assert_eq!(class(&send(None, "not json").await, 401), "SignatureError");
+    assert_eq!(class(&send(Some(hmac_of("s3cret", b"not json")), "not json").await, 400), "ValidationError");
+    send(Some(signed), body).await.expect(200);
+    assert_eq!(plane.inbox("alice").await.len(), 1);
+    // Taken away, nobody asks for it any more.
+    plane.put("alice", json!({ "webhook_secret": "" })).await.expect(200);
+    plane.deliver("alice", &plane.augment("x")).await.expect(200);
+    plane.finish().await;
+}
+
+/// By another implementation than the desk's own: Python's.
+fn hmac_of(secret: &str, body: &[u8]) -> String {
+    use std::io::Write as _;
+    let code =
+        "import hmac,sys;print('sha256='+hmac.new(sys.argv[1].encode(),sys.stdin.buffer.read(),'sha256').hexdigest())";
+    let mut python = std::process::Command::new("python3")
+        .args(["-c", code, secret])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    python.stdin.take().unwrap().write_all(body).unwrap();
+    String::from_utf8(python.wait_with_output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_bad_shape_is_400_a_bad_kind_422_and_nothing_is_stored() {
+    let plane = Plane::with_agents(&["alice", "carol"]).await;
+    let meta = plane.meta();
+    for (body, why) in [
+        (json!({ "content": "x", "meta": meta }), "no kind"),
+        (json!({ "kind": 3, "content": "x", "meta": meta }), "kind is a number"),
+        (json!({ "kind": "augment", "meta": meta }), "no content"),
+        (json!({ "kind": "template", "content": "x", "meta": meta }), "no prompt"),
+        (json!({ "kind": "augment", "content": 5, "meta": meta }), "content is a number"),
+        (json!({ "kind": "augment", "content": "x" }), "no meta"),
+        (json!({ "kind": "augment", "content": "x", "meta": {} }), "empty meta"),
+        (
+            json!({ "kind": "augment", "content": "x", "meta": { "dispatch_id": "", "sent_at": 1, "origin": {} } }),
+            "empty id",
+        ),
+        (
+            json!({ "kind": "augment", "content": "x", "meta": { "dispatch_id": "d", "sent_at": "1", "origin": {} } }),
+            "sent_at",
+        ),
+        (json!({ "agent_id": "carol", "kind": "augment", "content": "x", "meta": meta }), "another agent"),
+        (json!({ "agent_id": 7, "kind": "augment", "content": "x", "meta": meta }), "agent_id is a number"),
+        (json!([]), "a list"),
+        (json!("x"), "a string"),
+    ] {
+        assert_eq!(class(&plane.deliver("alice", &body).await, 400), "ValidationError", "{why}");
+    }
+    let binary = json!({ "kind": "binary", "content": "x", "meta": meta });
+    assert_eq!(class(&plane.deliver("alice", &binary).await, 422), "UnsupportedKindError");
+    let raw =
+        |body: Vec<u8>| plane.house.request("POST", "/v1/agents/alice/deliver").bearer_auth(&plane.token).body(body);
+    let broken = plane.house.send(raw(b"{\"kind\":\"augment\",\"content\":\"\xff\xfe\"}".to_vec())).await;
+    assert_eq!(class(&broken, 400), "ValidationError", "invalid UTF-8");
+    let large = plane.augment(&"x".repeat(10 << 20));
+    assert_eq!(class(&plane.deliver("alice", &large).await, 413), "TooLargeError");
+    let over = plane.augment(&"x".repeat((1 << 20) + 1));
+    assert_eq!(class(&plane.deliver("alice", &over).await, 413), "TooLargeError");
+    plane.deliver("alice", &plane.augment(&"x".repeat(1 << 20))).await.expect(200);
+    plane
+        .deliver("alice@s", &json!({ "agent_id": "alice", "kind": "augment", "content": "x", "meta": meta }))
+        .await
+        .expect(200);
+    assert_eq!((plane.inbox("alice").await.len(), plane.inbox("carol").await.len()), (2, 0));
+    plane.finish().await;
+}

@@ -1,0 +1,122 @@
+//! Rules 16, 17 and 32: a question and its answer.
+
+use serde_json::{Value, json};
+
+use crate::house::outbound;
+use crate::plane::{Plane, class};
+
+fn question(plane: &Plane, correlation: &str, timeout_ms: u64) -> Value {
+    let mut body = plane.augment("what is it?");
+    body["meta"]["correlation_id"] = json!(correlation);
+    body["timeout_ms"] = json!(timeout_ms);
+    body
+}
+
+#[tokio::test]
+async fn rule_32_an_agent_that_polls_answers_by_replies() {
+    let plane = Plane::with_agents(&["alice", "eve"]).await;
+    let body = question(&plane, "c-1", 20_000);
+    let ask = plane.post("/v1/agents/alice/exchange", &body);
+    let answer = async {
+        let message = loop {
+            if let Some(message) = plane.inbox("alice").await.pop() {
+                break message;
+            }
+        };
+        assert_eq!(message["meta"]["correlation_id"], "c-1");
+        let reply = |content: &str| json!({ "correlation_id": "c-1", "content": content });
+        assert_eq!(class(&plane.post("/v1/agents/eve/replies", &reply("no")).await, 403), "ForbiddenError");
+        let in_flight = plane.post("/v1/agents/alice/exchange", &question(&plane, "c-1", 1_000)).await;
+        assert_eq!(class(&in_flight, 409), "ConflictError");
+        plane.post("/v1/agents/alice/replies", &reply("42")).await.expect(200);
+        assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply("43")).await, 410), "GoneError");
+    };
+    let (told, ()) = tokio::join!(ask, answer);
+    let told = told.expect(200);
+    assert_eq!(
+        (&told["correlation_id"], &told["content"], &told["agent_id"]),
+        (&json!("c-1"), &json!("42"), &json!("alice"))
+    );
+    assert!(told["sent_at"].as_u64().unwrap() > 1_700_000_000_000);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_16_without_correlation_400_without_answer_504_and_the_id_is_free_again() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut bare = question(&plane, "x", 100);
+    bare["meta"].as_object_mut().unwrap().remove("correlation_id");
+    assert_eq!(class(&plane.post("/v1/agents/alice/exchange", &bare).await, 400), "ValidationError");
+    assert_eq!(
+        class(&plane.post("/v1/agents/alice/exchange", &question(&plane, "", 100)).await, 400),
+        "ValidationError"
+    );
+    for timeout in [0, 600_001] {
+        let reply = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", timeout)).await;
+        assert_eq!(class(&reply, 400), "ValidationError");
+    }
+    assert!(plane.inbox("alice").await.is_empty(), "nothing of that was stored");
+    for _ in 0..2 {
+        let late = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 50)).await;
+        let told = late.expect(504);
+        assert_eq!((&told["error"]["class"], &told["error"]["timeout_ms"]), (&json!("TimeoutError"), &json!(50)));
+    }
+    let reply = json!({ "correlation_id": "c", "content": "too late" });
+    assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
+    let unknown = plane.post("/v1/agents/nobody/exchange", &question(&plane, "c", 50)).await;
+    assert_eq!(class(&unknown, 404), "UnknownAgentError");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_16_a_caller_that_hangs_up_frees_the_waiter() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut stream = plane.listen("alice", "").await;
+    let request = plane.house.request("POST", "/v1/agents/alice/exchange").bearer_auth(&plane.token);
+    let asking = tokio::spawn(request.json(&question(&plane, "c", 60_000)).send());
+    stream.message().await;
+    assert_eq!(plane.house.app.desk.rooms.waiters.len(), 1);
+    asking.abort();
+    let waiters = plane.house.app.desk.rooms.waiters.clone();
+    let freed = async {
+        while !waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::house::PATIENCE, freed).await.expect("the waiter stays");
+    let reply = json!({ "correlation_id": "c", "content": "hello?" });
+    assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
+    drop(stream);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_17_over_the_relay_socket_a_question_is_an_event_and_survives_a_re_dial() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    let mut socket = plane.house.socket(&seat).await;
+    let body = question(&plane, "c-7", 20_000);
+    let ask = plane.post("/v1/agents/gw-1/exchange", &body);
+    let answer = async {
+        let asked = socket.of("inbound").await;
+        let delivery = &asked.json["event"]["delivery"];
+        assert_eq!((asked.text(), &delivery["meta"]["correlation_id"]), ("what is it?", &json!("c-7")));
+        drop(socket); // unacked: the question goes to the next socket, and the caller still waits
+        let mut socket = plane.house.socket(&seat).await;
+        let again = socket.of("inbound").await;
+        assert_eq!(again.text(), asked.text());
+        socket.ack(&again).await;
+        let chat = again.json["event"]["source"]["chat_id"].clone();
+        let aside = json!({ "op": "send", "chat_id": chat, "content": "to another", "reply_to": "dl_0" });
+        socket.frame(&outbound("r1", aside)).await;
+        let to = again.json["event"]["message_id"].clone();
+        let send = json!({ "op": "send", "chat_id": chat, "content": "a teapot", "reply_to": to });
+        socket.frame(&outbound("r2", send)).await;
+        socket
+    };
+    let (told, socket) = tokio::join!(ask, answer);
+    let told = told.expect(200);
+    assert_eq!((&told["content"], &told["agent_id"]), (&json!("a teapot"), &json!("gw-1")));
+    drop(socket);
+    plane.finish().await;
+}

@@ -1,0 +1,12 @@
+//! Agents that speak to agents, from end to end. Tests are named by the rules of the agents plane.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+
+mod addresses;
+mod deliver;
+mod exchange;
+#[path = "../house/mod.rs"]
+mod house;
+mod plane;
+mod stream;
+mod wake;

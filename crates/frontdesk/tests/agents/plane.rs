@@ -1,0 +1,184 @@
+//! A desk with tokens of the agents plane, and the words that tests say with them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use frontdesk::config::Config;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::house::{House, PATIENCE, Reply};
+
+pub(crate) struct Plane {
+    pub(crate) house: House,
+    /// Of scope agents, in the first tenant.
+    pub(crate) token: String,
+    /// Of scope operator, likewise.
+    pub(crate) operator: String,
+    dispatches: AtomicU64,
+}
+
+impl Plane {
+    pub(crate) async fn open() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::of(House::with(change).await).await
+    }
+
+    pub(crate) async fn of(house: House) -> Self {
+        let token = house.token("home", "agents").await;
+        let operator = house.token("home", "operator").await;
+        Self { house, token, operator, dispatches: AtomicU64::new(0) }
+    }
+
+    /// A desk with these agents registered.
+    pub(crate) async fn with_agents(ids: &[&str]) -> Self {
+        let plane = Self::open().await;
+        for id in ids {
+            plane.register(id).await;
+        }
+        plane
+    }
+
+    pub(crate) async fn finish(self) {
+        self.house.finish().await;
+    }
+
+    /// Stops the desk and opens it again in the same folder; tokens stay good.
+    pub(crate) async fn again(self) -> Self {
+        let Self { house, token, operator, dispatches } = self;
+        let house = House::again(house.finish().await, |_| {}).await;
+        Self { house, token, operator, dispatches }
+    }
+
+    pub(crate) async fn call(&self, method: &str, path: &str, body: &Value) -> Reply {
+        self.house.call(method, path, &self.token, body).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.call("GET", path, &Value::Null).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
+        self.call("POST", path, body).await
+    }
+
+    pub(crate) async fn register(&self, id: &str) {
+        self.put(id, json!({})).await.expect(200);
+    }
+
+    pub(crate) async fn put(&self, id: &str, body: Value) -> Reply {
+        self.call("PUT", &format!("/v1/agents/{}", encoded(id)), &body).await
+    }
+
+    /// An envelope with a dispatch id of its own.
+    pub(crate) fn meta(&self) -> Value {
+        let number = self.dispatches.fetch_add(1, Ordering::Relaxed);
+        let origin = json!({ "skill_name": "teller", "trigger_kind": "agent", "caller_agent_id": "bob" });
+        json!({ "dispatch_id": format!("d-{number}"), "sent_at": 1_700_000_000_000_u64, "origin": origin })
+    }
+
+    pub(crate) fn augment(&self, content: &str) -> Value {
+        json!({ "kind": "augment", "content": content, "meta": self.meta() })
+    }
+
+    pub(crate) async fn deliver(&self, address: &str, body: &Value) -> Reply {
+        self.post(&format!("/v1/agents/{}/deliver", encoded(address)), body).await
+    }
+
+    pub(crate) async fn wake(&self, address: &str, body: Value) -> Reply {
+        self.post(&format!("/v1/agents/{}/wake", encoded(address)), &body).await
+    }
+
+    pub(crate) async fn notify(&self, body: Value) -> Reply {
+        self.post("/v1/notify", &body).await
+    }
+
+    pub(crate) async fn inbox(&self, id: &str) -> Vec<Value> {
+        let inbox = self.get(&format!("/v1/agents/{}/inbox", encoded(id))).await.expect(200);
+        inbox["messages"].as_array().unwrap().clone()
+    }
+
+    pub(crate) async fn status(&self, id: &str) -> String {
+        let state = self.get(&format!("/v1/agents/{}/status", encoded(id))).await.expect(200);
+        state["status"].as_str().unwrap().to_owned()
+    }
+
+    /// An open stream of an agent's inbox, past its `ready`.
+    pub(crate) async fn listen(&self, id: &str, query: &str) -> Listener {
+        let path = format!("/v1/agents/{}/inbox/stream{query}", encoded(id));
+        let response = self.house.request("GET", &path).bearer_auth(&self.token).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let mut listener = Listener { response, text: String::new() };
+        assert_eq!(listener.next().await.unwrap().name, "ready");
+        listener
+    }
+}
+
+/// The words of a refusal: its class. The form is checked on the way.
+#[track_caller]
+pub(crate) fn class(reply: &Reply, status: u16) -> String {
+    let told = reply.expect(status);
+    assert_eq!(told.as_object().map(serde_json::Map::len), Some(1), "{told}");
+    assert!(told["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{told}");
+    told["error"]["class"].as_str().unwrap_or_else(|| panic!("no class in {told}")).to_owned()
+}
+
+/// One segment of a path, encoded once.
+pub(crate) fn encoded(segment: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    segment.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Event {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) data: Value,
+}
+
+pub(crate) struct Listener {
+    response: reqwest::Response,
+    text: String,
+}
+
+impl Listener {
+    /// The next event; `None`: the stream ended.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
+                self.text = rest;
+                if let Some(event) = read(&block) {
+                    return Some(event);
+                }
+                continue; // a comment that keeps the line alive
+            }
+            let chunk = timeout(PATIENCE, self.response.chunk()).await.expect("no event came").ok().flatten()?;
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+
+    /// The next message; nothing else may come before it.
+    pub(crate) async fn message(&mut self) -> Value {
+        let event = self.next().await.expect("the stream ended");
+        assert_eq!(event.name, "message");
+        assert_eq!(event.id, event.data["seq"].to_string());
+        event.data
+    }
+}
+
+fn read(block: &str) -> Option<Event> {
+    let mut event = Event::default();
+    for line in block.lines() {
+        match line.split_once(':').map(|(name, value)| (name, value.trim_start())) {
+            Some(("id", value)) => event.id = value.into(),
+            Some(("event", value)) => event.name = value.into(),
+            Some(("data", value)) => event.data = serde_json::from_str(value).unwrap(),
+            _ => {}
+        }
+    }
+    (!event.name.is_empty()).then_some(event)
+}

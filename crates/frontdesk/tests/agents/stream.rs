@@ -1,0 +1,87 @@
+//! Rules 30 and 31: the inbox as a stream, and who is there.
+
+use serde_json::json;
+
+use crate::plane::{Plane, class};
+
+#[tokio::test]
+async fn rule_30_a_stream_gets_what_is_new_or_replays_from_where_it_is_told() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    for text in ["1", "2", "3"] {
+        plane.deliver("alice", &plane.augment(text)).await.expect(200);
+    }
+    let mut fresh = plane.listen("alice", "").await;
+    let mut from_one = plane.listen("alice", "?after=1").await;
+    plane.deliver("alice", &plane.augment("4")).await.expect(200);
+    assert_eq!(fresh.message().await["text"], "4");
+    for text in ["2", "3", "4"] {
+        assert_eq!(from_one.message().await["text"], text);
+    }
+    let path = "/v1/agents/alice/inbox/stream?after=0";
+    let resumed = plane.house.request("GET", path).bearer_auth(&plane.token).header("Last-Event-ID", "3");
+    let mut response = resumed.send().await.unwrap();
+    let came = plane.house.follow(&mut response, &["event: message", "\"4\""]).await;
+    assert!(came.starts_with("event: ready") && !came.contains("id: 3\n"), "{came}");
+    drop((fresh, from_one, response));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_30_a_session_hears_the_agents_words_and_its_own() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut a = plane.listen("alice", "?session=a").await;
+    let mut b = plane.listen("alice", "?session=b").await;
+    plane.wake("alice@a", json!({ "context": "for a" })).await.expect(200);
+    plane.wake("alice@b", json!({ "context": "for b" })).await.expect(200);
+    plane.deliver("alice", &plane.augment("for all")).await.expect(200);
+    assert_eq!([a.message().await["text"].clone(), a.message().await["text"].clone()], ["for a", "for all"]);
+    assert_eq!([b.message().await["text"].clone(), b.message().await["text"].clone()], ["for b", "for all"]);
+    assert_eq!(plane.inbox("alice").await.len(), 3, "the inbox has everything");
+    drop((a, b));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_31_status_is_active_idle_asleep_or_unknown() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    assert_eq!((plane.status("alice").await.as_str(), plane.status("nobody").await.as_str()), ("asleep", "unknown"));
+    assert_eq!(class(&plane.get("/v1/agents/nobody/inbox").await, 404), "UnknownAgentError");
+    assert_eq!(class(&plane.get("/v1/agents/nobody/inbox/stream").await, 404), "UnknownAgentError");
+    let stream = plane.listen("alice", "?session=s").await;
+    assert_eq!(plane.status("alice").await, "active");
+    assert_eq!(plane.status("alice@s").await, "active");
+    let desk = plane.house.app.desk.clone();
+    let (_, no) = desk.inbox_of("home", "alice").unwrap();
+    desk.rooms.attendance.note_traffic(no.unwrap(), desk.env.now_ms() - 300_001);
+    assert_eq!(plane.status("alice").await, "idle", "five minutes without a word");
+    drop(stream);
+    let attendance = &desk.rooms.attendance;
+    let left = async {
+        while attendance.is_attended(no.unwrap()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::house::PATIENCE, left).await.expect("the seat stays taken");
+    assert_eq!(plane.status("alice").await, "asleep");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_or_its_agent_goes() {
+    let plane = Plane::with_agents(&["alice", "carol"]).await;
+    let mut carol = plane.listen("carol", "").await;
+    let gone = plane.house.call("DELETE", "/v1/agents/carol", &plane.operator, &serde_json::Value::Null).await;
+    assert_eq!(gone.status, 204);
+    assert!(carol.next().await.is_none(), "its agent is gone");
+    let mut alice = plane.listen("alice", "").await;
+    let tokens = plane.house.admin("GET", "/tokens", &serde_json::Value::Null).await.expect(200);
+    let mine = tokens["tokens"].as_array().unwrap().iter().find(|it| it["scope"] == "agents").unwrap()["id"].clone();
+    let revoked =
+        plane.house.admin("DELETE", &format!("/tokens/{}", mine.as_str().unwrap()), &serde_json::Value::Null).await;
+    assert!(revoked.status < 300, "{}", revoked.text());
+    assert_eq!(class(&plane.get("/v1/health").await, 401), "UnauthorizedError");
+    let said = plane.augment("after the token");
+    plane.house.call("POST", "/v1/agents/alice/deliver", &plane.operator, &said).await.expect(200);
+    assert!(alice.next().await.is_none(), "its token is gone");
+    plane.finish().await;
+}

@@ -1,0 +1,124 @@
+//! Rules 14, 15 and the table of waking.
+
+use serde_json::json;
+
+use crate::house::Source;
+use crate::plane::{Plane, class};
+
+#[tokio::test]
+async fn rule_14_a_live_session_is_woken_and_nobody_else() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut named = plane.listen("alice", "?session=tab").await;
+    let woken = plane.wake("alice@tab", json!({ "context": "look" })).await.expect(200);
+    assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("tab")));
+    assert!(woken.get("warnings").is_none(), "{woken}");
+    let message = named.message().await;
+    assert_eq!(
+        (&message["type"], &message["text"], &message["session_id"]),
+        (&json!("wake"), &json!("look"), &json!("tab"))
+    );
+    let absent = plane.wake("alice@other", json!({ "context": "psst" })).await.expect(200);
+    assert_eq!(absent["woken"], false);
+    assert!(absent["warnings"].to_string().contains("not attached") && absent.get("session_id").is_none(), "{absent}");
+    assert_eq!(named.message().await["type"], "wake_degraded", "kept for the agent as a whole");
+    drop(named);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_wake_of_an_agent_that_is_away_is_stored_and_not_woken() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let told = plane.wake("alice", json!({ "context": "later" })).await.expect(200);
+    assert_eq!((&told["woken"], told["warnings"].as_array().map(Vec::len)), (&json!(false), Some(1)));
+    let kept = plane.inbox("alice").await;
+    assert_eq!((&kept[0]["type"], &kept[0]["text"]), (&json!("wake_degraded"), &json!("later")));
+    // Rule 31: no context is an empty text.
+    plane.wake("alice", json!({})).await.expect(200);
+    assert_eq!(plane.inbox("alice").await[1]["text"], "");
+    // No body at all is no context either.
+    let bare = plane.house.request("POST", "/v1/agents/alice/wake").bearer_auth(&plane.token);
+    plane.house.send(bare).await.expect(200);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_14_a_poked_wake_url_is_not_woken() {
+    let source = Source::open("text/plain", b"ok").await;
+    source.answer(8);
+    let plane = Plane::open().await;
+    plane.put("alice", json!({ "wake_url": source.url })).await.expect(200);
+    let told = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
+    assert_eq!(told["woken"], false);
+    assert!(told["warnings"].to_string().contains("wake URL"), "{told}");
+    source.asked().await;
+    assert_eq!(plane.inbox("alice").await[0]["type"], "wake_degraded");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_15_when_is_now_later_or_refused() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut stream = plane.listen("alice", "").await;
+    for when in [json!("immediate"), json!(0), json!(1_000), json!(-5), serde_json::Value::Null] {
+        let told = plane.wake("alice", json!({ "context": "now", "when": when })).await.expect(200);
+        assert_eq!(told["woken"], true, "{when}");
+        assert!(told.get("scheduled_for").is_none());
+        assert_eq!(stream.message().await["text"], "now");
+    }
+    for when in [json!("tomorrow"), json!(1.5), json!(true), json!([]), json!({}), json!("")] {
+        assert_eq!(class(&plane.wake("alice", json!({ "when": when })).await, 400), "ValidationError", "{when}");
+    }
+    for body in [json!({ "context": 5 }), json!({ "session_id": [] })] {
+        assert_eq!(class(&plane.wake("alice", body).await, 400), "ValidationError");
+    }
+    let soon = plane.house.app.desk.env.now_ms() + 1_500;
+    let told = plane.wake("alice", json!({ "context": "then", "when": soon })).await.expect(200);
+    assert_eq!((&told["woken"], &told["scheduled_for"]), (&json!(false), &json!(soon)));
+    let message = stream.message().await;
+    assert_eq!((&message["text"], &message["type"]), (&json!("then"), &json!("wake")));
+    assert!(message["at"].as_u64().unwrap() >= soon, "not before its time");
+    drop(stream);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_15_a_scheduled_wake_survives_a_restart_and_fires_once() {
+    let plane = Plane::with_agents(&["alice", "gone"]).await;
+    let soon = plane.house.app.desk.env.now_ms() + 2_500;
+    plane.wake("alice@tab", json!({ "context": "after the night", "when": soon })).await.expect(200);
+    plane.wake("gone", json!({ "context": "never", "when": soon })).await.expect(200);
+    plane.house.call("DELETE", "/v1/agents/gone", &plane.operator, &serde_json::Value::Null).await;
+    assert!(plane.inbox("alice").await.is_empty());
+    let plane = plane.again().await;
+    let mut stream = plane.listen("alice", "?session=tab&after=0").await;
+    let message = stream.message().await;
+    assert_eq!((&message["text"], &message["session_id"]), (&json!("after the night"), &json!("tab")));
+    drop(stream);
+    let plane = plane.again().await;
+    assert_eq!(plane.inbox("alice").await.len(), 1, "once");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_relay_socket_is_a_live_session_too() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    assert_eq!(plane.status("gw-1").await, "asleep");
+    let asleep = plane.wake("gw-1", json!({ "context": "one" })).await.expect(200);
+    assert_eq!(asleep["woken"], false);
+    let mut socket = plane.house.socket(&seat).await;
+    let frame = socket.of("inbound").await;
+    assert_eq!(frame.text(), "one", "what was said while it slept waits in its ledger");
+    socket.ack(&frame).await;
+    let woken = plane.wake("gw-1", json!({ "context": "two" })).await.expect(200);
+    assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("gw-1")));
+    let frame = socket.of("inbound").await;
+    assert_eq!(frame.json["event"]["delivery"]["type"], "wake");
+    assert_eq!(frame.text(), "two");
+    socket.ack(&frame).await;
+    assert_eq!(plane.status("gw-1").await, "active");
+    let aside = plane.wake("gw-1@elsewhere", json!({ "context": "three" })).await.expect(200);
+    assert_eq!(aside["woken"], false, "that session is not attached");
+    drop(socket);
+    plane.finish().await;
+}
