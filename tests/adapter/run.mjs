@@ -348,8 +348,8 @@ async function main() {
     const adapter = await compiled(folder);
     const base = await desk.ready;
     const admin = (await readFile(path.join(folder, "data/admin.token"), "utf8")).trim();
-    await ask(`${base}/admin/v1/tenants`, admin, "POST", { name: "home" });
-    const token = async (scope) => (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "home", scope })).token;
+    await ask(`${base}/admin/v1/tenants`, admin, "POST", { name: "adapter" });
+    const token = async (scope) => (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "adapter", scope })).token;
     await drive(adapter, base, { agents: await token("agents"), operator: await token("operator") });
     await check("the desk ends cleanly", async () => {
       desk.child.kill("SIGTERM");
