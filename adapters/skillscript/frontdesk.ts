@@ -41,11 +41,10 @@ export class FrontdeskError extends Error {
   }
 }
 
-/** One segment of a path, encoded once. Dots alone would be steps in the path, however they are written. */
-function segment(text: string): string {
-  if (text === "" || text === "." || text === "..") throw new FrontdeskError("ValidationError", `${JSON.stringify(text)} cannot be named in a URL`, {});
-  return encodeURIComponent(text);
-}
+/** Dots alone would be steps in the path, however they are written. */
+const nameable = (text: string): boolean => text !== "" && text !== "." && text !== "..";
+/** One segment of a path, encoded once. */
+const segment = (text: string): string => encodeURIComponent(text);
 
 /** A desk's /v1 with what proves who asks. The adapters below are made of it. */
 export class Desk {
@@ -71,17 +70,17 @@ export class Desk {
     } catch (error) {
       const cause_kind = error instanceof Error && error.name === "TimeoutError" ? "timeout" : "network";
       const name = kind === "agent_connector" ? "DeliveryFailedError" : "UnavailableError";
-      throw this.#error(kind, name, `the desk does not answer (${cause_kind})`, { cause_kind });
+      throw this.error(kind, name, `the desk does not answer (${cause_kind})`, { cause_kind });
     }
     const said = parse(text);
     if (status >= 200 && status < 300 && (said !== undefined || text === "")) return said as T;
-    if (status >= 200 && status < 300) throw this.#error(kind, "InternalError", "the desk's answer is no JSON", { cause_kind: "malformed_response" });
+    if (status >= 200 && status < 300) throw this.error(kind, "InternalError", "the desk's answer is no JSON", { cause_kind: "malformed_response" });
     const refusal = (said as { error?: Record<string, unknown> } | undefined)?.error ?? {};
     const { class: name, message, ...fields } = refusal;
-    throw this.#error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
+    throw this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
   }
 
-  #error(kind: Kind, name: string, message: string, fields: Record<string, unknown>): Error {
+  error(kind: Kind, name: string, message: string, fields: Record<string, unknown>): Error {
     const error = new FrontdeskError(name, message, { connector_type: kind, implementation: IMPLEMENTATIONS[kind], ...fields });
     const known = this.#options.errors?.[name];
     // Their constructors take different things; what counts is what it is an instance of, and its fields.
@@ -107,8 +106,13 @@ export class FrontdeskAgentConnector {
   async #call<T>(method: string, path: string, body?: unknown, extra_ms?: number): Promise<T> { return this.#desk.call<T>("agent_connector", method, path, body, extra_ms); }
 
   async list_agents(): Promise<AgentDescriptor[]> { return (await this.#call<{ agents: AgentDescriptor[] }>("GET", "agents")).agents; }
-  async deliver(agent_id: string, payload: DeliveryPayload): Promise<DeliveryReceipt> { return this.#call("POST", `agents/${segment(agent_id)}/deliver`, payload); }
-  async wake(agent_id: string, opts: WakeOpts = {}): Promise<WakeReceipt> { return this.#call("POST", `agents/${segment(agent_id)}/wake`, opts); }
+  #path(agent_id: string, rest: string): string {
+    if (!nameable(agent_id)) throw this.#desk.error("agent_connector", "ValidationError", `${JSON.stringify(agent_id)} cannot be named in a URL`, { agent_id });
+    return `agents/${segment(agent_id)}/${rest}`;
+  }
+
+  async deliver(agent_id: string, payload: DeliveryPayload): Promise<DeliveryReceipt> { return this.#call("POST", this.#path(agent_id, "deliver"), payload); }
+  async wake(agent_id: string, opts: WakeOpts = {}): Promise<WakeReceipt> { return this.#call("POST", this.#path(agent_id, "wake"), opts); }
   /** Asked once, at registration: false makes the runtime refuse to start, so it is false only where nothing would work. */
   async health_check(): Promise<boolean> {
     try {
@@ -118,9 +122,9 @@ export class FrontdeskAgentConnector {
     } catch { return false; }
   }
   async request_response(agent_id: string, payload: DeliveryPayload, opts: { timeout_ms: number }): Promise<AgentReply> {
-    return this.#call("POST", `agents/${segment(agent_id)}/exchange`, { ...payload, timeout_ms: opts.timeout_ms }, opts.timeout_ms);
+    return this.#call("POST", this.#path(agent_id, "exchange"), { ...payload, timeout_ms: opts.timeout_ms }, opts.timeout_ms);
   }
-  async agent_status(agent_id: string): Promise<AgentStatus> { return (await this.#call<{ status: AgentStatus }>("GET", `agents/${segment(agent_id)}/status`)).status; }
+  async agent_status(agent_id: string): Promise<AgentStatus> { return (await this.#call<{ status: AgentStatus }>("GET", this.#path(agent_id, "status"))).status; }
 }
 
 export class FrontdeskSkillStore {
@@ -129,13 +133,19 @@ export class FrontdeskSkillStore {
   static staticCapabilities() { return capabilities("skill_store", ["supports_writes", "supports_versioning", "supports_tag_filter", "supports_audit_trail", "supports_atomic_status_transitions"]); }
   async #call<T>(method: string, path: string, body?: unknown): Promise<T> { return this.#desk.call<T>("skill_store", method, path, body); }
 
-  async load(name: string, version?: string): Promise<SkillSource> { return this.#call("GET", `skills/${segment(name)}${version === undefined ? "" : `?version=${encodeURIComponent(version)}`}`); }
+  /** No skill has a name that cannot be said in a URL. */
+  #path(name: string, rest = "", otherwise = "SkillNotFoundError"): string {
+    if (!nameable(name)) throw this.#desk.error("skill_store", otherwise, `no skill can be called ${JSON.stringify(name)}`, { skill_name: name });
+    return `skills/${segment(name)}${rest}`;
+  }
+
+  async load(name: string, version?: string): Promise<SkillSource> { return this.#call("GET", this.#path(name, version === undefined ? "" : `?version=${encodeURIComponent(version)}`)); }
   async query(filter: Record<string, unknown> = {}): Promise<SkillMeta[]> { return (await this.#call<{ skills: SkillMeta[] }>("POST", "skill-store/query", filter)).skills; }
-  async metadata(name: string): Promise<SkillMeta> { return this.#call("GET", `skills/${segment(name)}/metadata`); }
-  async versions(name: string): Promise<VersionInfo[]> { return (await this.#call<{ versions: VersionInfo[] }>("GET", `skills/${segment(name)}/versions`)).versions; }
-  async store(name: string, source: string, metadata?: Partial<SkillMeta>): Promise<VersionInfo> { return this.#call("PUT", `skills/${segment(name)}`, { source, ...(metadata === undefined ? {} : { metadata }) }); }
-  async delete(name: string): Promise<void> { await this.#call("DELETE", `skills/${segment(name)}`); }
-  async update_status(name: string, status: SkillStatus): Promise<VersionInfo> { return this.#call("POST", `skills/${segment(name)}/status`, { status }); }
+  async metadata(name: string): Promise<SkillMeta> { return this.#call("GET", this.#path(name, "/metadata")); }
+  async versions(name: string): Promise<VersionInfo[]> { return (await this.#call<{ versions: VersionInfo[] }>("GET", this.#path(name, "/versions"))).versions; }
+  async store(name: string, source: string, metadata?: Partial<SkillMeta>): Promise<VersionInfo> { return this.#call("PUT", this.#path(name, "", "ValidationError"), { source, ...(metadata === undefined ? {} : { metadata }) }); }
+  async delete(name: string): Promise<void> { await this.#call("DELETE", this.#path(name)); }
+  async update_status(name: string, status: SkillStatus): Promise<VersionInfo> { return this.#call("POST", this.#path(name, "/status"), { status }); }
   async manifest(): Promise<ManifestInfo> { return this.#call("GET", "skill-store/manifest"); }
   async version(): Promise<string> { return (await this.#call<{ version: string }>("GET", "skill-store/version")).version; }
 }
@@ -150,6 +160,7 @@ export class FrontdeskDataStore {
   async write(entry: DataWrite): Promise<{ id: string; created_at: number }> { return this.#call("POST", "data", entry); }
   /** Null for what is not there, and only for that: another 404 is an error. */
   async get(id: string): Promise<PortableData | null> {
+    if (!nameable(id)) return null;
     try { return await this.#call<PortableData>("GET", `data/${segment(id)}`); } catch (error) {
       if (error instanceof Error && error.name === "DataNotFound") return null;
       throw error;

@@ -284,6 +284,7 @@ async function drive(adapter, base, tokens) {
     assert.ok(missing instanceof SkillNotFoundError && missing instanceof ConnectorError);
     assert.deepEqual([missing.name, missing.skill_name, missing.connector_type, missing.implementation], ["SkillNotFoundError", "nothing", "skill_store", "FrontdeskSkillStore"]);
     assert.ok(!missing.message.includes("never called"));
+    assert.ok((await error(skills.load(".."))) instanceof SkillNotFoundError);
     const version = await error(skills.load("hello", "000000000000"));
     assert.ok(version instanceof FrontdeskError);
     assert.deepEqual([version.name, version.skill_name, version.version], ["VersionNotFoundError", "hello", "000000000000"]);
@@ -293,6 +294,7 @@ async function drive(adapter, base, tokens) {
     assert.equal((await error(skills.versions("nothing"))).name, "SkillNotFoundError");
     assert.equal((await error(skills.update_status("nothing", "Draft"))).name, "SkillNotFoundError");
     assert.equal((await error(skills.update_status("hello", "Gone"))).name, "ValidationError");
+    for (const name of ["..", "a b"]) assert.equal((await error(skills.store(name, body))).name, "ValidationError");
   });
 
   await check("only an operator deletes, and then the name is free", async () => {
@@ -313,7 +315,7 @@ async function drive(adapter, base, tokens) {
     const items = await data.query({ query: "CAFE nine", limit: 5, mode: "fts" });
     assert.deepEqual(items.map((one) => one.id), [written.id]);
     assert.deepEqual(await data.query({ query: "bicycle", limit: 5, mode: "fts" }), []);
-    assert.equal(await data.get("nothing"), null);
+    for (const id of ["nothing", "", ".."]) assert.equal(await data.get(id), null);
     assert.ok(Array.isArray((await data.manifest()).manifest.supported_filters));
   });
 
