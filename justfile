@@ -24,6 +24,10 @@ hermes:
 browser:
     ./scripts/test browser
 
+# Only the Skillscript adapter
+adapter:
+    ./scripts/test adapter
+
 # Measure this machine, e.g. `just bench relay`
 bench *what:
     cargo run --release -p frontdesk -- bench {{what}}

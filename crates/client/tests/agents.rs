@@ -249,7 +249,12 @@ async fn a_capability_url_needs_no_header_and_is_in_no_fault() {
     assert_eq!((fault.class, fault.fields["cause_kind"].as_str()), (Class::DeliveryFailedError, Some("network")));
     assert!(!fault.to_string().contains("hush"), "{fault}");
     assert_eq!(DataStore::get(&client, "a").await.unwrap_err().class, Class::UnavailableError);
-    assert_eq!(client.deliver("..", &payload()).await.unwrap_err().class, Class::ValidationError);
+    for bad in ["", ".", ".."] {
+        assert_eq!(client.deliver(bad, &payload()).await.unwrap_err().class, Class::ValidationError);
+        assert_eq!(client.store(bad, "x", &SkillNote::default()).await.unwrap_err().class, Class::ValidationError);
+        assert_eq!(client.load(bad, None).await.unwrap_err().class, Class::SkillNotFoundError);
+        assert_eq!(DataStore::get(&client, bad).await, Ok(None), "what cannot be named is not there");
+    }
 }
 
 #[tokio::test]

@@ -9,8 +9,10 @@ use reqwest::Method;
 
 use super::http::{AgentsClient, encoded, segment};
 
+/// No skill has a name that cannot be said in a URL.
 fn skill_path(name: &str, rest: &str) -> Result<String, Fault> {
-    Ok(format!("skills/{}{rest}", segment(name)?))
+    let name = segment(name).map_err(|_| Fault::skill_not_found(name))?;
+    Ok(format!("skills/{name}{rest}"))
 }
 
 impl SkillStore for AgentsClient {
@@ -37,7 +39,7 @@ impl SkillStore for AgentsClient {
         Box::pin(async move {
             let metadata = (*note != SkillNote::default()).then(|| note.clone());
             let put = SkillPut { source: source.into(), metadata };
-            self.ask(self.request(Method::PUT, &skill_path(name, "")?).json(&put)).await
+            self.ask(self.request(Method::PUT, &format!("skills/{}", segment(name)?)).json(&put)).await
         })
     }
 
@@ -69,8 +71,9 @@ impl DataStore for AgentsClient {
 
     fn get<'a>(&'a self, id: &'a str) -> Promise<'a, Option<PortableData>> {
         Box::pin(async move {
+            let Ok(id) = segment(id) else { return Ok(None) }; // ids are the desk's own, and plain
             // Another 404 (no such tenant, no such route) is not "there is no such data".
-            match Self::get(self, &format!("data/{}", segment(id)?)).await {
+            match Self::get(self, &format!("data/{id}")).await {
                 Ok(found) => Ok(Some(found)),
                 Err(fault) if fault.class == Class::DataNotFound => Ok(None),
                 Err(fault) => Err(fault),

@@ -1,0 +1,170 @@
+// Wires the Skillscript runtime to a Frontdesk desk: agents, skills and data over the desk's /v1.
+//
+// No dependency; it needs the fetch of Node 20. A refusal is rethrown with the class that the desk gave as its
+// `name` and the desk's fields on the error, and as the runtime's own class where `errors` has one of that name.
+
+export interface DeskOptions {
+  /** https://desk.example with a `token`, or a capability URL, https://desk.example/k/{token}, without one. */
+  url: string;
+  token?: string | undefined;
+  /** Error classes to rethrow as: `import * as errors from "skillscript-runtime/errors"`. */
+  errors?: Readonly<Record<string, unknown>>;
+  /** How long to wait for an answer. An exchange waits for its own time on top. */
+  timeout_ms?: number;
+}
+
+export interface Origin { skill_name: string; entry_skill_name?: string; trigger_kind: string; caller_agent_id?: string }
+export interface DeliveryMeta { dispatch_id: string; sent_at: number; origin: Origin; event_type?: string; correlation_id?: string }
+export type DeliveryPayload = { kind: "augment"; content: string; meta: DeliveryMeta } | { kind: "template"; prompt: string; meta: DeliveryMeta };
+export interface DeliveryReceipt { delivered_at: number; delivery_id?: string; session_id?: string; delivery_skipped?: boolean; warnings?: string[] }
+export interface WakeOpts { context?: string; when?: "immediate" | number; session_id?: string }
+export interface WakeReceipt { woken_at: number; woken: boolean; session_id?: string; warnings?: string[]; scheduled_for?: number }
+export interface AgentDescriptor { agent_id: string; agent_name?: string; capabilities?: ReadonlyArray<"deliver" | "wake" | "augment" | "template"> }
+export type AgentStatus = "active" | "idle" | "asleep" | "unknown";
+export interface AgentReply { correlation_id: string; content: string; sent_at: number; agent_id: string }
+export type SkillStatus = "Draft" | "Approved" | "Disabled";
+export interface SkillMeta { name: string; version: string; content_hash: string; status: SkillStatus; description?: string; tags?: string[]; created_at: number; updated_at: number; status_changed_at?: number; author?: string; metadata_bag?: Record<string, unknown> }
+export interface SkillSource { name: string; version: string; content_hash: string; source: string; metadata: SkillMeta }
+export interface VersionInfo { name: string; version: string; content_hash: string; status: SkillStatus; previous_status?: SkillStatus; changed_at: number; changed_by?: string }
+export interface PortableData { id: string; summary: string; detail?: string; score?: number; metadata?: Record<string, unknown>; [curated: string]: unknown }
+export interface DataWrite { content: string; tags?: string[]; recipients?: string[]; expires_at?: number | null; metadata?: Record<string, unknown> }
+// The runtime's own manifest types differ per store; what is in it is the store's affair.
+export interface ManifestInfo { capabilities_version: string; manifest: any }
+type Kind = "agent_connector" | "skill_store" | "data_store";
+
+/** What the desk refused, or that it did not answer. */
+export class FrontdeskError extends Error {
+  constructor(name: string, message: string, fields: Record<string, unknown>) {
+    super(message);
+    Object.assign(this, fields);
+    this.name = name;
+  }
+}
+
+/** Dots alone would be steps in the path, however they are written. */
+const nameable = (text: string): boolean => text !== "" && text !== "." && text !== "..";
+/** One segment of a path, encoded once. */
+const segment = (text: string): string => encodeURIComponent(text);
+
+/** A desk's /v1 with what proves who asks. The adapters below are made of it. */
+export class Desk {
+  readonly #base: string;
+  readonly #options: DeskOptions;
+  constructor(options: DeskOptions) {
+    this.#base = `${options.url.replace(/\/+$/, "")}/v1`;
+    this.#options = options;
+  }
+
+  async call<T>(kind: Kind, method: string, path: string, body?: unknown, extra_ms = 0): Promise<T> {
+    const headers: Record<string, string> = {};
+    if (this.#options.token !== undefined) headers["authorization"] = `Bearer ${this.#options.token}`;
+    if (body !== undefined) headers["content-type"] = "application/json";
+    const signal = AbortSignal.timeout((this.#options.timeout_ms ?? 15_000) + extra_ms);
+    let status: number;
+    let text: string;
+    try {
+      // A redirect is not followed: the token is for this desk alone.
+      const response = await fetch(`${this.#base}/${path}`, { method, headers, signal, redirect: "manual", ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+      status = response.status;
+      text = await response.text();
+    } catch (error) {
+      const cause_kind = error instanceof Error && error.name === "TimeoutError" ? "timeout" : "network";
+      const name = kind === "agent_connector" ? "DeliveryFailedError" : "UnavailableError";
+      throw this.error(kind, name, `the desk does not answer (${cause_kind})`, { cause_kind });
+    }
+    const said = parse(text);
+    if (status >= 200 && status < 300 && (said !== undefined || text === "")) return said as T;
+    if (status >= 200 && status < 300) throw this.error(kind, "InternalError", "the desk's answer is no JSON", { cause_kind: "malformed_response" });
+    const refusal = (said as { error?: Record<string, unknown> } | undefined)?.error ?? {};
+    const { class: name, message, ...fields } = refusal;
+    throw this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
+  }
+
+  error(kind: Kind, name: string, message: string, fields: Record<string, unknown>): Error {
+    const error = new FrontdeskError(name, message, { connector_type: kind, implementation: IMPLEMENTATIONS[kind], ...fields });
+    const known = this.#options.errors?.[name];
+    // Their constructors take different things; what counts is what it is an instance of, and its fields.
+    if (typeof known === "function" && known.prototype instanceof Error) Object.setPrototypeOf(error, known.prototype as object);
+    return error;
+  }
+}
+
+const IMPLEMENTATIONS: Record<Kind, string> = { agent_connector: "FrontdeskAgentConnector", skill_store: "FrontdeskSkillStore", data_store: "FrontdeskDataStore" };
+
+function parse(text: string): unknown {
+  try { return JSON.parse(text); } catch { return undefined; }
+}
+
+function capabilities<K extends Kind>(connector_type: K, flags: string[]): { connector_type: K; implementation: string; contract_version: string; features: Record<string, boolean> } {
+  return { connector_type, implementation: IMPLEMENTATIONS[connector_type], contract_version: "1.0.0", features: Object.fromEntries(flags.map((flag) => [flag, true])) };
+}
+
+export class FrontdeskAgentConnector {
+  readonly #desk: Desk;
+  constructor(options: DeskOptions) { this.#desk = new Desk(options); }
+  static staticCapabilities() { return capabilities("agent_connector", ["list_agents", "deliver", "wake", "health_check", "request_response", "agent_status"]); }
+  async #call<T>(method: string, path: string, body?: unknown, extra_ms?: number): Promise<T> { return this.#desk.call<T>("agent_connector", method, path, body, extra_ms); }
+
+  async list_agents(): Promise<AgentDescriptor[]> { return (await this.#call<{ agents: AgentDescriptor[] }>("GET", "agents")).agents; }
+  #path(agent_id: string, rest: string): string {
+    if (!nameable(agent_id)) throw this.#desk.error("agent_connector", "ValidationError", `${JSON.stringify(agent_id)} cannot be named in a URL`, { agent_id });
+    return `agents/${segment(agent_id)}/${rest}`;
+  }
+
+  async deliver(agent_id: string, payload: DeliveryPayload): Promise<DeliveryReceipt> { return this.#call("POST", this.#path(agent_id, "deliver"), payload); }
+  async wake(agent_id: string, opts: WakeOpts = {}): Promise<WakeReceipt> { return this.#call("POST", this.#path(agent_id, "wake"), opts); }
+  /** Asked once, at registration: false makes the runtime refuse to start, so it is false only where nothing would work. */
+  async health_check(): Promise<boolean> {
+    try {
+      await this.#call("GET", "health");
+      await this.#call("GET", "agents"); // the token too
+      return true;
+    } catch { return false; }
+  }
+  async request_response(agent_id: string, payload: DeliveryPayload, opts: { timeout_ms: number }): Promise<AgentReply> {
+    return this.#call("POST", this.#path(agent_id, "exchange"), { ...payload, timeout_ms: opts.timeout_ms }, opts.timeout_ms);
+  }
+  async agent_status(agent_id: string): Promise<AgentStatus> { return (await this.#call<{ status: AgentStatus }>("GET", this.#path(agent_id, "status"))).status; }
+}
+
+export class FrontdeskSkillStore {
+  readonly #desk: Desk;
+  constructor(options: DeskOptions) { this.#desk = new Desk(options); }
+  static staticCapabilities() { return capabilities("skill_store", ["supports_writes", "supports_versioning", "supports_tag_filter", "supports_audit_trail", "supports_atomic_status_transitions"]); }
+  async #call<T>(method: string, path: string, body?: unknown): Promise<T> { return this.#desk.call<T>("skill_store", method, path, body); }
+
+  /** No skill has a name that cannot be said in a URL. */
+  #path(name: string, rest = "", otherwise = "SkillNotFoundError"): string {
+    if (!nameable(name)) throw this.#desk.error("skill_store", otherwise, `no skill can be called ${JSON.stringify(name)}`, { skill_name: name });
+    return `skills/${segment(name)}${rest}`;
+  }
+
+  async load(name: string, version?: string): Promise<SkillSource> { return this.#call("GET", this.#path(name, version === undefined ? "" : `?version=${encodeURIComponent(version)}`)); }
+  async query(filter: Record<string, unknown> = {}): Promise<SkillMeta[]> { return (await this.#call<{ skills: SkillMeta[] }>("POST", "skill-store/query", filter)).skills; }
+  async metadata(name: string): Promise<SkillMeta> { return this.#call("GET", this.#path(name, "/metadata")); }
+  async versions(name: string): Promise<VersionInfo[]> { return (await this.#call<{ versions: VersionInfo[] }>("GET", this.#path(name, "/versions"))).versions; }
+  async store(name: string, source: string, metadata?: Partial<SkillMeta>): Promise<VersionInfo> { return this.#call("PUT", this.#path(name, "", "ValidationError"), { source, ...(metadata === undefined ? {} : { metadata }) }); }
+  async delete(name: string): Promise<void> { await this.#call("DELETE", this.#path(name)); }
+  async update_status(name: string, status: SkillStatus): Promise<VersionInfo> { return this.#call("POST", this.#path(name, "/status"), { status }); }
+  async manifest(): Promise<ManifestInfo> { return this.#call("GET", "skill-store/manifest"); }
+  async version(): Promise<string> { return (await this.#call<{ version: string }>("GET", "skill-store/version")).version; }
+}
+
+export class FrontdeskDataStore {
+  readonly #desk: Desk;
+  constructor(options: DeskOptions) { this.#desk = new Desk(options); }
+  static staticCapabilities() { return capabilities("data_store", ["supports_writes", "supports_tag_filter"]); }
+  async #call<T>(method: string, path: string, body?: unknown): Promise<T> { return this.#desk.call<T>("data_store", method, path, body); }
+
+  async query(filters: { query: string; limit: number; mode: string; permissive_filters?: boolean; [filter: string]: unknown }): Promise<PortableData[]> { return (await this.#call<{ items: PortableData[] }>("POST", "data-store/query", filters)).items; }
+  async write(entry: DataWrite): Promise<{ id: string; created_at: number }> { return this.#call("POST", "data", entry); }
+  /** Null for what is not there, and only for that: another 404 is an error. */
+  async get(id: string): Promise<PortableData | null> {
+    if (!nameable(id)) return null;
+    try { return await this.#call<PortableData>("GET", `data/${segment(id)}`); } catch (error) {
+      if (error instanceof Error && error.name === "DataNotFound") return null;
+      throw error;
+    }
+  }
+  async manifest(): Promise<ManifestInfo> { return this.#call("GET", "data-store/manifest"); }
+}
