@@ -55,7 +55,7 @@ async fn what_was_written_is_read_back_after_reopening() {
     registry.read(|view| {
         assert!(view.tenants.contains_key("acme"));
         assert!(view.token_by_hash("h1").is_none() && view.token_by_hash("h2").is_some(), "the old hash is gone");
-        assert_eq!((view.instance_no(41).unwrap().name.as_str(), view.next_no()), ("a", 42));
+        assert_eq!((view.instance_no(41).unwrap().name.as_str(), view.next_instance_no()), ("a", 42));
     });
     let early = binding("early", 10);
     let forget = |_: &_, draft: &mut Draft| {

@@ -16,6 +16,8 @@ use crate::port::store::StoreError;
 use crate::registry::facts::{Agent, Fact, Instance};
 use crate::registry::{AmendError, Draft, View};
 
+/// Numbers of agents begin here, far above those of instances, and have as many bits to draw.
+const AGENT_NUMBERS: u64 = 1 << 52;
 /// Ways to one agent.
 const CONNECTORS_MAX: usize = 8;
 const SECRET_MAX_CHARS: usize = 1024;
@@ -141,7 +143,7 @@ impl Desk {
 
     fn new_agent(&self, view: &View, tenant: &str, id: &str) -> Agent {
         Agent {
-            no: view.next_no(),
+            no: self.new_agent_no(view),
             tenant: tenant.into(),
             id: id.into(),
             name: None,
@@ -149,6 +151,18 @@ impl Desk {
             webhook_secret: None,
             connectors: None,
             created_ms: self.env.now_ms(),
+        }
+    }
+
+    /// Drawn, not counted: a number is never given twice, so no agent inherits what a deleted one left behind.
+    fn new_agent_no(&self, view: &View) -> u64 {
+        loop {
+            let mut dice = [0; 8];
+            self.env.fill(&mut dice);
+            let no = AGENT_NUMBERS | (u64::from_le_bytes(dice) & (AGENT_NUMBERS - 1));
+            if view.agent_no(no).is_none() {
+                return no;
+            }
         }
     }
 

@@ -134,7 +134,7 @@ impl Desk {
             (true, true) => "skipped",
             (true, false) => "delivered",
         };
-        self.note_word(to, &filed, how, from);
+        self.note_word(to, &filed, how, from, &receipts);
         Ok(Delivered { receipt, receipts })
     }
 
@@ -300,8 +300,14 @@ impl Desk {
     pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: u64) -> Result<Inbox, Fault> {
         let (_, Some(no)) = self.inbox_of(who.tenant, address)? else { return Ok(Inbox::default()) };
         self.rooms.attendance.note_traffic(no, self.env.now_ms());
+        let after = self.known_place(no, after).await?;
         let letters = self.store.letters(no, after, INBOX_PAGE).await?;
         Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect() })
+    }
+
+    /// Where somebody left off. A place that this inbox never had is of an agent that was deleted since: all is new.
+    pub async fn known_place(&self, agent: u64, after: u64) -> Result<u64, Fault> {
+        Ok(if after > self.store.last_letter(agent).await? { 0 } else { after })
     }
 
     /// A stream needs an inbox to sit in.
@@ -340,7 +346,14 @@ impl Desk {
     }
 
     /// Counted, and told to whoever watches.
-    pub(super) fn note_word(&self, to: &Addressee, filed: &Filed, how: &'static str, from: Option<&str>) {
+    pub(super) fn note_word(
+        &self,
+        to: &Addressee,
+        filed: &Filed,
+        how: &'static str,
+        from: Option<&str>,
+        receipts: &[ConnectorReceipt],
+    ) {
         self.meters.agent_words.get_or_create(&Why { why: how }).inc();
         self.say(&to.agent.tenant, how, |notice| {
             notice.instance.clone_from(&to.agent.id);
@@ -348,14 +361,9 @@ impl Desk {
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from);
             notice.message_id.clone_from(&filed.letter.delivery_id);
-            let kind = &filed.letter.kind;
-            notice.text = match how {
-                "delivered" => format!("{kind} for {}: written down and handed over", to.agent.id),
-                "skipped" => format!("{kind} for {}: written down; it is away", to.agent.id),
-                "duplicate" => format!("{kind} for {}: it was here before", to.agent.id),
-                "woken" => format!("{} was woken", to.agent.id),
-                _ => format!("{} could not be woken now; the word is in its inbox", to.agent.id),
-            };
+            let speaker = from.unwrap_or("the desk");
+            let told: Vec<String> = receipts.iter().map(in_words).collect();
+            notice.text = format!("{} from {speaker} to {}; {}", filed.letter.kind, to.agent.id, told.join(", "));
         });
     }
 }
@@ -440,6 +448,22 @@ pub(super) fn shown(connector: &str, receipt: &impl Serialize) -> ConnectorRecei
 pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
     let error = Some(serde_json::Value::Object(fault.as_object()));
     ConnectorReceipt { connector: connector.into(), ok: false, receipt: None, error }
+}
+
+/// How a connector took it, for people.
+fn in_words(it: &ConnectorReceipt) -> String {
+    let says = |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(|is| is.as_bool());
+    let how = match (it.ok, says("woken"), says("delivery_skipped")) {
+        (false, ..) => {
+            let why = it.error.as_ref().and_then(|error| error.get("message")).and_then(serde_json::Value::as_str);
+            return format!("{}: failed, {}", it.connector, why.unwrap_or("no reason given"));
+        }
+        (true, Some(true), _) => "woken",
+        (true, Some(false), _) => "kept, not woken",
+        (true, None, Some(true)) => "kept",
+        (true, None, _) => "handed over",
+    };
+    format!("{}: {how}", it.connector)
 }
 
 /// One receipt of all of them: skipped is what nobody pushed.

@@ -281,7 +281,7 @@ impl Desk {
     ) {
         match view.instance(tenant, name) {
             None => draft.put(Fact::Instance(Instance {
-                no: view.next_no(),
+                no: view.next_instance_no(),
                 tenant: tenant.into(),
                 name: name.into(),
                 wake_url,

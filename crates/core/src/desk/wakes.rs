@@ -121,7 +121,7 @@ impl Desk {
         }
         kept.done = true;
         self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, &kept).await;
-        self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from);
+        self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.clone());
         if let (Some(error), false, None) = (broken, receipt.woken, plan) {
             return Err(push_broke(to, &delivery_id, &error));

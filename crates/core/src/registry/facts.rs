@@ -199,7 +199,7 @@ pub struct Policy {
 /// An agent that others may speak to by name. An instance is one without this; this adds ways to it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Agent {
-    /// Number of its inbox; from the same row of numbers as those of instances.
+    /// Number of its inbox, far above the numbers of instances.
     pub no: u64,
     pub tenant: String,
     pub id: String,

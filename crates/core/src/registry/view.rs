@@ -35,8 +35,7 @@ pub struct View {
     routed: HashMap<String, HashMap<String, Arc<Route>>>,
     /// platform, then person: links in every tenant, for direct messages to a shared bot.
     linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
-    /// Of instances and agents.
-    last_no: u64,
+    last_instance_no: u64,
 }
 
 impl View {
@@ -71,9 +70,8 @@ impl View {
         instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
     }
 
-    /// For an instance or an agent; none is given twice.
-    pub fn next_no(&self) -> u64 {
-        self.last_no + 1
+    pub fn next_instance_no(&self) -> u64 {
+        self.last_instance_no + 1
     }
 
     pub fn token_by_hash(&self, hash: &str) -> Option<&Arc<Token>> {
@@ -120,7 +118,6 @@ impl View {
             Fact::SkillRules(it) => drop(self.skill_rules.insert(fact_key, Arc::new(it))),
             Fact::Agent(it) => {
                 let it = Arc::new(it);
-                self.last_no = self.last_no.max(it.no);
                 self.agent_by_no.insert(it.no, it.clone());
                 self.houses.entry(it.tenant.clone()).or_default().agents.insert(it.id.clone(), it);
             }
@@ -140,7 +137,7 @@ impl View {
             }
             Fact::Instance(it) => {
                 let it = Arc::new(it);
-                self.last_no = self.last_no.max(it.no);
+                self.last_instance_no = self.last_instance_no.max(it.no);
                 self.instance_by_no.insert(it.no, it.clone());
                 self.houses.entry(it.tenant.clone()).or_default().instances.insert(it.name.clone(), it.clone());
                 self.instances.insert(fact_key, it);

@@ -9,5 +9,7 @@ mod exchange;
 #[path = "../house/mod.rs"]
 mod house;
 mod plane;
+mod scopes;
 mod stream;
+mod talk;
 mod wake;

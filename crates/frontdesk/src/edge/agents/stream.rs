@@ -62,7 +62,7 @@ pub(crate) async fn open(
         yielded: 0,
     };
     listener.cursor = match resumed.or(which.after) {
-        Some(after) => after,
+        Some(after) => listener.app.desk.known_place(agent, after).await?,
         None => listener.app.desk.store.last_letter(agent).await.map_err(Fault::from)?,
     };
     let events = stream::unfold(listener, |mut listener| async move {

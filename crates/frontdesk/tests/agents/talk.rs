@@ -1,0 +1,111 @@
+//! Two agents talk: A notifies B, B sleeps, is woken, takes the word and answers a question. Every receipt
+//! says exactly what happened.
+
+use std::sync::Arc;
+
+use frontdesk_client::wake::WakeBell;
+use frontdesk_client::{Dial, Handler, Inbound, RelayTransport as _, SocketTransport};
+use frontdesk_wire::{Act, Action, MessageEvent, Secret};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::house::{House, PATIENCE, Seat};
+use crate::plane::Plane;
+
+/// The example agent: it answers every word that it takes.
+async fn wake_up(house: &House, seat: &Seat) -> (Arc<SocketTransport>, mpsc::UnboundedReceiver<MessageEvent>) {
+    let transport = Arc::new(SocketTransport::new(Dial {
+        url: house.url.clone(),
+        gateway_id: seat.gateway.clone(),
+        secret: Secret::new(seat.secret.as_str()),
+        identities: vec![("relay".into(), String::new())],
+    }));
+    let (tell, told) = mpsc::unbounded_channel();
+    let speaker = transport.clone();
+    let handler: Handler = Arc::new(move |inbound| {
+        let (tell, speaker) = (tell.clone(), speaker.clone());
+        Box::pin(async move {
+            let Inbound::Event(event) = inbound else { panic!("not an event: {inbound:?}") };
+            let content = format!("you said: {}", event.text);
+            let (chat_id, reply_to) = (event.source.chat_id.clone(), event.message_id.clone());
+            tell.send(*event).unwrap();
+            // Not awaited here: a handler that waits for its own result holds up the acks.
+            tokio::spawn(async move {
+                let act = Act::Send { chat_id, content, reply_to };
+                speaker.send_outbound(Action { act, metadata: serde_json::Map::new() }).await.unwrap();
+            });
+        })
+    });
+    transport.set_inbound_handler(handler);
+    timeout(PATIENCE, transport.connect()).await.expect("in time").expect("connected");
+    (transport, told)
+}
+
+fn by_connector<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let receipts = told["receipts"].as_array().unwrap();
+    &receipts.iter().find(|it| it["connector"] == name).unwrap_or_else(|| panic!("no {name} in {told}"))["receipt"]
+}
+
+#[tokio::test]
+async fn a_notifies_b_who_sleeps_is_woken_and_answers() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let bell = WakeBell::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let seat = plane.house.seat("bob").await;
+    let wake = json!({ "gatewayId": "bob", "platform": "relay", "botId": "", "routeKeys": [], "wakeUrl": bell.url });
+    plane.house.post("/relay/provision", &seat.identity, &wake).await.expect(200);
+    let origin = json!({ "skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": "alice" });
+
+    // B is asleep: the word is written down, nobody took it, and the receipts say so.
+    let told = plane.notify(json!({ "agent": "bob", "message": "are you there?", "origin": origin })).await.expect(200);
+    assert_eq!(told["route"], "deliver");
+    assert_eq!(by_connector(&told, "relay")["delivery_skipped"], true);
+    assert_eq!(by_connector(&told, "inbox")["delivery_skipped"], true);
+
+    // The desk rings, B dials, and the word is there.
+    timeout(PATIENCE, bell.rung()).await.expect("nobody called its wake URL");
+    let (bob, mut heard) = wake_up(&plane.house, &seat).await;
+    let word = timeout(PATIENCE, heard.recv()).await.expect("in time").unwrap();
+    assert_eq!(word.text, "are you there?");
+    assert_eq!(word.source.user_name.as_deref(), Some("alice"));
+    let delivery = word.delivery.as_ref().expect("the envelope rides along");
+    assert_eq!(delivery.meta.as_ref().unwrap()["dispatch_id"], told["dispatch_id"]);
+    assert_eq!(word.message_id.as_deref(), by_connector(&told, "relay")["delivery_id"].as_str());
+
+    // Now it is awake: a wake is one, a delivery is pushed, a question is answered.
+    let woken = plane.wake("bob", json!({ "context": "look up" })).await.expect(200);
+    assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("bob")));
+    assert_eq!(timeout(PATIENCE, heard.recv()).await.expect("in time").unwrap().text, "look up");
+    let mut ask = plane.augment("what is two and two?");
+    ask["meta"]["correlation_id"] = json!("q-1");
+    ask["meta"]["origin"] = origin;
+    ask["timeout_ms"] = json!(20_000);
+    let answer = plane.post("/v1/agents/bob/exchange", &ask).await.expect(200);
+    assert_eq!(answer["content"], "you said: what is two and two?");
+    assert_eq!((&answer["correlation_id"], &answer["agent_id"]), (&json!("q-1"), &json!("bob")));
+    assert!(plane.inbox("alice").await.is_empty(), "an answer that nobody asked for goes to no inbox: no endless talk");
+
+    // The console has all of it, newest first, with the receipts.
+    let shown = plane.house.admin("GET", "/dispatches?tenant=home", &Value::Null).await.expect(200);
+    let shown = shown["dispatches"].as_array().unwrap();
+    let kinds: Vec<&str> = shown.iter().map(|it| it["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["augment", "wake", "augment"]);
+    assert_eq!((&shown[2]["from"], &shown[2]["agent_id"]), (&json!("alice"), &json!("bob")));
+    assert_eq!(shown[2]["receipts"], told["receipts"]);
+    let page = plane.house.get("/chat/v1/dispatches", &seat.chat).await.expect(200);
+    assert_eq!(page["dispatches"].as_array().unwrap().len(), 3);
+    bob.disconnect().await;
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn tail_tells_of_words_between_agents() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let request = plane.house.request("GET", "/admin/v1/events/stream").bearer_auth(&plane.house.admin);
+    let mut tail = request.send().await.unwrap();
+    plane.notify(json!({ "agent": "alice", "message": "psst", "origin": { "skill_name": "s" } })).await.expect(200);
+    plane.wake("alice", json!({ "context": "up" })).await.expect(200);
+    let told = plane.house.follow(&mut tail, &["\"skipped\"", "\"degraded\""]).await;
+    assert!(told.contains("\"instance\":\"alice\"") && told.contains("inbox: kept"), "{told}");
+    plane.finish().await;
+}
