@@ -1,0 +1,276 @@
+//! `kill -9` at random points during a thousand mixed writes of the agents plane: everything that was answered
+//! 2xx is there, once and whole; nothing that was refused is; what got no answer is there once or not at all.
+//!
+//! `CRASH_SEED` changes the points.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "the test compares with the world's clock, as a client does")]
+
+mod process;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use frontdesk_core::port::alarms::Alarms as _;
+use frontdesk_core::port::store::Directory as _;
+use frontdesk_store::sqlite::SqliteStore;
+use process::{Desk, Dice, Door};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const SEED: u64 = 20_261_115;
+const WRITES: u64 = 1_000;
+const WRITERS: u64 = 8;
+const KILLS: u64 = 12;
+/// Planned wakes are for a time that this test does not see.
+const FAR_MS: u64 = 4_000_000_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// To an agent with an inbox, and to one that is an instance.
+    Letter,
+    Row,
+    Wake,
+    Plan,
+    Skill,
+    Status,
+    Data,
+    /// To be refused.
+    BadKind,
+    Nobody,
+    BadName,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Letter,
+    Kind::Row,
+    Kind::Wake,
+    Kind::Plan,
+    Kind::Skill,
+    Kind::Status,
+    Kind::Data,
+    Kind::BadKind,
+    Kind::Nobody,
+    Kind::BadName,
+];
+
+/// What became of a write.
+#[derive(Debug, Clone)]
+enum End {
+    Done(Value),
+    Refused(u16),
+    /// The line went dead: nobody knows.
+    Unknown,
+}
+
+struct Run {
+    door: Door,
+    token: String,
+    up: watch::Receiver<bool>,
+    next: AtomicU64,
+    ends: Mutex<HashMap<u64, (Kind, End)>>,
+}
+
+impl Run {
+    async fn ask(&self, method: Method, path: &str, body: &Value) -> End {
+        match self.door.ask(method, path, &self.token, Some(body)).await {
+            Ok((status, body)) if (200..300).contains(&status) => End::Done(body),
+            Ok((status, _)) => End::Refused(status),
+            Err(_) => End::Unknown,
+        }
+    }
+
+    async fn write(&self, number: u64, kind: Kind) -> End {
+        let text = format!("word {number}");
+        let meta = json!({ "dispatch_id": format!("d-{number}"), "sent_at": 1, "origin": { "skill_name": "s" } });
+        let augment = json!({ "kind": "augment", "content": text, "meta": meta });
+        let post = |path: &'static str, body: Value| async move { self.ask(Method::POST, path, &body).await };
+        match kind {
+            Kind::Letter | Kind::Row => {
+                let path = if kind == Kind::Row { "/v1/agents/bob/deliver" } else { "/v1/agents/alice/deliver" };
+                match post(path, augment.clone()).await {
+                    End::Unknown => {
+                        // What a client does: the same dispatch again, until it is answered.
+                        self.wait_until_up().await;
+                        post(path, augment).await
+                    }
+                    end => end,
+                }
+            }
+            Kind::Wake => post("/v1/agents/alice/wake", json!({ "context": text })).await,
+            Kind::Plan => post("/v1/agents/alice/wake", json!({ "context": text, "when": FAR_MS + number })).await,
+            Kind::Skill => {
+                let put = json!({ "source": format!("# Skill: s{number}\n# Status: Draft\n{text}\n") });
+                self.ask(Method::PUT, &format!("/v1/skills/s{number}"), &put).await
+            }
+            Kind::Status => {
+                let status = if number.is_multiple_of(2) { "Approved" } else { "Disabled" };
+                post("/v1/skills/shared/status", json!({ "status": status })).await
+            }
+            Kind::Data => post("/v1/data", json!({ "content": text })).await,
+            Kind::BadKind => {
+                post("/v1/agents/alice/deliver", json!({ "kind": "song", "content": text, "meta": meta })).await
+            }
+            Kind::Nobody => post("/v1/agents/nobody/deliver", augment).await,
+            Kind::BadName => self.ask(Method::PUT, "/v1/skills/.hidden", &json!({ "source": text })).await,
+        }
+    }
+
+    async fn wait_until_up(&self) {
+        let _ = self.up.clone().wait_for(|up| *up).await; // its end is the end of the test
+    }
+
+    async fn look(&self, path: &str) -> Option<Value> {
+        let (status, body) = self.door.ask(Method::GET, path, &self.token, None).await.unwrap();
+        (status == 200).then_some(body)
+    }
+
+    /// The whole inbox of an agent, page by page.
+    async fn inbox(&self, agent: &str) -> Vec<Value> {
+        let mut all: Vec<Value> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |it| it["seq"].as_u64().unwrap());
+            let page = self.look(&format!("/v1/agents/{agent}/inbox?after={after}")).await.unwrap();
+            let page = page["messages"].as_array().unwrap().clone();
+            if page.is_empty() {
+                return all;
+            }
+            all.extend(page);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_is_there_and_nothing_else() {
+    let seed = std::env::var("CRASH_SEED").ok().and_then(|it| it.parse().ok()).unwrap_or(SEED);
+    let mut dice = Dice::new(seed);
+    let mut desk = Desk::start(&[("AGENTS_RATE_PER_S", "0")]).await;
+    let door = desk.door.apart();
+    let make = json!({ "tenant": process::TENANT, "scope": "agents" });
+    let (_, made) = door.ask(Method::POST, "/admin/v1/tokens", &door.admin, Some(&make)).await.unwrap();
+    let (tell, up) = watch::channel(true);
+    let token = made["token"].as_str().unwrap().to_owned();
+    let run = Arc::new(Run { door, token, up, next: AtomicU64::new(0), ends: Mutex::default() });
+    run.door.seat("bob", None).await;
+    assert!(matches!(run.ask(Method::PUT, "/v1/agents/alice", &json!({})).await, End::Done(_)));
+    let shared = json!({ "source": "# Skill: shared\n# Status: Draft\n" });
+    assert!(matches!(run.ask(Method::PUT, "/v1/skills/shared", &shared).await, End::Done(_)));
+
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let (run, mut dice) = (run.clone(), Dice::new(seed + 1 + writer));
+        writers.spawn(async move {
+            loop {
+                let number = run.next.fetch_add(1, Ordering::SeqCst);
+                if number >= WRITES {
+                    return;
+                }
+                run.wait_until_up().await;
+                let kind = KINDS[usize::try_from(number).unwrap() % KINDS.len()];
+                let end = run.write(number, kind).await;
+                run.ends.lock().unwrap().insert(number, (kind, end));
+                sleep(dice.millis(0, 8)).await; // a pace that spreads the writes over all the kills
+            }
+        });
+    }
+    for kill in 1..=KILLS {
+        // By progress, not by time: each kill falls into another part of the writes.
+        let due = WRITES * kill / (KILLS + 1) + dice.below(20);
+        while run.next.load(Ordering::SeqCst) < due {
+            sleep(dice.millis(1, 4)).await;
+        }
+        tell.send(false).unwrap();
+        desk.kill().await;
+        desk.start_again().await;
+        tell.send(true).unwrap();
+    }
+    while writers.join_next().await.transpose().unwrap().is_some() {}
+    desk.kill().await;
+    desk.start_again().await;
+    check(&run, seed).await;
+    desk.signal("TERM");
+    assert!(desk.ended(Duration::from_secs(15)).await.is_some_and(|status| status.success()), "{}", desk.log());
+    check_plans(&run, desk.folder()).await;
+}
+
+async fn check(run: &Run, seed: u64) {
+    let ends = run.ends.lock().unwrap().clone();
+    assert_eq!(ends.len() as u64, WRITES, "seed {seed}");
+    let count = |which: fn(&End) -> bool| ends.values().filter(|(_, end)| which(end)).count();
+    let (done, unknown) = (count(|it| matches!(it, End::Done(_))), count(|it| matches!(it, End::Unknown)));
+    let alice = run.inbox("alice").await;
+    let bob = run.inbox("bob").await;
+    let times = |inbox: &[Value], text: &str| inbox.iter().filter(|it| it["text"] == text).count();
+    for (number, (kind, end)) in &ends {
+        let text = format!("word {number}");
+        let (name, inbox) =
+            (format!("{kind:?} {number} {end:?}, seed {seed}"), if *kind == Kind::Row { &bob } else { &alice });
+        match (kind, end) {
+            (Kind::Letter | Kind::Row, End::Done(receipt)) => {
+                assert_eq!(times(inbox, &text), 1, "{name}");
+                assert!(
+                    inbox.iter().any(|it| it["delivery_id"] == receipt["delivery_id"] && it["text"] == text),
+                    "{name}"
+                );
+            }
+            (Kind::Wake, End::Done(_)) => assert_eq!(times(inbox, &text), 1, "{name}"),
+            (Kind::Letter | Kind::Row | Kind::Wake, End::Unknown) => assert!(times(inbox, &text) <= 1, "{name}"),
+            (Kind::Skill, End::Done(version)) => {
+                let found = run.look(&format!("/v1/skills/s{number}")).await.unwrap_or_else(|| panic!("{name}"));
+                assert_eq!(found["content_hash"], version["content_hash"], "{name}");
+                assert!(found["source"].as_str().unwrap().contains(&text), "{name}");
+            }
+            (Kind::Status, End::Done(version)) => {
+                let old = version["version"].as_str().unwrap();
+                let found = run.look(&format!("/v1/skills/shared?version={old}")).await;
+                assert_eq!(
+                    found.unwrap_or_else(|| panic!("{name}"))["content_hash"],
+                    version["content_hash"],
+                    "{name}"
+                );
+            }
+            (Kind::Data, End::Done(row)) => {
+                let found = run.look(&format!("/v1/data/{}", row["id"].as_str().unwrap())).await;
+                assert_eq!(found.unwrap_or_else(|| panic!("{name}"))["detail"], text, "{name}");
+            }
+            (Kind::BadKind | Kind::Nobody | Kind::BadName, End::Done(_)) => panic!("{name} should be refused"),
+            (Kind::BadKind | Kind::Nobody | Kind::BadName, _) => {
+                assert_eq!(times(&alice, &text) + times(&bob, &text), 0, "{name}");
+            }
+            (Kind::Plan, _) | (_, End::Unknown) => {}
+            (_, End::Refused(status)) => panic!("{name} was refused with {status}"),
+        }
+    }
+    // History and token agree with what was answered: as many versions as changes, and the last one is the head.
+    let answered = ends.values().filter(|(kind, end)| *kind == Kind::Status && matches!(end, End::Done(_))).count();
+    let lost = ends.values().filter(|(kind, end)| *kind == Kind::Status && matches!(end, End::Unknown)).count();
+    let versions = run.look("/v1/skills/shared/versions").await.unwrap()["versions"].as_array().unwrap().clone();
+    assert!((answered + 1..=answered + lost + 1).contains(&versions.len()), "{} of {answered}", versions.len());
+    let head = run.look("/v1/skills/shared").await.unwrap();
+    assert_eq!(head["content_hash"], versions.last().unwrap()["content_hash"]);
+    assert!(versions[1..].windows(2).all(|two| two[1]["previous_status"] == two[0]["status"]), "a chain of statuses");
+    // The rows of the instance are the letters that it got.
+    assert_eq!(run.door.mail("bob", "accepted").await.len(), bob.len());
+    assert!(done > 600 && unknown < 100, "{done} done, {unknown} unknown: the test must test something");
+    println!("{done} answered 2xx, {unknown} unknown, {} refused, {KILLS} kills", WRITES as usize - done - unknown);
+}
+
+/// As many wakes are armed as were promised.
+async fn check_plans(run: &Run, folder: &std::path::Path) {
+    let (promised, unknown) = {
+        let ends = run.ends.lock().unwrap();
+        let plans =
+            |which: fn(&End) -> bool| ends.values().filter(|(kind, end)| *kind == Kind::Plan && which(end)).count();
+        (plans(|end| matches!(end, End::Done(_))), plans(|end| matches!(end, End::Unknown)))
+    };
+    let store = SqliteStore::open(folder, 1).unwrap();
+    let records = store.load().await.unwrap();
+    let alice = records.iter().find(|it| it.kind == "agent" && it.key.ends_with("alice")).unwrap();
+    let no = serde_json::from_str::<Value>(&alice.json).unwrap()["no"].as_u64().unwrap();
+    let armed = store.armed(no).await.unwrap().len();
+    assert!((promised..=promised + unknown).contains(&armed), "{armed} armed, {promised} promised, {unknown} unknown");
+}
