@@ -237,6 +237,43 @@ async fn a_reader_never_sees_a_part_of_a_file() {
     assert_eq!(visible.len(), 21);
 }
 
+const WRITER: &str = "FRONTDESK_TEST_FILE_WRITER";
+
+/// A process that writes without end is killed again and again; what has a name is whole every time.
+#[tokio::test]
+async fn what_a_killed_process_left_under_a_name_is_whole() {
+    let text = "0123456789".repeat(50_000);
+    if let Ok(base) = std::env::var(WRITER) {
+        let dice = Arc::new(TestEnv::new(std::process::id().into())); // others than of the one before
+        let way = FileDrop::open("ann", Path::new(&base), "ann", dice).unwrap();
+        for n in 0_u64.. {
+            way.deliver("ann", &augment(&format!("{}-{n}", std::process::id()), &text)).await.unwrap();
+        }
+    }
+    let base = base();
+    let dir = base.path().join("ann");
+    let whole = |dir: &Path| names(dir).into_iter().filter(|name| !name.starts_with('.')).collect::<Vec<_>>();
+    let mut before = 0;
+    for round in 1..=8 {
+        let mut writer = std::process::Command::new(std::env::current_exe().unwrap());
+        writer.args(["--exact", "file::what_a_killed_process_left_under_a_name_is_whole"]).env(WRITER, base.path());
+        let mut writer = writer.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let written = async {
+            while !dir.is_dir() || whole(&dir).len() < before + round {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), written).await.unwrap();
+        writer.kill().unwrap(); // SIGKILL
+        writer.wait().unwrap();
+        let found = whole(&dir);
+        for name in &found {
+            assert_eq!(read(&dir.join(name))["content"], text, "{name}");
+        }
+        before = found.len();
+    }
+}
+
 #[tokio::test]
 async fn section_5_a_wake_is_a_file_and_wakes_nobody() {
     let base = base();

@@ -86,6 +86,12 @@ impl Site {
         *self.says.lock().unwrap() = says;
     }
 
+    /// Once this is done, nobody listens there any more.
+    pub(crate) async fn close(mut self) {
+        self.task.abort();
+        assert!((&mut self.task).await.unwrap_err().is_cancelled());
+    }
+
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
