@@ -101,8 +101,9 @@ impl Listener {
     /// `None` ends the stream.
     async fn next(&mut self) -> Option<Event> {
         if !std::mem::replace(&mut self.greeted, true) {
-            let session = &self.seat.seat.session;
-            return Some(Event::default().event("ready").data(json!({ "session_id": session }).to_string()));
+            // With the place where it begins: whoever is cut off before the first message resumes there.
+            let told = json!({ "session_id": self.seat.seat.session }).to_string();
+            return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
         }
         // We are asked for more: what was given away before is in the socket's hands.
         self.seat.seat.hand(self.yielded);
