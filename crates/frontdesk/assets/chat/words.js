@@ -33,10 +33,10 @@ function wordNode(word) {
 }
 
 /** What a receipt says, in words. */
-function outcome({ ok, receipt, error }) {
+function outcome({ connector, ok, receipt, error }) {
   if (!ok) return `failed: ${error?.message ?? "no reason given"}`;
   const said = receipt?.woken === true ? "woken"
     : receipt?.woken === false ? "kept; not woken"
-    : receipt?.delivery_skipped ? "kept; the agent is away" : "delivered";
+    : receipt?.delivery_skipped ? (connector === "inbox" ? "kept; nobody listens to it now" : "kept; the agent is away") : "delivered";
   return [said, receipt?.session_id && `session ${receipt.session_id}`, ...(receipt?.warnings ?? [])].filter(Boolean).join("; ");
 }

@@ -79,6 +79,11 @@ impl Agent {
     async fn turn(&self, event: &MessageEvent, stopped: &CancellationToken) -> Result<(), TransportError> {
         let chat = &event.source.chat_id;
         self.act(Act::Typing { chat_id: chat.clone(), content: None }).await?;
+        if event.delivery.is_some() {
+            // Another agent may wait for this: it takes the first line for the answer, so it gets a whole one.
+            let (content, reply_to) = (format!("echo: {}", event.text), event.message_id.clone());
+            return self.act(Act::Send { chat_id: chat.clone(), content, reply_to }).await.map(drop);
+        }
         if let Some(pressed) = &event.prompt_response {
             return self.stream(chat, &[&format!("you pressed {}", pressed.option_id)], stopped).await;
         }
