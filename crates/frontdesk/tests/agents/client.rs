@@ -3,12 +3,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use frontdesk_client::agents::{AgentsClient, InboxEvent};
+use frontdesk_connectors::{Registry, Relay};
 use frontdesk_testkit::conformance::agent_connector::{Expected, agent_connector, augment};
 use frontdesk_testkit::conformance::{data_store, skill_store};
 use frontdesk_wire::Secret;
-use frontdesk_wire::agents::{AgentConnector as _, AgentPut, Class, DeliveryPayload, NotifyPost, Origin, WakeOpts};
+use frontdesk_wire::agents::{AgentConnector, AgentPut, Class, DeliveryPayload, NotifyPost, Origin, WakeOpts};
 use tokio::time::timeout;
 
 use crate::house::PATIENCE;
@@ -52,11 +54,9 @@ over_http! { data_store:
     rule_25_nothing_expires_by_default, rule_25_curated_fields_stand_at_the_top,
 }
 
-#[tokio::test]
-async fn a_desk_keeps_the_contract_of_a_connector() {
-    let plane = Plane::with_agents(&["ann", "e.mail@example.org"]).await;
-    let desk = client(&plane, &plane.token);
-    let eyes = desk.clone();
+/// The contract of a connector, with the inbox as the eyes of the other side.
+async fn keeps_the_contract(plane: &Plane, connector: &dyn AgentConnector) {
+    let eyes = client(plane, &plane.token);
     let arrived = Box::new(move |text: String| {
         let eyes = eyes.clone();
         let look = async move { eyes.inbox("ann", None).await.unwrap().iter().any(|one| one.text == text) };
@@ -70,7 +70,26 @@ async fn a_desk_keeps_the_contract_of_a_connector() {
         arrived: Some(arrived),
         leads_nowhere: false,
     };
-    agent_connector(&desk, &expected).await;
+    agent_connector(connector, &expected).await;
+}
+
+#[tokio::test]
+async fn a_desk_keeps_the_contract_of_a_connector() {
+    let plane = Plane::with_agents(&["ann", "e.mail@example.org"]).await;
+    keeps_the_contract(&plane, &client(&plane, &plane.token)).await;
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn the_bundled_relay_keeps_the_contract_and_can_be_registered() {
+    let plane = Plane::with_agents(&["ann", "e.mail@example.org"]).await;
+    let relay = Arc::new(Relay::new(plane.house.app.desk.clone(), "home"));
+    keeps_the_contract(&plane, &*relay).await;
+    let mut registry = Registry::default();
+    registry.register("desk", relay).await.unwrap();
+    let receipts = registry.broadcast("ann", &augment("d-all", "to all")).await.unwrap();
+    assert!(receipts.len() == 1 && receipts[0].ok && receipts[0].connector == "desk", "{receipts:?}");
+    assert_eq!(plane.inbox("ann").await.last().unwrap()["text"], "to all");
     plane.finish().await;
 }
 
