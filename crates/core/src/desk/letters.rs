@@ -452,7 +452,8 @@ pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
 
 /// How a connector took it, for people.
 fn in_words(it: &ConnectorReceipt) -> String {
-    let says = |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(|is| is.as_bool());
+    let says =
+        |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(serde_json::Value::as_bool);
     let how = match (it.ok, says("woken"), says("delivery_skipped")) {
         (false, ..) => {
             let why = it.error.as_ref().and_then(|error| error.get("message")).and_then(serde_json::Value::as_str);

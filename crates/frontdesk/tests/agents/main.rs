@@ -8,6 +8,7 @@ mod deliver;
 mod exchange;
 #[path = "../house/mod.rs"]
 mod house;
+mod mcp;
 mod plane;
 mod scopes;
 mod stream;

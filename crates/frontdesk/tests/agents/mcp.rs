@@ -1,0 +1,456 @@
+//! Rules 26, 27 and 36: the plane as MCP tools, over plain HTTP, as the least of clients would speak it.
+
+use serde_json::{Value, json};
+
+use crate::house::Reply;
+use crate::plane::{Plane, class};
+
+const BOTH: &str = "application/json, text/event-stream";
+
+/// A client that knows only what it reads: the last `data:` line is the answer.
+struct Client<'a> {
+    plane: &'a Plane,
+    path: String,
+    token: String,
+    session: String,
+    name: Option<&'static str>,
+}
+
+impl<'a> Client<'a> {
+    /// Not greeted yet.
+    fn new(plane: &'a Plane, token: &str) -> Self {
+        Self { plane, path: "/mcp".into(), token: token.into(), session: String::new(), name: None }
+    }
+
+    async fn open(plane: &'a Plane) -> Self {
+        let mut client = Self::new(plane, &plane.token);
+        client.begin().await;
+        client
+    }
+
+    /// Greets, and goes on in the session that it was given.
+    async fn begin(&mut self) -> Value {
+        let reply = self.greet().await;
+        reply.header("mcp-session-id").clone_into(&mut self.session);
+        assert!(!self.session.is_empty(), "initialize gives a session");
+        let told = answer(&reply);
+        let done = self.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        assert_eq!((done.status, done.text().as_str()), (202, ""));
+        told
+    }
+
+    async fn greet(&self) -> Reply {
+        let about = json!({ "name": "tests", "version": "1" });
+        let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about });
+        self.ask("initialize", &params).await
+    }
+
+    async fn post(&self, body: &Value) -> Reply {
+        self.plane.house.send(self.request("POST").json(body)).await
+    }
+
+    fn request(&self, method: &str) -> reqwest::RequestBuilder {
+        let mut request = self.plane.house.request(method, &self.path).header("accept", BOTH);
+        if !self.token.is_empty() {
+            request = request.bearer_auth(&self.token);
+        }
+        if !self.session.is_empty() {
+            request = request.header("mcp-session-id", &self.session);
+        }
+        match self.name {
+            Some(name) => request.header("x-agent-id", name),
+            None => request,
+        }
+    }
+
+    async fn ask(&self, method: &str, params: &Value) -> Reply {
+        self.post(&json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params })).await
+    }
+
+    async fn tool(&self, name: &str, arguments: Value) -> Value {
+        answer(&self.ask("tools/call", &json!({ "name": name, "arguments": arguments })).await)
+    }
+
+    /// What a tool gave: one text, which is JSON.
+    async fn call(&self, name: &str, arguments: Value) -> Value {
+        let told = self.tool(name, arguments).await;
+        let result = &told["result"];
+        assert!(result["isError"].as_bool() != Some(true), "{told}");
+        let content = result["content"].as_array().unwrap_or_else(|| panic!("no content in {told}"));
+        assert_eq!((content.len(), &content[0]["type"]), (1, &json!("text")), "{told}");
+        serde_json::from_str(content[0]["text"].as_str().unwrap()).unwrap()
+    }
+
+    /// The fault of a tool that must fail: a JSON-RPC error whose data is the fault.
+    async fn fault(&self, name: &str, arguments: Value) -> Value {
+        let told = self.tool(name, arguments).await;
+        assert!(told.get("result").is_none(), "a failure is an error and no result: {told}");
+        let error = &told["error"];
+        assert!(error["code"].as_i64().is_some_and(|code| code < 0), "{told}");
+        let (class, text) = (error["data"]["class"].as_str().unwrap(), error["data"]["message"].as_str().unwrap());
+        assert_eq!(error["message"], format!("{class}: {text}"));
+        error["data"].clone()
+    }
+}
+
+/// The JSON-RPC answer in a stream: exactly one `data:` line, in the last frame.
+#[track_caller]
+fn answer(reply: &Reply) -> Value {
+    assert_eq!((reply.status, reply.header("content-type")), (200, "text/event-stream"), "{}", reply.text());
+    let text = reply.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("data:")).collect();
+    assert_eq!(lines.len(), 1, "one data line: {text:?}");
+    let last = text.trim_end().split("\n\n").last().unwrap();
+    assert!(last.contains(lines[0]), "the answer is the last frame: {text:?}");
+    assert!(text.ends_with("\n\n"), "the frame is whole: {text:?}");
+    let told: Value = serde_json::from_str(lines[0].trim_start_matches("data:").trim()).unwrap();
+    assert_eq!((&told["jsonrpc"], &told["id"]), (&json!("2.0"), &json!(7)), "{told}");
+    told
+}
+
+#[tokio::test]
+async fn rule_26_an_answer_is_one_data_line_of_a_stream() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut client = Client::new(&plane, &plane.token);
+    let told = client.begin().await;
+    assert_eq!(told["result"]["serverInfo"]["name"], "frontdesk");
+    assert!(told["result"]["capabilities"]["tools"].is_object(), "{told}");
+    assert_eq!(told["result"]["protocolVersion"], "2025-06-18");
+    // Text with line ends of its own is still one line of the stream.
+    let written = client.call("data_write", json!({ "content": "one\ntwo\r\n\n\ndata: three\u{2028}" })).await;
+    let row = client.call("data_get", json!({ "id": written["id"] })).await;
+    assert_eq!(row["detail"], "one\ntwo\r\n\n\ndata: three\u{2028}");
+    // What the protocol itself refuses is an error in the same form.
+    let unknown = answer(&client.ask("no/such/method", &json!({})).await);
+    assert_eq!(unknown["error"]["code"], -32601, "{unknown}");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_26_an_unknown_session_is_404_and_nothing_took_effect() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let theirs = Client::open(&plane).await.session;
+    let again = plane.house.token("home", "agents").await;
+    for (token, session) in [(&plane.token, "nobodys"), (&plane.operator, theirs.as_str()), (&again, &theirs)] {
+        let mut client = Client::new(&plane, token);
+        client.session = session.into();
+        let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "psst" } });
+        assert_eq!(class(&client.ask("tools/call", &call).await, 404), "NotFoundError");
+        for method in ["GET", "DELETE"] {
+            let reply = plane.house.send(client.request(method)).await;
+            assert_eq!(class(&reply, 404), "NotFoundError", "{method} of a session that is not theirs");
+        }
+    }
+    assert!(plane.inbox("alice").await.is_empty());
+    // Its own holder still has it: nobody else could end it.
+    let mut client = Client::new(&plane, &plane.token);
+    client.session = theirs;
+    client.call("agent_deliver", json!({ "agent_id": "alice", "content": "hello" })).await;
+    assert_eq!(plane.inbox("alice").await.len(), 1);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_26_a_call_outside_a_session_takes_no_effect() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let client = Client::new(&plane, &plane.token);
+    let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "psst" } });
+    let reply = client.ask("tools/call", &call).await;
+    assert!((400..500).contains(&reply.status), "{} {}", reply.status, reply.text());
+    assert!(plane.inbox("alice").await.is_empty());
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_26_a_session_lives_until_it_is_ended() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let client = Client::open(&plane).await;
+    let other = Client::open(&plane).await;
+    assert_ne!(client.session, other.session);
+    for _ in 0..3 {
+        client.call("agents_list", json!({})).await;
+    }
+    let ended = plane.house.send(client.request("DELETE")).await;
+    assert!((200..300).contains(&ended.status), "{} {}", ended.status, ended.text());
+    let call = json!({ "name": "agents_list", "arguments": {} });
+    assert_eq!(class(&client.ask("tools/call", &call).await, 404), "NotFoundError");
+    other.call("agents_list", json!({})).await;
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_26_a_revoked_token_ends_its_session() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let ask = json!({ "tenant": "home", "scope": "agents" });
+    let made = plane.house.admin("POST", "/tokens", &ask).await.expect(201);
+    let mut client = Client::new(&plane, made["token"].as_str().unwrap());
+    client.begin().await;
+    let path = format!("/tokens/{}", made["id"].as_str().unwrap());
+    assert_eq!(plane.house.admin("DELETE", &path, &Value::Null).await.status, 204);
+    let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "psst" } });
+    assert_eq!(class(&client.ask("tools/call", &call).await, 401), "UnauthorizedError");
+    assert!(plane.inbox("alice").await.is_empty());
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_26_a_tools_failure_is_an_error_with_its_class() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let client = Client::open(&plane).await;
+    for (tool, arguments, class) in [
+        ("agent_deliver", json!({ "agent_id": "nobody", "content": "x" }), "UnknownAgentError"),
+        ("agent_deliver", json!({ "agent_id": "alice", "kind": "song", "content": "x" }), "UnsupportedKindError"),
+        ("agent_deliver", json!({ "agent_id": "alice", "kind": "template", "content": "x" }), "ValidationError"),
+        ("agent_deliver", json!({ "agent_id": "alice" }), "ValidationError"),
+        ("agent_wake", json!({ "agent_id": "nobody" }), "UnknownAgentError"),
+        ("agent_wake", json!({ "agent_id": "alice", "when": "tomorrow" }), "ValidationError"),
+        ("agent_status", json!({ "agent_id": 5 }), "ValidationError"),
+        ("skill_read", json!({ "name": "none" }), "SkillNotFoundError"),
+        ("skill_read", json!({}), "ValidationError"),
+        ("skill_write", json!({ "name": "../up", "source": "x" }), "ValidationError"),
+        ("skill_list", json!({ "status": "Gone" }), "ValidationError"),
+        ("data_read", json!({ "query": "x", "mode": "telepathy" }), "QueryError"),
+        ("data_read", json!({ "query": "x", "shoe_size": 5 }), "UnsupportedFilterError"),
+        ("data_write", json!({ "text": "x" }), "ValidationError"),
+        ("no_such_tool", json!({}), "NotFoundError"),
+    ] {
+        let fault = client.fault(tool, arguments.clone()).await;
+        assert_eq!(fault["class"], class, "{tool} {arguments}");
+    }
+    assert!(plane.inbox("alice").await.is_empty());
+    // The fields of a fault ride along.
+    let fault = client.fault("data_read", json!({ "query": "x", "shoe_size": 5 })).await;
+    assert_eq!(fault["unsupportedKeys"], json!(["shoe_size"]));
+    assert!(fault["supportedKeys"].as_array().unwrap().contains(&json!("domain_tags")));
+    assert_eq!(client.fault("skill_read", json!({ "name": "none" })).await["skill_name"], "none");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_27_every_tool_has_a_schema_of_an_object() {
+    let plane = Plane::open().await;
+    let client = Client::open(&plane).await;
+    let told = answer(&client.ask("tools/list", &json!({})).await);
+    let tools = told["result"]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    for (name, arguments) in [
+        ("agents_list", &[] as &[&str]),
+        ("agent_deliver", &["agent_id", "kind", "content", "prompt", "event_type", "correlation_id"]),
+        ("agent_wake", &["agent_id", "context", "when", "session_id"]),
+        ("agent_status", &["agent_id"]),
+        ("skill_read", &["name", "version"]),
+        ("skill_write", &["name", "source", "overwrite"]),
+        ("skill_list", &["status", "author", "if_none_match"]),
+        ("data_read", &["query", "mode", "limit"]),
+        ("data_get", &["id"]),
+        ("data_write", &["content"]),
+        ("cron_list", &[]),
+    ] {
+        let tool = tools.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("no {name} in {names:?}"));
+        let schema = &tool["inputSchema"];
+        assert_eq!(schema["type"], "object", "{name}");
+        assert!(tool["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+        let properties = schema["properties"].as_object().unwrap_or_else(|| panic!("{name}: {schema}"));
+        assert!(arguments.iter().all(|it| properties.contains_key(*it)), "{name}: {schema}");
+        let required = schema["required"].as_array().unwrap();
+        assert!(required.iter().all(|it| properties.contains_key(it.as_str().unwrap())), "{name}: {schema}");
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_36_a_word_has_an_envelope_that_the_desk_filled() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut client = Client::open(&plane).await;
+    client.name = Some("bob");
+    let before = plane.house.app.desk.env.now_ms();
+    let extra = json!({ "agent_id": "alice", "kind": "augment", "content": "good morning", "event_type": "greeting",
+        "correlation_id": "c-1" });
+    let receipt = client.call("agent_deliver", extra).await;
+    assert_eq!(receipt["delivery_skipped"], true, "{receipt}");
+    assert!(receipt["delivered_at"].as_u64().unwrap() >= before);
+    client.name = None;
+    let template = json!({ "agent_id": "alice", "kind": "template", "prompt": "" });
+    client.call("agent_deliver", template).await;
+    let inbox = plane.inbox("alice").await;
+    assert_eq!(inbox.len(), 2);
+    assert_eq!((&inbox[0]["type"], &inbox[0]["text"]), (&json!("augment"), &json!("good morning")));
+    assert_eq!(inbox[0]["delivery_id"], receipt["delivery_id"]);
+    assert_eq!((&inbox[1]["type"], &inbox[1]["text"]), (&json!("template"), &json!("")));
+    let (first, second) = (&inbox[0]["meta"], &inbox[1]["meta"]);
+    assert_eq!(first["origin"], json!({ "trigger_kind": "agent", "caller_agent_id": "bob" }));
+    assert_eq!(second["origin"], json!({ "trigger_kind": "agent" }), "nobody is made up");
+    assert_eq!((&first["event_type"], &first["correlation_id"]), (&json!("greeting"), &json!("c-1")));
+    assert!(second.get("event_type").is_none() && second.get("correlation_id").is_none(), "{second}");
+    assert!(first["sent_at"].as_u64().unwrap() >= before);
+    let id = first["dispatch_id"].as_str().unwrap();
+    assert_eq!((id.len(), &id[14..15]), (36, "4"), "a UUID of version 4: {id}");
+    assert_ne!(first["dispatch_id"], second["dispatch_id"]);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_36_agents_are_listed_woken_and_planned_for() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let client = Client::open(&plane).await;
+    let listed = client.call("agents_list", json!({})).await;
+    assert_eq!(listed["agents"][0]["agent_id"], "alice");
+    let status = async |id: &str| client.call("agent_status", json!({ "agent_id": id })).await["status"].clone();
+    assert_eq!((status("alice").await, status("nobody").await), (json!("asleep"), json!("unknown")));
+
+    let away = client.call("agent_wake", json!({ "agent_id": "alice", "context": "up", "when": "immediate" })).await;
+    assert_eq!(away["woken"], false);
+    assert_eq!(plane.inbox("alice").await[0]["type"], "wake_degraded");
+    let mut stream = plane.listen("alice", "?session=tab").await;
+    let wake = json!({ "agent_id": "alice", "context": "now", "when": 5, "session_id": "tab" });
+    let woken = client.call("agent_wake", wake).await;
+    assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("tab")));
+    assert_eq!(stream.message().await["text"], "now");
+    let nulls = json!({ "agent_id": "alice", "context": null, "when": null, "session_id": null });
+    assert_eq!(client.call("agent_wake", nulls).await["woken"], true, "null is as absent");
+    assert_eq!(stream.message().await["text"], "");
+    drop(stream);
+
+    assert_eq!(client.call("cron_list", json!({})).await, json!({ "armed": [] }));
+    let later = plane.house.app.desk.env.now_ms() + 3_600_000;
+    let planned = client.call("agent_wake", json!({ "agent_id": "alice", "context": "tea", "when": later })).await;
+    assert_eq!((&planned["woken"], &planned["scheduled_for"]), (&json!(false), &json!(later)));
+    let armed = client.call("cron_list", json!({})).await["armed"].as_array().unwrap().clone();
+    assert_eq!((armed.len(), &armed[0]["agent_id"], &armed[0]["attempts"]), (1, &json!("alice"), &json!(0)));
+    let at: jiff::Timestamp = armed[0]["fire_at"].as_str().unwrap().parse().unwrap();
+    assert_eq!(u64::try_from(at.as_millisecond()).unwrap(), later);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_36_skills_are_written_as_drafts() {
+    let plane = Plane::open().await;
+    let mut client = Client::open(&plane).await;
+    client.name = Some("bob");
+    let source = "# Skill: hello\n# Status: Approved\nemit \"hi\"\n";
+    let made = client.call("skill_write", json!({ "name": "hello", "source": source })).await;
+    assert_eq!(made["status"], "Draft", "whatever the body says");
+    let read = client.call("skill_read", json!({ "name": "hello" })).await;
+    assert_eq!(read["source"], "# Skill: hello\n# Status: Draft\nemit \"hi\"\n");
+    assert_eq!((&read["metadata"]["status"], &read["metadata"]["author"]), (&json!("Draft"), &json!("bob")));
+
+    let fault = client.fault("skill_write", json!({ "name": "hello", "source": "# Skill: hello\n" })).await;
+    assert_eq!((&fault["class"], &fault["skill_name"]), (&json!("StorageConflictError"), &json!("hello")));
+    assert!(fault["reason"].is_string());
+    let fault = client.fault("skill_write", json!({ "name": "hello", "source": "x", "overwrite": false })).await;
+    assert_eq!(fault["class"], "StorageConflictError");
+    assert_eq!(client.call("skill_read", json!({ "name": "hello" })).await, read, "it was left as it was");
+
+    // A person approves; a tool that writes over it makes it a draft again.
+    let status = json!({ "status": "Approved" });
+    plane.post("/v1/skills/hello/status", &status).await.expect(200);
+    let over = json!({ "name": "hello", "source": "# Skill: hello\n# Status: Approved\nnew\n", "overwrite": true });
+    assert_eq!(client.call("skill_write", over).await["status"], "Draft");
+    let old = client.call("skill_read", json!({ "name": "hello", "version": read["version"] })).await;
+    assert_eq!(old["source"], read["source"]);
+    let fault = client.fault("skill_read", json!({ "name": "hello", "version": "000000000000" })).await;
+    assert_eq!(fault["class"], "VersionNotFoundError");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_36_a_list_of_skills_says_whether_it_changed() {
+    let plane = Plane::open().await;
+    let mut client = Client::open(&plane).await;
+    for (name, author) in [("one", "bob"), ("two", "eve")] {
+        client.name = Some(author);
+        client.call("skill_write", json!({ "name": name, "source": format!("# Skill: {name}\n") })).await;
+    }
+    plane.post("/v1/skills/two/status", &json!({ "status": "Approved" })).await.expect(200);
+    let listed = client.call("skill_list", json!({})).await;
+    let names = |listed: &Value| -> Vec<String> {
+        listed["skills"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&listed), ["one", "two"]);
+    assert_eq!(names(&client.call("skill_list", json!({ "status": "Approved" })).await), ["two"]);
+    assert_eq!(names(&client.call("skill_list", json!({ "author": "bob" })).await), ["one"]);
+    let version = listed["catalog_version"].clone();
+    let same = client.call("skill_list", json!({ "if_none_match": version })).await;
+    assert_eq!(same, json!({ "not_modified": true, "catalog_version": version }));
+    let over = json!({ "name": "one", "source": "# Skill: one\nmore\n", "overwrite": true });
+    client.call("skill_write", over).await;
+    let moved = client.call("skill_list", json!({ "if_none_match": version })).await;
+    assert_eq!(names(&moved), ["one", "two"]);
+    assert_ne!(moved["catalog_version"], version);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_36_data_is_written_read_and_filtered() {
+    let plane = Plane::open().await;
+    let client = Client::open(&plane).await;
+    let mut ids = Vec::new();
+    for (content, tag) in [("the café opens at nine", "place"), ("the bank opens at ten", "money")] {
+        let written = client.call("data_write", json!({ "content": content, "tags": [tag] })).await;
+        assert!(written["created_at"].as_u64().is_some_and(|at| at < 100_000_000_000), "seconds: {written}");
+        ids.push(written["id"].clone());
+    }
+    let found = async |arguments: Value| -> Vec<Value> {
+        let told = client.call("data_read", arguments).await;
+        told["items"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect()
+    };
+    assert_eq!(found(json!({ "query": "CAFE nine", "mode": "fts", "limit": 5 })).await, [ids[0].clone()]);
+    assert_eq!(found(json!({ "query": "opens", "limit": 1 })).await.len(), 1);
+    assert_eq!(found(json!({ "query": "opens", "domain_tags": ["money"] })).await, [ids[1].clone()]);
+    assert_eq!(found(json!({ "query": "bicycle" })).await, [] as [Value; 0]);
+    let open = json!({ "query": "opens", "shoe_size": 5, "permissive_filters": true });
+    assert_eq!(found(open).await.len(), 2);
+    assert_eq!(client.call("data_get", json!({ "id": "none" })).await, Value::Null);
+    assert_eq!(client.call("data_get", json!({ "id": ids[1] })).await["detail"], "the bank opens at ten");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_26_a_capability_url_needs_no_header() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut client = Client::new(&plane, "");
+    client.path = format!("/k/{}/mcp", plane.token);
+    client.begin().await;
+    let listed = client.call("agents_list", json!({})).await;
+    assert_eq!(listed["agents"][0]["agent_id"], "alice");
+    // The session is the token's, by whichever door.
+    let mut plain = Client::new(&plane, &plane.token);
+    plain.session = client.session;
+    plain.call("agents_list", json!({})).await;
+    let mut wrong = Client::new(&plane, &plane.operator);
+    wrong.path = client.path;
+    assert_eq!(class(&wrong.greet().await, 400), "ValidationError", "two tokens that differ");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_26_without_a_token_there_is_nothing() {
+    let plane = Plane::open().await;
+    let chat = plane.house.token("home", "chat").await;
+    for (path, token) in [("/mcp", ""), ("/mcp", "wrong"), ("/mcp", chat.as_str()), ("/k/wrong/mcp", "")] {
+        let mut client = Client::new(&plane, token);
+        client.path = path.into();
+        assert_eq!(class(&client.greet().await, 401), "UnauthorizedError", "{path}");
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_29_tools_see_their_own_tenant_only() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    plane.house.admin("POST", "/tenants", &json!({ "name": "next-door" })).await.expect(201);
+    let other = plane.house.token("next-door", "agents").await;
+    let mine = Client::open(&plane).await;
+    let row = mine.call("data_write", json!({ "content": "ours" })).await;
+    mine.call("skill_write", json!({ "name": "ours", "source": "# Skill: ours\n" })).await;
+    let mut theirs = Client::new(&plane, &other);
+    theirs.begin().await;
+    assert_eq!(theirs.call("agents_list", json!({})).await, json!({ "agents": [] }));
+    assert_eq!(theirs.call("data_get", json!({ "id": row["id"] })).await, Value::Null);
+    assert_eq!(theirs.call("data_read", json!({ "query": "ours" })).await, json!({ "items": [] }));
+    assert_eq!(theirs.fault("skill_read", json!({ "name": "ours" })).await["class"], "SkillNotFoundError");
+    let deliver = json!({ "agent_id": "alice", "content": "psst" });
+    assert_eq!(theirs.fault("agent_deliver", deliver).await["class"], "UnknownAgentError");
+    assert!(plane.inbox("alice").await.is_empty());
+    plane.finish().await;
+}
