@@ -11,6 +11,7 @@ use super::people::check_id;
 use super::{Desk, DeskError};
 use crate::agents::address;
 use crate::agents::attendance::Attendance;
+use crate::agents::under_way::UnderWay;
 use crate::agents::waiters::Waiters;
 use crate::port::store::StoreError;
 use crate::registry::facts::{Agent, Fact, Instance};
@@ -39,8 +40,7 @@ pub struct Speaker<'a> {
 pub struct AgentRooms {
     pub attendance: Attendance,
     pub waiters: Waiters,
-    /// Dispatches whose connectors are being tried just now, by event.
-    pub(super) under_way: Mutex<std::collections::HashSet<u64>>,
+    pub under_way: UnderWay,
     /// Inboxes whose agents should be poked at their wake URL.
     pokes: Mutex<std::collections::HashSet<u64>>,
     pub poke_bell: Notify,
