@@ -214,6 +214,17 @@ impl Desk {
         }
     }
 
+    /// Whether the agent is there, or was since then: by a stream, a look into its inbox, or a socket.
+    pub fn came_since(&self, no: u64, since_ms: u64) -> bool {
+        let attendance = &self.rooms.attendance;
+        if attendance.is_attended(no) || attendance.traffic_ms(no) > since_ms {
+            return true;
+        }
+        let Some(agent) = self.registry.read(|view| view.agent_no(no).cloned()) else { return false };
+        let board = &self.switchboard;
+        self.ways_to(&agent).0.iter().any(|it| board.is_served(it.no) || board.presence(it.no).seen_ms > since_ms)
+    }
+
     /// The id and the session of an address.
     pub(super) fn find_agent(&self, tenant: &str, address: &str) -> Result<(String, Option<String>), Fault> {
         self.registry.read(|view| {
