@@ -3,6 +3,9 @@
 
 use super::store::Stored;
 
+/// Letters are read in pages, and may be large: a page that has this much ends.
+pub const PAGE_MAX_BYTES: usize = 4 << 20;
+
 /// One message in an agent's inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Letter {
@@ -18,6 +21,12 @@ pub struct Letter {
     pub session_id: Option<String>,
     /// How every connector took it, as JSON.
     pub receipts: String,
+}
+
+impl Letter {
+    pub fn size(&self) -> usize {
+        self.text.len() + self.meta.as_ref().map_or(0, String::len) + self.receipts.len()
+    }
 }
 
 /// A letter in its place.
@@ -38,7 +47,7 @@ pub struct PlannedWake {
 }
 
 pub trait Letters: Send + Sync {
-    /// Letters of an inbox with `seq > after`, in order.
+    /// Letters of an inbox with `seq > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
     fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>>;
     /// The number of the newest letter, 0 for none.
     fn last_letter(&self, agent: u64) -> Stored<'_, u64>;

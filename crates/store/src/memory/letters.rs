@@ -2,7 +2,7 @@
 
 use std::ops::Bound::{Excluded, Unbounded};
 
-use frontdesk_core::port::letters::{Filed, Letter, Letters, PlannedWake};
+use frontdesk_core::port::letters::{Filed, Letter, Letters, PAGE_MAX_BYTES, PlannedWake};
 use frontdesk_core::port::store::Stored;
 
 use super::{MemoryStore, State, now};
@@ -24,7 +24,15 @@ impl Letters for MemoryStore {
     fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>> {
         let state = self.state();
         let rest = state.letters.range((Excluded((agent, after)), Unbounded));
-        now(rest.take_while(|((no, _), _)| *no == agent).take(limit).map(|(_, (_, filed))| filed.clone()).collect())
+        let own = rest.take_while(|((no, _), _)| *no == agent).map(|(_, (_, filed))| filed);
+        let mut room = PAGE_MAX_BYTES;
+        let fits = |filed: &&Filed| {
+            room > 0 && {
+                room = room.saturating_sub(filed.letter.size());
+                true
+            }
+        };
+        now(own.take(limit).take_while(fits).cloned().collect())
     }
 
     fn last_letter(&self, agent: u64) -> Stored<'_, u64> {

@@ -1,6 +1,6 @@
 //! Letters: the inboxes of agents, and wakes that are planned.
 
-use frontdesk_core::port::letters::{Filed, Letter, Letters, PlannedWake};
+use frontdesk_core::port::letters::{Filed, Letter, Letters, PAGE_MAX_BYTES, PlannedWake};
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -50,7 +50,16 @@ impl Letters for SqliteStore {
             let sql = select("agent = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             let which = (signed(agent), signed(after), signed(limit as u64));
-            query.query_map(which, filed).and_then(Iterator::collect).map_err(fault)
+            let (mut page, mut bytes) = (Vec::new(), 0);
+            for it in query.query_map(which, filed).map_err(fault)? {
+                let it = it.map_err(fault)?;
+                bytes += it.letter.size();
+                page.push(it);
+                if bytes >= PAGE_MAX_BYTES {
+                    break;
+                }
+            }
+            Ok(page)
         })
     }
 

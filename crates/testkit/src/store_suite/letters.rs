@@ -1,6 +1,6 @@
 //! Rules of the letters: filed with their event, in order, and theirs until the inbox is dropped.
 
-use frontdesk_core::port::letters::{Filed, Letter, PlannedWake};
+use frontdesk_core::port::letters::{Filed, Letter, PAGE_MAX_BYTES, PlannedWake};
 use frontdesk_core::port::store::{Acceptance, Retention, Store};
 
 use super::{House, accept, acceptance, owed, settled};
@@ -52,6 +52,19 @@ pub async fn a_letter_is_filed_with_its_event(House { store, .. }: House) {
     let bare = Letter { meta: None, session_id: None, text: String::new(), ..letter(3, 3) };
     let accepted = accept(&*store, Acceptance { letter: Some(bare.clone()), ..acceptance(3, &[]) }).await;
     assert_eq!(store.letter_of(accepted.event).await.unwrap().unwrap().letter, bare);
+}
+
+pub async fn a_page_of_large_letters_is_short(House { store, .. }: House) {
+    let large = |number| {
+        let text = "x".repeat(PAGE_MAX_BYTES / 2);
+        Acceptance { letter: Some(Letter { text, ..letter(number, 3) }), ..acceptance(number, &[]) }
+    };
+    store.accept((1..=5).map(large).collect()).await.unwrap();
+    let page = async |after| {
+        let found = store.letters(3, after, 500).await.unwrap();
+        found.into_iter().map(|filed| filed.seq).collect::<Vec<_>>()
+    };
+    assert_eq!((page(0).await, page(2).await, page(4).await, page(5).await), (vec![1, 2], vec![3, 4], vec![5], vec![]));
 }
 
 pub async fn letters_are_read_in_pages(House { store, .. }: House) {
