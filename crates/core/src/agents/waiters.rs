@@ -54,8 +54,10 @@ pub struct Ticket {
     waiters: Waiters,
     name: Name,
     number: u64,
-    answer: oneshot::Receiver<AgentReply>,
 }
+
+/// Where the reply arrives. Closed without one: the agent that was asked is gone.
+pub type Answer = oneshot::Receiver<AgentReply>;
 
 impl Drop for Ticket {
     fn drop(&mut self) {
@@ -75,11 +77,6 @@ impl Ticket {
             waiter.instances = instances;
         }
     }
-
-    /// `None` cannot happen while the ticket is held, but for a desk that ends.
-    pub async fn answer(&mut self) -> Option<AgentReply> {
-        (&mut self.answer).await.ok()
-    }
 }
 
 impl Waiters {
@@ -87,7 +84,13 @@ impl Waiters {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn wait(&self, tenant: &str, correlation_id: &str, agent: u64, agent_id: &str) -> Result<Ticket, Refused> {
+    pub fn wait(
+        &self,
+        tenant: &str,
+        correlation_id: &str,
+        agent: u64,
+        agent_id: &str,
+    ) -> Result<(Ticket, Answer), Refused> {
         let name = (tenant.to_owned(), correlation_id.to_owned());
         let mut board = self.board();
         if board.waiters.contains_key(&name) {
@@ -110,7 +113,12 @@ impl Waiters {
         };
         board.waiters.insert(name.clone(), waiter);
         drop(board);
-        Ok(Ticket { waiters: self.clone(), name, number, answer })
+        Ok((Ticket { waiters: self.clone(), name, number }, answer))
+    }
+
+    /// The agent is gone: nobody waits for it any more.
+    pub fn forget(&self, agent: u64) {
+        self.board().waiters.retain(|_, waiter| waiter.agent != agent);
     }
 
     /// Only the agent that was asked may reply, and the first reply is the one that counts.
@@ -171,26 +179,29 @@ mod tests {
     #[tokio::test]
     async fn rule_16_one_waiter_one_agent_one_reply() {
         let waiters = Waiters::default();
-        let mut ticket = waiters.wait("t", "c1", 7, "alice").unwrap();
+        let (ticket, answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
         assert!(matches!(waiters.wait("t", "c1", 8, "bob"), Err(Refused::InFlight)));
         assert!(waiters.wait("other", "c1", 9, "eve").is_ok(), "tenants do not share ids");
         assert_eq!(waiters.reply("t", "c1", 8, "no".into(), 5), Err(Unheard::OtherAgent));
         assert_eq!(waiters.reply("t", "c2", 7, "no".into(), 5), Err(Unheard::NobodyWaits));
         assert_eq!(waiters.reply("t", "c1", 7, "yes".into(), 5), Ok(()));
         assert_eq!(waiters.reply("t", "c1", 7, "late".into(), 6), Err(Unheard::NobodyWaits));
-        let reply = ticket.answer().await.unwrap();
+        let reply = answer.await.unwrap();
         assert_eq!((reply.content.as_str(), reply.sent_at, reply.agent_id.as_str()), ("yes", 5, "alice"));
         let again = waiters.wait("t", "c1", 7, "alice").unwrap();
         drop(ticket); // an old ticket does not take the new one's place with it
         assert!(matches!(waiters.wait("t", "c1", 7, "alice"), Err(Refused::InFlight)));
         drop(again);
-        assert!(waiters.is_empty());
+        let (_gone, answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
+        let _stays = waiters.wait("t", "c2", 8, "bob").unwrap();
+        waiters.forget(7);
+        assert!(answer.await.is_err() && waiters.len() == 1);
     }
 
     #[test]
     fn a_line_in_a_chat_finds_its_question() {
         let waiters = Waiters::default();
-        let one = waiters.wait("t", "c1", 7, "alice").unwrap();
+        let (one, _) = waiters.wait("t", "c1", 7, "alice").unwrap();
         one.asked("dl_1", "agent:bob", vec![70]);
         let meant = |named, reply_to| waiters.meant("t", 70, "agent:bob", named, reply_to).map(|(id, _)| id);
         assert_eq!(meant(None, None).as_deref(), Some("c1"));
@@ -198,7 +209,7 @@ mod tests {
         assert_eq!(meant(None, Some("dl_0")), None, "an answer to something else");
         assert_eq!(meant(Some("c1"), None).as_deref(), Some("c1"));
         assert_eq!(meant(Some("c9"), None), None);
-        let two = waiters.wait("t", "c2", 7, "alice").unwrap();
+        let (two, _) = waiters.wait("t", "c2", 7, "alice").unwrap();
         two.asked("dl_2", "agent:bob", vec![70]);
         assert_eq!(meant(None, None), None, "two wait: it must say which");
         assert_eq!(meant(None, Some("dl_2")).as_deref(), Some("c2"));

@@ -178,9 +178,10 @@ impl Desk {
             Ok(agent.no)
         };
         let no = self.registry.write(change).await.map_err(amended)?;
+        self.rooms.attendance.forget(no);
+        self.rooms.waiters.forget(no);
         self.store.disarm_all(no, self.env.now_ms()).await?;
         self.store.drop_inbox(no).await?;
-        self.rooms.attendance.forget(no);
         Ok(())
     }
 

@@ -30,14 +30,14 @@ impl Desk {
         }
         let to = self.addressee(who.tenant, address).await?;
         let ticket = self.rooms.waiters.wait(who.tenant, correlation_id, to.agent.no, &to.agent.id);
-        let mut ticket = ticket.map_err(|refused| match refused {
+        let (ticket, mut answer) = ticket.map_err(|refused| match refused {
             Refused::InFlight => {
                 let text = "an exchange with this correlation_id is under way";
                 Fault::new(Class::ConflictError, text).with("correlation_id", correlation_id)
             }
             Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges are under way"),
         })?;
-        let asked = async {
+        let question = async {
             // Named before it is written: an answer may come before we hear that it was.
             let chat_id = super::letters::chat_of_payload(payload);
             let instances: Vec<u64> = to.relay.iter().map(|it| it.no).collect();
@@ -46,9 +46,23 @@ impl Desk {
             let done = Box::pin(self.deliver_to(&to, payload, delivery_id)).await?;
             // A repeated question stands in the letter of the first time.
             ticket.asked(&done.receipt.delivery_id.unwrap_or_default(), &chat_id, instances);
-            Ok(ticket.answer().await)
+            Ok(())
         };
-        let answered = tokio::time::timeout(Duration::from_millis(timeout_ms), asked).await;
+        // Heard also while a slow connector still has the question.
+        let heard = async {
+            tokio::select! {
+                biased;
+                reply = &mut answer => Ok(reply.ok()),
+                Err(fault) = question => Err(fault),
+            }
+        };
+        let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
+        drop(ticket); // from here on a reply is told that nobody waits
+        if answered.is_err()
+            && let Ok(reply) = answer.try_recv()
+        {
+            answered = Ok(Ok(Some(reply))); // whoever gave it was told that it was heard
+        }
         let why = match &answered {
             Ok(Ok(Some(_))) => "answered",
             Ok(_) => "exchange_failed",
@@ -57,11 +71,11 @@ impl Desk {
         self.meters.agent_words.get_or_create(&Why { why }).inc();
         match answered {
             Ok(Ok(Some(reply))) => Ok(reply),
-            Ok(Ok(None)) => Err(Fault::new(Class::UnavailableError, "the desk is going down")),
+            Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted while it was asked
             Ok(Err(fault)) => Err(fault),
             Err(_) => {
                 let text =
-                    format!("{} did not answer within {timeout_ms} ms; the question is in its inbox", to.agent.id);
+                    format!("{} did not answer within {timeout_ms} ms; it may still find the question", to.agent.id);
                 Err(Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms))
             }
         }

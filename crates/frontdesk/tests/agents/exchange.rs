@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::outbound;
+use crate::house::{Source, outbound};
 use crate::plane::{Plane, class};
 
 fn question(plane: &Plane, correlation: &str, timeout_ms: u64) -> Value {
@@ -118,5 +118,88 @@ async fn rule_17_over_the_relay_socket_a_question_is_an_event_and_survives_a_re_
     let told = told.expect(200);
     assert_eq!((&told["content"], &told["agent_id"]), (&json!("a teapot"), &json!("gw-1")));
     drop(socket);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_16_a_reply_is_heard_while_a_connector_still_hangs() {
+    let source = Source::open("text/plain", b"ok").await;
+    let plane = Plane::open().await;
+    let hook = json!({ "type": "webhook", "url": source.url, "timeout_ms": 30_000 });
+    plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
+    let body = question(&plane, "c", 20_000);
+    let ask = plane.post("/v1/agents/alice/exchange", &body);
+    let answer = async {
+        source.asked().await;
+        let reply = json!({ "correlation_id": "c", "content": "quick" });
+        plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
+    };
+    let (told, ()) = tokio::join!(ask, answer);
+    assert_eq!(told.expect(200)["content"], "quick");
+    let desk = plane.house.app.desk.clone();
+    assert!(desk.rooms.waiters.is_empty() && desk.rooms.under_way.is_empty());
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_was_told_ok_was_heard() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    for round in 0..40 {
+        let id = format!("c-{round}");
+        let body = question(&plane, &id, 10);
+        let reply = json!({ "correlation_id": id, "content": "just in time?" });
+        let replies = async {
+            loop {
+                let told = plane.post("/v1/agents/alice/replies", &reply).await;
+                if told.status == 200 || plane.inbox("alice").await.len() > round {
+                    break told.status == 200 || plane.post("/v1/agents/alice/replies", &reply).await.status == 200;
+                }
+            }
+        };
+        let (asked, heard) = tokio::join!(plane.post("/v1/agents/alice/exchange", &body), replies);
+        assert_eq!(asked.status, if heard { 200 } else { 504 }, "{}", asked.text());
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_deleted_while_it_is_asked_lets_the_caller_go() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut stream = plane.listen("alice", "").await;
+    let body = question(&plane, "c", 60_000);
+    let ask = plane.post("/v1/agents/alice/exchange", &body);
+    let delete = async {
+        stream.message().await;
+        let gone = plane.house.call("DELETE", "/v1/agents/alice", &plane.operator, &Value::Null).await;
+        assert_eq!(gone.status, 204);
+    };
+    let (told, ()) = tokio::join!(ask, delete);
+    assert_eq!(class(&told, 404), "UnknownAgentError");
+    drop(stream);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_16_ids_may_be_strange_and_are_of_one_tenant() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    plane.house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    let other = plane.house.token("other", "agents").await;
+    plane.house.call("PUT", "/v1/agents/alice", &other, &json!({})).await.expect(200);
+    for id in ["\u{0}\n\u{1F600} \"'%00", &"x".repeat(100_000)] {
+        let body = question(&plane, id, 20_000);
+        let ask = plane.post("/v1/agents/alice/exchange", &body);
+        let reply = json!({ "correlation_id": id, "content": id });
+        let answer = async {
+            while plane.house.app.desk.rooms.waiters.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let theirs = plane.house.post("/v1/agents/alice/replies", &other, &reply).await;
+            assert_eq!(class(&theirs, 410), "GoneError", "another tenant's alice was not asked");
+            plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
+        };
+        let (told, ()) = tokio::join!(ask, answer);
+        let told = told.expect(200);
+        assert_eq!((told["correlation_id"].as_str(), told["content"].as_str()), (Some(id), Some(id)));
+    }
     plane.finish().await;
 }
