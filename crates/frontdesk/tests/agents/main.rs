@@ -6,6 +6,7 @@ mod addresses;
 mod client;
 mod connectors;
 mod deliver;
+mod doors;
 mod exchange;
 #[path = "../house/mod.rs"]
 mod house;
