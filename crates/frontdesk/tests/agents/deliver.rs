@@ -243,3 +243,69 @@ async fn a_bad_shape_is_400_a_bad_kind_422_and_nothing_is_stored() {
     assert_eq!((plane.inbox("alice").await.len(), plane.inbox("carol").await.len()), (2, 0));
     plane.finish().await;
 }
+
+#[tokio::test]
+async fn rule_10_what_cannot_be_written_is_not_answered_with_a_receipt() {
+    let mut folder = std::path::PathBuf::new();
+    let plane = Plane::with(|config| folder.clone_from(&config.data_dir)).await;
+    plane.register("alice").await;
+    plane.put("carol", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
+    let stream = plane.listen("alice", "").await;
+    // Somebody else holds the file.
+    let lock = rusqlite::Connection::open(folder.join("frontdesk.db")).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let later = plane.house.app.desk.env.now_ms() + 86_400_000;
+    let mut asked = plane.augment("q");
+    asked["meta"]["correlation_id"] = json!("c");
+    let (body, other) = (plane.augment("x"), plane.augment("y"));
+    let said = json!({ "agent": "alice", "message": "m", "origin": {} });
+    let all = tokio::join!(
+        plane.deliver("alice", &body),
+        plane.deliver("carol", &other),
+        plane.wake("alice", json!({ "context": "up" })),
+        plane.wake("alice", json!({ "context": "up", "when": later })),
+        plane.notify(said),
+        plane.post("/v1/agents/alice/exchange", &asked),
+    );
+    for reply in [&all.0, &all.1, &all.2, &all.3, &all.4, &all.5] {
+        assert_eq!(class(reply, 503), "UnavailableError");
+        assert!(reply.text().contains("nothing was taken"), "{}", reply.text());
+    }
+    lock.execute_batch("ROLLBACK").unwrap();
+    let desk = plane.house.app.desk.clone();
+    assert!(desk.rooms.waiters.is_empty() && desk.rooms.under_way.is_empty());
+    assert!(plane.inbox("alice").await.is_empty() && plane.inbox("carol").await.is_empty());
+    assert!(desk.armed_of_tenant("home").await.unwrap().is_empty());
+    plane.deliver("alice", &body).await.expect(200);
+    drop(stream);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_13_the_signature_is_over_the_bytes_however_they_come() {
+    let plane = Plane::open().await;
+    plane.put("alice", json!({ "webhook_secret": "s3cret" })).await.expect(200);
+    let request = || plane.house.request("POST", "/v1/agents/alice/deliver").bearer_auth(&plane.token);
+    let body = |id: &str| {
+        format!(
+            "  {{\"kind\":\"augment\",\"content\":\"x\",\r\n\"meta\":{{\"dispatch_id\":\"{id}\",\"sent_at\":1,\"origin\":{{}}}}}}\n"
+        )
+    };
+    let (plain, signed) = (body("a"), hmac_of("s3cret", body("a").as_bytes()));
+    let wrong = hmac_of("other", plain.as_bytes());
+    // Two headers are one lie at least.
+    for (first, second) in [(&wrong, &signed), (&signed, &wrong)] {
+        let twice = request().header("X-Signature", first).header("X-Signature", second).body(plain.clone());
+        assert_eq!(class(&plane.house.send(twice).await, 401), "SignatureError");
+    }
+    let marked = [b"\xEF\xBB\xBF".as_slice(), plain.as_bytes()].concat();
+    let stripped = request().header("X-Signature", &signed).body(marked.clone());
+    assert_eq!(class(&plane.house.send(stripped).await, 401), "SignatureError", "the mark is a part of it");
+    let whole = request().header("X-Signature", hmac_of("s3cret", &marked)).body(marked);
+    assert_eq!(class(&plane.house.send(whole).await, 400), "ValidationError", "and is no JSON");
+    let chunks: Vec<_> = plain.as_bytes().chunks(7).map(|it| Ok::<_, std::io::Error>(it.to_vec())).collect();
+    let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
+    plane.house.send(request().header("X-Signature", format!("  {signed} ")).body(chunked)).await.expect(200);
+    assert_eq!(plane.inbox("alice").await.len(), 1);
+    plane.finish().await;
+}

@@ -63,8 +63,10 @@ pub(crate) async fn deliver(
         // Over the bytes as they came, before anything is read from them.
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
         let signed = format!("sha256={}", hex::encode(hmac::sign(&key, &body.0)));
-        let given = headers.get("x-signature").map(http::HeaderValue::as_bytes).unwrap_or_default();
-        if !same_bytes(given, signed.as_bytes()) {
+        // Given more than once, every one must be right.
+        let mut given = headers.get_all("x-signature").iter().peekable();
+        let signed = |given: &http::HeaderValue| same_bytes(given.as_bytes(), signed.as_bytes());
+        if given.peek().is_none() || !given.all(signed) {
             let text = "X-Signature must be sha256=<hex HMAC-SHA256 of the raw body under the agent's webhook_secret>";
             return Err(Fault::new(Class::SignatureError, text).into());
         }
