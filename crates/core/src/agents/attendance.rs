@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+/// Open streams of one agent; each is rung for every letter.
+pub const SEATS_MAX: usize = 256;
+
 /// One open stream.
 pub struct Seat {
     agent: u64,
@@ -56,14 +59,18 @@ impl Attendance {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn sit_down(&self, agent: u64, session: Option<String>, order: u64, now_ms: u64) -> Arc<Seat> {
+    /// `None`: as many streams as an agent may have are open.
+    pub fn sit_down(&self, agent: u64, session: Option<String>, order: u64, now_ms: u64) -> Option<Arc<Seat>> {
         let seat =
             Arc::new(Seat { agent, session, order, bell: Notify::new(), handed: watch::Sender::new((0, false)) });
         let mut rooms = self.rooms();
         let room = rooms.entry(agent).or_default();
+        if room.seats.len() >= SEATS_MAX {
+            return None;
+        }
         room.seats.push(seat.clone());
         room.traffic_ms = now_ms;
-        seat
+        Some(seat)
     }
 
     pub fn leave(&self, seat: &Seat) {
@@ -120,8 +127,8 @@ mod tests {
     #[tokio::test]
     async fn a_stream_says_how_far_it_got_and_its_end_is_noticed() {
         let attendance = Attendance::default();
-        let first = attendance.sit_down(7, Some("a".into()), 1, 5);
-        let second = attendance.sit_down(7, None, 2, 6);
+        let first = attendance.sit_down(7, Some("a".into()), 1, 5).unwrap();
+        let second = attendance.sit_down(7, None, 2, 6).unwrap();
         let order: Vec<u64> = attendance.seats(7).iter().map(|seat| seat.order).collect();
         assert_eq!((order, attendance.traffic_ms(7)), (vec![2, 1], 6));
         assert!(first.hears(None) && first.hears(Some("a")) && !first.hears(Some("b")) && second.hears(Some("b")));

@@ -85,3 +85,36 @@ async fn a_stream_ends_when_its_token_or_its_agent_goes() {
     assert!(alice.next().await.is_none(), "its token is gone");
     plane.finish().await;
 }
+
+#[tokio::test]
+async fn an_agent_has_so_many_streams_and_no_more() {
+    let plane = Plane::with_agents(&["alice", "carol"]).await;
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    let sit = |order| desk.rooms.attendance.sit_down(no, None, order, 1);
+    let mut seats: Vec<_> = (1..=256).map(|order| sit(order).unwrap()).collect();
+    let over = plane.get("/v1/agents/alice/inbox/stream").await;
+    assert_eq!(class(&over, 429), "RateLimitedError");
+    drop(plane.listen("carol", "").await);
+    desk.rooms.attendance.leave(&seats.pop().unwrap());
+    drop(plane.listen("alice", "").await);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn an_instance_has_an_empty_inbox_before_its_first_word() {
+    let plane = Plane::open().await;
+    plane.house.seat("gw-1").await;
+    assert!(plane.inbox("gw-1").await.is_empty());
+    let listed = plane.get("/v1/agents").await.expect(200);
+    assert_eq!(listed["agents"].as_array().map(Vec::len), Some(1));
+    let reply = json!({ "correlation_id": "c", "content": "" });
+    assert_eq!(class(&plane.post("/v1/agents/gw-1/replies", &reply).await, 410), "GoneError");
+    let mut stream = plane.listen("gw-1", "").await;
+    plane.deliver("gw-1", &plane.augment("first")).await.expect(200);
+    assert_eq!(stream.message().await["text"], "first");
+    let listed = plane.get("/v1/agents").await.expect(200);
+    assert_eq!(listed["agents"].as_array().map(Vec::len), Some(1), "the instance and its inbox are one agent");
+    drop(stream);
+    plane.finish().await;
+}

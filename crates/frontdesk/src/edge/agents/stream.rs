@@ -8,10 +8,10 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use frontdesk_core::agents::attendance::Seat;
+use frontdesk_core::agents::attendance::{SEATS_MAX, Seat};
 use frontdesk_core::desk::inbox_message;
 use frontdesk_core::port::letters::Filed;
-use frontdesk_wire::agents::Fault;
+use frontdesk_wire::agents::{Class, Fault};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::json;
@@ -51,6 +51,8 @@ pub(crate) async fn open(
     let order = desk.switchboard.next_session();
     // Seated before the end is read: what comes in between rings.
     let seat = desk.rooms.attendance.sit_down(agent, session, order, desk.env.now_ms());
+    let full = || Fault::new(Class::RateLimitedError, format!("{SEATS_MAX} streams of this agent are open"));
+    let seat = seat.ok_or_else(full)?;
     let mut listener = Listener {
         seat: Seated { app: app.clone(), seat },
         app,
