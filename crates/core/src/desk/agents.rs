@@ -123,7 +123,8 @@ impl Desk {
                 return Err(Fault::new(Class::ForbiddenError, text));
             }
             if let ConnectorSpec::Relay { instance } = spec {
-                let there = self.registry.read(|view| view.instance(who.tenant, instance).is_some());
+                let there = |view: &View| view.instance(who.tenant, instance).is_some_and(|it| it.left_ms.is_none());
+                let there = self.registry.read(there);
                 if !there {
                     return Err(Fault::invalid(format!("relay: this tenant has no instance {instance:?}")));
                 }

@@ -234,7 +234,7 @@ async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_h
     let desk = plane.house.app.desk.clone();
     let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
     // A stream that is open and whose client does not read.
-    let seat = desk.rooms.attendance.sit_down(no, Some("stuck".into()), 1, desk.env.now_ms());
+    let seat = desk.rooms.attendance.sit_down(no, Some("stuck".into()), 1, desk.env.now_ms()).unwrap();
     let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
     assert_eq!(told["woken"], false);
     assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("not taken"), "{told}");
@@ -257,5 +257,81 @@ async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_h
     let texts = [stuck.message().await["text"].clone(), stuck.message().await["text"].clone()];
     assert_eq!(texts, ["anybody", "stuck"]);
     drop((next, stuck));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
+    let plane = Plane::with(|config| config.relay.settle_ms = 3_600_000).await;
+    let seat = plane.house.seat("gw-1").await;
+    let mut socket = plane.house.socket(&seat).await;
+    let told = plane.wake("gw-1", json!({ "context": "early" })).await.expect(200);
+    assert_eq!(told["woken"], false);
+    assert!(told["warnings"].to_string().contains("not taken"), "{told}");
+    assert_eq!(plane.inbox("gw-1").await[0]["type"], "wake_degraded");
+    socket.frame(&json!({ "type": "going_idle" })).await;
+    socket.of("going_idle_ack").await;
+    let told = plane.wake("gw-1", json!({ "context": "late" })).await.expect(200);
+    assert_eq!(told["woken"], false);
+    assert!(told["warnings"].to_string().contains("away"), "{told}");
+    drop(socket);
+    // It was here a moment ago, so the next socket is warm: both words are handed over.
+    let mut socket = plane.house.socket(&seat).await;
+    for text in ["early", "late"] {
+        let frame = socket.of("inbound").await;
+        assert_eq!(frame.text(), text);
+        socket.ack(&frame).await;
+    }
+    drop(socket);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_3_of_a_stream_and_a_socket_the_latest_is_woken_and_only_it() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    let mut socket = plane.house.socket(&seat).await;
+    let mut stream = plane.listen("gw-1", "?session=tab").await;
+    let wake = async |context: &str| plane.wake("gw-1", json!({ "context": context })).await.expect(200);
+    let told = wake("to the stream").await;
+    assert_eq!((&told["woken"], &told["session_id"]), (&json!(true), &json!("tab")));
+    assert_eq!(stream.message().await["text"], "to the stream");
+    drop(socket);
+    socket = plane.house.socket(&seat).await;
+    let told = wake("to the socket").await;
+    assert_eq!((&told["woken"], &told["session_id"]), (&json!(true), &json!("gw-1")));
+    let frame = socket.of("inbound").await;
+    assert_eq!(frame.text(), "to the socket", "the word before went to another session");
+    socket.ack(&frame).await;
+    let many = (0..8).map(|number| wake(if number % 2 == 0 { "even" } else { "odd" }));
+    let all = futures_util::future::join_all(many).await;
+    assert!(all.iter().all(|told| told["woken"] == true && told["session_id"] == "gw-1"), "{all:?}");
+    for frame in socket.events(8).await {
+        socket.ack(&frame).await;
+    }
+    drop((socket, stream));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn an_instance_that_left_is_no_way_any_more_and_its_inbox_stays() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    plane.put("alice", json!({ "connectors": [{ "type": "relay", "instance": "gw-1" }] })).await.expect(200);
+    let mut socket = plane.house.socket(&seat).await;
+    plane.deliver("alice", &plane.augment("hello")).await.expect(200);
+    let frame = socket.of("inbound").await;
+    socket.ack(&frame).await;
+    plane.deliver("gw-1", &plane.augment("hello")).await.expect(200);
+    plane.house.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
+    for id in ["alice", "gw-1"] {
+        let told = plane.wake(id, json!({ "context": "up" })).await.expect(200);
+        assert_eq!(told["woken"], false, "{id}");
+        assert_eq!(plane.deliver(id, &plane.augment("bye")).await.expect(200)["delivery_skipped"], true, "{id}");
+        assert_eq!((plane.inbox(id).await.len(), plane.status(id).await.as_str()), (3, "asleep"), "{id}");
+    }
+    let again = plane.put("bob", json!({ "connectors": [{ "type": "relay", "instance": "gw-1" }] })).await;
+    assert_eq!(class(&again, 400), "ValidationError", "who left is no way for others either");
+    drop(socket);
     plane.finish().await;
 }
