@@ -495,4 +495,6 @@ fn merged(filed: &Filed, receipts: &[ConnectorReceipt], mut warnings: Vec<String
 pub(super) struct Woken {
     pub(super) receipt: WakeReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
+    /// A way that should have woken it failed, and nobody else was woken.
+    pub(super) broke: Option<Fault>,
 }

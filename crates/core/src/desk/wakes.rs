@@ -66,7 +66,8 @@ impl Desk {
         if let Some(at_ms) = opts.later_than(self.env.now_ms()) {
             return self.plan_wake(&to, opts, at_ms, who.caller).await;
         }
-        Box::pin(self.wake_to(&to, opts, who.caller, None)).await.map(|woken| woken.receipt)
+        let woken = Box::pin(self.wake_to(&to, opts, who.caller, None)).await?;
+        woken.broke.map_or(Ok(woken.receipt), Err)
     }
 
     /// `plan`: the name of the planned wake that this is, so that it happens once.
@@ -103,7 +104,7 @@ impl Desk {
             if kept.done || carrying.is_none() || filed.seq == 0 {
                 // A planned wake that was carried out before a crash: its letter is there.
                 let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
-                return Ok(Woken { receipt, receipts: kept.receipts });
+                return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
             }
         }
         self.rooms.attendance.ring(to.agent.no);
@@ -131,11 +132,9 @@ impl Desk {
         self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
         drop(carrying);
         self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
-        let broken = kept.receipts.iter().find_map(|it| it.error.clone());
-        if let (Some(error), false, None) = (broken, receipt.woken, plan) {
-            return Err(push_broke(to, &delivery_id, &error));
-        }
-        Ok(Woken { receipt, receipts: kept.receipts })
+        let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
+        let broke = broken.map(|error| push_broke(to, &delivery_id, error));
+        Ok(Woken { receipt, receipts: kept.receipts, broke })
     }
 
     /// The session that was asked for, or else the one that came last.
