@@ -22,6 +22,8 @@ const AGENT_NUMBERS: u64 = 1 << 52;
 /// Ways to one agent.
 const CONNECTORS_MAX: usize = 8;
 const SECRET_MAX_CHARS: usize = 1024;
+/// All of an agent's ways together, as JSON: agents are held in memory.
+const CONNECTORS_MAX_BYTES: usize = 64 << 10;
 /// How long a connector may take to say that it is well.
 const HEALTH_TIME: Duration = Duration::from_secs(10);
 /// Traffic within this is what makes a live agent active.
@@ -114,6 +116,9 @@ impl Desk {
     async fn check_connectors(&self, who: Speaker<'_>, id: &str, specs: &[ConnectorSpec]) -> Result<(), Fault> {
         if specs.len() > CONNECTORS_MAX {
             return Err(Fault::invalid(format!("an agent has at most {CONNECTORS_MAX} connectors")));
+        }
+        if serde_json::to_string(specs).map_or(usize::MAX, |json| json.len()) > CONNECTORS_MAX_BYTES {
+            return Err(Fault::invalid(format!("connectors have at most {CONNECTORS_MAX_BYTES} bytes together")));
         }
         for spec in specs {
             let name = spec.name();

@@ -116,6 +116,16 @@ async fn rule_28_connectors_are_checked_when_they_are_given() {
             _ => assert_eq!(class(&reply, status), what, "{spec}"),
         }
     }
+    let long = format!("{}?{}", source.url, "x".repeat(70_000));
+    for put in [
+        json!({ "wake_url": long }),
+        json!({ "connectors": [{ "type": "webhook", "url": long }] }),
+        json!({ "connectors": [{ "type": "webhook", "url": source.url, "hmac_secret": "x".repeat(70_000) }] }),
+        json!({ "webhook_secret": "x".repeat(1_025) }),
+        json!({ "agent_name": "x".repeat(257) }),
+    ] {
+        assert_eq!(class(&plane.put("alice", put).await, 400), "ValidationError", "every agent is held in memory");
+    }
     let many: Vec<Value> = (0..9).map(|_| json!({ "type": "noop" })).collect();
     assert_eq!(class(&plane.put("alice", json!({ "connectors": many })).await, 400), "ValidationError");
     // Off unless the operator of the desk allows them, also for a token of scope operator.
@@ -165,6 +175,12 @@ async fn a_connector_that_breaks_is_told_and_the_message_is_kept() {
     let broke = plane.wake("alice", json!({ "context": "up" })).await.expect(502);
     assert_eq!((&broke["error"]["class"], &broke["error"]["stored"]), (&json!("DeliveryFailedError"), &json!(true)));
     assert_eq!(plane.inbox("alice").await.len(), 2, "both are in the inbox");
+    // A notify tells of every connector: what is stored was taken, and need not be said again.
+    let told = plane.notify(json!({ "agent": "alice@t", "message": "up", "origin": {} })).await.expect(200);
+    let how: Vec<_> = told["receipts"].as_array().unwrap().iter().map(|it| (&it["connector"], &it["ok"])).collect();
+    assert_eq!(how, [(&json!("inbox"), &json!(true)), (&json!("webhook"), &json!(false))], "{told}");
+    assert_eq!(told["receipts"][1]["error"]["class"], "DeliveryFailedError");
+    assert_eq!(plane.inbox("alice").await.len(), 3);
     plane.finish().await;
 }
 
