@@ -3,4 +3,5 @@
 
 pub mod address;
 pub mod attendance;
+pub mod under_way;
 pub mod waiters;

@@ -11,6 +11,7 @@ use super::people::check_id;
 use super::{Desk, DeskError};
 use crate::agents::address;
 use crate::agents::attendance::Attendance;
+use crate::agents::under_way::UnderWay;
 use crate::agents::waiters::Waiters;
 use crate::port::store::StoreError;
 use crate::registry::facts::{Agent, Fact, Instance};
@@ -39,8 +40,7 @@ pub struct Speaker<'a> {
 pub struct AgentRooms {
     pub attendance: Attendance,
     pub waiters: Waiters,
-    /// Dispatches whose connectors are being tried just now, by event.
-    pub(super) under_way: Mutex<std::collections::HashSet<u64>>,
+    pub under_way: UnderWay,
     /// Inboxes whose agents should be poked at their wake URL.
     pokes: Mutex<std::collections::HashSet<u64>>,
     pub poke_bell: Notify,
@@ -212,6 +212,17 @@ impl Desk {
             Some(last_ms) if self.env.now_ms().saturating_sub(last_ms) <= ACTIVE_MS => AgentStatus::Active,
             Some(_) => AgentStatus::Idle,
         }
+    }
+
+    /// Whether the agent is there, or was since then: by a stream, a look into its inbox, or a socket.
+    pub fn came_since(&self, no: u64, since_ms: u64) -> bool {
+        let attendance = &self.rooms.attendance;
+        if attendance.is_attended(no) || attendance.traffic_ms(no) > since_ms {
+            return true;
+        }
+        let Some(agent) = self.registry.read(|view| view.agent_no(no).cloned()) else { return false };
+        let board = &self.switchboard;
+        self.ways_to(&agent).0.iter().any(|it| board.is_served(it.no) || board.presence(it.no).seen_ms > since_ms)
     }
 
     /// The id and the session of an address.

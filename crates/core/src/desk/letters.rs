@@ -1,8 +1,6 @@
 //! Words from agents to agents: written down first, then handed over by every way there is. What a receipt
 //! says has happened.
 
-use std::sync::PoisonError;
-
 use frontdesk_wire::agents::{
     ConnectorReceipt, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Dispatch, Fault, Inbox, InboxMessage, Notified,
     NotifyPost, WakeOpts, WakeReceipt,
@@ -120,14 +118,26 @@ impl Desk {
         }
         let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts };
         let receivers = to.relay.iter().map(|it| it.no).collect();
+        // Taken before it is written: of several who say the same at once, one goes to the connectors.
+        let carrying = if to.ways.is_empty() { None } else { self.rooms.under_way.carry(dedup) };
         let Filing { filed, fresh, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
-        let receipts = if fresh {
+        // As it is noted now: whoever carried it before has let go.
+        let kept = if fresh { kept } else { serde_json::from_str(&filed.letter.receipts).unwrap_or_default() };
+        if fresh {
             self.rooms.attendance.ring(to.agent.no);
-            self.push(to, &filed, payload, kept).await
-        } else {
-            warnings.push("this dispatch was delivered before; this is its first receipt".into());
-            self.finish_push(to, &filed, payload).await
+        }
+        let receipts = match (kept.done || filed.seq == 0, &carrying) {
+            (true, _) => kept.receipts,
+            (false, Some(_)) => self.push(to, &filed, payload, kept).await,
+            (false, None) => {
+                warnings.push("its connectors are still being tried; they are not in this receipt".into());
+                kept.receipts
+            }
         };
+        drop(carrying);
+        if !fresh {
+            warnings.push("this dispatch was delivered before; this is its first receipt".into());
+        }
         let receipt = merged(&filed, &receipts, warnings);
         let how = match (fresh, receipt.delivery_skipped) {
             (false, _) => "duplicate",
@@ -214,7 +224,8 @@ impl Desk {
         Ok(Filing { filed, fresh: true, rows: accepted.rows })
     }
 
-    /// Tries the connectors that are not ours, and notes how they took it.
+    /// Tries the connectors that are not ours, and notes how they took it. Also for a repeated dispatch whose
+    /// first try was cut short.
     async fn push(
         &self,
         to: &Addressee,
@@ -222,11 +233,6 @@ impl Desk {
         payload: &DeliveryPayload,
         mut kept: Kept,
     ) -> Vec<ConnectorReceipt> {
-        if to.ways.is_empty() {
-            return kept.receipts;
-        }
-        let lock = || self.rooms.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        lock().insert(filed.event);
         for spec in &to.ways {
             let outcome = match self.connectors.open(&to.agent.id, spec) {
                 Ok(connector) => connector.deliver(&to.agent.id, payload).await,
@@ -237,18 +243,7 @@ impl Desk {
         }
         kept.done = true;
         self.note_kept(filed, &filed.letter.kind, &kept).await;
-        lock().remove(&filed.event);
         kept.receipts
-    }
-
-    /// A repeated dispatch. If a crash cut its first try short, the rest is done now.
-    async fn finish_push(&self, to: &Addressee, filed: &Filed, payload: &DeliveryPayload) -> Vec<ConnectorReceipt> {
-        let kept: Kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
-        let busy = self.rooms.under_way.lock().unwrap_or_else(PoisonError::into_inner).contains(&filed.event);
-        match kept.done || busy || filed.seq == 0 {
-            true => kept.receipts,
-            false => self.push(to, filed, payload, kept).await,
-        }
     }
 
     pub(super) async fn note_kept(&self, filed: &Filed, kind: &str, kept: &Kept) {

@@ -52,8 +52,7 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
 }
 
 fn came(desk: &Desk, waker: &Waker, agent: u64) -> bool {
-    let attendance = &desk.rooms.attendance;
-    attendance.is_attended(agent) || waker.born_ms(agent).is_some_and(|born_ms| attendance.traffic_ms(agent) > born_ms)
+    desk.came_since(agent, waker.born_ms(agent).unwrap_or(u64::MAX))
 }
 
 async fn poke(desk: &Desk, no: u64) -> Poked {

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod client;
+mod connectors;
 mod deliver;
 mod exchange;
 #[path = "../house/mod.rs"]

@@ -122,3 +122,35 @@ async fn a_relay_socket_is_a_live_session_too() {
     drop(socket);
     plane.finish().await;
 }
+
+#[tokio::test]
+async fn an_agent_that_came_by_its_socket_is_not_poked_any_more() {
+    let (source, canary) = (Source::open("text/plain", b"ok").await, Source::open("text/plain", b"ok").await);
+    source.answer(1_000);
+    canary.answer(1_000);
+    let plane = Plane::with(|config| (config.wake.cooldown_ms, config.wake.retry_max_s) = (50, 0)).await;
+    let seat = plane.house.seat("gw-1").await;
+    plane.put("gw-1", json!({ "wake_url": source.url })).await.expect(200);
+    plane.put("canary", json!({ "wake_url": canary.url })).await.expect(200);
+    plane.wake("canary", json!({})).await.expect(200);
+    assert_eq!(plane.wake("gw-1", json!({ "context": "up" })).await.expect(200)["woken"], false);
+    for _ in 0..2 {
+        source.asked().await; // again and again, while nobody comes
+    }
+    let mut socket = plane.house.socket(&seat).await;
+    let frame = socket.of("inbound").await;
+    socket.ack(&frame).await;
+    canary.asked().await;
+    while source.was_asked() {
+        source.asked().await; // what was under way
+    }
+    while canary.was_asked() {
+        canary.asked().await;
+    }
+    for _ in 0..5 {
+        canary.asked().await;
+    }
+    assert!(!source.was_asked(), "it is there, and has it");
+    drop(socket);
+    plane.finish().await;
+}

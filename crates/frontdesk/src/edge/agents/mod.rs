@@ -11,7 +11,7 @@ mod words;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use frontdesk_wire::agents::Fault;
+use frontdesk_wire::agents::{Class, Fault};
 
 use super::App;
 use super::error::RefusedWith;
@@ -61,7 +61,7 @@ impl IntoResponse for Refused {
         let class = self.0.class;
         let status = http::StatusCode::from_u16(class.status()).unwrap_or_default();
         let mut response = (status, axum::Json(&self.0)).into_response();
-        if class == frontdesk_wire::agents::Class::RateLimitedError {
+        if class == Class::RateLimitedError {
             response.headers_mut().insert(http::header::RETRY_AFTER, 1.into());
         }
         response.extensions_mut().insert(RefusedWith(class.name()));
@@ -70,3 +70,12 @@ impl IntoResponse for Refused {
 }
 
 type Answer<T> = Result<axum::Json<T>, Refused>;
+
+/// Goes on when the caller hangs up: what is written down is also carried to every connector, and noted.
+async fn to_the_end<T: Send + 'static>(
+    app: &App,
+    work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+) -> Result<T, Fault> {
+    let broke = |_| Err(Fault::new(Class::InternalError, "it broke off; it may be half done"));
+    app.sessions.spawn(work).await.unwrap_or_else(broke)
+}

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{Json, Raw};
 use super::who::Api;
-use super::{Answer, Refused};
+use super::{Answer, Refused, to_the_end};
 use crate::edge::App;
 
 /// How long an exchange waits if it does not say.
@@ -70,7 +70,8 @@ pub(crate) async fn deliver(
         }
     }
     let payload = read_payload(&app, &who, &id, body.json()?)?;
-    Ok(Reply(app.desk.deliver(who.speaker(), &id, &payload).await?))
+    let desk = app.desk.clone();
+    Ok(Reply(to_the_end(&app, async move { desk.deliver(who.speaker(), &id, &payload).await }).await?))
 }
 
 /// The kind is looked at first: one that is not known is another fault than a bad shape.
@@ -117,7 +118,8 @@ pub(crate) async fn wake(
     app.desk.inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
     check_named(&app, &who, &id, &body)?;
     let opts = read_wake(body)?;
-    Ok(Reply(app.desk.wake(who.speaker(), &id, &opts).await?))
+    let desk = app.desk.clone();
+    Ok(Reply(to_the_end(&app, async move { desk.wake(who.speaker(), &id, &opts).await }).await?))
 }
 
 pub(crate) fn read_wake(mut body: Map<String, Value>) -> Result<WakeOpts, Fault> {
@@ -170,5 +172,6 @@ pub(crate) async fn inbox(
 }
 
 pub(crate) async fn notify(State(app): State<App>, who: Api, Json(post): Json<NotifyPost>) -> Answer<Notified> {
-    Ok(Reply(app.desk.notify(who.speaker(), post).await?))
+    let desk = app.desk.clone();
+    Ok(Reply(to_the_end(&app, async move { desk.notify(who.speaker(), post).await }).await?))
 }

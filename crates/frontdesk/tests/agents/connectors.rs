@@ -1,0 +1,110 @@
+//! Rule 12 where other connectors are involved: each hears a dispatch once, whoever hangs up or asks again.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::house::{PATIENCE, Source};
+use crate::plane::{Plane, encoded};
+
+async fn hooked(source: &Source) -> Plane {
+    let plane = Plane::open().await;
+    let hook = json!({ "type": "webhook", "url": source.url, "timeout_ms": 30_000 });
+    plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
+    plane
+}
+
+fn warned(receipt: &Value, word: &str) -> bool {
+    receipt["warnings"].as_array().into_iter().flatten().any(|it| it.as_str().is_some_and(|it| it.contains(word)))
+}
+
+/// Until nothing is carried to a connector any more.
+async fn all_carried(plane: &Plane) {
+    let under_way = plane.house.app.desk.rooms.under_way.clone();
+    let over = async {
+        while !under_way.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, over).await.expect("it is carried for ever");
+}
+
+#[tokio::test]
+async fn rule_12_a_retry_while_the_webhook_hangs_does_not_call_it_again() {
+    let source = Source::open("application/json", br#"{"id":"hook-1"}"#).await;
+    let plane = hooked(&source).await;
+    let body = plane.augment("once");
+    let first = plane.deliver("alice", &body);
+    let retries = async {
+        source.asked().await;
+        let again = join_all((0..8).map(|_| plane.deliver("alice", &body))).await;
+        source.answer(100);
+        again
+    };
+    let (first, again) = tokio::join!(first, retries);
+    let first = first.expect(200);
+    assert!(first.get("delivery_skipped").is_none() && first.get("warnings").is_none(), "{first}");
+    for reply in again {
+        let receipt = reply.expect(200);
+        assert_eq!(receipt["delivery_id"], first["delivery_id"]);
+        assert!(warned(&receipt, "delivered before") && warned(&receipt, "still being tried"), "{receipt}");
+    }
+    let late = plane.deliver("alice", &body).await.expect(200);
+    assert!(late.get("delivery_skipped").is_none() && !warned(&late, "still being tried"), "{late}");
+    assert!(!source.was_asked(), "the webhook was called once");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_12_of_many_at_once_one_calls_the_webhook() {
+    let source = Source::open("application/json", b"{}").await;
+    source.answer(100);
+    let plane = hooked(&source).await;
+    for _ in 0..8 {
+        let body = plane.augment("once");
+        let all = join_all((0..8).map(|_| plane.deliver("alice", &body))).await;
+        assert!(all.iter().all(|reply| reply.status == 200));
+        all_carried(&plane).await;
+        source.asked().await;
+        assert!(!source.was_asked(), "the webhook was called once");
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_does_not_cut_its_delivery_short() {
+    let source = Source::open("application/json", br#"{"id":"hook-1"}"#).await;
+    let plane = hooked(&source).await;
+    let body = plane.augment("once");
+    let path = format!("/v1/agents/{}/deliver", encoded("alice"));
+    let impatient = plane.house.request("POST", &path).bearer_auth(&plane.token).json(&body);
+    let impatient = tokio::spawn(impatient.send());
+    source.asked().await;
+    impatient.abort();
+    assert!(impatient.await.unwrap_err().is_cancelled());
+    source.answer(100);
+    all_carried(&plane).await;
+    let again = plane.deliver("alice", &body).await.expect(200);
+    assert!(again.get("delivery_skipped").is_none() && warned(&again, "delivered before"), "{again}");
+    assert!(!source.was_asked(), "the first call was the only one");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn an_exchange_that_times_out_during_a_webhook_leaves_nothing_locked() {
+    let source = Source::open("application/json", br#"{"id":"hook-1"}"#).await;
+    let plane = hooked(&source).await;
+    let mut body = plane.augment("well?");
+    body["meta"]["correlation_id"] = json!("c");
+    body["timeout_ms"] = json!(100);
+    let late = plane.post("/v1/agents/alice/exchange", &body).await.expect(504);
+    assert_eq!(late["error"]["class"], "TimeoutError");
+    source.asked().await;
+    all_carried(&plane).await;
+    // What was cut short is done by the next who says it.
+    source.answer(100);
+    body.as_object_mut().unwrap().remove("timeout_ms");
+    let again = plane.deliver("alice", &body).await.expect(200);
+    assert!(again.get("delivery_skipped").is_none(), "{again}");
+    source.asked().await;
+    plane.finish().await;
+}
