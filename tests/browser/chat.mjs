@@ -9,7 +9,7 @@
 //
 // Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
 
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -48,7 +48,7 @@ function record() {
   new MutationObserver(note).observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ["data-state"] });
 }
 
-async function drive(page, { base, link }) {
+async function drive(page, { base, link }, dataDir) {
   const origin = new URL(base).origin;
   const problems = [];
   const foreign = [];
@@ -154,6 +154,24 @@ async function drive(page, { base, link }) {
     await answer("echo: hello upstairs").waitFor({ timeout: SLEEP_LIMIT });
   });
 
+  await check("words between agents are shown as they come, with the receipts of every connector", async () => {
+    const post = async (door, token, body, method = "POST") => {
+      const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+      const answer = await fetch(base + door, { method, headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LIMIT) });
+      assert.ok(answer.ok, `${door}: ${answer.status}`);
+      return answer.json();
+    };
+    const admin = (await readFile(path.join(dataDir, "admin.token"), "utf8")).trim();
+    const { token } = await post("/admin/v1/tokens", admin, { tenant: "home", scope: "agents" });
+    await post("/v1/agents/alice", token, { agent_name: "Alice", connectors: [{ type: "noop" }] }, "PUT");
+    await post("/v1/notify", token, { agent: "alice", message: "<b>the report</b> is there", origin: { skill_name: "reporter" } });
+    const word = page.locator("#words-list > li").filter({ hasText: "reporter → alice" });
+    await word.getByText("<b>the report</b> is there").waitFor();
+    assert.deepEqual(await word.locator("li").evaluateAll((nodes) => nodes.map((node) => node.dataset.connector)), ["inbox", "noop"]);
+    await word.getByText("kept; nobody listens to it now").waitFor();
+    assert.equal(await word.locator("b").count(), 0);
+  });
+
   await check("no console errors, and no request to anywhere else", async () => {
     assert.deepEqual(problems, []);
     assert.deepEqual(foreign, []);
@@ -186,7 +204,7 @@ async function main() {
     browser = await chromium.launch({ executablePath: process.env.FRONTDESK_CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
     const page = await browser.newPage({ viewport: { width: 1360, height: 860 } });
     page.setDefaultTimeout(LIMIT);
-    await drive(page, address);
+    await drive(page, address, dataDir);
 
     await check("the demo says that the connection is gone when it is, and ends cleanly", async () => {
       demo.child.kill("SIGTERM");
