@@ -92,6 +92,7 @@ impl Desk {
             from,
             session: ear.as_ref().and_then(Ear::session),
             delivery_id: &delivery_id,
+            asks: false,
             dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
         };
         let at_ms = self.env.now_ms();
