@@ -14,8 +14,8 @@ pub struct Seat {
     /// Later ones are higher, across streams and sockets.
     pub order: u64,
     pub bell: Notify,
-    /// The number of the last letter that was handed to its socket.
-    handed: watch::Sender<u64>,
+    /// The number of the last letter that was handed to its socket, and whether that was the last.
+    handed: watch::Sender<(u64, bool)>,
 }
 
 impl Seat {
@@ -28,14 +28,14 @@ impl Seat {
     }
 
     pub fn hand(&self, seq: u64) {
-        self.handed.send_if_modified(|last| seq > std::mem::replace(last, seq.max(*last)));
+        self.handed.send_if_modified(|(last, _)| seq > std::mem::replace(last, seq.max(*last)));
     }
 
     /// Returns when the letter was handed over; false: the stream ended before that.
-    pub async fn took(self: Arc<Self>, seq: u64) -> bool {
+    pub async fn took(&self, seq: u64) -> bool {
         let mut handed = self.handed.subscribe();
-        drop(self); // waiting must not keep it open
-        handed.wait_for(|last| *last >= seq).await.is_ok()
+        let known = handed.wait_for(|(last, ended)| *last >= seq || *ended).await;
+        known.is_ok_and(|handed| handed.0 >= seq)
     }
 }
 
@@ -57,7 +57,8 @@ impl Attendance {
     }
 
     pub fn sit_down(&self, agent: u64, session: Option<String>, order: u64, now_ms: u64) -> Arc<Seat> {
-        let seat = Arc::new(Seat { agent, session, order, bell: Notify::new(), handed: watch::Sender::new(0) });
+        let seat =
+            Arc::new(Seat { agent, session, order, bell: Notify::new(), handed: watch::Sender::new((0, false)) });
         let mut rooms = self.rooms();
         let room = rooms.entry(agent).or_default();
         room.seats.push(seat.clone());
@@ -66,6 +67,7 @@ impl Attendance {
     }
 
     pub fn leave(&self, seat: &Seat) {
+        seat.handed.send_modify(|(_, ended)| *ended = true);
         if let Some(room) = self.rooms().get_mut(&seat.agent) {
             room.seats.retain(|other| other.order != seat.order);
         }
@@ -125,11 +127,10 @@ mod tests {
         assert!(first.hears(None) && first.hears(Some("a")) && !first.hears(Some("b")) && second.hears(Some("b")));
         first.hand(3);
         first.hand(2);
-        assert!(first.clone().took(3).await);
-        let waits = tokio::spawn(first.clone().took(4));
-        attendance.leave(&first);
-        drop(first);
-        assert!(!waits.await.unwrap());
+        assert!(first.took(3).await);
+        // Whoever waits holds the seat too, and notices all the same.
+        let (waits, ()) = tokio::join!(first.took(4), async { attendance.leave(&first) });
+        assert!(!waits && first.took(3).await && !first.took(4).await);
         attendance.leave(&second);
         assert!(!attendance.is_attended(7));
     }

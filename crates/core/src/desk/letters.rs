@@ -165,26 +165,13 @@ impl Desk {
         receivers: Vec<u64>,
         kept: &Kept,
     ) -> Result<Filing, Fault> {
-        if word.text.len() > TEXT_MAX_BYTES {
-            let text = format!("a message has at most {TEXT_MAX_BYTES} bytes");
-            return Err(Fault::new(frontdesk_wire::agents::Class::TooLargeError, text));
-        }
-        let meta = word.meta.map(|meta| serde_json::to_value(meta).unwrap_or_default());
-        let event = event_of(word, meta.clone());
-        let json = serde_json::to_string(&event).unwrap_or_default();
-        if !receivers.is_empty() && json.len() + 256 > self.rules.frame_max_bytes {
-            let text = format!(
-                "as a frame it is over {} bytes; the agent's socket cannot take it",
-                self.rules.frame_max_bytes
-            );
-            return Err(Fault::new(frontdesk_wire::agents::Class::TooLargeError, text));
-        }
+        let (event, json) = self.sized(word, !receivers.is_empty())?;
         let letter = Letter {
             agent: to.agent.no,
             delivery_id: word.delivery_id.into(),
             kind: word.kind.into(),
             text: word.text.into(),
-            meta: meta.map(|meta| meta.to_string()),
+            meta: word.meta.map(|meta| serde_json::to_string(meta).unwrap_or_default()),
             session_id: word.session.map(str::to_owned),
             receipts: serde_json::to_string(kept).unwrap_or_default(),
         };
@@ -228,6 +215,21 @@ impl Desk {
         Ok(Filing { filed, fresh: true, rows: accepted.rows })
     }
 
+    /// The word as an event, and its JSON, if it is not too large.
+    pub(super) fn sized(&self, word: &Word<'_>, for_sockets: bool) -> Result<(MessageEvent, String), Fault> {
+        let too_large = |text| Err(Fault::new(frontdesk_wire::agents::Class::TooLargeError, text));
+        if word.text.len() > TEXT_MAX_BYTES {
+            return too_large(format!("a message has at most {TEXT_MAX_BYTES} bytes"));
+        }
+        let event = event_of(word, word.meta.map(|meta| serde_json::to_value(meta).unwrap_or_default()));
+        let json = serde_json::to_string(&event).unwrap_or_default();
+        let max = self.rules.frame_max_bytes;
+        if for_sockets && json.len() + 256 > max {
+            return too_large(format!("as a frame it is over {max} bytes; the agent's socket cannot take it"));
+        }
+        Ok((event, json))
+    }
+
     /// Tries the connectors that are not ours, and notes how they took it. Also for a repeated dispatch whose
     /// first try was cut short.
     async fn push(
@@ -246,13 +248,14 @@ impl Desk {
                 .push(outcome.map_or_else(|fault| failed(spec.name(), &fault), |receipt| shown(spec.name(), &receipt)));
         }
         kept.done = true;
-        self.note_kept(filed, &filed.letter.kind, &kept).await;
+        self.note_kept(filed, &filed.letter.kind, filed.letter.session_id.clone(), &kept).await;
         kept.receipts
     }
 
-    pub(super) async fn note_kept(&self, filed: &Filed, kind: &str, kept: &Kept) {
-        let json = serde_json::to_string(kept).unwrap_or_default();
-        if let Err(error) = self.store.note_receipts(filed.letter.agent, filed.seq, kind, json).await {
+    pub(super) async fn note_kept(&self, filed: &Filed, kind: &str, session_id: Option<String>, kept: &Kept) {
+        let receipts = serde_json::to_string(kept).unwrap_or_default();
+        let now = Letter { agent: filed.letter.agent, kind: kind.into(), session_id, receipts, ..Letter::default() };
+        if let Err(error) = self.store.note_receipts(filed.seq, now).await {
             tracing::warn!(%error, "how the connectors took a message could not be written down");
         }
     }

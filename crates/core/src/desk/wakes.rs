@@ -97,15 +97,21 @@ impl Desk {
         };
         let at_ms = self.env.now_ms();
         let mut kept = Kept { from: from.map(str::to_owned), ..Kept::default() };
+        let carrying = self.rooms.under_way.carry(word.dedup);
         let Filing { filed, fresh, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
         if !fresh {
-            // A planned wake that was carried out before a crash: its letter is there.
-            let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
-            return Ok(Woken { receipt, receipts: Vec::new() });
+            kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+            if kept.done || carrying.is_none() || filed.seq == 0 {
+                // A planned wake that was carried out before a crash: its letter is there.
+                let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
+                return Ok(Woken { receipt, receipts: kept.receipts });
+            }
         }
         self.rooms.attendance.ring(to.agent.no);
         let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
-        let took = match &ear {
+        // What a crash cut short was meant for somebody who is gone; the other ways are tried now.
+        let ear = ear.as_ref().filter(|_| fresh);
+        let took = match ear {
             Some(ear) => took(ear, filed.seq, &rows).await,
             None => false,
         };
@@ -121,7 +127,10 @@ impl Desk {
             self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
         }
         kept.done = true;
-        self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, &kept).await;
+        // Our choice of a session that did not take it is nobody's: whoever comes next hears it.
+        let session_id = filed.letter.session_id.clone().filter(|_| took || asked.is_some());
+        self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
+        drop(carrying);
         self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.clone());
         if let (Some(error), false, None) = (broken, receipt.woken, plan) {
@@ -223,11 +232,17 @@ impl Desk {
             .map_err(|_| Fault::invalid("when is beyond the end of the calendar"))?
             .to_string();
         let key = format!("wk_{}", self.env.random_hex(12));
+        // What could not be said when its time comes is refused now.
+        let text = opts.context.as_deref().unwrap_or_default();
+        let session = opts.session_id.as_deref().or(to.session.as_deref());
+        let (kind, delivery_id) = ("wake_degraded", key.as_str());
+        let word = Word { kind, text, meta: None, from, session, delivery_id, dedup: [0; 16] };
+        self.sized(&word, !to.relay.is_empty())?;
         let plan = Plan {
             tenant: to.agent.tenant.clone(),
             agent_id: to.agent.id.clone(),
             context: opts.context.clone(),
-            session_id: opts.session_id.clone().or_else(|| to.session.clone()),
+            session_id: session.map(str::to_owned),
             from: from.map(str::to_owned),
         };
         let json = serde_json::to_string(&plan).unwrap_or_default();
@@ -276,6 +291,9 @@ impl Desk {
             Err(fault) if fault.class == Class::UnknownAgentError => return FireAnswer::Taken(404),
             Err(fault) => return FireAnswer::Failed(fault.message),
         };
+        if to.agent.no != planned.agent {
+            return FireAnswer::Taken(404); // it was deleted; this is another one, of the same name or a shorter one
+        }
         let opts = WakeOpts { context: plan.context, when: None, session_id: plan.session_id };
         if let Err(fault) = Box::pin(self.wake_to(&to, &opts, plan.from.as_deref(), Some(&planned.key))).await {
             return FireAnswer::Failed(fault.message);
@@ -306,7 +324,7 @@ impl Desk {
 async fn took(ear: &Ear, letter: u64, rows: &[(u64, u64)]) -> bool {
     let taken = async {
         match ear {
-            Ear::Stream(seat) => seat.clone().took(letter).await,
+            Ear::Stream(seat) => seat.took(letter).await,
             Ear::Socket(mailbox, instance) => match rows.iter().find(|(no, _)| *no == instance.no) {
                 Some((_, row)) => mailbox.took(*row).await,
                 None => false,

@@ -44,8 +44,8 @@ pub trait Letters: Send + Sync {
     fn last_letter(&self, agent: u64) -> Stored<'_, u64>;
     /// The letter that an event became.
     fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>>;
-    /// Notes how the connectors took it, and what it has become.
-    fn note_receipts<'a>(&'a self, agent: u64, seq: u64, kind: &'a str, receipts: String) -> Stored<'a, ()>;
+    /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts.
+    fn note_receipts(&self, seq: u64, letter: Letter) -> Stored<'_, ()>;
     /// The newest letters of a tenant, newest first.
     fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>>;
     /// Erases an inbox and what was planned for it.

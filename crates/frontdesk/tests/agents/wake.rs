@@ -1,5 +1,7 @@
 //! Rules 14, 15 and the table of waking.
 
+use frontdesk_core::port::alarms::{Conclusion, Shot};
+use frontdesk_core::registry::Fact;
 use serde_json::json;
 
 use crate::house::Source;
@@ -178,5 +180,108 @@ async fn an_agent_that_came_by_its_socket_is_not_poked_any_more() {
     }
     assert!(!source.was_asked(), "it is there, and has it");
     drop(socket);
+    plane.finish().await;
+}
+
+/// Far enough away that the clock does not come before the test.
+fn in_a_day(plane: &Plane) -> u64 {
+    plane.house.app.desk.env.now_ms() + 86_400_000
+}
+
+async fn planned(plane: &Plane) -> Vec<Shot> {
+    plane.house.app.desk.armed_of_tenant("home").await.unwrap().into_iter().map(|(_, shot)| shot).collect()
+}
+
+#[tokio::test]
+async fn rule_15_what_could_never_be_said_is_not_planned() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let when = in_a_day(&plane);
+    let large = json!({ "context": "x".repeat((1 << 20) + 1), "when": when });
+    assert_eq!(class(&plane.wake("alice", large).await, 413), "TooLargeError");
+    plane.house.seat("gw-1").await;
+    let over = plane.house.app.desk.rules.frame_max_bytes;
+    let large = json!({ "context": "\n".repeat(over / 2), "when": when });
+    assert_eq!(class(&plane.wake("gw-1", large).await, 413), "TooLargeError", "as JSON it is twice as long");
+    for when in [json!(i64::MAX), json!(u64::MAX)] {
+        assert_eq!(class(&plane.wake("alice", json!({ "when": when })).await, 400), "ValidationError");
+    }
+    assert!(planned(&plane).await.is_empty());
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_15_a_planned_wake_of_a_deleted_agent_reaches_nobody_of_its_name() {
+    let plane = Plane::with_agents(&["ada@example.org"]).await;
+    plane.wake("ada@example.org", json!({ "context": "psst", "when": in_a_day(&plane) })).await.expect(200);
+    let shot = planned(&plane).await.remove(0);
+    // A crash in the middle of the deletion: the agent is gone, what was planned for it is still there.
+    let desk = plane.house.app.desk.clone();
+    let gone = desk.registry.write(|view, draft| {
+        let agent = view.agent("home", "ada@example.org").cloned().unwrap();
+        draft.remove(&Fact::Agent((*agent).clone()));
+        Ok::<_, ()>(())
+    });
+    assert!(gone.await.is_ok());
+    for id in ["ada", "ada@example.org"] {
+        plane.register(id).await;
+        assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }), "it is over");
+        assert!(plane.inbox(id).await.is_empty(), "{id} is another agent");
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_15_a_planned_wake_that_was_cut_short_is_finished_and_written_once() {
+    let source = Source::open("application/json", b"{}").await;
+    let plane = Plane::open().await;
+    let hook = json!({ "type": "webhook", "url": source.url, "wake_url": source.url, "timeout_ms": 30_000 });
+    plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
+    plane.wake("alice", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
+    let shot = planned(&plane).await.remove(0);
+    let desk = plane.house.app.desk.clone();
+    tokio::select! {
+        _ = desk.try_shot(&shot, || {}) => panic!("the webhook has not answered"),
+        () = source.asked() => {} // and here the desk dies
+    }
+    assert_eq!(plane.inbox("alice").await.len(), 1);
+    source.answer(8);
+    assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    source.asked().await;
+    assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert!(!source.was_asked(), "what is done is done");
+    let inbox = plane.inbox("alice").await;
+    assert_eq!((inbox.len(), &inbox[0]["type"]), (1, &json!("wake_degraded")));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_hears_it() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    // A stream that is open and whose client does not read.
+    let seat = desk.rooms.attendance.sit_down(no, Some("stuck".into()), 1, desk.env.now_ms());
+    let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
+    assert_eq!(told["woken"], false);
+    assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("not taken"), "{told}");
+    // One that ends in between is noticed at once; one that was asked for keeps its word.
+    let asked = plane.wake("alice@stuck", json!({ "context": "stuck" }));
+    let ends = async {
+        while desk.rooms.under_way.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        desk.rooms.attendance.leave(&seat);
+    };
+    let (told, ()) = tokio::join!(asked, ends);
+    assert_eq!(told.expect(200)["woken"], false);
+    let mut next = plane.listen("alice", "?session=next&after=0").await;
+    let message = next.message().await;
+    assert_eq!((&message["text"], &message["type"]), (&json!("anybody"), &json!("wake_degraded")));
+    plane.deliver("alice", &plane.augment("for all")).await.expect(200);
+    assert_eq!(next.message().await["text"], "for all", "the other word is for another session");
+    let mut stuck = plane.listen("alice", "?session=stuck&after=0").await;
+    let texts = [stuck.message().await["text"].clone(), stuck.message().await["text"].clone()];
+    assert_eq!(texts, ["anybody", "stuck"]);
+    drop((next, stuck));
     plane.finish().await;
 }

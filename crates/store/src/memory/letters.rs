@@ -35,10 +35,10 @@ impl Letters for MemoryStore {
         now(self.state().letters.values().find(|(_, filed)| filed.event == event).map(|(_, filed)| filed.clone()))
     }
 
-    fn note_receipts<'a>(&'a self, agent: u64, seq: u64, kind: &'a str, receipts: String) -> Stored<'a, ()> {
-        if let Some((_, filed)) = self.state().letters.get_mut(&(agent, seq)) {
-            filed.letter.kind = kind.into();
-            filed.letter.receipts = receipts;
+    fn note_receipts(&self, seq: u64, it: Letter) -> Stored<'_, ()> {
+        if let Some((_, filed)) = self.state().letters.get_mut(&(it.agent, seq)) {
+            let letter = &mut filed.letter;
+            (letter.kind, letter.session_id, letter.receipts) = (it.kind, it.session_id, it.receipts);
         }
         now(())
     }

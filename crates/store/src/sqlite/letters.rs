@@ -65,12 +65,11 @@ impl Letters for SqliteStore {
         })
     }
 
-    fn note_receipts<'a>(&'a self, agent: u64, seq: u64, kind: &'a str, receipts: String) -> Stored<'a, ()> {
-        let kind = kind.to_owned();
+    fn note_receipts(&self, seq: u64, it: Letter) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE letter SET kind = ?3, receipts = ?4 WHERE agent = ?1 AND seq = ?2";
+            let sql = "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?1 AND seq = ?2";
             let mut put = books.connection.prepare_cached(sql).map_err(fault)?;
-            put.execute((signed(agent), signed(seq), kind, receipts)).map(drop).map_err(fault)
+            put.execute((signed(it.agent), signed(seq), it.kind, it.session_id, it.receipts)).map(drop).map_err(fault)
         };
         self.writer.write(work, |()| {})
     }

@@ -98,11 +98,17 @@ pub async fn a_letter_and_its_rows_are_one_commit(house: House) {
 
 pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
     file(&*house.store, &[1, 2], 3).await;
-    house.store.note_receipts(3, 2, "wake_degraded", r#"[{"ok":true}]"#.into()).await.unwrap();
-    house.store.note_receipts(3, 9, "wake", "[]".into()).await.unwrap(); // there is none: nothing happens
+    let now = |agent| {
+        let (kind, receipts) = ("wake_degraded".into(), r#"[{"ok":true}]"#.into());
+        Letter { agent, kind, receipts, session_id: None, text: "ignored".into(), ..Letter::default() }
+    };
+    house.store.note_receipts(2, now(3)).await.unwrap();
+    house.store.note_receipts(9, now(3)).await.unwrap(); // there is none: nothing happens
+    house.store.note_receipts(1, now(4)).await.unwrap();
     let house = house.reopened();
     let kept: Vec<Letter> = all(&*house.store, 3).await.into_iter().map(|filed| filed.letter).collect();
-    let noted = Letter { kind: "wake_degraded".into(), receipts: r#"[{"ok":true}]"#.into(), ..letter(2, 3) };
+    let now = now(3);
+    let noted = Letter { kind: now.kind, receipts: now.receipts, session_id: None, ..letter(2, 3) };
     assert_eq!(kept, [letter(1, 3), noted]);
 }
 
