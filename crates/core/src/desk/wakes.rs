@@ -236,7 +236,7 @@ impl Desk {
         let text = opts.context.as_deref().unwrap_or_default();
         let session = opts.session_id.as_deref().or(to.session.as_deref());
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
-        let word = Word { kind, text, meta: None, from, session, delivery_id, dedup: [0; 16] };
+        let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
         let plan = Plan {
             tenant: to.agent.tenant.clone(),
