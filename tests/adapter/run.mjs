@@ -6,7 +6,6 @@
 //
 // Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
 
-import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { createRequire } from "node:module";
@@ -14,27 +13,13 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { pathToFileURL, fileURLToPath } from "node:url";
 import assert from "node:assert/strict";
+import { LIMIT, broken, check, finish, startDesk } from "../node/desk.mjs";
 
-const LIMIT = 20_000;
 const ADAPTER = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../adapters/skillscript");
 
 const require = createRequire(import.meta.url);
 const modules = process.env.FRONTDESK_NODE_MODULES;
 const ts = require(modules ? path.resolve(modules, "typescript") : "typescript");
-
-let passed = 0;
-let failed = 0;
-async function check(name, run) {
-  const started = Date.now();
-  try {
-    await run();
-    passed += 1;
-    console.log(`ok      ${name} (${Date.now() - started} ms)`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED  ${name}\n        ${String(error.stack ?? error).split("\n").slice(0, 8).join("\n        ")}`);
-  }
-}
 
 /** The compiler's complaints about the adapter, by its own tsconfig. */
 function complaints() {
@@ -51,29 +36,6 @@ async function compiled(folder) {
   const file = path.join(folder, "frontdesk.mjs");
   await writeFile(file, ts.transpileModule(source, { compilerOptions: options }).outputText);
   return import(pathToFileURL(file).href);
-}
-
-/** Starts a desk; resolves with its address once it is ready. */
-function startDesk(binary, dataDir) {
-  const child = spawn(binary, ["serve", "--data-dir", dataDir, "--listen", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "pipe"] });
-  const output = { stdout: "", stderr: "" };
-  const exited = new Promise((resolve) => child.once("exit", (code, signal) => resolve({ code, signal })));
-  const ready = new Promise((resolve, reject) => {
-    const giveUp = (why) => reject(new Error(`${why}\nstdout: ${output.stdout}\nstderr: ${output.stderr.slice(-2000)}`));
-    const timer = setTimeout(() => giveUp("the desk was not ready in time"), LIMIT);
-    const look = (stream) => (chunk) => {
-      output[stream] += chunk;
-      const url = output.stdout.match(/^frontdesk ready (http:\/\/\S+?)\/?$/m)?.[1];
-      if (!url) return;
-      clearTimeout(timer);
-      resolve(url);
-    };
-    child.stdout.setEncoding("utf8").on("data", look("stdout"));
-    child.stderr.setEncoding("utf8").on("data", look("stderr"));
-    child.once("error", (error) => giveUp(error.message));
-    exited.then(({ code }) => giveUp(`the desk ended with ${code}`));
-  });
-  return { child, exited, ready };
 }
 
 /** A question beside the adapter: what an operator or an agent would ask. */
@@ -365,8 +327,7 @@ async function main() {
 }
 
 await main().catch((error) => {
-  failed += 1;
+  broken();
   console.log(`FAILED  ${error.stack ?? error}`);
 });
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+finish();

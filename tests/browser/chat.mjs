@@ -9,14 +9,13 @@
 //
 // Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
 
-import { spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import assert from "node:assert/strict";
+import { LIMIT, broken, check, finish, start } from "../node/desk.mjs";
 
-const LIMIT = 20_000;
 const SLEEP_LIMIT = 60_000;
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
@@ -24,42 +23,13 @@ const require = createRequire(import.meta.url);
 const modules = process.env.FRONTDESK_NODE_MODULES;
 const { chromium } = require(modules ? path.resolve(modules, "playwright-core") : "playwright-core");
 
-let passed = 0;
-let failed = 0;
-async function check(name, run) {
-  const started = Date.now();
-  try {
-    await run();
-    passed += 1;
-    console.log(`ok      ${name} (${Date.now() - started} ms)`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED  ${name}\n        ${String(error.stack ?? error).split("\n").slice(0, 8).join("\n        ")}`);
-  }
-}
-
 /** Starts the demo; resolves with its address and its one-time link once both were printed. */
 function startDemo(binary, dataDir) {
-  const child = spawn(binary, ["demo", "--port", "0", "--data-dir", dataDir], { stdio: ["ignore", "pipe", "pipe"] });
-  const output = { stdout: "", stderr: "" };
-  const exited = new Promise((resolve) => child.once("exit", (code, signal) => resolve({ code, signal })));
-  const ready = new Promise((resolve, reject) => {
-    const giveUp = (why) => reject(new Error(`${why}\nstdout: ${output.stdout}\nstderr: ${output.stderr.slice(-2000)}`));
-    const timer = setTimeout(() => giveUp("the demo was not ready in time"), LIMIT);
-    const look = (stream) => (chunk) => {
-      output[stream] += chunk;
-      const base = output.stdout.match(/^frontdesk ready (http:\/\/\S+)$/m)?.[1];
-      const link = output.stderr.match(/http:\/\/[^\s"'<>]+\/chat\?code=[^\s"'<>]+/)?.[0];
-      if (!base || !link) return;
-      clearTimeout(timer);
-      resolve({ base, link });
-    };
-    child.stdout.setEncoding("utf8").on("data", look("stdout"));
-    child.stderr.setEncoding("utf8").on("data", look("stderr"));
-    child.once("error", (error) => giveUp(error.message));
-    exited.then(({ code }) => giveUp(`the demo ended with ${code}`));
+  return start(binary, ["demo", "--port", "0", "--data-dir", dataDir], ({ stdout, stderr }) => {
+    const base = stdout.match(/^frontdesk ready (http:\/\/\S+)$/m)?.[1];
+    const link = stderr.match(/http:\/\/[^\s"'<>]+\/chat\?code=[^\s"'<>]+/)?.[0];
+    return base && link && { base, link };
   });
-  return { child, output, exited, ready };
 }
 
 /** Keeps, inside the page, every text that an answer showed and every state that the agent had. */
@@ -78,7 +48,7 @@ function record() {
   new MutationObserver(note).observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ["data-state"] });
 }
 
-async function drive(page, { base, link }) {
+async function drive(page, { base, link }, dataDir) {
   const origin = new URL(base).origin;
   const problems = [];
   const foreign = [];
@@ -184,6 +154,24 @@ async function drive(page, { base, link }) {
     await answer("echo: hello upstairs").waitFor({ timeout: SLEEP_LIMIT });
   });
 
+  await check("words between agents are shown as they come, with the receipts of every connector", async () => {
+    const post = async (door, token, body, method = "POST") => {
+      const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+      const answer = await fetch(base + door, { method, headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LIMIT) });
+      assert.ok(answer.ok, `${door}: ${answer.status}`);
+      return answer.json();
+    };
+    const admin = (await readFile(path.join(dataDir, "admin.token"), "utf8")).trim();
+    const { token } = await post("/admin/v1/tokens", admin, { tenant: "home", scope: "agents" });
+    await post("/v1/agents/alice", token, { agent_name: "Alice", connectors: [{ type: "noop" }] }, "PUT");
+    await post("/v1/notify", token, { agent: "alice", message: "<b>the report</b> is there", origin: { skill_name: "reporter" } });
+    const word = page.locator("#words-list > li").filter({ hasText: "reporter → alice" });
+    await word.getByText("<b>the report</b> is there").waitFor();
+    assert.deepEqual(await word.locator("li").evaluateAll((nodes) => nodes.map((node) => node.dataset.connector)), ["inbox", "noop"]);
+    await word.getByText("kept; nobody listens to it now").waitFor();
+    assert.equal(await word.locator("b").count(), 0);
+  });
+
   await check("no console errors, and no request to anywhere else", async () => {
     assert.deepEqual(problems, []);
     assert.deepEqual(foreign, []);
@@ -216,7 +204,7 @@ async function main() {
     browser = await chromium.launch({ executablePath: process.env.FRONTDESK_CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
     const page = await browser.newPage({ viewport: { width: 1360, height: 860 } });
     page.setDefaultTimeout(LIMIT);
-    await drive(page, address);
+    await drive(page, address, dataDir);
 
     await check("the demo says that the connection is gone when it is, and ends cleanly", async () => {
       demo.child.kill("SIGTERM");
@@ -234,8 +222,7 @@ async function main() {
 }
 
 await main().catch((error) => {
-  failed += 1;
+  broken();
   console.log(`FAILED  ${error.stack ?? error}`);
 });
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+finish();

@@ -125,9 +125,9 @@ def write_login(home, token):
     (Path(home) / "auth.json").write_text(json.dumps({"version": 1, "active_provider": "nous", "providers": {"nous": login}}))
 
 
-def request(method, url, body=None, token=None, timeout=15.0):
+def request(method, url, body=None, token=None, timeout=15.0, more=None):
     data = None if body is None else json.dumps(body).encode()
-    headers = {"Accept": "application/json"}
+    headers = {"Accept": "application/json", **(more or {})}
     if data is not None:
         headers["Content-Type"] = "application/json"
     if token:

@@ -6,57 +6,19 @@
 //
 // Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
 
-import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import assert from "node:assert/strict";
+import { LIMIT, broken, check, finish, startDesk } from "../node/desk.mjs";
 
-const LIMIT = 20_000;
 
 const modules = process.env.FRONTDESK_NODE_MODULES;
 const require = createRequire(modules ? path.join(path.resolve(modules), "here.js") : import.meta.url);
 const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
 const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
 const { McpError } = require("@modelcontextprotocol/sdk/types.js");
-
-let passed = 0;
-let failed = 0;
-async function check(name, run) {
-  const started = Date.now();
-  try {
-    await run();
-    passed += 1;
-    console.log(`ok      ${name} (${Date.now() - started} ms)`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED  ${name}\n        ${String(error.stack ?? error).split("\n").slice(0, 8).join("\n        ")}`);
-  }
-}
-
-/** Starts a desk; resolves with its address once it is ready. */
-function startDesk(binary, dataDir) {
-  const child = spawn(binary, ["serve", "--data-dir", dataDir, "--listen", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "pipe"] });
-  let stdout = "";
-  let stderr = "";
-  const exited = new Promise((resolve) => child.once("exit", (code) => resolve(code)));
-  const ready = new Promise((resolve, reject) => {
-    const giveUp = (why) => reject(new Error(`${why}\nstdout: ${stdout}\nstderr: ${stderr.slice(-2000)}`));
-    const timer = setTimeout(() => giveUp("the desk was not ready in time"), LIMIT);
-    child.stderr.setEncoding("utf8").on("data", (chunk) => { stderr += chunk; });
-    child.stdout.setEncoding("utf8").on("data", (chunk) => {
-      stdout += chunk;
-      const url = stdout.match(/^frontdesk ready (http:\/\/\S+?)\/?$/m)?.[1];
-      if (!url) return;
-      clearTimeout(timer);
-      resolve(url);
-    });
-    child.once("error", (error) => giveUp(error.message));
-    exited.then((code) => giveUp(`the desk ended with ${code}`));
-  });
-  return { child, exited, ready };
-}
 
 /** A question by the other doors: what an operator or an agent would ask. */
 async function ask(url, token, method = "GET", body = undefined) {
@@ -255,7 +217,7 @@ async function main() {
     await check("the desk ends cleanly", async () => {
       desk.child.kill("SIGTERM");
       const late = new Promise((_, reject) => setTimeout(() => reject(new Error("still running after 12 s")), 12_000).unref());
-      assert.equal(await Promise.race([desk.exited, late]), 0);
+      assert.equal((await Promise.race([desk.exited, late])).code, 0);
     });
   } finally {
     if (desk.child.exitCode === null) desk.child.kill("SIGKILL");
@@ -264,8 +226,7 @@ async function main() {
 }
 
 await main().catch((error) => {
-  failed += 1;
+  broken();
   console.log(`FAILED  ${error.stack ?? error}`);
 });
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+finish();

@@ -40,7 +40,7 @@ enum Kind {
     Status,
     Data,
     /// To be refused.
-    BadKind,
+    Song,
     Nobody,
     BadName,
 }
@@ -53,7 +53,7 @@ const KINDS: [Kind; 10] = [
     Kind::Skill,
     Kind::Status,
     Kind::Data,
-    Kind::BadKind,
+    Kind::Song,
     Kind::Nobody,
     Kind::BadName,
 ];
@@ -112,7 +112,7 @@ impl Run {
                 post("/v1/skills/shared/status", json!({ "status": status })).await
             }
             Kind::Data => post("/v1/data", json!({ "content": text })).await,
-            Kind::BadKind => {
+            Kind::Song => {
                 post("/v1/agents/alice/deliver", json!({ "kind": "song", "content": text, "meta": meta })).await
             }
             Kind::Nobody => post("/v1/agents/nobody/deliver", augment).await,
@@ -237,8 +237,8 @@ async fn check(run: &Run, seed: u64) {
                 let found = run.look(&format!("/v1/data/{}", row["id"].as_str().unwrap())).await;
                 assert_eq!(found.unwrap_or_else(|| panic!("{name}"))["detail"], text, "{name}");
             }
-            (Kind::BadKind | Kind::Nobody | Kind::BadName, End::Done(_)) => panic!("{name} should be refused"),
-            (Kind::BadKind | Kind::Nobody | Kind::BadName, _) => {
+            (Kind::Song | Kind::Nobody | Kind::BadName, End::Done(_)) => panic!("{name} should be refused"),
+            (Kind::Song | Kind::Nobody | Kind::BadName, _) => {
                 assert_eq!(times(&alice, &text) + times(&bob, &text), 0, "{name}");
             }
             (Kind::Plan, _) | (_, End::Unknown) => {}
@@ -256,7 +256,7 @@ async fn check(run: &Run, seed: u64) {
     // The rows of the instance are the letters that it got.
     assert_eq!(run.door.mail("bob", "accepted").await.len(), bob.len());
     assert!(done > 600 && unknown < 100, "{done} done, {unknown} unknown: the test must test something");
-    println!("{done} answered 2xx, {unknown} unknown, {} refused, {KILLS} kills", WRITES as usize - done - unknown);
+    println!("{done} answered 2xx, {unknown} unknown, {} refused, {KILLS} kills", ends.len() - done - unknown);
 }
 
 /// As many wakes are armed as were promised.

@@ -143,23 +143,23 @@ impl Waiters {
         waiter.answer.send(reply).map_err(|_| Unheard::NobodyWaits)
     }
 
-    /// Which exchange a line in a chat answers: the one that it names, the one whose letter it replies to,
-    /// or else the only one that waits in that chat.
+    /// Which exchange a line in a chat answers: the one that it names, the one whose letter it replies to (or
+    /// whose thread it stands in), or else the only one that waits in that chat.
     pub fn meant(
         &self,
         tenant: &str,
         instance: u64,
         chat_id: &str,
         named: Option<&str>,
-        reply_to: Option<&str>,
+        letter: Option<&str>,
     ) -> Option<(String, u64)> {
         let board = self.board();
         let asks = |waiter: &Waiter| waiter.instances.contains(&instance) && waiter.chat_id == chat_id;
         let mine: Vec<_> =
             board.waiters.iter().filter(|((owner, _), waiter)| owner == tenant && asks(waiter)).collect();
         let by_name = mine.iter().find(|((_, id), _)| named == Some(id));
-        let by_letter = || mine.iter().find(|(_, waiter)| reply_to == Some(waiter.delivery_id.as_str()));
-        let only = || mine.first().filter(|_| mine.len() == 1 && named.is_none() && reply_to.is_none());
+        let by_letter = || mine.iter().find(|(_, waiter)| letter == Some(waiter.delivery_id.as_str()));
+        let only = || mine.first().filter(|_| mine.len() == 1 && named.is_none() && letter.is_none());
         by_name.or_else(by_letter).or_else(only).map(|((_, id), waiter)| (id.clone(), waiter.agent))
     }
 

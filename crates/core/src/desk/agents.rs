@@ -49,7 +49,7 @@ pub struct AgentRooms {
 }
 
 impl AgentRooms {
-    pub(super) fn ask_for_poke(&self, agent: u64) {
+    pub fn ask_for_poke(&self, agent: u64) {
         if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
             self.poke_bell.notify_one();
         }

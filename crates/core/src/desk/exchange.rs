@@ -43,7 +43,7 @@ impl Desk {
             let instances: Vec<u64> = to.relay.iter().map(|it| it.no).collect();
             let delivery_id = self.new_delivery_id();
             ticket.asked(&delivery_id, &chat_id, instances.clone());
-            let done = Box::pin(self.deliver_to(&to, payload, delivery_id)).await?;
+            let done = Box::pin(self.deliver_to(&to, payload, delivery_id, true)).await?;
             // A repeated question stands in the letter of the first time.
             ticket.asked(&done.receipt.delivery_id.unwrap_or_default(), &chat_id, instances);
             Ok(())
@@ -100,16 +100,24 @@ impl Desk {
 
     /// An agent says something on its own socket: if that answers a question, whoever asked gets it.
     pub(super) fn hear_answer(&self, caller: &Caller, action: &Action) {
-        let (chat_id, content, reply_to) = match &action.act {
-            Act::Send { chat_id, content, reply_to } => (chat_id, content, reply_to.as_deref()),
-            Act::Draft { chat_id, content, sealed: true, .. } => (chat_id, content, None),
+        let (chat_id, content, reply_to, sealed) = match &action.act {
+            Act::Send { chat_id, content, reply_to } => (chat_id, content, reply_to.as_deref(), false),
+            Act::Draft { chat_id, content, sealed: true, .. } => (chat_id, content, None, true),
             _ => return,
         };
         if !chat_id.starts_with("agent:") || self.rooms.waiters.is_empty() {
             return;
         }
-        let named = action.metadata.get("correlation_id").and_then(serde_json::Value::as_str);
-        let meant = self.rooms.waiters.meant(&caller.tenant, caller.instance.no, chat_id, named, reply_to);
+        let named = action.meta("correlation_id");
+        let thread = action.meta("thread_id");
+        // A gateway repeats the thread of the question in all that it says there, notices and progress too, and
+        // marks what is worth a bell. A plain agent just replies to the letter.
+        let is_last_word = sealed || action.metadata.get("notify").and_then(serde_json::Value::as_bool) == Some(true);
+        if named.is_none() && thread.is_some() && !is_last_word {
+            return;
+        }
+        let letter = thread.or(reply_to);
+        let meant = self.rooms.waiters.meant(&caller.tenant, caller.instance.no, chat_id, named, letter);
         if let Some((correlation_id, agent)) = meant {
             let now_ms = self.env.now_ms();
             // Whoever asked may have hung up this moment; then it is only a line in the chat.

@@ -49,6 +49,8 @@ pub(super) struct Word<'a> {
     pub(super) from: Option<&'a str>,
     pub(super) session: Option<&'a str>,
     pub(super) delivery_id: &'a str,
+    /// Somebody waits for what is said to it.
+    pub(super) asks: bool,
     /// Named again, it is the same word.
     pub(super) dedup: [u8; 16],
 }
@@ -79,7 +81,7 @@ impl Desk {
         payload: &DeliveryPayload,
     ) -> Result<DeliveryReceipt, Fault> {
         let to = self.addressee(who.tenant, address).await?;
-        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id())).await.map(|done| done.receipt)
+        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id(), false)).await.map(|done| done.receipt)
     }
 
     pub(super) fn new_delivery_id(&self) -> String {
@@ -91,6 +93,7 @@ impl Desk {
         to: &Addressee,
         payload: &DeliveryPayload,
         delivery_id: String,
+        asks: bool,
     ) -> Result<Delivered, Fault> {
         let meta = payload.meta();
         let from = speaker_of(meta);
@@ -104,6 +107,7 @@ impl Desk {
             from,
             session: None,
             delivery_id: &delivery_id,
+            asks,
             dedup,
         };
         let mut warnings = Vec::new();
@@ -282,7 +286,7 @@ impl Desk {
             ..DeliveryMeta::default()
         };
         let payload = DeliveryPayload::Augment { content: post.message, meta };
-        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id())).await?;
+        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id(), false)).await?;
         Ok(Notified { dispatch_id, route: "deliver".into(), receipts: done.receipts })
     }
 
@@ -424,6 +428,9 @@ fn event_of(word: &Word<'_>, meta: Option<serde_json::Value>) -> MessageEvent {
             user_id: Some(chat_id.clone()),
             user_name: Some(name),
             chat_id,
+            // A gateway that is busy in a chat breaks off to take the next word of it, and then says what answers
+            // neither or both. In a thread of its own a question disturbs nobody, and its answer is known by it.
+            thread_id: word.asks.then(|| word.delivery_id.into()),
             message_id: Some(word.delivery_id.into()),
             ..Source::default()
         },

@@ -93,6 +93,7 @@ impl Desk {
             from,
             session: ear.as_ref().and_then(Ear::session),
             delivery_id: &delivery_id,
+            asks: false,
             dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
         };
         let at_ms = self.env.now_ms();
@@ -194,8 +195,26 @@ impl Desk {
             }
         }
         if !receipt.woken && to.agent.wake_url.is_some() {
+            self.note_called(to.agent.no, true).await;
             self.rooms.ask_for_poke(to.agent.no);
         }
+    }
+
+    /// Somebody wants this agent woken, or it came: written down, so that a restart goes on calling.
+    pub async fn note_called(&self, agent: u64, waits: bool) {
+        if self.switchboard.presence(agent).idle == waits {
+            return;
+        }
+        let presence = self.switchboard.set_presence(agent, |known| known.idle = waits);
+        if let Err(error) = self.store.mark_presence(agent, presence).await {
+            tracing::warn!(%error, "that an agent is to be woken could not be written down");
+        }
+    }
+
+    /// Agents whose wake URL was being called when the desk went down.
+    pub fn called_agents(&self) -> Vec<u64> {
+        let all: Vec<u64> = self.registry.read(|view| view.agent_nos().collect());
+        all.into_iter().filter(|no| self.switchboard.presence(*no).idle).collect()
     }
 
     // ---- later ---------------------------------------------------------------------------
@@ -216,7 +235,7 @@ impl Desk {
         let text = opts.context.as_deref().unwrap_or_default();
         let session = opts.session_id.as_deref().or(to.session.as_deref());
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
-        let word = Word { kind, text, meta: None, from, session, delivery_id, dedup: [0; 16] };
+        let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
         let plan = Plan {
             tenant: to.agent.tenant.clone(),

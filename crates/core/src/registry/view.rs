@@ -64,6 +64,10 @@ impl View {
         self.agent_by_no.get(&no)
     }
 
+    pub fn agent_nos(&self) -> impl Iterator<Item = u64> + '_ {
+        self.agent_by_no.keys().copied()
+    }
+
     /// Tenant and name of the instance or agent with this number.
     pub fn owner_of_no(&self, no: u64) -> Option<(String, String)> {
         let instance = self.instance_no(no).map(|it| (it.tenant.clone(), it.name.clone()));

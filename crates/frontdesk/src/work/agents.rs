@@ -17,6 +17,7 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
     // Nobody waits in a chat for these: there is no notice to give.
     let mut waker = Waker::new(WakeRules { notice_after_ms: u64::MAX >> 1, ..desk.rules.wake });
     let (done, mut ended) = mpsc::channel(POKES_MAX);
+    desk.called_agents().into_iter().for_each(|agent| desk.rooms.ask_for_poke(agent));
     loop {
         let nap = waker
             .next_due_ms()
@@ -39,6 +40,7 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
         let awake: Vec<u64> = waker.sleepers().filter(|agent| came(&desk, &waker, *agent)).collect();
         for agent in awake {
             waker.settled(agent);
+            desk.note_called(agent, false).await;
         }
         for errand in waker.due(now_ms) {
             let Errand::Poke(agent) = errand else { continue };

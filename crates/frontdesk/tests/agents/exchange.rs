@@ -203,3 +203,50 @@ async fn rule_16_ids_may_be_strange_and_are_of_one_tenant() {
     }
     plane.finish().await;
 }
+
+#[tokio::test]
+async fn rule_17_what_a_gateway_says_on_the_way_is_not_its_answer() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    let mut socket = plane.house.socket(&seat).await;
+    plane.deliver("gw-1", &plane.augment("by the way")).await.expect(200);
+    let word = socket.of("inbound").await;
+    let source = &word.json["event"]["source"];
+    assert!(source.get("thread_id").is_none_or(Value::is_null), "a word stands in the chat itself: {source}");
+    let (first, second) = (question(&plane, "c-1", 20_000), question(&plane, "c-2", 20_000));
+    let ask = async |body: &Value| plane.post("/v1/agents/gw-1/exchange", body).await.expect(200);
+    let answer = async {
+        let mut number = 0;
+        let mut say = async |socket: &mut crate::house::Socket, asked: &Value, text: &str, notify: bool, to: &Value| {
+            number += 1;
+            // As gateways do it: the thread and the person come back with whatever is said.
+            let mut metadata = json!({ "thread_id": asked["thread_id"], "user_id": asked["user_id"] });
+            if notify {
+                metadata["notify"] = json!(true);
+            }
+            let send = json!({ "op": "send", "chat_id": asked["chat_id"], "content": text, "reply_to": to,
+                "metadata": metadata });
+            socket.frame(&outbound(&format!("r{number}"), send)).await;
+        };
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            let frame = socket.of("inbound").await;
+            let source = frame.json["event"]["source"].clone();
+            assert_eq!(source["thread_id"], frame.json["event"]["message_id"], "a question has a thread of its own");
+            assert_eq!(source["chat_id"], word.json["event"]["source"]["chat_id"]);
+            asked
+                .push((frame.json["event"]["delivery"]["meta"]["correlation_id"].as_str().unwrap().to_owned(), source));
+        }
+        for (id, source) in &asked {
+            let letter = source["thread_id"].clone();
+            say(&mut socket, source, "no home channel is set", false, &Value::Null).await;
+            say(&mut socket, source, "looking it up", false, &letter).await;
+            say(&mut socket, source, &format!("the answer to {id}"), true, &letter).await;
+        }
+    };
+    let (one, two, ()) = tokio::join!(ask(&first), ask(&second), answer);
+    assert_eq!((&one["content"], &one["correlation_id"]), (&json!("the answer to c-1"), &json!("c-1")));
+    assert_eq!((&two["content"], &two["correlation_id"]), (&json!("the answer to c-2"), &json!("c-2")));
+    drop(socket);
+    plane.finish().await;
+}

@@ -58,6 +58,32 @@ async fn rule_14_a_poked_wake_url_is_not_woken() {
 }
 
 #[tokio::test]
+async fn a_restart_goes_on_calling_until_the_agent_comes() {
+    let source = Source::open("text/plain", b"ok").await;
+    source.answer(8);
+    let plane = Plane::open().await;
+    plane.put("alice", json!({ "wake_url": source.url })).await.expect(200);
+    plane.wake("alice", json!({ "context": "up" })).await.expect(200);
+    source.asked().await;
+    let plane = plane.again().await;
+    source.asked().await; // nobody came before the restart
+    assert_eq!(plane.inbox("alice").await.len(), 1); // it comes and looks
+    let stream = plane.listen("alice", "").await;
+    let desk = plane.house.app.desk.clone();
+    desk.rooms.poke_bell.notify_one();
+    let settled = async {
+        while !desk.called_agents().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::house::PATIENCE, settled).await.expect("it is called although it came");
+    drop((stream, desk)); // the folder is free when nobody holds the desk
+    let plane = plane.again().await;
+    assert!(plane.house.app.desk.called_agents().is_empty(), "that it came is written down too");
+    plane.finish().await;
+}
+
+#[tokio::test]
 async fn rule_15_when_is_now_later_or_refused() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stream = plane.listen("alice", "").await;

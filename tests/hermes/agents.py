@@ -1,0 +1,283 @@
+"""Words between agents and a real gateway: `hermes gateway run` of 0.19.0 is agent bob, this script is who speaks to it.
+
+  FRONTDESK_BIN=path/to/frontdesk tests/hermes/agents.py [--only PATTERN]
+
+The desk and the gateway run in processes of their own on free loopback ports; the model is a
+stub that repeats the mark it was asked about. The checks tell one story and run in order.
+One line per check; the last line is the tally.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+sys.dont_write_bytecode = True
+
+import harness
+from harness import (NEWEST, Desk, Failed, Model, clean_up, end_process, ensure, folder, gateway_env, request, same, start_process,
+                     wait_for, write_login)
+
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append((function.__name__, function))
+    return function
+
+
+class Gateway:
+    """A real gateway with a home folder and a stub model of its own; it can be started and stopped."""
+
+    def __init__(self, tenant, ident, model):
+        self.tenant = tenant
+        self.ident = ident
+        self.home = folder(f"gateway-{ident}")
+        self.out = self.home / "gateway.out"
+        self.process = None
+        write_login(self.home, tenant.identity)
+        brain = {"default": "stub-model", "provider": "custom", "base_url": model.url, "api_key": "x", "context_length": 131072}
+        (self.home / "config.yaml").write_text(json.dumps({"model": brain}))
+
+    def start(self):
+        env = gateway_env(NEWEST, self.home, GATEWAY_RELAY_URL=self.tenant.desk.url, GATEWAY_RELAY_ID=self.ident)
+        with open(self.out, "ab") as log:
+            self.process = start_process([sys.executable, "-m", "hermes_cli.main", "gateway", "run", "-v", "--force", "--no-supervise"],
+                                         env=env, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+    def stop(self):
+        if self.process is not None:
+            end_process(self.process, wait=20)
+            self.process = None
+
+    def tail(self, count=15):
+        lines = self.out.read_text(errors="replace").splitlines()[-count:] if self.out.exists() else []
+        return "".join(f"\n    gateway: {line}" for line in lines)
+
+
+class Scene:
+    """What the checks share: a desk, a tenant, bob, and somebody who speaks to him."""
+
+    def __init__(self):
+        self.desk = Desk("talk")
+        self.tenant = self.desk.tenant("talk")
+        self.token = self.tenant.token("agents")
+        self.model = Model()
+        # provisioned once, so that bob is known before his first day
+        asked = {"gatewayId": "bob", "platform": "relay", "botId": "", "gatewayEndpoint": "", "routeKeys": []}
+        status, made = request("POST", f"{self.desk.url}/relay/provision", asked, self.tenant.identity)
+        same(status, 200, f"provision ({made})")
+        self.bob = Gateway(self.tenant, "bob", self.model)
+        self.said = []
+
+    def close(self):
+        self.bob.stop()
+        self.model.close()
+        self.desk.stop()
+
+    def call(self, method, path, body=None, expect=200, timeout=15.0, caller="alice"):
+        status, reply = request(method, f"{self.desk.url}/v1{path}", body, self.token, timeout, {"X-Agent-Id": caller})
+        same(status, expect, f"{method} /v1{path} ({reply})")
+        return reply
+
+    # Each word that is to be answered is somebody else's: a gateway that is busy with one breaks off for the next of the
+    # same speaker, which is its own affair and not what is looked at here.
+
+    def notify(self, caller, text):
+        origin = {"skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": caller}
+        told = self.call("POST", "/notify", {"agent": "bob", "message": text, "origin": origin})
+        self.said.append(("augment", caller, text, told["receipts"]))
+        return told
+
+    def wake(self, caller, text, **more):
+        told = self.call("POST", "/agents/bob/wake", {"context": text, **more}, caller=caller)
+        self.said.append(("wake" if told["woken"] else "wake_degraded", caller, text, None))
+        return told
+
+    def exchange(self, caller, text, correlation, expect=200, timeout_ms=60_000):
+        meta = {"dispatch_id": str(uuid.uuid4()), "sent_at": int(time.time() * 1000), "correlation_id": correlation,
+                "origin": {"skill_name": "asker", "trigger_kind": "agent", "caller_agent_id": caller}}
+        body = {"kind": "augment", "content": text, "meta": meta, "timeout_ms": timeout_ms}
+        self.said.append(("augment", caller, text, None))
+        return self.call("POST", "/agents/bob/exchange", body, expect, timeout_ms / 1000 + 10)
+
+    def status(self):
+        return self.call("GET", "/agents/bob/status")["status"]
+
+    def turns(self, mark):
+        """What the model was asked in a turn of bob's (it is asked for titles too, but not as a stream)."""
+        return [turn["text"] for turn in self.model.asked if turn["mark"] == mark and turn["stream"]]
+
+    def heard(self, caller, mark, timeout=60.0):
+        """Waits until bob's model got the word and what it said stands in the chat with whoever spoke."""
+        wait_for(lambda: self.turns(mark), f"the model sees {mark}", timeout)
+        self.tenant.answer(f"agent:{caller}", f"The stub heard {mark}.", timeout)
+
+    def settled(self):
+        """Everything that was sent to bob has been acked by his gateway."""
+        path = f"/instances/bob/mail?tenant={self.tenant.name}"
+        wait_for(lambda: all(row["state"] == "acked" for row in self.desk.admin("GET", path)["mail"]), "all is acked", 20)
+
+
+def receipt(told, connector):
+    found = [one for one in told["receipts"] if one["connector"] == connector]
+    same(len(found), 1, f"receipts of {connector} in {told}")
+    same(found[0]["ok"], True, f"ok of {connector}")
+    return found[0]["receipt"]
+
+
+@check
+def words_for_a_gateway_that_is_down_are_kept(s):
+    same(s.status(), "asleep", "status")
+    told = s.notify("alice", "are you there? mark-early")
+    same(told["route"], "deliver", "route")
+    same(receipt(told, "relay")["delivery_skipped"], True, "skipped, by the socket")
+    same(receipt(told, "inbox")["delivery_skipped"], True, "skipped, by the inbox")
+    same(s.model.asked, [], "what the model was asked")
+
+
+@check
+def the_gateway_starts_and_gets_the_word(s):
+    s.bob.start()
+    s.heard("alice", "mark-early", 90)
+    ensure("are you there?" in s.turns("mark-early")[0], f"the text: {s.turns('mark-early')}")
+    s.settled()
+    same(s.status(), "active", "status")
+
+
+@check
+def a_question_is_answered_by_its_model(s):
+    told = s.exchange("alice", "what is it? mark-asked", "q-1")
+    same((told["content"], told["correlation_id"], told["agent_id"]), ("The stub heard mark-asked.", "q-1", "bob"), "the answer")
+    ensure(abs(told["sent_at"] - time.time() * 1000) < 60_000, f"sent_at {told['sent_at']}")
+
+
+@check
+def a_question_in_the_middle_of_a_turn_disturbs_nobody(s):
+    s.notify("erin", "think about it: take-your-time mark-slow")
+    wait_for(lambda: s.turns("mark-slow"), "the slow turn", 30)
+    told = s.exchange("erin", "and what is this? mark-meanwhile", "q-2")
+    same(told["content"], "The stub heard mark-meanwhile.", "the answer")
+    s.model.slow.set()
+    s.heard("erin", "mark-slow")
+    s.settled()
+
+
+@check
+def questions_at_the_same_time_get_each_their_own_answer(s):
+    told = {}
+
+    def ask(number, caller):
+        try:
+            told[number] = s.exchange(caller, f"and number {number}? mark-number{number}", f"q-number-{number}")["content"]
+        except Exception as exc:
+            told[number] = str(exc)
+    askers = [threading.Thread(target=ask, args=one) for one in enumerate(("carol", "dave", "dave"))]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    same(told, {number: f"The stub heard mark-number{number}." for number in range(3)}, "the answers")
+
+
+@check
+def a_wake_of_a_live_gateway_is_one(s):
+    told = s.wake("frank", "look up mark-woken")
+    same((told["woken"], told["session_id"]), (True, "bob"), f"the receipt {told}")
+    s.heard("frank", "mark-woken")
+    told = s.wake("grace", "look here mark-aside", session_id="elsewhere")
+    same(told["woken"], False, f"a session that is not attached: {told}")
+    s.heard("grace", "mark-aside")
+    s.settled()
+
+
+@check
+def a_word_to_a_live_gateway_is_handed_over(s):
+    told = s.notify("heidi", "good day mark-live")
+    ensure(not receipt(told, "relay").get("delivery_skipped"), f"by the socket: {told}")
+    s.heard("heidi", "mark-live")
+    s.settled()
+
+
+@check
+def a_stopped_gateway_is_not_woken_and_does_not_answer(s):
+    s.bob.stop()
+    wait_for(lambda: s.status() == "asleep", "bob is asleep")
+    told = s.wake("ivan", "up mark-late")
+    same(told["woken"], False, f"the receipt {told}")
+    ensure(told.get("warnings"), f"no warning: {told}")
+    late = s.exchange("judy", "anybody? mark-nobody", "q-3", expect=504, timeout_ms=300)
+    same((late["error"]["class"], late["error"]["timeout_ms"]), ("TimeoutError", 300), "the refusal")
+
+
+@check
+def what_came_meanwhile_is_there_the_next_day_and_nothing_twice(s):
+    s.bob.start()
+    s.heard("ivan", "mark-late", 90)
+    s.heard("judy", "mark-nobody")
+    s.settled()
+    for _, _, text, _ in s.said:
+        mark = Model.MARK.search(text).group()
+        same(len(s.turns(mark)), 1, f"turns for {mark}")
+
+
+@check
+def the_console_says_the_same(s):
+    shown = s.desk.admin("GET", f"/dispatches?tenant={s.tenant.name}")["dispatches"]
+    same(sorted((one["type"], one["from"], one["text"], one["agent_id"]) for one in shown),
+         sorted((kind, caller, text, "bob") for kind, caller, text, _ in s.said), "the dispatches")
+    by_text = {one["text"]: one["receipts"] for one in shown}
+    for kind, _, text, receipts in s.said:
+        if receipts is not None:
+            same(by_text[text], receipts, f"receipts of {text!r}")
+        if kind.startswith("wake"):
+            same(by_text[text][0]["receipt"]["woken"], kind == "wake", f"woken of {text!r}")
+
+
+# ── the run ─────────────────────────────────────────────────────────────────
+
+def attempt(name, function, scene):
+    """True: it holds."""
+    began = time.monotonic()
+    try:
+        function(scene)
+    except Exception as exc:
+        text = str(exc) if isinstance(exc, Failed) else f"{type(exc).__name__}: {exc}"
+        print(f"FAILED {name}: {text}{scene.bob.tail()}", flush=True)
+        return False
+    print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", metavar="PATTERN")
+    parser.add_argument("--keep", action="store_true", help="keep the temporary folders")
+    args = parser.parse_args()
+    if not os.environ.get("FRONTDESK_BIN"):
+        print("FRONTDESK_BIN is not set", file=sys.stderr)
+        return 2
+    harness.use_environment()
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, lambda *_: sys.exit(1))
+    held = []
+    try:
+        scene = Scene()
+        for name, function in CHECKS:
+            if not args.only or re.search(args.only, name):
+                held.append(attempt(name, function, scene))
+        scene.close()
+    finally:
+        clean_up(args.keep)
+    print(f"{held.count(True)} passed, {held.count(False)} failed", flush=True)
+    return 0 if held and all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
