@@ -118,3 +118,24 @@ async fn an_instance_has_an_empty_inbox_before_its_first_word() {
     drop(stream);
     plane.finish().await;
 }
+
+#[tokio::test]
+async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut stream = plane.listen("alice", "?session=slow").await;
+    let large = "x".repeat(1 << 20);
+    for _ in 0..32 {
+        plane.deliver("alice", &plane.augment(&large)).await.expect(200); // more than sockets hold
+    }
+    let told = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
+    assert_eq!(told["woken"], false, "it is open, and nobody has it");
+    assert!(told["warnings"].to_string().contains("not taken"), "{told}");
+    for seq in 1..=32 {
+        assert_eq!(stream.message().await["seq"], seq);
+    }
+    let message = stream.message().await;
+    assert_eq!((&message["seq"], &message["text"]), (&json!(33), &json!("up")));
+    assert_eq!(plane.wake("alice", json!({})).await.expect(200)["woken"], true, "now it reads");
+    drop(stream);
+    plane.finish().await;
+}
