@@ -55,7 +55,7 @@ pub trait Letters: Send + Sync {
     fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>>;
     /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts.
     fn note_receipts(&self, seq: u64, letter: Letter) -> Stored<'_, ()>;
-    /// The newest letters of a tenant, newest first.
+    /// The newest letters of a tenant, newest first. At least the first 1,000 characters of each are there.
     fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>>;
     /// Erases an inbox and what was planned for it.
     fn drop_inbox(&self, agent: u64) -> Stored<'_, ()>;

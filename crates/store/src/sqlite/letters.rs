@@ -7,6 +7,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
+/// What is read of each text where many are shown.
+const SHOWN_CHARS: i64 = 1_000;
+
 /// The end of an inbox, and of the next letter in it.
 pub(super) fn file(
     connection: &Connection,
@@ -86,9 +89,14 @@ impl Letters for SqliteStore {
     fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>> {
         let tenant = tenant.to_owned();
         self.readers.read(move |connection| {
-            let sql = select("tenant = ?1 ORDER BY event DESC LIMIT ?2");
-            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            query.query_map((tenant, signed(limit as u64)), filed).and_then(Iterator::collect).map_err(fault)
+            let sql =
+                "SELECT seq, event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts
+                       FROM letter WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            query
+                .query_map((tenant, signed(limit as u64), SHOWN_CHARS), filed)
+                .and_then(Iterator::collect)
+                .map_err(fault)
         })
     }
 
