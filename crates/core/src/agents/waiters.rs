@@ -9,6 +9,8 @@ use tokio::sync::oneshot;
 
 /// Exchanges under way in one desk; each is a caller's open request.
 const WAITERS_MAX: usize = 10_000;
+/// Those of one tenant: nobody keeps the others from asking.
+const TENANT_WAITERS_MAX: usize = 2_500;
 
 /// tenant, correlation id
 type Name = (String, String);
@@ -96,7 +98,8 @@ impl Waiters {
         if board.waiters.contains_key(&name) {
             return Err(Refused::InFlight);
         }
-        if board.waiters.len() >= WAITERS_MAX {
+        let own = || board.waiters.keys().filter(|(owner, _)| owner == tenant).count();
+        if board.waiters.len() >= WAITERS_MAX || own() >= TENANT_WAITERS_MAX {
             return Err(Refused::TooMany);
         }
         board.last += 1;
@@ -196,6 +199,16 @@ mod tests {
         let _stays = waiters.wait("t", "c2", 8, "bob").unwrap();
         waiters.forget(7);
         assert!(answer.await.is_err() && waiters.len() == 1);
+    }
+
+    #[test]
+    fn a_tenant_that_asks_too_much_leaves_room_for_others() {
+        let waiters = Waiters::default();
+        let ask = |tenant: &str, number: usize| waiters.wait(tenant, &format!("c{number}"), 7, "alice");
+        let mut held: Vec<_> = (0..TENANT_WAITERS_MAX).map(|number| ask("t", number).unwrap()).collect();
+        assert!(matches!(ask("t", TENANT_WAITERS_MAX), Err(Refused::TooMany)) && ask("u", 0).is_ok());
+        held.pop();
+        assert!(ask("t", TENANT_WAITERS_MAX).is_ok());
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub(super) const BY_WAKE: &str = "wake:";
 /// A live socket takes a word in far less; one that does not has not taken it.
 const HAND_TIME: Duration = Duration::from_secs(2);
 
+/// Wakes that wait for their time, of one agent.
+const PLANNED_MAX: usize = 1_000;
+
 /// What is kept of a wake that is asked for later.
 #[derive(Serialize, Deserialize)]
 struct Plan {
@@ -237,6 +240,10 @@ impl Desk {
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
         let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
+        if self.store.armed(to.agent.no).await?.len() >= PLANNED_MAX {
+            let text = format!("{PLANNED_MAX} wakes are planned for this agent already");
+            return Err(Fault::new(Class::RateLimitedError, text));
+        }
         let plan = Plan {
             tenant: to.agent.tenant.clone(),
             agent_id: to.agent.id.clone(),

@@ -361,3 +361,17 @@ async fn an_instance_that_left_is_no_way_any_more_and_its_inbox_stays() {
     drop(socket);
     plane.finish().await;
 }
+
+#[tokio::test]
+async fn rule_15_so_many_wakes_are_planned_for_an_agent_and_no_more() {
+    let plane = Plane::with_agents(&["alice", "carol"]).await;
+    let body = json!({ "context": "later", "when": in_a_day(&plane) });
+    for _ in 0..10 {
+        let hundred = futures_util::future::join_all((0..100).map(|_| plane.wake("alice", body.clone()))).await;
+        assert!(hundred.iter().all(|reply| reply.status == 200));
+    }
+    assert_eq!(class(&plane.wake("alice", body.clone()).await, 429), "RateLimitedError");
+    plane.wake("carol", body).await.expect(200);
+    plane.wake("alice", json!({ "context": "now" })).await.expect(200);
+    plane.finish().await;
+}
