@@ -325,7 +325,7 @@ impl Desk {
     async fn fire(&self, shot: &Shot) -> FireAnswer {
         let found = self.registry.read(|view| view.instance_no(shot.instance).cloned());
         let answer = match (shot.callback.as_str(), &found) {
-            (BY_WAKE, _) => Box::pin(self.fire_by_wake(shot)).await,
+            (callback, _) if callback.starts_with(BY_WAKE) => Box::pin(self.fire_by_wake(shot)).await,
             (_, None) => FireAnswer::Failed("its instance is gone".into()),
             (BY_RELAY, Some(instance)) => self.fire_by_relay(shot, instance).await,
             (callback, Some(instance)) => self.fire_by_call(shot, instance, callback).await,

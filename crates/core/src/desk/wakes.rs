@@ -19,7 +19,8 @@ use crate::registry::facts::Instance;
 use crate::seal::short_hash;
 use crate::switchboard::Mailbox;
 
-/// What a shot calls that stands for a wake of ours.
+/// What a shot calls that stands for a wake of ours, with its tenant behind it: slow ways of one tenant take
+/// no room from others.
 pub(super) const BY_WAKE: &str = "wake:";
 /// A live socket takes a word in far less; one that does not has not taken it.
 const HAND_TIME: Duration = Duration::from_secs(2);
@@ -254,6 +255,7 @@ impl Desk {
         let json = serde_json::to_string(&plan).unwrap_or_default();
         self.store.plan_wake(PlannedWake { key: key.clone(), agent: to.agent.no, json }).await?;
         let now_ms = self.env.now_ms();
+        let lane = format!("{BY_WAKE}{}", to.agent.tenant);
         let shot = Shot {
             id: 0,
             instance: to.agent.no,
@@ -266,14 +268,14 @@ impl Desk {
             attempts: 0,
             grace_ms: self.rules.misfire_grace_ms,
             skip_missed: false,
-            callback: BY_WAKE.into(),
+            callback: lane.clone(),
             schedule_id: key,
             state: ShotState::Armed,
             note: String::new(),
         };
         let next_ms = shot.next_ms;
         let arming = self.store.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
-        self.schedule_shot(next_ms, arming.id, &to.agent.tenant, BY_WAKE);
+        self.schedule_shot(next_ms, arming.id, &to.agent.tenant, &lane);
         Ok(WakeReceipt {
             woken_at: now_ms,
             scheduled_for: Some(at_ms),

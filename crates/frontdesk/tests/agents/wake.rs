@@ -375,3 +375,28 @@ async fn rule_15_so_many_wakes_are_planned_for_an_agent_and_no_more() {
     plane.wake("alice", json!({ "context": "now" })).await.expect(200);
     plane.finish().await;
 }
+
+#[tokio::test]
+async fn rule_15_slow_ways_of_one_tenant_hold_up_no_wakes_of_another() {
+    let source = Source::open("application/json", b"{}").await;
+    let plane = Plane::open().await;
+    let hook = json!({ "type": "webhook", "url": source.url, "wake_url": source.url, "timeout_ms": 30_000 });
+    plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
+    plane.house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    let other = plane.house.token("other", "agents").await;
+    plane.house.call("PUT", "/v1/agents/bob", &other, &json!({})).await.expect(200);
+    let later = |ms: u64| json!({ "context": "up", "when": plane.house.app.desk.env.now_ms() + ms });
+    let soon = later(2_000);
+    let slow = futures_util::future::join_all((0..160).map(|_| plane.wake("alice", soon.clone()))).await;
+    assert!(slow.iter().all(|reply| reply.expect(200)["scheduled_for"].is_u64()));
+    for _ in 0..128 {
+        source.asked().await; // as many as there may be at once, and none of them ends
+    }
+    plane.house.post("/v1/agents/bob/wake", &other, &later(100)).await.expect(200);
+    let path = "/v1/agents/bob/inbox/stream?after=0";
+    let mut response = plane.house.request("GET", path).bearer_auth(&other).send().await.unwrap();
+    plane.house.follow(&mut response, &["event: message", "\"up\""]).await;
+    source.answer(1_000);
+    drop(response);
+    plane.finish().await;
+}
