@@ -7,9 +7,15 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use frontdesk_wire::action::{ActionError, PromptOption, check_prompt, prompt_token};
+use frontdesk_wire::agents::{
+    AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, AgentStatus, Class, ConnectorReceipt, ConnectorSpec,
+    DataWrite, DataWritten, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Dispatch, Fault, Immediate, Inbox,
+    InboxMessage, ManifestInfo, Notified, NotifyPost, OneOrMany, Origin, PortableData, QueryFilters, ReplyPost,
+    SkillFilter, SkillMeta, SkillNote, SkillPut, SkillSource, SkillStatus, VersionInfo, WakeOpts, WakeReceipt, When,
+};
 use frontdesk_wire::api;
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::event::{ContextLine, Media, PromptResponse, ReplyTo};
+use frontdesk_wire::event::{AgentWord, ContextLine, Media, PromptResponse, ReplyTo};
 use frontdesk_wire::frame::{FrameError, GatewayLine, PassthroughForward, push_delivery};
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Descriptor, DeskFrame};
 use frontdesk_wire::{GatewayFrame, MessageEvent, Source, build_session_key};
@@ -665,4 +671,323 @@ fn a_code_is_written_as_it_is_named() {
     ] {
         assert_eq!(serde_json::to_value(code).unwrap(), code.name());
     }
+}
+
+// ---- the agents plane -----------------------------------------------------------------------
+
+const HASH: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+
+fn object(fields: Value) -> serde_json::Map<String, Value> {
+    let Value::Object(fields) = fields else { panic!("{fields} is no object") };
+    fields
+}
+
+/// Unset fields are absent and never null, when we write; when we read, null is as absent.
+#[track_caller]
+fn forgives_null<T: Serialize + DeserializeOwned>(name: &str, fields: &[&str]) {
+    let mut read = value(name);
+    for field in fields {
+        read[*field] = Value::Null;
+    }
+    writes(name, &serde_json::from_value::<T>(read).unwrap());
+}
+
+#[test]
+fn deliveries_keep_what_they_do_not_know() {
+    let origin = Origin {
+        skill_name: text("greet"),
+        entry_skill_name: text("daily"),
+        trigger_kind: text("agent"),
+        caller_agent_id: text("alice"),
+        more: object(json!({ "depth": 2 })),
+    };
+    let meta = DeliveryMeta {
+        dispatch_id: "0b8f1c9e-6a53-4c1f-9a3e-2f1d7c5b8e90".into(),
+        sent_at: 1_700_000_000_000,
+        origin,
+        event_type: text("greeting"),
+        correlation_id: text("c-1"),
+        more: object(json!({ "trace": { "id": "t-1" }, "ttl": null })),
+    };
+    both_ways("agent_delivery_augment", &DeliveryPayload::Augment { content: "good morning".into(), meta });
+    let meta = DeliveryMeta { dispatch_id: "d-1".into(), ..DeliveryMeta::default() };
+    both_ways("agent_delivery_template", &DeliveryPayload::Template { prompt: String::new(), meta });
+    let mut read = value("agent_delivery_template");
+    read["meta"]["event_type"] = Value::Null;
+    read["meta"]["origin"]["skill_name"] = Value::Null;
+    writes("agent_delivery_template", &serde_json::from_value::<DeliveryPayload>(read).unwrap());
+    for bad in [
+        r#"{"kind":"song","content":"x","meta":{"dispatch_id":"d","sent_at":0,"origin":{}}}"#,
+        r#"{"kind":"augment","prompt":"x","meta":{"dispatch_id":"d","sent_at":0,"origin":{}}}"#,
+        r#"{"kind":"augment","content":"x","meta":{"sent_at":0,"origin":{}}}"#,
+        r#"{"kind":"augment","content":"x","meta":{"dispatch_id":"d","sent_at":-1,"origin":{}}}"#,
+        r#"{"kind":"augment","content":"x"}"#,
+    ] {
+        assert!(serde_json::from_str::<DeliveryPayload>(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn receipts_say_what_happened_and_no_more() {
+    let full = DeliveryReceipt {
+        delivered_at: 1_700_000_000_005,
+        delivery_id: text("dl_1"),
+        session_id: text("tab"),
+        delivery_skipped: true,
+        warnings: vec!["nobody took it now".into()],
+    };
+    both_ways("agent_delivery_receipt", &full);
+    let bare = DeliveryReceipt { delivered_at: 1_700_000_000_005, ..DeliveryReceipt::default() };
+    both_ways("agent_delivery_receipt_bare", &bare);
+    let at = 1_700_000_000_005;
+    let woken = WakeReceipt { woken_at: at, woken: true, session_id: text("tab"), ..WakeReceipt::default() };
+    both_ways("agent_wake_receipt", &woken);
+    let later = WakeReceipt {
+        woken_at: at,
+        warnings: vec!["it is kept for its time".into()],
+        scheduled_for: Some(1_700_000_600_000),
+        ..WakeReceipt::default()
+    };
+    both_ways("agent_wake_receipt_later", &later);
+    let reply = AgentReply {
+        correlation_id: "c-1".into(),
+        content: "a bell".into(),
+        sent_at: 1_700_000_000_009,
+        agent_id: "bob".into(),
+    };
+    both_ways("agent_reply", &reply);
+    assert_eq!(keeps::<ReplyPost>("agent_reply_post").content, "a bell");
+}
+
+#[test]
+fn wakes_are_for_now_or_for_a_time() {
+    let when = Some(When::At(1_700_000_600_000));
+    both_ways("agent_wake_opts", &WakeOpts { context: text("look up"), when, session_id: text("tab") });
+    let now = WakeOpts { when: Some(When::Word(Immediate::Now)), ..WakeOpts::default() };
+    both_ways("agent_wake_opts_now", &now);
+    forgives_null::<WakeOpts>("agent_wake_opts_now", &["context", "session_id"]);
+    for bad in [r#"{"when":"later"}"#, r#"{"when":1.5}"#, r#"{"when":true}"#, r#"{"context":5}"#] {
+        assert!(serde_json::from_str::<WakeOpts>(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn inboxes_notices_and_dispatches() {
+    let inbox: Inbox = keeps("agent_inbox");
+    let word = InboxMessage {
+        seq: 7,
+        delivery_id: "dl_1".into(),
+        kind: "augment".into(),
+        text: "good morning".into(),
+        meta: Some(json!({ "dispatch_id": "d-1", "origin": {}, "sent_at": 0 })),
+        session_id: None,
+        at: 1_700_000_000_005,
+    };
+    assert_eq!((&inbox.messages[0], inbox.messages[1].session_id.as_deref()), (&word, Some("tab")));
+    let post: NotifyPost = keeps("agent_notify");
+    assert_eq!((post.agent.as_str(), post.origin.trigger_kind.as_deref()), ("bob@tab", Some("cron")));
+    let taken = ConnectorReceipt {
+        connector: "inbox".into(),
+        ok: true,
+        receipt: Some(json!({ "delivered_at": 5 })),
+        error: None,
+    };
+    let fault = Fault::new(Class::DeliveryFailedError, "too slow").with("cause_kind", "timeout");
+    let failed = ConnectorReceipt {
+        connector: "webhook".into(),
+        ok: false,
+        receipt: None,
+        error: Some(Value::Object(fault.as_object())),
+    };
+    let notified =
+        Notified { dispatch_id: "d-1".into(), route: "deliver".into(), receipts: vec![taken.clone(), failed] };
+    both_ways("agent_notified", &notified);
+    let dispatch = Dispatch {
+        event_id: "ev_1".into(),
+        at: 1_700_000_000_005,
+        agent_id: "bob".into(),
+        from: text("alice"),
+        kind: "augment".into(),
+        text: "good morning".into(),
+        receipts: vec![taken],
+    };
+    both_ways("agent_dispatch", &dispatch);
+}
+
+#[test]
+fn agents_and_their_connectors() {
+    let list: AgentList = keeps("agent_descriptor");
+    let bob = AgentDescriptor { agent_id: "bob".into(), agent_name: text("Bob"), capabilities: vec!["wake".into()] };
+    assert_eq!(list.agents[0], bob);
+    both_ways("agent_state", &AgentState { agent_id: "bob".into(), status: AgentStatus::Asleep });
+    let put: AgentPut = keeps("agent_put");
+    let webhook = |full: bool| ConnectorSpec::Webhook {
+        url: "https://agent.example/in".into(),
+        wake_url: full.then(|| "https://agent.example/wake".into()),
+        status_url: full.then(|| "https://agent.example/status".into()),
+        authorization: full.then(|| "Bearer x".into()),
+        hmac_secret: full.then(|| "k".into()),
+        timeout_ms: full.then_some(5000),
+    };
+    let specs = vec![
+        ConnectorSpec::Relay { instance: "bob".into() },
+        webhook(true),
+        webhook(false),
+        ConnectorSpec::File { dir: "bob".into() },
+        ConnectorSpec::Tmux { target: "desk:1.0".into() },
+        ConnectorSpec::Noop {},
+    ];
+    assert_eq!(put.connectors.unwrap(), specs);
+    let names: Vec<&str> = specs.iter().map(ConnectorSpec::name).collect();
+    assert_eq!(names, ["relay", "webhook", "webhook", "file", "tmux", "noop"]);
+    assert!(!format!("{specs:?}").contains("Bearer"), "secrets are not shown");
+    for bad in [
+        r#"{"type":"pigeon"}"#,
+        r#"{"type":"relay"}"#,
+        r#"{"type":"noop","dir":"x"}"#,
+        r#"{"type":"webhook","url":"u","secret":"typo"}"#,
+        r#"{"url":"u"}"#,
+    ] {
+        assert!(serde_json::from_str::<ConnectorSpec>(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn skills_and_their_versions() {
+    let bare = SkillMeta {
+        name: "hello".into(),
+        version: HASH[..12].into(),
+        content_hash: HASH.into(),
+        status: SkillStatus::Draft,
+        description: None,
+        tags: Vec::new(),
+        created_at: 1_700_000_000,
+        updated_at: 1_700_000_001,
+        status_changed_at: None,
+        author: None,
+        metadata_bag: None,
+    };
+    let source = SkillSource {
+        name: "hello".into(),
+        version: HASH[..12].into(),
+        content_hash: HASH.into(),
+        source: "# Skill: hello\r\n".into(),
+        metadata: bare.clone(),
+    };
+    both_ways("skill_source", &source);
+    let full = SkillMeta {
+        status: SkillStatus::Approved,
+        description: text("says hello"),
+        tags: vec!["door".into(), "home".into()],
+        status_changed_at: Some(1_700_000_002),
+        author: text("ann"),
+        metadata_bag: Some(object(json!({ "x": [1] }))),
+        ..bare
+    };
+    both_ways("skill_meta", &full);
+    let version = VersionInfo {
+        name: "hello".into(),
+        version: HASH[..12].into(),
+        content_hash: HASH.into(),
+        status: SkillStatus::Disabled,
+        previous_status: Some(SkillStatus::Approved),
+        changed_at: 1_700_000_003,
+        changed_by: text("ann"),
+    };
+    both_ways("skill_version", &version);
+    let note = SkillNote {
+        author: text("ann"),
+        status: Some(SkillStatus::Draft),
+        description: text("says hello"),
+        metadata_bag: Some(object(json!({ "x": 1 }))),
+    };
+    both_ways("skill_put", &SkillPut { source: "# Skill: hello\n".into(), metadata: Some(note) });
+    let filter = SkillFilter {
+        status: Some(OneOrMany::Many(vec![SkillStatus::Draft, SkillStatus::Approved])),
+        author: text("ann"),
+        name_pattern: text("^he"),
+        tag: Some(OneOrMany::One("home".into())),
+        since: Some(1_700_000_000),
+        offset: Some(1),
+        limit: Some(10),
+    };
+    both_ways("skill_filter", &filter);
+    let mut strange = value("skill_filter");
+    strange["shoe_size"] = json!(5);
+    assert_eq!(serde_json::from_value::<SkillFilter>(strange).unwrap(), filter, "unknown keys are ignored");
+}
+
+#[test]
+fn data_and_what_finds_it() {
+    let row = PortableData {
+        id: "da_1".into(),
+        summary: "The café opens".into(),
+        detail: text("The café opens\nat nine"),
+        score: Some(0.5),
+        created_at: Some(1_700_000_000),
+        expires_at: Some(1_800_000_000),
+        domain_tags: Some(vec!["place".into()]),
+        curated: object(json!({ "agent_id": "ann", "pinned": true })),
+        metadata: Some(object(json!({ "x": 1 }))),
+    };
+    both_ways("data_portable", &row);
+    both_ways("data_portable_bare", &PortableData { id: "da_1".into(), ..PortableData::default() });
+    let entry = DataWrite {
+        content: "The café opens".into(),
+        tags: Some(vec!["place".into()]),
+        recipients: Some(vec!["ann".into()]),
+        expires_at: Some(1_800_000_000),
+        metadata: Some(object(json!({ "x": 1 }))),
+    };
+    both_ways("data_write", &entry);
+    both_ways("data_written", &DataWritten { id: "da_1".into(), created_at: 1_700_000_000 });
+    let filters = QueryFilters {
+        query: "cafe".into(),
+        limit: Some(5),
+        mode: text("fts"),
+        permissive_filters: true,
+        filters: object(json!({ "domain_tags": ["place"], "pinned": true })),
+    };
+    both_ways("data_query", &filters);
+    let manifest = json!({ "supported_filters": ["pinned"] });
+    both_ways("manifest_info", &ManifestInfo { capabilities_version: "1.0.0".into(), manifest });
+}
+
+#[test]
+fn a_refusal_has_a_class_and_fields() {
+    let fault = Fault::new(Class::UnsupportedFilterError, "not a filter here")
+        .with("unsupportedKeys", vec!["shoe_size"])
+        .with("supportedKeys", vec!["pinned"]);
+    both_ways("agent_fault", &fault);
+    assert_eq!(fault.class.status(), 400);
+}
+
+#[test]
+fn a_word_from_an_agent_is_an_event_with_its_envelope() {
+    let word = AgentWord {
+        kind: "augment".into(),
+        delivery_id: "dl_1".into(),
+        meta: Some(json!({ "correlation_id": "c-1", "dispatch_id": "d-1" })),
+        session_id: text("tab"),
+    };
+    let event = MessageEvent {
+        text: "what is it?".into(),
+        message_type: "text".into(),
+        source: Source {
+            platform: "relay".into(),
+            chat_id: "agent:alice".into(),
+            chat_type: "dm".into(),
+            chat_name: text("alice"),
+            user_id: text("agent:alice"),
+            user_name: text("alice"),
+            thread_id: text("dl_1"),
+            message_id: text("dl_1"),
+            ..Source::default()
+        },
+        message_id: text("dl_1"),
+        delivery: Some(Box::new(word)),
+        ..MessageEvent::default()
+    };
+    both_ways("event_agent_word", &event);
+    assert_eq!(build_session_key(&event.source), "agent:main:relay:dm:agent:alice:dl_1");
 }

@@ -33,7 +33,17 @@ impl Raw {
     /// An empty body is an empty object.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         let bytes: &[u8] = if self.0.is_empty() { b"{}" } else { &self.0 };
-        serde_json::from_slice(bytes).map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))
+        let fit = serde_json::from_slice(bytes);
+        fit.map_err(|error| Fault::invalid(format!("the body does not fit: {}", without_value(&error.to_string()))))
+    }
+}
+
+/// What is wrong, without the value that is wrong: it may be a secret in the wrong place.
+fn without_value(told: &str) -> String {
+    let shows = ["invalid type: ", "invalid value: ", "unknown variant "].iter().any(|it| told.starts_with(it));
+    match (told.find(['"', '`']), told.rfind(", expected")) {
+        (Some(value), Some(rest)) if shows && value < rest => format!("{}{}", told[..value].trim_end(), &told[rest..]),
+        _ => told.to_owned(),
     }
 }
 
@@ -45,5 +55,29 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Refused> {
         Ok(Self(Raw::from_request(request, app).await?.json()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use frontdesk_wire::agents::AgentPut;
+
+    use super::*;
+
+    #[test]
+    fn a_body_that_does_not_fit_is_told_why_and_not_what() {
+        for (body, told) in [
+            (r#"{"connectors":"s3cr3t\", expected"}"#, "invalid type: string, expected a sequence at line 1 column 34"),
+            (r#"{"webhook_secret":5}"#, "invalid type: integer, expected a string at line 1 column 19"),
+            (r#"{"webhook_secret":["s3cr3t"]}"#, "invalid type: sequence, expected a string at line 1 column 18"),
+            (r#"{"connectors":[{"type":"relay"}]}"#, "missing field `instance` at line 1 column 32"),
+            ("{", "EOF while parsing an object at line 1 column 1"),
+        ] {
+            let fault = Raw(Bytes::from_static(body.as_bytes())).json::<AgentPut>().err().map(|it| it.message);
+            assert_eq!(fault, Some(format!("the body does not fit: {told}")));
+        }
+        let odd = Raw(Bytes::from_static(br#"{"connectors":[{"type":"s3cr3t"}]}"#)).json::<AgentPut>().err();
+        let odd = odd.map(|it| it.message).unwrap_or_default();
+        assert!(odd.contains("unknown variant, expected one of `relay`") && !odd.contains("s3cr3t"), "{odd}");
     }
 }
