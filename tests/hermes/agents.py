@@ -170,6 +170,22 @@ def a_question_in_the_middle_of_a_turn_disturbs_nobody(s):
 
 
 @check
+def a_word_in_the_middle_of_a_question_is_not_its_answer(s):
+    s.model.slow.clear()
+    told = []
+    asker = threading.Thread(target=lambda: told.append(s.exchange("kim", "ponder this: take-your-time mark-pondered", "q-4")))
+    asker.start()
+    wait_for(lambda: s.turns("mark-pondered"), "the question", 30)
+    # the first word in that chat: the gateway has a notice of its own to give, and then answers
+    s.notify("kim", "by the way mark-byway")
+    s.heard("kim", "mark-byway")
+    same(told, [], "what was answered before the model had spoken")
+    s.model.slow.set()
+    asker.join()
+    same([one["content"] for one in told], ["The stub heard mark-pondered."], "the answer")
+
+
+@check
 def questions_at_the_same_time_get_each_their_own_answer(s):
     told = {}
 

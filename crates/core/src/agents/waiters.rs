@@ -146,8 +146,8 @@ impl Waiters {
         waiter.answer.send(reply).map_err(|_| Unheard::NobodyWaits)
     }
 
-    /// Which exchange a line in a chat answers: the one that it names, the one whose letter it replies to (or
-    /// whose thread it stands in), or else the only one that waits in that chat.
+    /// Which exchange a line in a chat answers: the one that it names, or the one whose letter it replies to (or
+    /// whose thread it stands in). A line that says neither may be about anything, and answers nothing.
     pub fn meant(
         &self,
         tenant: &str,
@@ -162,8 +162,7 @@ impl Waiters {
             board.waiters.iter().filter(|((owner, _), waiter)| owner == tenant && asks(waiter)).collect();
         let by_name = mine.iter().find(|((_, id), _)| named == Some(id));
         let by_letter = || mine.iter().find(|(_, waiter)| letter == Some(waiter.delivery_id.as_str()));
-        let only = || mine.first().filter(|_| mine.len() == 1 && named.is_none() && letter.is_none());
-        by_name.or_else(by_letter).or_else(only).map(|((_, id), waiter)| (id.clone(), waiter.agent))
+        by_name.or_else(by_letter).map(|((_, id), waiter)| (id.clone(), waiter.agent))
     }
 
     pub fn len(&self) -> usize {
@@ -217,14 +216,13 @@ mod tests {
         let (one, _) = waiters.wait("t", "c1", 7, "alice").unwrap();
         one.asked("dl_1", "agent:bob", vec![70]);
         let meant = |named, reply_to| waiters.meant("t", 70, "agent:bob", named, reply_to).map(|(id, _)| id);
-        assert_eq!(meant(None, None).as_deref(), Some("c1"));
+        assert_eq!(meant(None, None), None, "it does not say what it answers");
         assert_eq!(meant(None, Some("dl_1")).as_deref(), Some("c1"));
         assert_eq!(meant(None, Some("dl_0")), None, "an answer to something else");
         assert_eq!(meant(Some("c1"), None).as_deref(), Some("c1"));
         assert_eq!(meant(Some("c9"), None), None);
         let (two, _) = waiters.wait("t", "c2", 7, "alice").unwrap();
         two.asked("dl_2", "agent:bob", vec![70]);
-        assert_eq!(meant(None, None), None, "two wait: it must say which");
         assert_eq!(meant(None, Some("dl_2")).as_deref(), Some("c2"));
         assert_eq!(waiters.meant("t", 71, "agent:bob", None, Some("dl_2")), None);
         assert_eq!(waiters.meant("u", 70, "agent:bob", None, Some("dl_2")), None);

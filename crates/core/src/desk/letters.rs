@@ -2,8 +2,8 @@
 //! says has happened.
 
 use frontdesk_wire::agents::{
-    ConnectorReceipt, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Dispatch, Fault, Inbox, InboxMessage, Notified,
-    NotifyPost, WakeOpts, WakeReceipt,
+    Class, ConnectorReceipt, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost, WakeOpts,
+    WakeReceipt,
 };
 use frontdesk_wire::event::AgentWord;
 use frontdesk_wire::{MessageEvent, Source, build_session_key};
@@ -22,10 +22,6 @@ use crate::seal::short_hash;
 
 /// One message. A relay frame may hold 1 MiB, and JSON makes text longer.
 const TEXT_MAX_BYTES: usize = 1 << 20;
-/// Letters per page of an inbox.
-const INBOX_PAGE: usize = 500;
-/// Characters of a letter that the console shows.
-const SHOWN_CHARS: usize = 280;
 /// The plane on which a gateway hears words that come from no vendor's platform.
 const PLATFORM: &str = "relay";
 const BOT: &str = "desk";
@@ -183,7 +179,7 @@ impl Desk {
                 event: 0,
                 at_ms,
                 passthrough: false,
-                json: if receivers.is_empty() { String::new() } else { json },
+                json,
                 platform: PLATFORM.into(),
                 bot: BOT.into(),
                 chat_id: event.source.chat_id.as_str().into(),
@@ -215,16 +211,19 @@ impl Desk {
         Ok(Filing { filed, fresh: true, rows: accepted.rows })
     }
 
-    /// The word as an event, and its JSON, if it is not too large.
+    /// The word as an event, and its JSON where a socket needs it, if it is not too large.
     pub(super) fn sized(&self, word: &Word<'_>, for_sockets: bool) -> Result<(MessageEvent, String), Fault> {
-        let too_large = |text| Err(Fault::new(frontdesk_wire::agents::Class::TooLargeError, text));
+        let too_large = |text| Err(Fault::new(Class::TooLargeError, text));
         if word.text.len() > TEXT_MAX_BYTES {
             return too_large(format!("a message has at most {TEXT_MAX_BYTES} bytes"));
+        }
+        if !for_sockets {
+            return Ok((event_of(word, None), String::new()));
         }
         let event = event_of(word, word.meta.map(|meta| serde_json::to_value(meta).unwrap_or_default()));
         let json = serde_json::to_string(&event).unwrap_or_default();
         let max = self.rules.frame_max_bytes;
-        if for_sockets && json.len() + 256 > max {
+        if json.len() + 256 > max {
             return too_large(format!("as a frame it is over {max} bytes; the agent's socket cannot take it"));
         }
         Ok((event, json))
@@ -290,53 +289,7 @@ impl Desk {
         Ok(Notified { dispatch_id, route: "deliver".into(), receipts: done.receipts })
     }
 
-    // ---- reading -------------------------------------------------------------------------
-
-    /// Number of an agent's inbox, and its id. `None`: it is known, and nothing was ever written to it.
-    pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<u64>), Fault> {
-        let (id, _) = self.find_agent(tenant, address)?;
-        let no = self.registry.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
-        Ok((id, no))
-    }
-
-    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: u64) -> Result<Inbox, Fault> {
-        let (_, Some(no)) = self.inbox_of(who.tenant, address)? else { return Ok(Inbox::default()) };
-        self.rooms.attendance.note_traffic(no, self.env.now_ms());
-        let after = self.known_place(no, after).await?;
-        let letters = self.store.letters(no, after, INBOX_PAGE).await?;
-        Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect() })
-    }
-
-    /// Where somebody left off. A place that this inbox never had is of an agent that was deleted since: all is new.
-    pub async fn known_place(&self, agent: u64, after: u64) -> Result<u64, Fault> {
-        Ok(if after > self.store.last_letter(agent).await? { 0 } else { after })
-    }
-
-    /// A stream needs an inbox to sit in.
-    pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<u64, Fault> {
-        self.addressee(who.tenant, address).await.map(|to| to.agent.no)
-    }
-
-    /// What agents of this tenant said to each other lately, newest first.
-    pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
-        let letters = self.store.tenant_letters(tenant, limit).await?;
-        let agents: Vec<Option<String>> = self.registry.read(|view| {
-            letters.iter().map(|it| view.agent_no(it.letter.agent).map(|agent| agent.id.clone())).collect()
-        });
-        let show = |(filed, agent): (Filed, Option<String>)| {
-            let kept: Kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
-            Dispatch {
-                event_id: event_id(filed.event),
-                at: filed.at_ms,
-                agent_id: agent.unwrap_or_default(),
-                from: kept.from,
-                kind: filed.letter.kind,
-                text: filed.letter.text.chars().take(SHOWN_CHARS).collect(),
-                receipts: kept.receipts,
-            }
-        };
-        Ok(letters.into_iter().zip(agents).map(show).collect())
-    }
+    // ---- telling -------------------------------------------------------------------------
 
     /// A step of the errand to an agent's wake URL, for whoever watches.
     pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
@@ -382,19 +335,6 @@ fn own_receipt(word: &Word<'_>, delivered_at: u64, pushed: bool) -> DeliveryRece
         delivery_id: Some(word.delivery_id.into()),
         delivery_skipped: !pushed,
         ..DeliveryReceipt::default()
-    }
-}
-
-pub fn inbox_message(filed: Filed) -> InboxMessage {
-    let Filed { seq, at_ms, letter, .. } = filed;
-    InboxMessage {
-        seq,
-        delivery_id: letter.delivery_id,
-        kind: letter.kind,
-        text: letter.text,
-        meta: letter.meta.and_then(|meta| serde_json::from_str(&meta).ok()),
-        session_id: letter.session_id,
-        at: at_ms,
     }
 }
 

@@ -239,6 +239,8 @@ async fn rule_17_what_a_gateway_says_on_the_way_is_not_its_answer() {
         }
         for (id, source) in &asked {
             let letter = source["thread_id"].clone();
+            let stray = json!({ "op": "send", "chat_id": source["chat_id"], "content": "about the word before" });
+            socket.frame(&outbound("r0", stray)).await;
             say(&mut socket, source, "no home channel is set", false, &Value::Null).await;
             say(&mut socket, source, "looking it up", false, &letter).await;
             say(&mut socket, source, &format!("the answer to {id}"), true, &letter).await;

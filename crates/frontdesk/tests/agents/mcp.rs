@@ -157,6 +157,12 @@ async fn rule_26_a_call_outside_a_session_takes_no_effect() {
     let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "psst" } });
     let reply = client.ask("tools/call", &call).await;
     assert!((400..500).contains(&reply.status), "{} {}", reply.status, reply.text());
+    // Nor does one whose answer the client would not read.
+    let client = Client::open(&plane).await;
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call });
+    let mut request = client.request("POST").json(&body).build().unwrap();
+    request.headers_mut().insert("accept", "text/html".parse().unwrap());
+    assert_eq!(plane.house.client.execute(request).await.unwrap().status(), 406);
     assert!(plane.inbox("alice").await.is_empty());
     plane.finish().await;
 }

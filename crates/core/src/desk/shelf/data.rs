@@ -7,7 +7,7 @@ use frontdesk_wire::agents::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{ASIDE_MAX_BYTES, TEXT_MAX_BYTES, check_size, refused};
+use super::{ASIDE_MAX_BYTES, TEXT_MAX_BYTES, check_size};
 use crate::desk::Desk;
 use crate::port::data::{ANSWER_MAX_BYTES, DataQuery, FILTERS};
 
@@ -45,7 +45,7 @@ impl TenantData {
         }
         (row.id, row.created_at) = (self.desk.env.uuid_v4(), Some(now_s));
         let written = DataWritten { id: row.id.clone(), created_at: now_s };
-        self.desk.store.data_put(&self.tenant, row).await.map_err(refused)?;
+        self.desk.store.data_put(&self.tenant, row).await?;
         Ok(written)
     }
 
@@ -59,7 +59,7 @@ impl TenantData {
         let limit = asked.limit.unwrap_or(LIMIT).min(LIMIT_MAX);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let query = DataQuery { phrases, filters, limit, now_s: self.desk.env.now_s() };
-        self.desk.store.data_query(&self.tenant, query).await.map_err(refused)
+        self.desk.store.data_query(&self.tenant, query).await.map_err(Fault::from)
     }
 }
 
@@ -74,7 +74,7 @@ impl DataStore for TenantData {
 
     fn get<'a>(&'a self, id: &'a str) -> Promise<'a, Option<PortableData>> {
         let now_s = self.desk.env.now_s();
-        Box::pin(async move { self.desk.store.data_get(&self.tenant, id, now_s).await.map_err(refused) })
+        Box::pin(async move { self.desk.store.data_get(&self.tenant, id, now_s).await.map_err(Fault::from) })
     }
 
     fn manifest(&self) -> Promise<'_, ManifestInfo> {

@@ -13,7 +13,6 @@ pub use skills::TenantSkills;
 
 use super::people::known_tenant;
 use super::{Desk, DeskError};
-use crate::port::store::StoreError;
 use crate::registry::Fact;
 use crate::registry::facts::SkillRules;
 use crate::skills::ApprovalKey;
@@ -67,17 +66,6 @@ enum Approval {
     Signed(ApprovalKey),
     /// A signature, and there is no key to check it with.
     Barred,
-}
-
-/// The store's word in the plane's words. The log has the details.
-fn refused(error: StoreError) -> Fault {
-    match error {
-        StoreError::Conflict => Fault::new(Class::ConflictError, "somebody else changed it; nothing was taken"),
-        error => {
-            tracing::error!(%error, "the shelf cannot be reached");
-            Fault::new(Class::UnavailableError, "the store is unavailable; nothing was taken, try again later")
-        }
-    }
 }
 
 fn check_size(what: &str, bytes: usize, max: usize) -> Result<(), Fault> {

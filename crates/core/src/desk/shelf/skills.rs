@@ -9,7 +9,7 @@ use frontdesk_wire::agents::{
 use regex::{Regex, RegexBuilder};
 use serde_json::json;
 
-use super::{ASIDE_MAX_BYTES, Approval, TEXT_MAX_BYTES, check_size, refused};
+use super::{ASIDE_MAX_BYTES, Approval, TEXT_MAX_BYTES, check_size};
 use crate::desk::Desk;
 use crate::port::skills::{Expect, SkillQuery, SkillWrite};
 use crate::port::store::StoreError;
@@ -44,7 +44,7 @@ impl TenantSkills {
     }
 
     async fn head(&self, name: &str) -> Result<Option<SkillMeta>, Fault> {
-        self.desk.store.skill_meta(&self.tenant, name).await.map_err(refused)
+        self.desk.store.skill_meta(&self.tenant, name).await.map_err(Fault::from)
     }
 
     async fn known(&self, name: &str) -> Result<SkillMeta, Fault> {
@@ -52,7 +52,7 @@ impl TenantSkills {
     }
 
     async fn find(&self, name: &str, version: Option<&str>) -> Result<SkillSource, Fault> {
-        if let Some(found) = self.desk.store.skill(&self.tenant, name, version).await.map_err(refused)? {
+        if let Some(found) = self.desk.store.skill(&self.tenant, name, version).await? {
             return Ok(found);
         }
         self.known(name).await?;
@@ -117,7 +117,7 @@ impl TenantSkills {
         match self.desk.store.skill_put(next).await {
             Ok(()) => Ok(Some(version)),
             Err(StoreError::Conflict) => Ok(None),
-            Err(error) => Err(refused(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -203,7 +203,7 @@ impl SkillStore for TenantSkills {
     fn query<'a>(&'a self, filter: &'a SkillFilter) -> Promise<'a, Vec<SkillMeta>> {
         Box::pin(async move {
             let query = checked(filter)?;
-            self.desk.store.skill_query(&self.tenant, query).await.map_err(refused)
+            self.desk.store.skill_query(&self.tenant, query).await.map_err(Fault::from)
         })
     }
 
@@ -213,7 +213,7 @@ impl SkillStore for TenantSkills {
 
     fn versions<'a>(&'a self, name: &'a str) -> Promise<'a, Vec<VersionInfo>> {
         Box::pin(async move {
-            let versions = self.desk.store.skill_versions(&self.tenant, name).await.map_err(refused)?;
+            let versions = self.desk.store.skill_versions(&self.tenant, name).await?;
             if versions.is_empty() { Err(Fault::skill_not_found(name)) } else { Ok(versions) }
         })
     }
@@ -224,7 +224,7 @@ impl SkillStore for TenantSkills {
 
     fn delete<'a>(&'a self, name: &'a str) -> Promise<'a, ()> {
         Box::pin(async move {
-            let there = self.desk.store.skill_delete(&self.tenant, name).await.map_err(refused)?;
+            let there = self.desk.store.skill_delete(&self.tenant, name).await?;
             if there { Ok(()) } else { Err(Fault::skill_not_found(name)) }
         })
     }
@@ -246,7 +246,7 @@ impl SkillStore for TenantSkills {
     }
 
     fn version(&self) -> Promise<'_, String> {
-        Box::pin(async move { self.desk.store.skill_token(&self.tenant).await.map_err(refused) })
+        Box::pin(async move { self.desk.store.skill_token(&self.tenant).await.map_err(Fault::from) })
     }
 }
 

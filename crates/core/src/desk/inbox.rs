@@ -1,0 +1,74 @@
+//! Reading what was said to agents: inboxes, and the console's page.
+
+use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
+
+use super::agents::Speaker;
+use super::letters::Kept;
+use super::{Desk, event_id};
+use crate::port::letters::Filed;
+
+/// Letters per page of an inbox.
+const INBOX_PAGE: usize = 500;
+/// Characters of a letter that the console shows.
+const SHOWN_CHARS: usize = 280;
+
+impl Desk {
+    /// Number of an agent's inbox, and its id. `None`: it is known, and nothing was ever written to it.
+    pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<u64>), Fault> {
+        let (id, _) = self.find_agent(tenant, address)?;
+        let no = self.registry.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
+        Ok((id, no))
+    }
+
+    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: u64) -> Result<Inbox, Fault> {
+        let (_, Some(no)) = self.inbox_of(who.tenant, address)? else { return Ok(Inbox::default()) };
+        self.rooms.attendance.note_traffic(no, self.env.now_ms());
+        let after = self.known_place(no, after).await?;
+        let letters = self.store.letters(no, after, INBOX_PAGE).await?;
+        Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect() })
+    }
+
+    /// Where somebody left off. A place that this inbox never had is of an agent that was deleted since: all is new.
+    pub async fn known_place(&self, agent: u64, after: u64) -> Result<u64, Fault> {
+        Ok(if after > self.store.last_letter(agent).await? { 0 } else { after })
+    }
+
+    /// A stream needs an inbox to sit in.
+    pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<u64, Fault> {
+        self.addressee(who.tenant, address).await.map(|to| to.agent.no)
+    }
+
+    /// What agents of this tenant said to each other lately, newest first.
+    pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
+        let letters = self.store.tenant_letters(tenant, limit).await?;
+        let agents: Vec<Option<String>> = self.registry.read(|view| {
+            letters.iter().map(|it| view.agent_no(it.letter.agent).map(|agent| agent.id.clone())).collect()
+        });
+        let show = |(filed, agent): (Filed, Option<String>)| {
+            let kept: Kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+            Dispatch {
+                event_id: event_id(filed.event),
+                at: filed.at_ms,
+                agent_id: agent.unwrap_or_default(),
+                from: kept.from,
+                kind: filed.letter.kind,
+                text: filed.letter.text.chars().take(SHOWN_CHARS).collect(),
+                receipts: kept.receipts,
+            }
+        };
+        Ok(letters.into_iter().zip(agents).map(show).collect())
+    }
+}
+
+pub fn inbox_message(filed: Filed) -> InboxMessage {
+    let Filed { seq, at_ms, letter, .. } = filed;
+    InboxMessage {
+        seq,
+        delivery_id: letter.delivery_id,
+        kind: letter.kind,
+        text: letter.text,
+        meta: letter.meta.and_then(|meta| serde_json::from_str(&meta).ok()),
+        session_id: letter.session_id,
+        at: at_ms,
+    }
+}
