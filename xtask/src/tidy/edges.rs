@@ -67,7 +67,8 @@ pub(super) fn check(path: &str, text: &str) -> anyhow::Result<Vec<Finding>> {
         } else if BANNED.contains(&dependency) || enables_ring(options) {
             "use aws-lc-rs: one provider for all cryptography".to_owned()
         } else if let Some((_, users, why)) = KEPT.iter().find(|(kept, ..)| *kept == dependency && name != "xtask") {
-            if users.contains(&name) {
+            // The roof's tests may look into the database, and hold it shut.
+            if users.contains(&name) || (for_tests && name == "frontdesk") {
                 continue;
             }
             format!("{why}; only {} may use it", users.join(", "))

@@ -156,6 +156,13 @@ async fn rule_28_a_file_connector_of_an_operator_writes_below_the_base() {
     let file = base.path().join("alice").join(format!("{}.json", body["meta"]["dispatch_id"].as_str().unwrap()));
     let kept: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!((&kept["agent_id"], &kept["content"]), (&json!("alice"), &json!("on paper")));
+    // Rule 5: what a connector gets has the dispatch id that the sender was told, and the inbox has.
+    let told = plane.notify(json!({ "agent": "alice", "message": "to all", "origin": {} })).await.expect(200);
+    let id = told["dispatch_id"].as_str().unwrap();
+    let file = base.path().join("alice").join(format!("{id}.json"));
+    let kept: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(kept["meta"]["dispatch_id"], id);
+    assert_eq!(plane.inbox("alice").await[1]["meta"]["dispatch_id"], id);
     plane.finish().await;
 }
 
