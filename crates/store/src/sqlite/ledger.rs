@@ -20,6 +20,8 @@ const SCAN_MAX: i64 = 20_000;
 pub(super) struct Ledgers {
     last_event: Option<u64>,
     heads: HashMap<u64, Head>,
+    /// The newest letter of inboxes.
+    pub(super) last_letters: HashMap<u64, u64>,
     reached: std::collections::HashSet<(Arc<str>, String, String, Arc<str>)>,
 }
 
@@ -358,8 +360,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             };
             made.rows.push((instance, seq, delivery));
         }
-        let letter =
-            letter.map(|it| letters::file(&books.connection, &tenant, event, delivery.at_ms, &it)).transpose()?;
+        let letter = letter.map(|it| letters::file(books, &tenant, event, delivery.at_ms, &it)).transpose()?;
         made.accepted.push(Accepted { event, fresh: true, rows, letter });
     }
     Ok(made)

@@ -9,16 +9,16 @@ use super::{SqliteStore, fault, signed, unsigned};
 
 /// What is read of each text where many are shown.
 const SHOWN_CHARS: i64 = 1_000;
+/// Inboxes whose end is remembered; beyond this all are forgotten and learnt again.
+const LAST_MAX: usize = 100_000;
 
-/// The end of an inbox, and of the next letter in it.
-pub(super) fn file(
-    connection: &Connection,
-    tenant: &str,
-    event: u64,
-    at_ms: u64,
-    it: &Letter,
-) -> Result<u64, StoreError> {
-    let seq = last(connection, it.agent)? + 1;
+/// Puts a letter at the end of its inbox.
+pub(super) fn file(books: &mut Books, tenant: &str, event: u64, at_ms: u64, it: &Letter) -> Result<u64, StoreError> {
+    let Books { connection, ledgers } = books;
+    let seq = match ledgers.last_letters.get(&it.agent) {
+        Some(last) => last + 1,
+        None => last(connection, it.agent)? + 1,
+    };
     let sql =
         "INSERT INTO letter (agent, seq, event, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
@@ -38,6 +38,10 @@ pub(super) fn file(
             it.receipts,
         ])
         .map_err(fault)?;
+    if ledgers.last_letters.len() >= LAST_MAX {
+        ledgers.last_letters.clear();
+    }
+    ledgers.last_letters.insert(it.agent, seq);
     Ok(seq)
 }
 
@@ -102,6 +106,7 @@ impl Letters for SqliteStore {
 
     fn drop_inbox(&self, agent: u64) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
+            books.ledgers.last_letters.remove(&agent);
             for sql in ["DELETE FROM letter WHERE agent = ?1", "DELETE FROM planned_wake WHERE agent = ?1"] {
                 books.connection.execute(sql, [signed(agent)]).map_err(fault)?;
             }
