@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::Close;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::port::store::{Bell, Delivery, Presence};
 use crate::window::Acks;
@@ -53,8 +53,9 @@ pub struct Mailbox {
     waiting: Mutex<Waiting>,
     pub bell: Notify,
     idle: AtomicBool,
-    /// The highest row that went into the socket, and whether that was the last: for those who must know.
-    handed: watch::Sender<(u64, bool)>,
+    /// The highest row that went into the socket, for those who must know; rung when it rises, and at the end.
+    handed: AtomicU64,
+    handed_bell: Notify,
     /// When something last went in or came out.
     traffic_ms: AtomicU64,
     /// Closed when the session has saved its last acks and is gone.
@@ -69,7 +70,7 @@ impl Mailbox {
     /// The session is over: whoever waits for it may go on.
     pub fn finish(&self) {
         self.finished.close();
-        self.handed.send_modify(|(_, ended)| *ended = true);
+        self.handed_bell.notify_waiters();
     }
 
     /// Returns when the session has saved its last acks.
@@ -79,14 +80,25 @@ impl Mailbox {
 
     /// Rows up to this one are in the socket.
     pub fn hand(&self, seq: u64) {
-        self.handed.send_if_modified(|(last, _)| seq > std::mem::replace(last, seq.max(*last)));
+        if self.handed.fetch_max(seq, Ordering::AcqRel) < seq {
+            self.handed_bell.notify_waiters();
+        }
     }
 
     /// Returns when the row is in the socket; false: the socket ended before that.
     pub async fn took(&self, seq: u64) -> bool {
-        let mut handed = self.handed.subscribe();
-        let known = handed.wait_for(|(last, ended)| *last >= seq || *ended).await;
-        known.is_ok_and(|handed| handed.0 >= seq)
+        loop {
+            // Listening before looking: a ring in between is not missed.
+            let mut rung = std::pin::pin!(self.handed_bell.notified());
+            rung.as_mut().enable();
+            if self.handed.load(Ordering::Acquire) >= seq {
+                return true;
+            }
+            if self.finished.is_closed() {
+                return false;
+            }
+            rung.await;
+        }
     }
 
     pub fn note_traffic(&self, now_ms: u64) {
@@ -201,7 +213,8 @@ impl Switchboard {
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             bell: Notify::new(),
             idle: AtomicBool::new(false),
-            handed: watch::Sender::new((0, false)),
+            handed: AtomicU64::new(0),
+            handed_bell: Notify::new(),
             traffic_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
         });
