@@ -13,7 +13,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { pathToFileURL, fileURLToPath } from "node:url";
 import assert from "node:assert/strict";
-import { LIMIT, broken, check, finish, startDesk } from "../node/desk.mjs";
+import { LIMIT, check, checkEnd, run, startDesk } from "../node/desk.mjs";
 
 const ADAPTER = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../adapters/skillscript");
 
@@ -315,19 +315,11 @@ async function main() {
     await ask(`${base}/admin/v1/tenants`, admin, "POST", { name: "adapter" });
     const token = async (scope) => (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "adapter", scope })).token;
     await drive(adapter, base, { agents: await token("agents"), operator: await token("operator") });
-    await check("the desk ends cleanly", async () => {
-      desk.child.kill("SIGTERM");
-      const late = new Promise((_, reject) => setTimeout(() => reject(new Error("still running after 12 s")), 12_000).unref());
-      assert.equal((await Promise.race([desk.exited, late])).code, 0);
-    });
+    await checkEnd(desk);
   } finally {
     if (desk.child.exitCode === null) desk.child.kill("SIGKILL");
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-await main().catch((error) => {
-  broken();
-  console.log(`FAILED  ${error.stack ?? error}`);
-});
-finish();
+await run(main);

@@ -14,7 +14,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import assert from "node:assert/strict";
-import { LIMIT, broken, check, finish, start } from "../node/desk.mjs";
+import { LIMIT, check, run, start } from "../node/desk.mjs";
 
 const SLEEP_LIMIT = 60_000;
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -221,8 +221,4 @@ async function main() {
   }
 }
 
-await main().catch((error) => {
-  broken();
-  console.log(`FAILED  ${error.stack ?? error}`);
-});
-finish();
+await run(main);

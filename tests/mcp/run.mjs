@@ -11,7 +11,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import assert from "node:assert/strict";
-import { LIMIT, broken, check, finish, startDesk } from "../node/desk.mjs";
+import { LIMIT, check, checkEnd, run, startDesk } from "../node/desk.mjs";
 
 
 const modules = process.env.FRONTDESK_NODE_MODULES;
@@ -214,19 +214,11 @@ async function main() {
     for (const scope of ["agents", "operator", "chat"]) tokens[scope] = (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "tools", scope })).token;
     await ask(`${base}/v1/agents/ann`, tokens.agents, "PUT", { agent_name: "Ann" });
     await drive(base, tokens);
-    await check("the desk ends cleanly", async () => {
-      desk.child.kill("SIGTERM");
-      const late = new Promise((_, reject) => setTimeout(() => reject(new Error("still running after 12 s")), 12_000).unref());
-      assert.equal((await Promise.race([desk.exited, late])).code, 0);
-    });
+    await checkEnd(desk);
   } finally {
     if (desk.child.exitCode === null) desk.child.kill("SIGKILL");
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-await main().catch((error) => {
-  broken();
-  console.log(`FAILED  ${error.stack ?? error}`);
-});
-finish();
+await run(main);

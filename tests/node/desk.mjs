@@ -1,5 +1,6 @@
 // What the scripts that drive a real desk from Node share: counting checks, and starting the binary.
 
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 
 /** Whatever is waited for comes much sooner. */
@@ -21,12 +22,28 @@ export async function check(name, run) {
 }
 
 /** Something failed outside of a check. */
-export function broken() {
+function broken() {
   failed += 1;
 }
 
+/** A check of its own: told to stop, it stops, and in time. */
+export const checkEnd = ({ child, exited }) => check("the desk ends cleanly", async () => {
+  child.kill("SIGTERM");
+  const late = new Promise((_, reject) => setTimeout(() => reject(new Error("still running after 12 s")), 12_000).unref());
+  assert.equal((await Promise.race([exited, late])).code, 0);
+});
+
+/** Runs a script to its end, whatever happens. */
+export async function run(main) {
+  await main().catch((error) => {
+    broken();
+    console.log(`FAILED  ${error.stack ?? error}`);
+  });
+  finish();
+}
+
 /** The last line of a script, and its end. */
-export function finish() {
+function finish() {
   console.log(`${passed} passed, ${failed} failed`);
   process.exit(failed === 0 ? 0 : 1);
 }

@@ -7,6 +7,7 @@ pub mod alarms;
 pub mod desk;
 pub mod env;
 pub mod gate;
+pub mod handed;
 pub mod intake;
 pub mod meters;
 pub mod port;

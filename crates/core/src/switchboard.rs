@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_wire::Close;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::handed::Handed;
 use crate::port::store::{Bell, Delivery, Presence};
 use crate::window::Acks;
 
@@ -53,9 +54,8 @@ pub struct Mailbox {
     waiting: Mutex<Waiting>,
     pub bell: Notify,
     idle: AtomicBool,
-    /// The highest row that went into the socket, for those who must know; rung when it rises, and at the end.
-    handed: AtomicU64,
-    handed_bell: Notify,
+    /// Rows that are in the socket.
+    pub handed: Handed,
     /// When something last went in or came out.
     traffic_ms: AtomicU64,
     /// Closed when the session has saved its last acks and is gone.
@@ -70,35 +70,12 @@ impl Mailbox {
     /// The session is over: whoever waits for it may go on.
     pub fn finish(&self) {
         self.finished.close();
-        self.handed_bell.notify_waiters();
+        self.handed.end();
     }
 
     /// Returns when the session has saved its last acks.
     pub async fn finished(&self) {
         let _closed = self.finished.acquire().await;
-    }
-
-    /// Rows up to this one are in the socket.
-    pub fn hand(&self, seq: u64) {
-        if self.handed.fetch_max(seq, Ordering::AcqRel) < seq {
-            self.handed_bell.notify_waiters();
-        }
-    }
-
-    /// Returns when the row is in the socket; false: the socket ended before that.
-    pub async fn took(&self, seq: u64) -> bool {
-        loop {
-            // Listening before looking: a ring in between is not missed.
-            let mut rung = std::pin::pin!(self.handed_bell.notified());
-            rung.as_mut().enable();
-            if self.handed.load(Ordering::Acquire) >= seq {
-                return true;
-            }
-            if self.finished.is_closed() {
-                return false;
-            }
-            rung.await;
-        }
     }
 
     pub fn note_traffic(&self, now_ms: u64) {
@@ -213,8 +190,7 @@ impl Switchboard {
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             bell: Notify::new(),
             idle: AtomicBool::new(false),
-            handed: AtomicU64::new(0),
-            handed_bell: Notify::new(),
+            handed: Handed::default(),
             traffic_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
         });

@@ -5,12 +5,12 @@
 
 mod process;
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use axum::http::{HeaderMap, StatusCode};
+use frontdesk_testkit::folder::{files, holds};
 use process::{Desk, until};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -24,25 +24,6 @@ const HMAC_SECRET: &str = "hmac-s3cr3t-0123456789";
 const AUTHORIZATION: &str = "Bearer authorization-s3cr3t-0123456789";
 /// What is no secret, and must be found: then the tests did look.
 const PLAIN: &str = "words-in-plain";
-
-fn holds(bytes: &[u8], words: &str) -> bool {
-    bytes.windows(words.len()).any(|window| window == words.as_bytes())
-}
-
-/// Every file below a folder, but those that are meant to hold a secret.
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if !["admin.token", "master.key"].contains(&name.as_str()) {
-            found.push((name, std::fs::read(&path).unwrap()));
-        }
-    }
-    found
-}
 
 /// A client that keeps every byte it is answered, heads too.
 struct Ear {

@@ -6,12 +6,12 @@
 mod house;
 
 use std::io::Write;
-use std::path::Path;
 use std::sync::{Mutex, OnceLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_platforms::chat::Commands;
+use frontdesk_testkit::folder::{files, holds};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -45,25 +45,6 @@ fn begin_logging() {
         let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
         builder.with_writer(|| Logged).init();
     });
-}
-
-fn holds(bytes: &[u8], words: &str) -> bool {
-    bytes.windows(words.len()).any(|window| window == words.as_bytes())
-}
-
-/// Every file below a folder, but those that are meant to hold a secret.
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if !["admin.token", "master.key"].contains(&name.as_str()) {
-            found.push((name, std::fs::read(&path).unwrap()));
-        }
-    }
-    found
 }
 
 /// A typed command, as it reached the agent: the session key under which its capability is bound.

@@ -6,6 +6,7 @@
 pub mod conformance;
 pub mod desk;
 pub mod env;
+pub mod folder;
 pub mod store_suite;
 pub mod world;
 

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+
+use crate::handed::Handed;
 
 /// Open streams of one agent; each is rung for every letter.
 pub const SEATS_MAX: usize = 256;
@@ -17,8 +19,8 @@ pub struct Seat {
     /// Later ones are higher, across streams and sockets.
     pub order: u64,
     pub bell: Notify,
-    /// The number of the last letter that was handed to its socket, and whether that was the last.
-    handed: watch::Sender<(u64, bool)>,
+    /// Letters that were handed to its socket.
+    pub handed: Handed,
 }
 
 impl Seat {
@@ -28,17 +30,6 @@ impl Seat {
             (Some(own), Some(meant)) => own == meant,
             _ => true,
         }
-    }
-
-    pub fn hand(&self, seq: u64) {
-        self.handed.send_if_modified(|(last, _)| seq > std::mem::replace(last, seq.max(*last)));
-    }
-
-    /// Returns when the letter was handed over; false: the stream ended before that.
-    pub async fn took(&self, seq: u64) -> bool {
-        let mut handed = self.handed.subscribe();
-        let known = handed.wait_for(|(last, ended)| *last >= seq || *ended).await;
-        known.is_ok_and(|handed| handed.0 >= seq)
     }
 }
 
@@ -61,8 +52,7 @@ impl Attendance {
 
     /// `None`: as many streams as an agent may have are open.
     pub fn sit_down(&self, agent: u64, session: Option<String>, order: u64, now_ms: u64) -> Option<Arc<Seat>> {
-        let seat =
-            Arc::new(Seat { agent, session, order, bell: Notify::new(), handed: watch::Sender::new((0, false)) });
+        let seat = Arc::new(Seat { agent, session, order, bell: Notify::new(), handed: Handed::default() });
         let mut rooms = self.rooms();
         let room = rooms.entry(agent).or_default();
         if room.seats.len() >= SEATS_MAX {
@@ -74,7 +64,7 @@ impl Attendance {
     }
 
     pub fn leave(&self, seat: &Seat) {
-        seat.handed.send_modify(|(_, ended)| *ended = true);
+        seat.handed.end();
         if let Some(room) = self.rooms().get_mut(&seat.agent) {
             room.seats.retain(|other| other.order != seat.order);
         }
@@ -132,12 +122,12 @@ mod tests {
         let order: Vec<u64> = attendance.seats(7).iter().map(|seat| seat.order).collect();
         assert_eq!((order, attendance.traffic_ms(7)), (vec![2, 1], 6));
         assert!(first.hears(None) && first.hears(Some("a")) && !first.hears(Some("b")) && second.hears(Some("b")));
-        first.hand(3);
-        first.hand(2);
-        assert!(first.took(3).await);
+        first.handed.hand(3);
+        first.handed.hand(2);
+        assert!(first.handed.took(3).await);
         // Whoever waits holds the seat too, and notices all the same.
-        let (waits, ()) = tokio::join!(first.took(4), async { attendance.leave(&first) });
-        assert!(!waits && first.took(3).await && !first.took(4).await);
+        let (waits, ()) = tokio::join!(first.handed.took(4), async { attendance.leave(&first) });
+        assert!(!waits && first.handed.took(3).await && !first.handed.took(4).await);
         attendance.leave(&second);
         assert!(!attendance.is_attended(7));
     }

@@ -294,22 +294,22 @@ impl Desk {
         let Ok(plan) = serde_json::from_str::<Plan>(&planned.json) else {
             return FireAnswer::Failed("what was planned cannot be read".into());
         };
+        // Another one of the same name, or of a shorter one, is not the agent that was meant.
         let to = match self.addressee(&plan.tenant, &plan.agent_id).await {
-            Ok(to) => to,
-            Err(fault) if fault.class == Class::UnknownAgentError => return FireAnswer::Taken(404),
+            Ok(to) => Some(to).filter(|to| to.agent.no == planned.agent),
+            Err(fault) if fault.class == Class::UnknownAgentError => None,
             Err(fault) => return FireAnswer::Failed(fault.message),
         };
-        if to.agent.no != planned.agent {
-            return FireAnswer::Taken(404); // it was deleted; this is another one, of the same name or a shorter one
-        }
         let opts = WakeOpts { context: plan.context, when: None, session_id: plan.session_id };
-        if let Err(fault) = Box::pin(self.wake_to(&to, &opts, plan.from.as_deref(), Some(&planned.key))).await {
+        if let Some(to) = &to
+            && let Err(fault) = Box::pin(self.wake_to(to, &opts, plan.from.as_deref(), Some(&planned.key))).await
+        {
             return FireAnswer::Failed(fault.message);
         }
         if let Err(error) = self.store.drop_planned_wake(&planned.key).await {
-            tracing::warn!(%error, "a wake that was carried out stays in the plan");
+            tracing::warn!(%error, "a wake that is over stays in the plan");
         }
-        FireAnswer::Taken(200)
+        FireAnswer::Taken(if to.is_some() { 200 } else { 404 })
     }
 
     /// What is armed for a tenant: the jobs of its instances, and planned wakes of its agents.
@@ -332,9 +332,9 @@ impl Desk {
 async fn took(ear: &Ear, letter: u64, rows: &[(u64, u64)]) -> bool {
     let taken = async {
         match ear {
-            Ear::Stream(seat) => seat.took(letter).await,
+            Ear::Stream(seat) => seat.handed.took(letter).await,
             Ear::Socket(mailbox, instance) => match rows.iter().find(|(no, _)| *no == instance.no) {
-                Some((_, row)) => mailbox.took(*row).await,
+                Some((_, row)) => mailbox.handed.took(*row).await,
                 None => false,
             },
         }

@@ -2,7 +2,7 @@
 //! it. Who calls is proven for every request; a session proves nothing and is its opener's alone.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -144,11 +144,11 @@ impl rmcp::ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools()))
+        Ok(ListToolsResult::with_all_items(TOOLS.clone()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools().into_iter().find(|tool| tool.name == name)
+        TOOLS.iter().find(|tool| tool.name == name).cloned()
     }
 
     /// A failure is a JSON-RPC error: the runtime's client does not look at `isError`.
@@ -282,6 +282,9 @@ fn fit<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, Fault> {
 fn shown(answer: &impl serde::Serialize) -> Result<Value, Fault> {
     serde_json::to_value(answer).map_err(|error| Fault::new(Class::InternalError, error.to_string()))
 }
+
+/// Made once: they are looked at with every call.
+static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(tools);
 
 fn tools() -> Vec<Tool> {
     let tool = |name: &'static str, about: &'static str, properties: Value, required: &[&str]| {

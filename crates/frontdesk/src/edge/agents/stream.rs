@@ -108,7 +108,7 @@ impl Listener {
             return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
         }
         // We are asked for more: what was given away before is in the socket's hands.
-        self.seat.seat.hand(self.yielded);
+        self.seat.seat.handed.hand(self.yielded);
         loop {
             while let Some(filed) = self.letters.pop_front() {
                 if self.seat.seat.hears(filed.letter.session_id.as_deref()) {

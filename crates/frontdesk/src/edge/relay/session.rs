@@ -526,7 +526,7 @@ impl Session {
     /// Everything that was pushed is in the socket.
     fn note_handed(&self) {
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
-            serving.mailbox.hand(serving.window.cursor());
+            serving.mailbox.handed.hand(serving.window.cursor());
         }
     }
 
