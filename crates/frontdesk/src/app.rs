@@ -34,7 +34,11 @@ pub struct Frontdesk {
 
 impl Frontdesk {
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
-        let env: Arc<dyn Env> = Arc::new(SystemEnv);
+        Self::open_by(config, Arc::new(SystemEnv)).await
+    }
+
+    /// By another clock than the machine's, which a test can move.
+    pub async fn open_by(config: &Config, env: Arc<dyn Env>) -> anyhow::Result<Self> {
         let keys = keys::open(&config.data_dir, &*env)?;
         let mut seed = [0; 4];
         env.fill(&mut seed);

@@ -10,6 +10,9 @@ use std::time::Duration;
 use frontdesk::app::{FIRST_TENANT, Frontdesk};
 use frontdesk::config::Config;
 use frontdesk::edge::App;
+use frontdesk::env::SystemEnv;
+use frontdesk_core::Env;
+use frontdesk_testkit::TestEnv;
 use frontdesk_wire::{Secret, token};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
@@ -120,13 +123,24 @@ impl House {
 
     /// A desk in the folder of one that ended, on another port.
     pub(crate) async fn again(folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
+        Self::by(Arc::new(SystemEnv), folder, change).await
+    }
+
+    /// A desk whose clock stands still until it is moved.
+    pub(crate) async fn still() -> (Self, Arc<TestEnv>) {
+        let clock = Arc::new(TestEnv::default());
+        clock.set_ms(SystemEnv.now_ms());
+        (Self::by(clock.clone(), tempfile::tempdir().unwrap(), |_| {}).await, clock)
+    }
+
+    pub(crate) async fn by(env: Arc<dyn Env>, folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::load(None).unwrap();
         config.data_dir = folder.path().join("data");
         config.listen = "127.0.0.1:0".into();
         config.relay.settle_ms = 0;
         config.outcall.allow = vec!["127.0.0.0/8".into()];
         change(&mut config);
-        let desk = Frontdesk::open(&config).await.unwrap();
+        let desk = Frontdesk::open_by(&config, env).await.unwrap();
         let (app, url, admin) = (desk.app.clone(), desk.url.clone(), desk.admin_token().expose().to_owned());
         let client = reqwest::Client::builder()
             .no_proxy()
