@@ -86,7 +86,11 @@ impl Frontdesk {
             limits: Arc::new(config.agents.limits()?),
             tools: Arc::default(),
             metrics: Arc::new(metrics),
-            retention: RetentionDays { dedup: config.ledger.dedup_days, explain: config.explain.retention_days },
+            retention: RetentionDays {
+                dedup: config.ledger.dedup_days,
+                explain: config.explain.retention_days,
+                inbox: config.agents.inbox_days,
+            },
             public_url: public_url.into(),
             sessions: TaskTracker::new(),
             stop: CancellationToken::new(),

@@ -51,6 +51,7 @@ pub struct Config {
 pub struct Agents {
     pub rate_per_s: u32,
     pub rate_burst: u32,
+    pub inbox_days: u64,
     pub caller_header: String,
     pub file_base: PathBuf,
     pub tmux: bool,

@@ -186,8 +186,14 @@ impl Desk {
         let no = self.registry.write(change).await.map_err(amended)?;
         self.rooms.attendance.forget(no);
         self.rooms.waiters.forget(no);
-        self.store.disarm_all(no, self.env.now_ms()).await?;
-        self.store.drop_inbox(no).await?;
+        // It is gone, and nobody can reach what it leaves. What cannot be erased now is erased at the next start.
+        let erased = match self.store.disarm_all(no, self.env.now_ms()).await {
+            Ok(()) => self.store.drop_inbox(no).await,
+            failed => failed,
+        };
+        if let Err(error) = erased {
+            tracing::warn!(%error, agent = id, "the inbox of a deleted agent could not be erased yet");
+        }
         Ok(())
     }
 

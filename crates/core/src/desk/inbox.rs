@@ -28,7 +28,8 @@ impl Desk {
         Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect() })
     }
 
-    /// Where somebody left off. A place that this inbox never had is of an agent that was deleted since: all is new.
+    /// Where somebody left off. A place that this inbox does not reach is of a desk that was put back to an older
+    /// state: all is new.
     pub async fn known_place(&self, agent: u64, after: u64) -> Result<u64, Fault> {
         Ok(if after > self.store.last_letter(agent).await? { 0 } else { after })
     }
@@ -61,9 +62,9 @@ impl Desk {
 }
 
 pub fn inbox_message(filed: Filed) -> InboxMessage {
-    let Filed { seq, at_ms, letter, .. } = filed;
+    let Filed { event, at_ms, letter } = filed;
     InboxMessage {
-        seq,
+        seq: event,
         delivery_id: letter.delivery_id,
         kind: letter.kind,
         text: letter.text,

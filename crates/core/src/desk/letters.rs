@@ -7,6 +7,7 @@ use frontdesk_wire::agents::{
 };
 use frontdesk_wire::event::AgentWord;
 use frontdesk_wire::{MessageEvent, Source, build_session_key};
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -56,6 +57,8 @@ pub(super) struct Filing {
     pub(super) filed: Filed,
     /// False: it was there before.
     pub(super) fresh: bool,
+    /// It was there before, and its inbox has been dropped since: nothing can be noted on it.
+    pub(super) gone: bool,
     /// Its rows in the ledgers of sockets: (instance, seq).
     pub(super) rows: Vec<(u64, u64)>,
 }
@@ -120,13 +123,13 @@ impl Desk {
         let receivers = to.relay.iter().map(|it| it.no).collect();
         // Taken before it is written: of several who say the same at once, one goes to the connectors.
         let carrying = if to.ways.is_empty() { None } else { self.rooms.under_way.carry(dedup) };
-        let Filing { filed, fresh, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
         // As it is noted now: whoever carried it before has let go.
         let kept = if fresh { kept } else { serde_json::from_str(&filed.letter.receipts).unwrap_or_default() };
         if fresh {
             self.rooms.attendance.ring(to.agent.no);
         }
-        let receipts = match (kept.done || filed.seq == 0, &carrying) {
+        let receipts = match (kept.done || gone, &carrying) {
             (true, _) => kept.receipts,
             (false, Some(_)) => self.push(to, &filed, payload, kept).await,
             (false, None) => {
@@ -200,15 +203,16 @@ impl Desk {
         };
         if !accepted.fresh {
             let first = self.store.letter_of(accepted.event).await?;
-            let gone = || Filed { seq: 0, event: accepted.event, at_ms, letter };
-            return Ok(Filing { filed: first.unwrap_or_else(gone), fresh: false, rows: Vec::new() });
+            let gone = first.is_none();
+            let filed = first.unwrap_or(Filed { event: accepted.event, at_ms, letter });
+            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
         }
         if reaches && let Some(platform) = self.platform(PLATFORM) {
             let stand = Stand { tenant: &to.agent.tenant, bot: BOT };
             platform.overheard(stand, &event).await; // for people who look on; the ledger has it
         }
-        let filed = Filed { seq: accepted.letter.unwrap_or(0), event: accepted.event, at_ms, letter };
-        Ok(Filing { filed, fresh: true, rows: accepted.rows })
+        let filed = Filed { event: accepted.event, at_ms, letter };
+        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
     }
 
     /// The word as an event, and its JSON where a socket needs it, if it is not too large.
@@ -238,14 +242,15 @@ impl Desk {
         payload: &DeliveryPayload,
         mut kept: Kept,
     ) -> Vec<ConnectorReceipt> {
-        for spec in &to.ways {
+        // All at once: whoever waits for the receipt waits for the slowest, not for their sum.
+        let tries = to.ways.iter().map(|spec| async move {
             let outcome = match self.connectors.open(&to.agent.id, spec) {
                 Ok(connector) => connector.deliver(&to.agent.id, payload).await,
                 Err(fault) => Err(fault),
             };
-            kept.receipts
-                .push(outcome.map_or_else(|fault| failed(spec.name(), &fault), |receipt| shown(spec.name(), &receipt)));
-        }
+            outcome.map_or_else(|fault| failed(spec.name(), &fault), |receipt| shown(spec.name(), &receipt))
+        });
+        kept.receipts.extend(join_all(tries).await);
         kept.done = true;
         self.note_kept(filed, &filed.letter.kind, filed.letter.session_id.clone(), &kept).await;
         kept.receipts
@@ -254,7 +259,7 @@ impl Desk {
     pub(super) async fn note_kept(&self, filed: &Filed, kind: &str, session_id: Option<String>, kept: &Kept) {
         let receipts = serde_json::to_string(kept).unwrap_or_default();
         let now = Letter { agent: filed.letter.agent, kind: kind.into(), session_id, receipts, ..Letter::default() };
-        if let Err(error) = self.store.note_receipts(filed.seq, now).await {
+        if let Err(error) = self.store.note_receipts(filed.event, now).await {
             tracing::warn!(%error, "how the connectors took a message could not be written down");
         }
     }

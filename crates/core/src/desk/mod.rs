@@ -196,7 +196,12 @@ impl Desk {
         if doubted > 0 {
             tracing::warn!(doubted, "actions were under way when the desk went down; their outcome is unknown");
         }
+        // Asked before the directory is read: whoever has letters now is in it, or was deleted.
+        let inboxes = store.inboxes().await?;
         let registry = Registry::open(store.clone()).await?;
+        for agent in inboxes.into_iter().filter(|no| registry.read(|view| view.agent_no(*no).is_none())) {
+            store.drop_inbox(agent).await?; // what a deletion that was cut short has left
+        }
         let platforms = platforms.into_iter().map(|p| (p.descriptor().platform.clone(), p)).collect();
         let desk = Self {
             env,

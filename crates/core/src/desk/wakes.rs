@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::agents::{Class, Fault, WakeOpts, WakeReceipt};
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use super::agents::{Addressee, Speaker};
@@ -103,10 +104,10 @@ impl Desk {
         let at_ms = self.env.now_ms();
         let mut kept = Kept { from: from.map(str::to_owned), ..Kept::default() };
         let carrying = self.rooms.under_way.carry(word.dedup);
-        let Filing { filed, fresh, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        let Filing { filed, fresh, gone, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
         if !fresh {
             kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
-            if kept.done || carrying.is_none() || filed.seq == 0 {
+            if kept.done || carrying.is_none() || gone {
                 // A planned wake that was carried out before a crash: its letter is there.
                 let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
                 return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
@@ -117,7 +118,7 @@ impl Desk {
         // What a crash cut short was meant for somebody who is gone; the other ways are tried now.
         let ear = ear.as_ref().filter(|_| fresh);
         let took = match ear {
-            Some(ear) => took(ear, filed.seq, &rows).await,
+            Some(ear) => took(ear, filed.event, &rows).await,
             None => false,
         };
         let own = if matches!(ear, Some(Ear::Socket(..))) || !to.relay.is_empty() { "relay" } else { "inbox" };
@@ -177,11 +178,14 @@ impl Desk {
     ) {
         let asked = asked.map(str::to_owned);
         let opts = WakeOpts { context: opts.context.clone(), when: None, session_id: asked };
-        for spec in &to.ways {
-            let outcome = match self.connectors.open(&to.agent.id, spec) {
-                Ok(connector) => connector.wake(&to.agent.id, &opts).await,
+        let opts = &opts;
+        let tries = to.ways.iter().map(|spec| async move {
+            match self.connectors.open(&to.agent.id, spec) {
+                Ok(connector) => connector.wake(&to.agent.id, opts).await,
                 Err(fault) => Err(fault),
-            };
+            }
+        });
+        for (spec, outcome) in to.ways.iter().zip(join_all(tries).await) {
             match outcome {
                 Ok(theirs) => {
                     kept.receipts.push(shown(spec.name(), &theirs));

@@ -29,10 +29,10 @@ impl Letter {
     }
 }
 
-/// A letter in its place.
+/// A letter in its place. Places are the numbers of events: an inbox becomes readable in their order, and one that
+/// is dropped and begun again never repeats one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filed {
-    pub seq: u64,
     pub event: u64,
     pub at_ms: u64,
     pub letter: Letter,
@@ -47,16 +47,18 @@ pub struct PlannedWake {
 }
 
 pub trait Letters: Send + Sync {
-    /// Letters of an inbox with `seq > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
+    /// Letters of an inbox with `event > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
     fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>>;
-    /// The number of the newest letter, 0 for none.
+    /// The event of the newest letter, 0 for none.
     fn last_letter(&self, agent: u64) -> Stored<'_, u64>;
     /// The letter that an event became.
     fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>>;
     /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts.
-    fn note_receipts(&self, seq: u64, letter: Letter) -> Stored<'_, ()>;
+    fn note_receipts(&self, event: u64, letter: Letter) -> Stored<'_, ()>;
     /// The newest letters of a tenant, newest first. At least the first 1,000 characters of each are there.
     fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>>;
+    /// Numbers of the inboxes that have letters.
+    fn inboxes(&self) -> Stored<'_, Vec<u64>>;
     /// Erases an inbox and what was planned for it.
     fn drop_inbox(&self, agent: u64) -> Stored<'_, ()>;
     fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()>;

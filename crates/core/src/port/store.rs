@@ -106,8 +106,6 @@ pub struct Accepted {
     pub fresh: bool,
     /// (instance, seq) of each row made.
     pub rows: Vec<(u64, u64)>,
-    /// The letter's place in its inbox.
-    pub letter: Option<u64>,
 }
 
 /// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.
@@ -386,6 +384,8 @@ pub struct Retention {
     /// Settled mail and the events behind it.
     pub events_before_ms: u64,
     pub verdicts_before_ms: u64,
+    /// What agents were told, read or not. 0: it is kept.
+    pub letters_before_ms: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

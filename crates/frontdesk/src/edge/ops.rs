@@ -16,6 +16,8 @@ const OPENAPI: &str = include_str!("openapi.json");
 pub struct RetentionDays {
     pub dedup: u64,
     pub explain: u64,
+    /// 0: inboxes are kept.
+    pub inbox: u64,
 }
 
 pub(crate) async fn healthz() -> &'static str {

@@ -139,6 +139,7 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
             now_ms,
             events_before_ms: now_ms.saturating_sub(days.dedup * DAY_MS),
             verdicts_before_ms: now_ms.saturating_sub(days.explain * DAY_MS),
+            letters_before_ms: if days.inbox == 0 { 0 } else { now_ms.saturating_sub(days.inbox * DAY_MS) },
         };
         if let Err(error) = desk.store.purge(retention).await {
             tracing::warn!(%error, "what is old could not be forgotten");

@@ -89,6 +89,30 @@ async fn a_caller_that_hangs_up_does_not_cut_its_delivery_short() {
     plane.finish().await;
 }
 
+/// Whoever waits for the receipt waits for the slowest connector, not for one after another.
+#[tokio::test]
+async fn connectors_are_tried_at_the_same_time() {
+    let (one, two) = (Source::open("application/json", b"{}").await, Source::open("application/json", b"{}").await);
+    let plane = Plane::open().await;
+    let hooks = [&one, &two]
+        .map(|source| json!({ "type": "webhook", "url": source.url, "wake_url": source.url, "timeout_ms": 30_000 }));
+    plane.put("alice", json!({ "connectors": hooks })).await.expect(200);
+    let both_asked = async || {
+        one.asked().await;
+        two.asked().await; // while the first has not been answered
+        two.answer(1);
+        one.answer(1);
+    };
+    let post = json!({ "agent": "alice", "message": "all of you", "origin": {} });
+    let (told, ()) = tokio::join!(plane.notify(post), both_asked());
+    let names: Vec<Value> =
+        told.expect(200)["receipts"].as_array().unwrap().iter().map(|it| it["connector"].clone()).collect();
+    assert_eq!(names, ["inbox", "webhook", "webhook"]);
+    let (woken, ()) = tokio::join!(plane.wake("alice", json!({ "context": "up" })), both_asked());
+    woken.expect(200);
+    plane.finish().await;
+}
+
 #[tokio::test]
 async fn an_exchange_that_times_out_during_a_webhook_leaves_nothing_locked() {
     let source = Source::open("application/json", br#"{"id":"hook-1"}"#).await;

@@ -1,6 +1,7 @@
 //! Rules 30 and 31: the inbox as a stream, and who is there.
 
-use serde_json::json;
+use frontdesk_core::registry::facts::Fact;
+use serde_json::{Value, json};
 
 use crate::plane::{Plane, class};
 
@@ -23,6 +24,49 @@ async fn rule_30_a_stream_gets_what_is_new_or_replays_from_where_it_is_told() {
     let came = plane.house.follow(&mut response, &["event: message", "\"4\""]).await;
     assert!(came.contains("event: ready") && !came.contains("\"text\":\"3\""), "{came}");
     drop((fresh, from_one, response));
+    plane.finish().await;
+}
+
+/// A reader that was away while its agent was deleted and made again misses nothing of the new inbox.
+#[tokio::test]
+async fn rule_30_a_place_in_a_deleted_inbox_hides_nothing_of_the_next() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    for text in ["1", "2", "3"] {
+        plane.deliver("alice", &plane.augment(text)).await.expect(200);
+    }
+    let last = plane.inbox("alice").await[2]["seq"].clone();
+    assert_eq!(plane.house.call("DELETE", "/v1/agents/alice", &plane.operator, &Value::Null).await.status, 204);
+    plane.register("alice").await;
+    for text in ["a", "b", "c", "d"] {
+        plane.deliver("alice", &plane.augment(text)).await.expect(200);
+    }
+    let found = plane.get(&format!("/v1/agents/alice/inbox?after={last}")).await.expect(200);
+    let texts: Vec<Value> = found["messages"].as_array().unwrap().iter().map(|it| it["text"].clone()).collect();
+    assert_eq!(texts, ["a", "b", "c", "d"]);
+    let mut stream = plane.listen("alice", &format!("?after={last}")).await;
+    assert_eq!(stream.message().await["text"], "a");
+    drop(stream);
+    plane.finish().await;
+}
+
+/// A crash between the two steps of a deletion leaves letters that nobody can reach; the next start erases them.
+#[tokio::test]
+async fn what_a_deletion_left_behind_is_erased_at_the_next_start() {
+    let plane = Plane::with_agents(&["alice", "bob"]).await;
+    for id in ["alice", "bob"] {
+        plane.deliver(id, &plane.augment("psst")).await.expect(200);
+    }
+    let desk = plane.house.app.desk.clone();
+    let gone = desk.registry.write(|view, draft| {
+        draft.remove(&Fact::Agent((**view.agent("home", "alice").unwrap()).clone()));
+        Ok::<_, ()>(())
+    });
+    assert!(gone.await.is_ok());
+    assert_eq!(desk.store.inboxes().await.unwrap().len(), 2);
+    drop(desk);
+    let plane = plane.again().await;
+    assert_eq!(plane.house.app.desk.store.inboxes().await.unwrap().len(), 1);
+    assert_eq!(plane.inbox("bob").await.len(), 1);
     plane.finish().await;
 }
 
@@ -70,14 +114,13 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
 async fn a_stream_ends_when_its_token_or_its_agent_goes() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
     let mut carol = plane.listen("carol", "").await;
-    let gone = plane.house.call("DELETE", "/v1/agents/carol", &plane.operator, &serde_json::Value::Null).await;
+    let gone = plane.house.call("DELETE", "/v1/agents/carol", &plane.operator, &Value::Null).await;
     assert_eq!(gone.status, 204);
     assert!(carol.next().await.is_none(), "its agent is gone");
     let mut alice = plane.listen("alice", "").await;
-    let tokens = plane.house.admin("GET", "/tokens", &serde_json::Value::Null).await.expect(200);
+    let tokens = plane.house.admin("GET", "/tokens", &Value::Null).await.expect(200);
     let mine = tokens["tokens"].as_array().unwrap().iter().find(|it| it["scope"] == "agents").unwrap()["id"].clone();
-    let revoked =
-        plane.house.admin("DELETE", &format!("/tokens/{}", mine.as_str().unwrap()), &serde_json::Value::Null).await;
+    let revoked = plane.house.admin("DELETE", &format!("/tokens/{}", mine.as_str().unwrap()), &Value::Null).await;
     assert!(revoked.status < 300, "{}", revoked.text());
     assert_eq!(class(&plane.get("/v1/health").await, 401), "UnauthorizedError");
     let said = plane.augment("after the token");

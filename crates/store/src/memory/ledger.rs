@@ -3,6 +3,7 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use frontdesk_core::port::letters::Filed;
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, Stored, Waiting,
 };
@@ -179,7 +180,7 @@ impl Ledger for MemoryStore {
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
     let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
-        return Accepted { event: *first, fresh: false, rows: Vec::new(), letter: None };
+        return Accepted { event: *first, fresh: false, rows: Vec::new() };
     }
     state.last_event += 1;
     let event = state.last_event;
@@ -219,6 +220,9 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
         rows.push((instance, seq));
         rung.push((instance, seq, delivery));
     }
-    let letter = letter.map(|letter| state.file(&tenant, event, delivery.at_ms, letter));
-    Accepted { event, fresh: true, rows, letter }
+    if let Some(letter) = letter {
+        let filed = Filed { event, at_ms: delivery.at_ms, letter };
+        state.letters.insert((filed.letter.agent, event), (tenant.to_string(), filed));
+    }
+    Accepted { event, fresh: true, rows }
 }

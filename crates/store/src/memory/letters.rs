@@ -8,15 +8,8 @@ use frontdesk_core::port::store::Stored;
 use super::{MemoryStore, State, now};
 
 impl State {
-    pub(super) fn file(&mut self, tenant: &str, event: u64, at_ms: u64, letter: Letter) -> u64 {
-        let agent = letter.agent;
-        let seq = self.last_letter(agent) + 1;
-        self.letters.insert((agent, seq), (tenant.to_owned(), Filed { seq, event, at_ms, letter }));
-        seq
-    }
-
     fn last_letter(&self, agent: u64) -> u64 {
-        self.letters.range((agent, 0)..=(agent, u64::MAX)).next_back().map_or(0, |((_, seq), _)| *seq)
+        self.letters.range((agent, 0)..=(agent, u64::MAX)).next_back().map_or(0, |((_, event), _)| *event)
     }
 }
 
@@ -43,8 +36,8 @@ impl Letters for MemoryStore {
         now(self.state().letters.values().find(|(_, filed)| filed.event == event).map(|(_, filed)| filed.clone()))
     }
 
-    fn note_receipts(&self, seq: u64, it: Letter) -> Stored<'_, ()> {
-        if let Some((_, filed)) = self.state().letters.get_mut(&(it.agent, seq)) {
+    fn note_receipts(&self, event: u64, it: Letter) -> Stored<'_, ()> {
+        if let Some((_, filed)) = self.state().letters.get_mut(&(it.agent, event)) {
             let letter = &mut filed.letter;
             (letter.kind, letter.session_id, letter.receipts) = (it.kind, it.session_id, it.receipts);
         }
@@ -57,6 +50,12 @@ impl Letters for MemoryStore {
             state.letters.values().filter(|(owner, _)| owner == tenant).map(|(_, filed)| filed.clone()).collect();
         found.sort_by_key(|filed| std::cmp::Reverse(filed.event));
         found.truncate(limit);
+        now(found)
+    }
+
+    fn inboxes(&self) -> Stored<'_, Vec<u64>> {
+        let mut found: Vec<u64> = self.state().letters.keys().map(|(agent, _)| *agent).collect();
+        found.dedup();
         now(found)
     }
 

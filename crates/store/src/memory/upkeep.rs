@@ -37,6 +37,7 @@ impl Upkeep for MemoryStore {
                 + state.media.len()
                 + state.shots.len()
                 + state.shot_ends.len()
+                + state.letters.len()
         };
         let there = count(&state);
         // The first young event ends it: after it may come an old one that was replayed.
@@ -56,6 +57,7 @@ impl Upkeep for MemoryStore {
         state.shot_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
         // A time that was fired may be armed once more for a while; after that nobody remembers it.
         state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
+        state.letters.retain(|_, (_, filed)| filed.at_ms >= keep.letters_before_ms);
         let mut gone = there - count(&state);
         if state.data.is_some() {
             match state.expire_data(keep.now_ms / 1000) {

@@ -20,8 +20,6 @@ const SCAN_MAX: i64 = 20_000;
 pub(super) struct Ledgers {
     last_event: Option<u64>,
     heads: HashMap<u64, Head>,
-    /// The newest letter of inboxes.
-    pub(super) last_letters: HashMap<u64, u64>,
     reached: std::collections::HashSet<(Arc<str>, String, String, Arc<str>)>,
 }
 
@@ -338,7 +336,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             let sql = "SELECT id FROM event WHERE dedup = ?1";
             let mut query = books.connection.prepare_cached(sql).map_err(fault)?;
             let first = query.query_row([dedup.as_slice()], |row| row.get(0)).map(unsigned).map_err(fault)?;
-            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new(), letter: None });
+            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new() });
             continue;
         }
         delivery.event = event;
@@ -360,8 +358,10 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             };
             made.rows.push((instance, seq, delivery));
         }
-        let letter = letter.map(|it| letters::file(books, &tenant, event, delivery.at_ms, &it)).transpose()?;
-        made.accepted.push(Accepted { event, fresh: true, rows, letter });
+        if let Some(letter) = letter {
+            letters::file(&books.connection, &tenant, event, delivery.at_ms, &letter)?;
+        }
+        made.accepted.push(Accepted { event, fresh: true, rows });
     }
     Ok(made)
 }

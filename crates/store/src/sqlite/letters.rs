@@ -9,25 +9,22 @@ use super::{SqliteStore, fault, signed, unsigned};
 
 /// What is read of each text where many are shown.
 const SHOWN_CHARS: i64 = 1_000;
-/// Inboxes whose end is remembered; beyond this all are forgotten and learnt again.
-const LAST_MAX: usize = 100_000;
 
 /// Puts a letter at the end of its inbox.
-pub(super) fn file(books: &mut Books, tenant: &str, event: u64, at_ms: u64, it: &Letter) -> Result<u64, StoreError> {
-    let Books { connection, ledgers } = books;
-    let seq = match ledgers.last_letters.get(&it.agent) {
-        Some(last) => last + 1,
-        None => last(connection, it.agent)? + 1,
-    };
-    let sql =
-        "INSERT INTO letter (agent, seq, event, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+pub(super) fn file(
+    connection: &Connection,
+    tenant: &str,
+    event: u64,
+    at_ms: u64,
+    it: &Letter,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO letter (event, agent, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     insert
         .execute(rusqlite::params![
-            signed(it.agent),
-            signed(seq),
             signed(event),
+            signed(it.agent),
             tenant,
             signed(at_ms),
             it.delivery_id,
@@ -37,16 +34,12 @@ pub(super) fn file(books: &mut Books, tenant: &str, event: u64, at_ms: u64, it: 
             it.session_id,
             it.receipts,
         ])
-        .map_err(fault)?;
-    if ledgers.last_letters.len() >= LAST_MAX {
-        ledgers.last_letters.clear();
-    }
-    ledgers.last_letters.insert(it.agent, seq);
-    Ok(seq)
+        .map(drop)
+        .map_err(fault)
 }
 
 fn last(connection: &Connection, agent: u64) -> Result<u64, StoreError> {
-    let sql = "SELECT COALESCE(MAX(seq), 0) FROM letter WHERE agent = ?1";
+    let sql = "SELECT COALESCE(MAX(event), 0) FROM letter WHERE agent = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     query.query_row([signed(agent)], |row| row.get(0)).map(unsigned).map_err(fault)
 }
@@ -54,7 +47,7 @@ fn last(connection: &Connection, agent: u64) -> Result<u64, StoreError> {
 impl Letters for SqliteStore {
     fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>> {
         self.readers.read(move |connection| {
-            let sql = select("agent = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
+            let sql = select("agent = ?1 AND event > ?2 ORDER BY event LIMIT ?3");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             let which = (signed(agent), signed(after), signed(limit as u64));
             let (mut page, mut bytes) = (Vec::new(), 0);
@@ -81,11 +74,11 @@ impl Letters for SqliteStore {
         })
     }
 
-    fn note_receipts(&self, seq: u64, it: Letter) -> Stored<'_, ()> {
+    fn note_receipts(&self, event: u64, it: Letter) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?1 AND seq = ?2";
+            let sql = "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?1 AND event = ?2";
             let mut put = books.connection.prepare_cached(sql).map_err(fault)?;
-            put.execute((signed(it.agent), signed(seq), it.kind, it.session_id, it.receipts)).map(drop).map_err(fault)
+            put.execute((signed(it.agent), signed(event), it.kind, it.session_id, it.receipts)).map(drop).map_err(fault)
         };
         self.writer.write(work, |()| {})
     }
@@ -93,8 +86,7 @@ impl Letters for SqliteStore {
     fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>> {
         let tenant = tenant.to_owned();
         self.readers.read(move |connection| {
-            let sql =
-                "SELECT seq, event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts
+            let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts
                        FROM letter WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query
@@ -104,9 +96,22 @@ impl Letters for SqliteStore {
         })
     }
 
+    fn inboxes(&self) -> Stored<'_, Vec<u64>> {
+        self.readers.read(|connection| {
+            // From inbox to inbox by the index, not from letter to letter.
+            let sql = "WITH RECURSIVE inbox(agent) AS (
+                         SELECT MIN(agent) FROM letter
+                         UNION ALL
+                         SELECT (SELECT MIN(agent) FROM letter WHERE agent > inbox.agent) FROM inbox
+                         WHERE inbox.agent IS NOT NULL)
+                       SELECT agent FROM inbox WHERE agent IS NOT NULL";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            query.query_map([], |row| row.get(0).map(unsigned)).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
     fn drop_inbox(&self, agent: u64) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            books.ledgers.last_letters.remove(&agent);
             for sql in ["DELETE FROM letter WHERE agent = ?1", "DELETE FROM planned_wake WHERE agent = ?1"] {
                 books.connection.execute(sql, [signed(agent)]).map_err(fault)?;
             }
@@ -145,24 +150,21 @@ impl Letters for SqliteStore {
 }
 
 fn select(which: &str) -> String {
-    format!(
-        "SELECT seq, event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM letter WHERE {which}"
-    )
+    format!("SELECT event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM letter WHERE {which}")
 }
 
 fn filed(row: &Row<'_>) -> rusqlite::Result<Filed> {
     Ok(Filed {
-        seq: unsigned(row.get(0)?),
-        event: unsigned(row.get(1)?),
-        at_ms: unsigned(row.get(2)?),
+        event: unsigned(row.get(0)?),
+        at_ms: unsigned(row.get(1)?),
         letter: Letter {
-            agent: unsigned(row.get(3)?),
-            delivery_id: row.get(4)?,
-            kind: row.get(5)?,
-            text: row.get(6)?,
-            meta: row.get(7)?,
-            session_id: row.get(8)?,
-            receipts: row.get(9)?,
+            agent: unsigned(row.get(2)?),
+            delivery_id: row.get(3)?,
+            kind: row.get(4)?,
+            text: row.get(5)?,
+            meta: row.get(6)?,
+            session_id: row.get(7)?,
+            receipts: row.get(8)?,
         },
     })
 }

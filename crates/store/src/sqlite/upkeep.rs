@@ -80,6 +80,10 @@ impl Upkeep for SqliteStore {
             let orphans = "DELETE FROM capability_key WHERE NOT EXISTS (SELECT 1 FROM capability c WHERE c.id = capability_key.id)";
             connection.execute(orphans, []).map_err(fault)?;
             gone += super::data::expire(connection, keep.now_ms / 1000)?;
+            // The oldest come first: a page of them tells whether there is more to forget.
+            let letters = "DELETE FROM letter WHERE event IN
+                           (SELECT event FROM (SELECT event, at_ms FROM letter ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
+            gone += connection.execute(letters, (signed(keep.letters_before_ms), signed(PURGE_MAX))).map_err(fault)?;
             let mut expired =
                 connection.prepare_cached("DELETE FROM media WHERE expires_ms <= ?1 RETURNING id").map_err(fault)?;
             let ids: Vec<String> =

@@ -187,7 +187,12 @@ pub async fn what_is_over_is_forgotten_in_time(House { store, .. }: House) {
     arm(&*store, shot(2, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     store.conclude(vec![(taken, fired())], 150).await.unwrap();
-    let keep = |before| Retention { now_ms: 9_000, events_before_ms: before, verdicts_before_ms: before };
+    let keep = |before| Retention {
+        now_ms: 9_000,
+        events_before_ms: before,
+        verdicts_before_ms: before,
+        letters_before_ms: 0,
+    };
     store.purge(keep(100)).await.unwrap();
     assert_eq!(ended(&*store).await.len(), 1);
     store.purge(keep(1_000)).await.unwrap();

@@ -235,7 +235,7 @@ pub async fn expired_rows_are_not_seen_and_go(House { store, .. }: House) {
 }
 
 fn at(now_s: u64) -> Retention {
-    Retention { now_ms: now_s * 1_000, events_before_ms: 0, verdicts_before_ms: 0 }
+    Retention { now_ms: now_s * 1_000, events_before_ms: 0, verdicts_before_ms: 0, letters_before_ms: 0 }
 }
 
 pub async fn what_stays_is_not_purged(House { store, .. }: House) {

@@ -30,8 +30,12 @@ async fn all(store: &dyn Store, agent: u64) -> Vec<Filed> {
     store.letters(agent, 0, 999).await.unwrap()
 }
 
-async fn seqs(store: &dyn Store, agent: u64) -> Vec<u64> {
-    all(store, agent).await.into_iter().map(|filed| filed.seq).collect()
+async fn ids(store: &dyn Store, agent: u64) -> Vec<String> {
+    all(store, agent).await.into_iter().map(|filed| filed.letter.delivery_id).collect()
+}
+
+async fn places(store: &dyn Store, agent: u64) -> Vec<u64> {
+    all(store, agent).await.into_iter().map(|filed| filed.event).collect()
 }
 
 fn wake(key: &str, agent: u64) -> PlannedWake {
@@ -41,14 +45,12 @@ fn wake(key: &str, agent: u64) -> PlannedWake {
 pub async fn a_letter_is_filed_with_its_event(House { store, .. }: House) {
     assert_eq!(store.last_letter(3).await.unwrap(), 0);
     let accepted = accept(&*store, with_letter(1, 3, &[])).await;
-    assert_eq!((accepted.fresh, accepted.letter), (true, Some(1)));
-    let filed = Filed { seq: 1, event: accepted.event, at_ms: 1_001, letter: letter(1, 3) };
+    let filed = Filed { event: accepted.event, at_ms: 1_001, letter: letter(1, 3) };
     assert_eq!(all(&*store, 3).await, std::slice::from_ref(&filed));
     assert_eq!(store.letter_of(accepted.event).await.unwrap(), Some(filed));
-    assert_eq!(store.last_letter(3).await.unwrap(), 1);
+    assert_eq!(store.last_letter(3).await.unwrap(), accepted.event);
     let plain = accept(&*store, acceptance(2, &[7])).await;
-    assert_eq!(plain.letter, None, "not every event is a letter");
-    assert_eq!(store.letter_of(plain.event).await.unwrap(), None);
+    assert_eq!(store.letter_of(plain.event).await.unwrap(), None, "not every event is a letter");
     let bare = Letter { meta: None, session_id: None, text: String::new(), ..letter(3, 3) };
     let accepted = accept(&*store, Acceptance { letter: Some(bare.clone()), ..acceptance(3, &[]) }).await;
     assert_eq!(store.letter_of(accepted.event).await.unwrap().unwrap().letter, bare);
@@ -60,53 +62,64 @@ pub async fn a_page_of_large_letters_is_short(House { store, .. }: House) {
         Acceptance { letter: Some(Letter { text, ..letter(number, 3) }), ..acceptance(number, &[]) }
     };
     store.accept((1..=5).map(large).collect()).await.unwrap();
-    let page = async |after| {
-        let found = store.letters(3, after, 500).await.unwrap();
-        found.into_iter().map(|filed| filed.seq).collect::<Vec<_>>()
-    };
-    assert_eq!((page(0).await, page(2).await, page(4).await, page(5).await), (vec![1, 2], vec![3, 4], vec![5], vec![]));
+    let mut after = 0;
+    for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
+        let page = store.letters(3, after, 500).await.unwrap();
+        after = page.last().map_or(after, |filed| filed.event);
+        assert_eq!(page.iter().map(|filed| &filed.letter.delivery_id).collect::<Vec<_>>(), expected);
+    }
 }
 
 pub async fn letters_are_read_in_pages(House { store, .. }: House) {
     file(&*store, &[1, 2, 3, 4, 5], 3).await;
-    let page = async |after, limit| {
-        let found = store.letters(3, after, limit).await.unwrap();
-        found.into_iter().map(|filed| filed.letter.delivery_id).collect::<Vec<_>>()
-    };
-    assert_eq!(page(0, 2).await, ["d-1", "d-2"]);
-    assert_eq!(page(2, 2).await, ["d-3", "d-4"]);
-    assert_eq!(page(4, 2).await, ["d-5"]);
-    assert_eq!(page(5, 2).await, [""; 0]);
-    assert_eq!(page(0, 0).await, [""; 0]);
+    let mut after = 0;
+    for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
+        let page = store.letters(3, after, 2).await.unwrap();
+        after = page.last().map_or(after, |filed| filed.event);
+        assert_eq!(page.iter().map(|filed| &filed.letter.delivery_id).collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(store.letters(3, 0, 0).await.unwrap(), []);
 }
 
-pub async fn every_inbox_counts_its_own(House { store, .. }: House) {
+pub async fn every_inbox_is_read_alone(House { store, .. }: House) {
     for (number, agent) in [(1, 3), (2, 4), (3, 3), (4, 4), (5, 5)] {
         file(&*store, &[number], agent).await;
     }
-    assert_eq!(seqs(&*store, 3).await, [1, 2]);
-    assert_eq!(seqs(&*store, 4).await, [1, 2]);
-    assert_eq!(seqs(&*store, 5).await, [1]);
-    assert_eq!(seqs(&*store, 6).await, [0; 0]);
-    assert_eq!(store.letters(3, 1, 9).await.unwrap().len(), 1, "the next inbox is not read into");
+    assert_eq!(ids(&*store, 3).await, ["d-1", "d-3"]);
+    assert_eq!(ids(&*store, 4).await, ["d-2", "d-4"]);
+    assert_eq!(ids(&*store, 5).await, ["d-5"]);
+    assert_eq!(ids(&*store, 6).await, [""; 0]);
+    let first = places(&*store, 3).await[0];
+    assert_eq!(store.letters(3, first, 9).await.unwrap().len(), 1, "the next inbox is not read into");
+}
+
+/// Whoever remembers a place of an inbox that was dropped misses nothing in the one that follows it.
+pub async fn no_place_is_given_twice(house: House) {
+    file(&*house.store, &[1, 2], 3).await;
+    let before = house.store.last_letter(3).await.unwrap();
+    house.store.drop_inbox(3).await.unwrap();
+    house.store.purge(KEEP).await.unwrap();
+    let house = house.reopened();
+    file(&*house.store, &[3], 4).await;
+    assert!(places(&*house.store, 4).await[0] > before);
 }
 
 pub async fn a_duplicate_files_no_second_letter(House { store, .. }: House) {
     let first = accept(&*store, with_letter(1, 3, &[7])).await;
     let changed = Letter { text: "other".into(), ..letter(1, 3) };
     let again = accept(&*store, Acceptance { letter: Some(changed), ..acceptance(1, &[7]) }).await;
-    assert_eq!((again.event, again.fresh, again.letter), (first.event, false, None));
+    assert_eq!((again.event, again.fresh), (first.event, false));
     assert_eq!(all(&*store, 3).await.len(), 1);
     let kept = store.letter_of(first.event).await.unwrap().unwrap();
-    assert_eq!((kept.seq, kept.letter), (1, letter(1, 3)), "the first one is what a retry is told of");
+    assert_eq!(kept.letter, letter(1, 3), "the first one is what a retry is told of");
 }
 
 pub async fn a_letter_and_its_rows_are_one_commit(house: House) {
     let accepted = accept(&*house.store, with_letter(1, 3, &[7, 8])).await;
-    assert_eq!((accepted.rows, accepted.letter), (vec![(7, 1), (8, 1)], Some(1)));
+    assert_eq!(accepted.rows, [(7, 1), (8, 1)]);
     let house = house.reopened();
     assert_eq!((owed(&*house.store, 7).await, owed(&*house.store, 8).await), (vec![1], vec![1]));
-    assert_eq!(seqs(&*house.store, 3).await, [1]);
+    assert_eq!(ids(&*house.store, 3).await, ["d-1"]);
 }
 
 pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
@@ -115,9 +128,10 @@ pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
         let (kind, receipts) = ("wake_degraded".into(), r#"[{"ok":true}]"#.into());
         Letter { agent, kind, receipts, session_id: None, text: "ignored".into(), ..Letter::default() }
     };
-    house.store.note_receipts(2, now(3)).await.unwrap();
-    house.store.note_receipts(9, now(3)).await.unwrap(); // there is none: nothing happens
-    house.store.note_receipts(1, now(4)).await.unwrap();
+    let places = places(&*house.store, 3).await;
+    house.store.note_receipts(places[1], now(3)).await.unwrap();
+    house.store.note_receipts(places[1] + 7, now(3)).await.unwrap(); // there is none: nothing happens
+    house.store.note_receipts(places[0], now(4)).await.unwrap();
     let house = house.reopened();
     let kept: Vec<Letter> = all(&*house.store, 3).await.into_iter().map(|filed| filed.letter).collect();
     let now = now(3);
@@ -146,7 +160,7 @@ pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(House { store, .. }: 
     store.plan_wake(wake("a", 3)).await.unwrap();
     store.plan_wake(wake("b", 4)).await.unwrap();
     store.drop_inbox(3).await.unwrap();
-    assert_eq!((seqs(&*store, 3).await, seqs(&*store, 4).await), (vec![], vec![1]));
+    assert_eq!((ids(&*store, 3).await.len(), ids(&*store, 4).await), (0, vec!["d-3".to_owned()]));
     assert_eq!(store.planned_wake("a").await.unwrap(), None);
     assert_eq!(store.planned_wake("b").await.unwrap(), Some(wake("b", 4)));
     assert_eq!(store.last_letter(3).await.unwrap(), 0);
@@ -172,14 +186,37 @@ pub async fn letters_survive(house: House) {
     let house = house.reopened();
     assert_eq!(all(&*house.store, 3).await, before);
     file(&*house.store, &[3], 3).await;
-    assert_eq!(seqs(&*house.store, 3).await, [1, 2, 3], "and the counting goes on");
+    assert_eq!(ids(&*house.store, 3).await, ["d-1", "d-2", "d-3"], "and it goes on behind them");
+}
+
+/// Everything that may be forgotten is, but letters.
+const KEEP: Retention =
+    Retention { now_ms: 9_000, events_before_ms: 9_000, verdicts_before_ms: 9_000, letters_before_ms: 0 };
+
+pub async fn old_letters_are_forgotten_when_that_is_wished(House { store, .. }: House) {
+    file(&*store, &[1, 2, 3], 3).await; // of 1_001, 1_002 and 1_003
+    file(&*store, &[4], 4).await;
+    let keep = Retention { letters_before_ms: 1_003, ..KEEP };
+    assert!(store.purge(keep).await.unwrap() >= 2);
+    assert_eq!((ids(&*store, 3).await, ids(&*store, 4).await), (vec!["d-3".to_owned()], vec!["d-4".to_owned()]));
+}
+
+pub async fn inboxes_are_found_by_their_letters(House { store, .. }: House) {
+    assert_eq!(store.inboxes().await.unwrap(), [0; 0]);
+    for (number, agent) in [(1, 9), (2, 3), (3, 9), (4, 1 << 60)] {
+        file(&*store, &[number], agent).await;
+    }
+    let mut found = store.inboxes().await.unwrap();
+    found.sort_unstable();
+    assert_eq!(found, [3, 9, 1 << 60]);
+    store.drop_inbox(9).await.unwrap();
+    assert_eq!(store.inboxes().await.unwrap().len(), 2);
 }
 
 pub async fn letters_outlive_their_events(House { store, .. }: House) {
     let accepted = accept(&*store, with_letter(1, 3, &[7])).await;
     store.settle(7, settled(&[1])).await.unwrap();
-    let keep = Retention { now_ms: 9_000, events_before_ms: 9_000, verdicts_before_ms: 9_000 };
-    store.purge(keep).await.unwrap();
+    store.purge(KEEP).await.unwrap();
     assert_eq!(store.event(accepted.event).await.unwrap(), None, "the event is forgotten");
-    assert_eq!(seqs(&*store, 3).await, [1], "what was said is not");
+    assert_eq!(ids(&*store, 3).await, ["d-1"], "what was said is not");
 }

@@ -85,7 +85,9 @@ macro_rules! store_contract {
                     a_retry_comes_at_its_time_and_remembers, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
                     what_is_over_is_forgotten_in_time;
-                letters: a_letter_is_filed_with_its_event, letters_are_read_in_pages, a_page_of_large_letters_is_short, every_inbox_counts_its_own,
+                letters: a_letter_is_filed_with_its_event, letters_are_read_in_pages, a_page_of_large_letters_is_short,
+                    every_inbox_is_read_alone, no_place_is_given_twice, inboxes_are_found_by_their_letters,
+                    old_letters_are_forgotten_when_that_is_wished,
                     a_duplicate_files_no_second_letter, a_letter_and_its_rows_are_one_commit,
                     receipts_are_noted_and_the_rest_stays, the_newest_letters_of_a_tenant_come_first,
                     a_dropped_inbox_is_empty_and_so_are_its_plans, a_planned_wake_is_kept_until_dropped,

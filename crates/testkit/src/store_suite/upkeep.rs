@@ -6,7 +6,7 @@ use super::{House, accept, accept_many, acceptance, capability, media, owed, set
 
 /// Forget what happened before this moment.
 fn before(at_ms: u64) -> Retention {
-    Retention { now_ms: 0, events_before_ms: at_ms, verdicts_before_ms: at_ms }
+    Retention { now_ms: 0, events_before_ms: at_ms, verdicts_before_ms: at_ms, letters_before_ms: 0 }
 }
 
 /// Purges until nothing more goes; each call is bounded.
@@ -89,7 +89,7 @@ pub async fn purge_keeps_what_is_young(House { store, .. }: House) {
     accept_many(&*store, 4, 7).await;
     store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
     assert_eq!(purge(&*store, before(1_001)).await, 0, "at that very moment is not before it");
-    let split = Retention { now_ms: 0, events_before_ms: 9_999, verdicts_before_ms: 1_003 };
+    let split = Retention { events_before_ms: 9_999, ..before(1_003) };
     purge(&*store, split).await;
     assert_eq!(mail(&*store, 7).await, [3, 4], "the longer of the two terms holds");
 }

@@ -112,7 +112,7 @@ impl Listener {
         loop {
             while let Some(filed) = self.letters.pop_front() {
                 if self.seat.seat.hears(filed.letter.session_id.as_deref()) {
-                    self.yielded = filed.seq;
+                    self.yielded = filed.event;
                     let message = inbox_message(filed);
                     let data = serde_json::to_string(&message).unwrap_or_default();
                     return Some(Event::default().id(message.seq.to_string()).event("message").data(data));
@@ -125,7 +125,7 @@ impl Listener {
             match read {
                 Ok(letters) if letters.is_empty() => {}
                 Ok(letters) => {
-                    self.cursor = letters.last().map_or(self.cursor, |filed| filed.seq);
+                    self.cursor = letters.last().map_or(self.cursor, |filed| filed.event);
                     self.letters = letters.into();
                     self.app.desk.rooms.attendance.note_traffic(self.agent, self.app.desk.env.now_ms());
                     continue;
