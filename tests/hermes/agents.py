@@ -7,11 +7,7 @@ stub that repeats the mark it was asked about. The checks tell one story and run
 One line per check; the last line is the tally.
 """
 
-import argparse
 import json
-import os
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -20,16 +16,10 @@ import uuid
 
 sys.dont_write_bytecode = True
 
-import harness
-from harness import (NEWEST, Desk, Failed, Model, clean_up, end_process, ensure, folder, gateway_env, request, same, start_process,
+from harness import (NEWEST, Checks, Desk, Model, end_process, ensure, folder, gateway_env, request, same, start_process,
                      wait_for, write_login)
 
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append((function.__name__, function))
-    return function
+check = Checks()
 
 
 class Gateway:
@@ -75,6 +65,12 @@ class Scene:
         same(status, 200, f"provision ({made})")
         self.bob = Gateway(self.tenant, "bob", self.model)
         self.said = []
+
+    def play(self, function):
+        function(self)
+
+    def tail(self):
+        return self.bob.tail()
 
     def close(self):
         self.bob.stop()
@@ -256,44 +252,5 @@ def the_console_says_the_same(s):
             same(by_text[text][0]["receipt"]["woken"], kind == "wake", f"woken of {text!r}")
 
 
-# ── the run ─────────────────────────────────────────────────────────────────
-
-def attempt(name, function, scene):
-    """True: it holds."""
-    began = time.monotonic()
-    try:
-        function(scene)
-    except Exception as exc:
-        text = str(exc) if isinstance(exc, Failed) else f"{type(exc).__name__}: {exc}"
-        print(f"FAILED {name}: {text}{scene.bob.tail()}", flush=True)
-        return False
-    print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
-    return True
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", metavar="PATTERN")
-    parser.add_argument("--keep", action="store_true", help="keep the temporary folders")
-    args = parser.parse_args()
-    if not os.environ.get("FRONTDESK_BIN"):
-        print("FRONTDESK_BIN is not set", file=sys.stderr)
-        return 2
-    harness.use_environment()
-    for sign in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, lambda *_: sys.exit(1))
-    held = []
-    try:
-        scene = Scene()
-        for name, function in CHECKS:
-            if not args.only or re.search(args.only, name):
-                held.append(attempt(name, function, scene))
-        scene.close()
-    finally:
-        clean_up(args.keep)
-    print(f"{held.count(True)} passed, {held.count(False)} failed", flush=True)
-    return 0 if held and all(held) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check.run(Scene))

@@ -7,10 +7,8 @@ started here on free loopback ports. One line per check; the last line is the ta
 (It is not called cron.py: that name would hide the agent's own package from every script here.)
 """
 
-import argparse
 import base64
 import contextlib
-import http.server
 import json
 import os
 import re
@@ -27,16 +25,11 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import harness
-from harness import (NEWEST, Desk, Failed, clean_up, end_process, ensure, folder, gateway_env, request, same, start_process,
+from harness import (NEWEST, Checks, Desk, end_process, ensure, folder, gateway_env, request, same, start_process,
                      unique, wait_for, write_login)
 
 FAR = "2099-01-01T00:00:00.5+05:30"
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append((function.__name__, function))
-    return function
+check = Checks()
 
 
 def soon(seconds=0.0):
@@ -586,7 +579,7 @@ def a_dashboard_of_another_agent_runs_nothing(b):
 def a_desk_that_is_killed_fires_what_came_due_meanwhile(b):
     agent = b.agent()
     agent.open_dashboard()
-    due = datetime.now(timezone.utc) + timedelta(seconds=1)
+    due = datetime.now(timezone.utc) + timedelta(seconds=3)
     job = agent.job(due.isoformat())["id"]
     agent.good("provider", "on_jobs_changed")
     b.desk.stop(signal.SIGKILL)
@@ -604,51 +597,30 @@ def metric(desk, name):
     return float(line.rsplit(" ", 1)[1]) if line else 0.0
 
 
-# ── the run ─────────────────────────────────────────────────────────────────
+class Stage:
+    """One desk, and a bench of its own for each check."""
 
-def attempt(name, function, desk):
-    """True: it holds."""
-    began, bench = time.monotonic(), Bench(desk)
-    try:
-        if desk.process.poll() is not None:
-            desk.start()  # a check that failed may have left it down
-        function(bench)
-    except Exception as exc:
-        text = str(exc) if isinstance(exc, Failed) else f"{type(exc).__name__}: {exc}"
-        print(f"FAILED {name}: {text}", flush=True)
-        return False
-    finally:
-        bench.close()
-    print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
-    return True
+    def __init__(self):
+        self.desk = Desk("cron")
 
+    def play(self, function):
+        if self.desk.process.poll() is not None:
+            self.desk.start()  # a check that failed may have left it down
+        bench = Bench(self.desk)
+        try:
+            function(bench)
+        finally:
+            bench.close()
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", metavar="PATTERN")
-    parser.add_argument("--keep", action="store_true", help="keep the temporary folders")
-    args = parser.parse_args()
-    if not os.environ.get("FRONTDESK_BIN"):
-        print("FRONTDESK_BIN is not set", file=sys.stderr)
-        return 2
-    harness.use_environment()
-    for sign in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, lambda *_: sys.exit(1))
-    chosen = [(name, function) for name, function in CHECKS if not args.only or re.search(args.only, name)]
-    held = []
-    try:
-        desk = Desk("cron")
-        for name, function in chosen:
-            held.append(attempt(name, function, desk))
-        desk.stop()
-    finally:
-        clean_up(args.keep)
-    print(f"{held.count(True)} passed, {held.count(False)} failed", flush=True)
-    return 0 if held and all(held) else 1
+    def tail(self):
+        return ""
+
+    def close(self):
+        self.desk.stop()
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--agent"]:
         serve_agent()
     else:
-        sys.exit(main())
+        sys.exit(check.run(Stage))

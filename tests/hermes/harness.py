@@ -1,5 +1,6 @@
 """What the gateway tests stand on: a desk of their own, drivers, stub servers."""
 
+import argparse
 import http.server
 import itertools
 import json
@@ -518,3 +519,48 @@ def use_environment():
     if os.path.realpath(sys.prefix) != os.path.realpath(root / "venv"):
         python = str(root / "venv" / "bin" / "python")
         os.execv(python, [python, *sys.argv])
+
+
+class Checks(list):
+    """The checks of a script, in their order, and how they are run."""
+
+    def __call__(self, function):
+        self.append(function)
+        return function
+
+    def run(self, open_stage):
+        """`open_stage()` gives what plays a check (`play`), ends it all (`close`), and what is known of a failure (`tail`)."""
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--only", metavar="PATTERN")
+        parser.add_argument("--keep", action="store_true", help="keep the temporary folders")
+        args = parser.parse_args()
+        if not os.environ.get("FRONTDESK_BIN"):
+            print("FRONTDESK_BIN is not set", file=sys.stderr)
+            return 2
+        use_environment()
+        for sign in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(sign, lambda *_: sys.exit(1))
+        held = []
+        try:
+            stage = open_stage()
+            for function in self:
+                if not args.only or re.search(args.only, function.__name__):
+                    held.append(attempt(stage, function))
+            stage.close()
+        finally:
+            clean_up(args.keep)
+        print(f"{held.count(True)} passed, {held.count(False)} failed", flush=True)
+        return 0 if held and all(held) else 1
+
+
+def attempt(stage, function):
+    """True: it holds."""
+    began = time.monotonic()
+    try:
+        stage.play(function)
+    except Exception as exc:
+        text = str(exc) if isinstance(exc, Failed) else f"{type(exc).__name__}: {exc}"
+        print(f"FAILED {function.__name__}: {text}{stage.tail()}", flush=True)
+        return False
+    print(f"ok {function.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
+    return True

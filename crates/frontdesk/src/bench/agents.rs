@@ -14,7 +14,7 @@ use frontdesk_wire::agents::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::report::{machine, median};
+use super::report::{machine, median, quantile};
 use super::stage::Stage;
 use crate::app::FIRST_TENANT;
 
@@ -41,10 +41,11 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     for round in 1..=plan.rounds {
         let stage = Stage::open().await?;
         let began = Instant::now();
-        let times = deliver(&stage.app.desk, plan.messages).await?;
+        let mut times = deliver(&stage.app.desk, plan.messages).await?;
         per_second.push((plan.messages as f64 / began.elapsed().as_secs_f64()).round());
-        p50.push(percentile(&times, 50.0));
-        p99.push(percentile(&times, 99.0));
+        times.sort_by(f64::total_cmp);
+        p50.push(quantile(&times, 0.5).round());
+        p99.push(quantile(&times, 0.99).round());
         eprintln!("round {round} of {}: {} words/s, p99 {} us", plan.rounds, per_second[round - 1], p99[round - 1]);
         stage.close().await;
     }
@@ -197,13 +198,9 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1000.0
 }
 
-fn percentile(times: &[f64], percent: f64) -> f64 {
+fn summary(times: &[f64]) -> Value {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = (sorted.len() as f64 * percent / 100.0) as usize;
-    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0).round()
-}
-
-fn summary(times: &[f64]) -> Value {
-    json!({ "p50": percentile(times, 50.0), "p99": percentile(times, 99.0), "max": percentile(times, 100.0) })
+    let at = |part| quantile(&sorted, part).round();
+    json!({ "p50": at(0.5), "p99": at(0.99), "max": at(1.0) })
 }

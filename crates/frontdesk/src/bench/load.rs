@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
+use super::report::quantile;
 use super::stage::Seat;
 
 /// Events per batch of the flood, and connections that feed it.
@@ -105,10 +106,8 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
     let seconds = run.began.elapsed().saturating_sub(began).as_secs_f64();
     let mut micros = TIMES.with_borrow_mut(std::mem::take);
     micros.sort_unstable();
-    let at =
-        |part: f64| micros.get(((micros.len() as f64 * part) as usize).min(micros.len().saturating_sub(1))).copied();
-    let ms = |micros: Option<u32>| f64::from(micros.unwrap_or(0)) / 1000.0;
-    say(&LoadDone { seconds, p50_ms: ms(at(0.5)), p99_ms: ms(at(0.99)), max_ms: ms(micros.last().copied()) })
+    let ms = |part| f64::from(quantile(&micros, part)) / 1000.0;
+    say(&LoadDone { seconds, p50_ms: ms(0.5), p99_ms: ms(0.99), max_ms: ms(1.0) })
 }
 
 thread_local! {

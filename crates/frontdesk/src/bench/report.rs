@@ -25,10 +25,16 @@ pub(super) fn rss_bytes() -> u64 {
     pages * 4096
 }
 
+/// The value below which this part of them lies, of values in their order.
+pub(super) fn quantile<T: Copy + Default>(sorted: &[T], part: f64) -> T {
+    let index = (sorted.len() as f64 * part) as usize;
+    sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    quantile(&sorted, 0.5)
 }
 
 pub(super) fn print(figures: &Value, json: bool) -> anyhow::Result<()> {

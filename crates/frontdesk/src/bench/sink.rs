@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::report::quantile;
 use crate::env::SystemEnv;
 
 const ANSWER: &[u8] = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
@@ -102,10 +103,7 @@ impl Seen {
         late.push(now_ms.cast_signed() - due_ms.cast_signed());
         if late.len() == count {
             late.sort_unstable();
-            let at = |part: f64| {
-                let index = ((count as f64 * part) as usize).min(count - 1);
-                u64::try_from(late[index]).unwrap_or(0)
-            };
+            let at = |part| u64::try_from(quantile(late, part)).unwrap_or(0);
             let done = SinkDone {
                 kind,
                 p50_ms: at(0.5),
