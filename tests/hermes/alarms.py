@@ -623,4 +623,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--agent"]:
         serve_agent()
     else:
-        sys.exit(check.run(Stage))
+        sys.exit(check.run([("", Stage)]))

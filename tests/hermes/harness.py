@@ -528,8 +528,9 @@ class Checks(list):
         self.append(function)
         return function
 
-    def run(self, open_stage):
-        """`open_stage()` gives what plays a check (`play`), ends it all (`close`), and what is known of a failure (`tail`)."""
+    def run(self, stages):
+        """Each of `stages` is a name and what opens it; they run side by side. A stage plays a check (`play`), tells what it
+        knows of a failure (`tail`), and ends (`close`)."""
         parser = argparse.ArgumentParser()
         parser.add_argument("--only", metavar="PATTERN")
         parser.add_argument("--keep", action="store_true", help="keep the temporary folders")
@@ -542,25 +543,38 @@ class Checks(list):
             signal.signal(sign, lambda *_: sys.exit(1))
         held = []
         try:
-            stage = open_stage()
-            for function in self:
-                if not args.only or re.search(args.only, function.__name__):
-                    held.append(attempt(stage, function))
-            stage.close()
+            runs = [threading.Thread(target=self.play, args=(*stage, args.only, held), daemon=True) for stage in stages]
+            for run in runs:
+                run.start()
+            for run in runs:
+                run.join()
         finally:
             clean_up(args.keep)
         print(f"{held.count(True)} passed, {held.count(False)} failed", flush=True)
         return 0 if held and all(held) else 1
 
+    def play(self, title, open_stage, only, held):
+        stage = None
+        try:
+            stage = open_stage()
+            for function in self:
+                name = f"{title} {function.__name__}".strip()
+                if not only or re.search(only, name):
+                    held.append(attempt(stage, name, function))
+            stage.close()
+        except Exception as exc:
+            print(f"FAILED {title} {'to end' if stage else 'to begin'}: {type(exc).__name__}: {exc}", flush=True)
+            held.append(False)
 
-def attempt(stage, function):
+
+def attempt(stage, name, function):
     """True: it holds."""
     began = time.monotonic()
     try:
         stage.play(function)
     except Exception as exc:
         text = str(exc) if isinstance(exc, Failed) else f"{type(exc).__name__}: {exc}"
-        print(f"FAILED {function.__name__}: {text}{stage.tail()}", flush=True)
+        print(f"FAILED {name}: {text}{stage.tail()}", flush=True)
         return False
-    print(f"ok {function.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
+    print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
     return True
