@@ -9,7 +9,7 @@ use frontdesk_wire::event::AgentWord;
 use frontdesk_wire::{MessageEvent, Source, build_session_key};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::agents::{Addressee, Speaker};
 use super::{Desk, event_id};
@@ -360,7 +360,7 @@ fn chat_of(from: Option<&str>) -> String {
     format!("agent:{name}")
 }
 
-fn event_of(word: &Word<'_>, meta: Option<serde_json::Value>) -> MessageEvent {
+fn event_of(word: &Word<'_>, meta: Option<Value>) -> MessageEvent {
     let chat_id = word.chat_id();
     let name = word.from.unwrap_or("desk").to_owned();
     MessageEvent {
@@ -396,17 +396,16 @@ pub(super) fn shown(connector: &str, receipt: &impl Serialize) -> ConnectorRecei
 }
 
 pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
-    let error = Some(serde_json::Value::Object(fault.as_object()));
+    let error = Some(Value::Object(fault.as_object()));
     ConnectorReceipt { connector: connector.into(), ok: false, receipt: None, error }
 }
 
 /// How a connector took it, for people.
 fn in_words(it: &ConnectorReceipt) -> String {
-    let says =
-        |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(serde_json::Value::as_bool);
+    let says = |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(Value::as_bool);
     let how = match (it.ok, says("woken"), says("delivery_skipped")) {
         (false, ..) => {
-            let why = it.error.as_ref().and_then(|error| error.get("message")).and_then(serde_json::Value::as_str);
+            let why = it.error.as_ref().and_then(|error| error.get("message")).and_then(Value::as_str);
             return format!("{}: failed, {}", it.connector, why.unwrap_or("no reason given"));
         }
         (true, Some(true), _) => "woken",
@@ -423,12 +422,12 @@ fn merged(filed: &Filed, receipts: &[ConnectorReceipt], mut warnings: Vec<String
     for it in receipts {
         match (&it.receipt, &it.error) {
             (Some(receipt), _) => {
-                let receipt: DeliveryReceipt = serde_json::from_value(receipt.clone()).unwrap_or_default();
-                pushed |= !receipt.delivery_skipped;
-                warnings.extend(receipt.warnings.into_iter().map(|text| format!("{}: {text}", it.connector)));
+                pushed |= receipt.get("delivery_skipped").and_then(Value::as_bool) != Some(true);
+                let told = receipt.get("warnings").and_then(Value::as_array).into_iter().flatten();
+                warnings.extend(told.filter_map(Value::as_str).map(|text| format!("{}: {text}", it.connector)));
             }
             (None, Some(error)) => {
-                let text = error.get("message").and_then(serde_json::Value::as_str).unwrap_or("it failed");
+                let text = error.get("message").and_then(Value::as_str).unwrap_or("it failed");
                 warnings.push(format!("{}: {text}", it.connector));
             }
             (None, None) => {}

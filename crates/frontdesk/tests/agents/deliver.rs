@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::house::Source;
 use crate::plane::{Plane, class};
 
 #[tokio::test]
@@ -116,6 +117,20 @@ async fn rule_11_skipped_means_stored_and_not_pushed() {
     assert!(there.get("delivery_skipped").is_none() && there.get("session_id").is_none(), "{there}");
     assert_eq!(stream.message().await["delivery_id"], there["delivery_id"]);
     drop(stream);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn rule_11_a_connector_that_limits_its_rate_leaves_it_stored_and_not_pushed() {
+    let hook = Source::saying("429 Too Many Requests", "text/plain", b"later").await;
+    hook.answer(9);
+    let plane = Plane::open().await;
+    let spec = json!({ "type": "webhook", "url": hook.url });
+    plane.put("alice", json!({ "connectors": [spec] })).await.expect(200);
+    let receipt = plane.deliver("alice", &plane.augment("1")).await.expect(200);
+    assert_eq!(receipt["delivery_skipped"], true);
+    assert!(receipt["warnings"].to_string().contains("429"), "{receipt}");
+    assert_eq!(plane.inbox("alice").await.len(), 1);
     plane.finish().await;
 }
 

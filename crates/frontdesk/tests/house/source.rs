@@ -19,11 +19,16 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) async fn open(mime: &str, body: &[u8]) -> Self {
+        Self::saying("200 OK", mime, body).await
+    }
+
+    /// One that answers with this status.
+    pub(crate) async fn saying(status: &str, mime: &str, body: &[u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/file", listener.local_addr().unwrap());
         let (asked, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let mut answer = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: {mime}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {status}\r\nContent-Type: {mime}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         )
         .into_bytes();
