@@ -52,6 +52,7 @@ pub struct Agents {
     pub rate_per_s: u32,
     pub rate_burst: u32,
     pub inbox_days: u64,
+    pub per_tenant: usize,
     pub caller_header: String,
     pub file_base: PathBuf,
     pub tmux: bool,
@@ -276,6 +277,7 @@ impl Config {
             link_ttl_ms: self.link.ttl_s.saturating_mul(1000),
             misfire_grace_ms: self.cron.misfire_grace_s.saturating_mul(1000),
             fire_jitter_ms: self.cron.jitter_ms,
+            agents_max: self.agents.per_tenant,
             fire_alg: self.cron.alg,
             sight_ms: self.gate.visibility_ttl_s.saturating_mul(1000),
             ..Rules::default()

@@ -88,10 +88,11 @@ impl Desk {
         let words = |what| [who.tenant, "agent", id, what];
         let seal = |value: &str, what| hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words(what)));
         let change = |view: &View, draft: &mut Draft| {
-            let mut agent = match view.agent(who.tenant, id) {
-                Some(known) => (**known).clone(),
-                None => self.new_agent(view, who.tenant, id),
-            };
+            let known = view.agent(who.tenant, id).map(|known| (**known).clone());
+            if known.is_none() {
+                self.check_room(view, who.tenant)?;
+            }
+            let mut agent = known.unwrap_or_else(|| self.new_agent(view, who.tenant, id));
             // Empty takes away, absent leaves.
             if let Some(name) = &put.agent_name {
                 agent.name = Some(name.clone()).filter(|name| !name.is_empty());
@@ -143,6 +144,15 @@ impl Desk {
                     return Err(Fault::invalid(format!("the {name} connector did not say that it is well in time")));
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, view: &View, tenant: &str) -> Result<(), Fault> {
+        let (there, max) = (view.house(tenant).map_or(0, |house| house.agents().len()), self.rules.agents_max);
+        if max > 0 && there >= max {
+            let text = format!("this tenant has {there} agents; delete some, or raise agents.per_tenant ({max})");
+            return Err(Fault::new(Class::ForbiddenError, text));
         }
         Ok(())
     }

@@ -71,6 +71,8 @@ pub struct Rules {
     pub fire_alg: SigningAlg,
     /// Our base URL as agents know it: who issues the fires' tokens.
     pub issuer: String,
+    /// Registered agents of one tenant; they are held in memory. 0: no limit.
+    pub agents_max: usize,
     /// Approved skills must be signed, unless a tenant has its own rule.
     pub skills_secured: bool,
     /// Whose signature counts: Ed25519, PEM. Empty: nobody's.
@@ -95,6 +97,7 @@ impl Default for Rules {
             fire_jitter_ms: 0,
             fire_alg: SigningAlg::ES256,
             issuer: String::new(),
+            agents_max: 10_000,
             skills_secured: false,
             skills_public_key: String::new(),
         }

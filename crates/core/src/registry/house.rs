@@ -53,7 +53,7 @@ impl House {
         self.instances.values()
     }
 
-    pub fn agents(&self) -> impl Iterator<Item = &Arc<Agent>> {
+    pub fn agents(&self) -> impl ExactSizeIterator<Item = &Arc<Agent>> {
         self.agents.values()
     }
 

@@ -143,6 +143,23 @@ async fn rule_28_connectors_are_checked_when_they_are_given() {
 }
 
 #[tokio::test]
+async fn a_tenant_registers_so_many_agents_and_no_more() {
+    let plane = Plane::with(|config| config.agents.per_tenant = 2).await;
+    for id in ["alice", "bob", "alice"] {
+        plane.put(id, json!({ "agent_name": "once more" })).await.expect(200);
+    }
+    let full = plane.put("carol", json!({})).await;
+    assert_eq!(class(&full, 403), "ForbiddenError");
+    assert!(full.text().contains("agents.per_tenant"), "{}", full.text());
+    plane.house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    let other = plane.house.token("other", "agents").await;
+    plane.house.call("PUT", "/v1/agents/carol", &other, &json!({})).await.expect(200);
+    plane.house.call("DELETE", "/v1/agents/bob", &plane.operator, &Value::Null).await;
+    plane.put("carol", json!({})).await.expect(200);
+    plane.finish().await;
+}
+
+#[tokio::test]
 async fn rule_28_a_file_connector_of_an_operator_writes_below_the_base() {
     let base = tempfile::tempdir().unwrap();
     let plane = Plane::with(|config| config.agents.file_base = base.path().to_owned()).await;
