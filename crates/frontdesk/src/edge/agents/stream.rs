@@ -49,23 +49,23 @@ pub(crate) async fn open(
     let agent = app.desk.open_inbox(who.speaker(), &id).await?;
     let desk = &app.desk;
     let order = desk.switchboard.next_session();
-    // Seated before the end is read: what comes in between rings.
     let seat = desk.rooms.attendance.sit_down(agent, session, order, desk.env.now_ms());
+    // Where it begins is read before it sits down: what is said to whoever sits there is behind that.
+    let cursor = match resumed.or(which.after) {
+        Some(after) => desk.known_place(agent, after).await?,
+        None => desk.store.last_letter(agent).await.map_err(Fault::from)?,
+    };
     let full = || Fault::new(Class::RateLimitedError, format!("{SEATS_MAX} streams of this agent are open"));
     let seat = seat.ok_or_else(full)?;
-    let mut listener = Listener {
+    let listener = Listener {
         seat: Seated { app: app.clone(), seat },
         app,
         token_id: who.token_id,
         agent,
-        cursor: 0,
+        cursor,
         letters: VecDeque::new(),
         greeted: false,
         yielded: 0,
-    };
-    listener.cursor = match resumed.or(which.after) {
-        Some(after) => listener.app.desk.known_place(agent, after).await?,
-        None => listener.app.desk.store.last_letter(agent).await.map_err(Fault::from)?,
     };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
