@@ -133,9 +133,13 @@ impl Desk {
             self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
         }
         kept.done = true;
-        // Our choice of a session that did not take it is nobody's: whoever comes next hears it.
+        // Our choice of a session that did not take it is nobody's: whoever is there or comes next hears it.
         let session_id = filed.letter.session_id.clone().filter(|_| took || asked.is_some());
+        let is_freed = session_id != filed.letter.session_id;
         self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
+        if is_freed {
+            self.rooms.attendance.ring(to.agent.no);
+        }
         drop(carrying);
         self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);

@@ -302,6 +302,46 @@ async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
     assert!(told["warnings"].to_string().contains("away"), "{told}");
     drop(socket);
     // It was here a moment ago, so the next socket is warm: both words are handed over.
+/// The session that was chosen leaves at that moment. Those who stay have seen by then that the word is another's.
+#[tokio::test]
+async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_there() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut stays = plane.listen("alice", "?session=stays").await;
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    let (rooms, latest) = (&desk.rooms, u64::MAX);
+    let seat = rooms.attendance.sit_down(no, Some("leaves".into()), latest, desk.env.now_ms()).unwrap();
+    rooms.attendance.note_traffic(no, 0);
+    let leaves = async {
+        while rooms.attendance.traffic_ms(no) == 0 {
+            tokio::task::yield_now().await; // the other stream has not read it yet
+        }
+        rooms.attendance.leave(&seat);
+    };
+    let (told, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
+    assert_eq!(told.expect(200)["woken"], false);
+    plane.deliver("alice", &plane.augment("later")).await.expect(200);
+    let mut heard = [stays.message().await, stays.message().await];
+    heard.sort_by_key(|message| message["seq"].as_u64());
+    assert_eq!([&heard[0]["text"], &heard[1]["text"]], ["anybody", "later"]);
+    assert_eq!((&heard[0]["type"], heard[0].get("session_id")), (&json!("wake_degraded"), None));
+    // What stays another's is still not for this one.
+    let seat = rooms.attendance.sit_down(no, Some("leaves".into()), latest, desk.env.now_ms()).unwrap();
+    rooms.attendance.note_traffic(no, 0);
+    let leaves = async {
+        while rooms.attendance.traffic_ms(no) == 0 {
+            tokio::task::yield_now().await;
+        }
+        rooms.attendance.leave(&seat);
+    };
+    let (told, ()) = tokio::join!(plane.wake("alice@leaves", json!({ "context": "for one" })), leaves);
+    assert_eq!(told.expect(200)["woken"], false);
+    plane.deliver("alice", &plane.augment("for all")).await.expect(200);
+    assert_eq!(stays.message().await["text"], "for all");
+    drop(stays);
+    plane.finish().await;
+}
+
     let mut socket = plane.house.socket(&seat).await;
     for text in ["early", "late"] {
         let frame = socket.of("inbound").await;
