@@ -83,7 +83,7 @@ impl Desk {
         from: Option<&str>,
         plan: Option<&str>,
     ) -> Result<Woken, Fault> {
-        let asked = opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref());
+        let asked = asked_session(opts, to);
         let ear = self.choose_ear(to, asked);
         let delivery_id = format!("wk_{}", self.env.random_hex(12));
         let receivers = match &ear {
@@ -245,7 +245,7 @@ impl Desk {
         let key = format!("wk_{}", self.env.random_hex(12));
         // What could not be said when its time comes is refused now.
         let text = opts.context.as_deref().unwrap_or_default();
-        let session = opts.session_id.as_deref().or(to.session.as_deref());
+        let session = asked_session(opts, to);
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
         let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
@@ -334,6 +334,11 @@ impl Desk {
         found.sort_by_key(|(_, shot)| (shot.next_ms, shot.id));
         Ok(found)
     }
+}
+
+/// The session that is named, or else the one behind the `@`.
+fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Option<&'a str> {
+    opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref())
 }
 
 /// Whether the ear has it: the stream took the letter, or the socket its row.

@@ -231,6 +231,22 @@ async fn rule_15_a_planned_wake_of_a_deleted_agent_reaches_nobody_of_its_name() 
 }
 
 #[tokio::test]
+async fn rule_3_an_empty_session_id_is_none_also_for_a_planned_wake() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut tab = plane.listen("alice", "?session=tab").await;
+    let later = plane.listen("alice", "?session=later").await;
+    let wake = |when| json!({ "context": "up", "session_id": "", "when": when });
+    let told = plane.wake("alice@tab", wake(json!("immediate"))).await.expect(200);
+    assert_eq!((&told["session_id"], &tab.message().await["session_id"]), (&json!("tab"), &json!("tab")));
+    plane.wake("alice@tab", wake(json!(in_a_day(&plane)))).await.expect(200);
+    let shot = planned(&plane).await.remove(0);
+    assert!(matches!(plane.house.app.desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert_eq!(plane.inbox("alice").await[1]["session_id"], "tab");
+    drop((tab, later));
+    plane.finish().await;
+}
+
+#[tokio::test]
 async fn rule_15_a_planned_wake_that_was_cut_short_is_finished_and_written_once() {
     let source = Source::open("application/json", b"{}").await;
     let plane = Plane::open().await;
@@ -286,22 +302,6 @@ async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_h
     plane.finish().await;
 }
 
-#[tokio::test]
-async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
-    let plane = Plane::with(|config| config.relay.settle_ms = 3_600_000).await;
-    let seat = plane.house.seat("gw-1").await;
-    let mut socket = plane.house.socket(&seat).await;
-    let told = plane.wake("gw-1", json!({ "context": "early" })).await.expect(200);
-    assert_eq!(told["woken"], false);
-    assert!(told["warnings"].to_string().contains("not taken"), "{told}");
-    assert_eq!(plane.inbox("gw-1").await[0]["type"], "wake_degraded");
-    socket.frame(&json!({ "type": "going_idle" })).await;
-    socket.of("going_idle_ack").await;
-    let told = plane.wake("gw-1", json!({ "context": "late" })).await.expect(200);
-    assert_eq!(told["woken"], false);
-    assert!(told["warnings"].to_string().contains("away"), "{told}");
-    drop(socket);
-    // It was here a moment ago, so the next socket is warm: both words are handed over.
 /// The session that was chosen leaves at that moment. Those who stay have seen by then that the word is another's.
 #[tokio::test]
 async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_there() {
@@ -342,6 +342,22 @@ async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_
     plane.finish().await;
 }
 
+#[tokio::test]
+async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
+    let plane = Plane::with(|config| config.relay.settle_ms = 3_600_000).await;
+    let seat = plane.house.seat("gw-1").await;
+    let mut socket = plane.house.socket(&seat).await;
+    let told = plane.wake("gw-1", json!({ "context": "early" })).await.expect(200);
+    assert_eq!(told["woken"], false);
+    assert!(told["warnings"].to_string().contains("not taken"), "{told}");
+    assert_eq!(plane.inbox("gw-1").await[0]["type"], "wake_degraded");
+    socket.frame(&json!({ "type": "going_idle" })).await;
+    socket.of("going_idle_ack").await;
+    let told = plane.wake("gw-1", json!({ "context": "late" })).await.expect(200);
+    assert_eq!(told["woken"], false);
+    assert!(told["warnings"].to_string().contains("away"), "{told}");
+    drop(socket);
+    // It was here a moment ago, so the next socket is warm: both words are handed over.
     let mut socket = plane.house.socket(&seat).await;
     for text in ["early", "late"] {
         let frame = socket.of("inbound").await;
