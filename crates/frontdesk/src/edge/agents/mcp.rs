@@ -33,6 +33,8 @@ const SESSIONS_MAX: usize = 10_000;
 const BODY_MAX_BYTES: usize = 4 << 20;
 
 /// The MCP server, made once.
+/// What `data_read` takes beside filters.
+const DATA_OPTIONS: [&str; 4] = ["query", "mode", "limit", "permissive_filters"];
 pub struct Tools {
     service: StreamableHttpService<Handler, LocalSessionManager>,
     sessions: Mutex<HashMap<String, Opened>>,
@@ -179,7 +181,9 @@ fn rpc_error(fault: Fault) -> ErrorData {
 }
 
 async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) -> Result<Value, Fault> {
-    given.retain(|_, value| !value.is_null());
+    // Null is as absent, but not as a filter: one that is left out shows what the asker did not want to see.
+    let is_filter = |name: &str| tool == "data_read" && !DATA_OPTIONS.contains(&name);
+    given.retain(|name, value| !value.is_null() || is_filter(name));
     let desk = &app.desk;
     let skills = || desk.skills(&who.tenant).by(who.caller.clone());
     let data = || desk.data(&who.tenant).by(who.caller.clone());
