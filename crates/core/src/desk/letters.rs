@@ -17,7 +17,7 @@ use crate::agents::address;
 use crate::meters::Why;
 use crate::port::letters::{Filed, Letter};
 use crate::port::platform::Stand;
-use crate::port::store::{Acceptance, Delivery};
+use crate::port::store::{Acceptance, Delivery, StoreError};
 use crate::registry::facts::Agent;
 use crate::seal::short_hash;
 
@@ -138,7 +138,9 @@ impl Desk {
             }
         };
         drop(carrying);
-        if !fresh {
+        if gone {
+            warnings.push("this dispatch was delivered before, and is not kept any more".into());
+        } else if !fresh {
             warnings.push("this dispatch was delivered before; this is its first receipt".into());
         }
         let receipt = merged(&filed, &receipts, warnings);
@@ -199,12 +201,15 @@ impl Desk {
         let reaches = acceptance.reaches;
         let accepted = self.store.accept(vec![acceptance]).await?;
         let Some(accepted) = accepted.into_iter().next() else {
-            return Err(crate::port::store::StoreError::Unavailable("nothing was accepted".into()).into());
+            return Err(StoreError::Unavailable("nothing was accepted".into()).into());
         };
         if !accepted.fresh {
             let first = self.store.letter_of(accepted.event).await?;
             let gone = first.is_none();
-            let filed = first.unwrap_or(Filed { event: accepted.event, at_ms, letter });
+            let filed = match first {
+                Some(first) => first,
+                None => self.forgotten(accepted.event, letter).await?,
+            };
             return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
         }
         if reaches && let Some(platform) = self.platform(PLATFORM) {
@@ -213,6 +218,14 @@ impl Desk {
         }
         let filed = Filed { event: accepted.event, at_ms, letter };
         Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+    }
+
+    /// A letter that no inbox has any more, as far as its event tells. How it was taken is not known.
+    async fn forgotten(&self, event: u64, mut letter: Letter) -> Result<Filed, Fault> {
+        // Forgotten this moment, the event is no mark either: said again, it is new.
+        let first = self.store.event(event).await?.ok_or(StoreError::Conflict)?;
+        (letter.delivery_id, letter.receipts) = (first.message_id, String::new());
+        Ok(Filed { event, at_ms: first.at_ms, letter })
     }
 
     /// The word as an event, and its JSON where a socket needs it, if it is not too large.
