@@ -166,7 +166,6 @@ impl Desk {
         receivers: Vec<u64>,
         kept: &Kept,
     ) -> Result<Filing, Fault> {
-        let (event, json) = self.sized(word, !receivers.is_empty())?;
         let letter = Letter {
             agent: to.agent.no,
             delivery_id: word.delivery_id.into(),
@@ -176,6 +175,53 @@ impl Desk {
             session_id: word.session.map(str::to_owned),
             receipts: serde_json::to_string(kept).unwrap_or_default(),
         };
+        let (event, mut acceptance) = self.acceptance(to, word, at_ms, receivers)?;
+        acceptance.letter = Some(letter.clone());
+        let reaches = acceptance.reaches;
+        let accepted = self.store.accept(vec![acceptance]).await?;
+        let Some(accepted) = accepted.into_iter().next() else {
+            return Err(StoreError::Unavailable("nothing was accepted".into()).into());
+        };
+        if !accepted.fresh {
+            let first = self.store.letter_of(accepted.event).await?;
+            let gone = first.is_none();
+            let filed = match first {
+                Some(first) => first,
+                None => self.forgotten(accepted.event, letter).await?,
+            };
+            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
+        }
+        if reaches {
+            self.show_people(to, &event).await;
+        }
+        let filed = Filed { event: accepted.event, at_ms, letter };
+        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+    }
+
+    /// To the agent's sockets as well: whoever was to hear it in their place did not. Its letter is there.
+    pub(super) async fn pass_on(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
+        let word = Word { session: None, dedup: short_hash(&["passed on", &hex::encode(word.dedup)]), ..*word };
+        let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
+        self.store.accept(vec![acceptance]).await?;
+        self.show_people(to, &event).await;
+        Ok(())
+    }
+
+    /// For people who look on; the ledger has it.
+    async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
+        if let Some(platform) = self.platform(PLATFORM) {
+            platform.overheard(Stand { tenant: &to.agent.tenant, bot: BOT }, event).await;
+        }
+    }
+
+    fn acceptance(
+        &self,
+        to: &Addressee,
+        word: &Word<'_>,
+        at_ms: u64,
+        receivers: Vec<u64>,
+    ) -> Result<(MessageEvent, Acceptance), Fault> {
+        let (event, json) = self.sized(word, !receivers.is_empty())?;
         let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
         let acceptance = Acceptance {
             tenant: to.agent.tenant.as_str().into(),
@@ -196,28 +242,9 @@ impl Desk {
             receivers,
             own_json: Vec::new(),
             capabilities: Vec::new(),
-            letter: Some(letter.clone()),
+            letter: None,
         };
-        let reaches = acceptance.reaches;
-        let accepted = self.store.accept(vec![acceptance]).await?;
-        let Some(accepted) = accepted.into_iter().next() else {
-            return Err(StoreError::Unavailable("nothing was accepted".into()).into());
-        };
-        if !accepted.fresh {
-            let first = self.store.letter_of(accepted.event).await?;
-            let gone = first.is_none();
-            let filed = match first {
-                Some(first) => first,
-                None => self.forgotten(accepted.event, letter).await?,
-            };
-            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
-        }
-        if reaches && let Some(platform) = self.platform(PLATFORM) {
-            let stand = Stand { tenant: &to.agent.tenant, bot: BOT };
-            platform.overheard(stand, &event).await; // for people who look on; the ledger has it
-        }
-        let filed = Filed { event: accepted.event, at_ms, letter };
-        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+        Ok((event, acceptance))
     }
 
     /// A letter that no inbox has any more, as far as its event tells. How it was taken is not known.

@@ -130,6 +130,11 @@ impl Desk {
         } else {
             receipt.warnings.push(self.why_not(to, asked, ear.is_some()));
             kept.receipts.push(shown(own, &receipt));
+            // A stream that was our choice stood in the sockets' place.
+            let is_theirs = asked.is_none() && matches!(ear, Some(Ear::Stream(_))) && !to.relay.is_empty();
+            if is_theirs && let Err(fault) = self.pass_on(to, &word, at_ms).await {
+                receipt.warnings.push(format!("relay: {}", fault.message));
+            }
             self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
         }
         kept.done = true;

@@ -342,6 +342,38 @@ async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_
     plane.finish().await;
 }
 
+/// A gateway hears nothing but its socket: what a stream was chosen for and did not take must come there.
+#[tokio::test]
+async fn rule_14_a_word_that_its_stream_did_not_take_comes_by_the_socket() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    plane.register("gw-1").await;
+    let mut socket = plane.house.socket(&seat).await;
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "gw-1").unwrap().1.unwrap();
+    for (session, address, texts) in
+        [(None, "gw-1", vec!["anybody"]), (Some("tab"), "gw-1", vec!["anybody"]), (Some("tab"), "gw-1@tab", vec![])]
+    {
+        let stream = desk.rooms.attendance.sit_down(no, session.map(str::to_owned), u64::MAX, 1).unwrap();
+        let leaves = async {
+            while desk.rooms.under_way.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            desk.rooms.attendance.leave(&stream);
+        };
+        let (told, ()) = tokio::join!(plane.wake(address, json!({ "context": "anybody" })), leaves);
+        assert_eq!(told.expect(200)["woken"], false);
+        plane.deliver("gw-1", &plane.augment("next")).await.expect(200);
+        for text in texts.into_iter().chain(["next"]) {
+            let frame = socket.of("inbound").await;
+            assert_eq!(frame.text(), text, "{address}, a stream called {session:?}");
+            socket.ack(&frame).await;
+        }
+    }
+    drop(socket);
+    plane.finish().await;
+}
+
 #[tokio::test]
 async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
     let plane = Plane::with(|config| config.relay.settle_ms = 3_600_000).await;
