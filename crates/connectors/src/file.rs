@@ -247,7 +247,7 @@ fn write_whole(path: &Path, message: &Value, at_ms: u64) -> Result<(), Trouble> 
 
 /// The first free of the names that this message may have, or the one that it has already.
 fn take_name(dir: &Path, hidden: &Path, name: &str, message: &Value, at_ms: u64) -> Result<Placed, Trouble> {
-    let hash = sha256_hex(&format!("{name}\0{}\0{}", message["kind"], text_of(message)));
+    let hash = sha256_hex(&format!("{name}\0{}\0{}\0{}", message["agent_id"], message["kind"], text_of(message)));
     let _placing = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
     for name in [format!("{name}.json"), format!("{name}-{}.json", &hash[..16])] {
         let path = dir.join(&name);

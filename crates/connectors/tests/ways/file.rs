@@ -102,6 +102,23 @@ async fn rule_12_the_same_again_is_one_file_and_other_words_are_another() {
 }
 
 #[tokio::test]
+async fn one_dispatch_to_several_agents_of_a_folder_is_a_file_for_each() {
+    let base = base();
+    let mut all = Vec::new();
+    for agent in ["ann", "bob", "eve", "joe"] {
+        let way = FileDrop::open(agent, base.path(), "all", Arc::new(TestEnv::default())).unwrap();
+        let first = way.deliver(agent, &augment("d", "to you all")).await.unwrap();
+        let again = way.deliver(agent, &augment("d", "to you all")).await.unwrap();
+        assert_eq!((&again.delivery_id, again.warnings.len()), (&first.delivery_id, 1), "{agent}");
+        let name = first.delivery_id.unwrap();
+        assert_eq!(read(&base.path().join("all").join(&name))["agent_id"], agent);
+        all.push(name);
+    }
+    all.sort();
+    assert_eq!(names(&base.path().join("all")), all);
+}
+
+#[tokio::test]
 async fn the_same_message_many_times_at_once_is_one_file() {
     let base = base();
     let way = Arc::new(opened(base.path(), "deep/down/ann").unwrap());

@@ -73,7 +73,9 @@ impl Drop for Ticket {
 impl Ticket {
     /// The question has been written down under this name, for these instances in this chat.
     pub fn asked(&self, delivery_id: &str, chat_id: &str, instances: Vec<u64>) {
-        if let Some(waiter) = self.waiters.board().waiters.get_mut(&self.name) {
+        let mut board = self.waiters.board();
+        let waiter = board.waiters.get_mut(&self.name).filter(|waiter| waiter.number == self.number);
+        if let Some(waiter) = waiter {
             waiter.delivery_id = delivery_id.into();
             waiter.chat_id = chat_id.into();
             waiter.instances = instances;
@@ -208,6 +210,18 @@ mod tests {
         assert!(matches!(ask("t", TENANT_WAITERS_MAX), Err(Refused::TooMany)) && ask("u", 0).is_ok());
         held.pop();
         assert!(ask("t", TENANT_WAITERS_MAX).is_ok());
+    }
+
+    #[test]
+    fn an_answered_question_does_not_speak_for_the_next_of_its_name() {
+        let waiters = Waiters::default();
+        let (first, _answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
+        waiters.reply("t", "c1", 7, "quick".into(), 5).unwrap();
+        let (second, _answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
+        second.asked("dl_2", "agent:bob", vec![70]);
+        first.asked("dl_1", "agent:eve", vec![]); // its letter is written only now
+        let meant = waiters.meant("t", 70, "agent:bob", None, Some("dl_2"));
+        assert_eq!(meant.map(|(id, _)| id).as_deref(), Some("c1"));
     }
 
     #[test]

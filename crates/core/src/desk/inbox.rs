@@ -73,3 +73,8 @@ pub fn inbox_message(filed: Filed) -> InboxMessage {
         at: at_ms,
     }
 }
+
+/// Somebody is still handing it over. When that is done, it may be for others than now.
+pub fn is_under_way(filed: &Filed) -> bool {
+    serde_json::from_str::<Kept>(&filed.letter.receipts).is_ok_and(|kept| !kept.done)
+}

@@ -17,7 +17,7 @@ use crate::agents::address;
 use crate::meters::Why;
 use crate::port::letters::{Filed, Letter};
 use crate::port::platform::Stand;
-use crate::port::store::{Acceptance, Delivery};
+use crate::port::store::{Acceptance, Delivery, StoreError};
 use crate::registry::facts::Agent;
 use crate::seal::short_hash;
 
@@ -138,7 +138,9 @@ impl Desk {
             }
         };
         drop(carrying);
-        if !fresh {
+        if gone {
+            warnings.push("this dispatch was delivered before, and is not kept any more".into());
+        } else if !fresh {
             warnings.push("this dispatch was delivered before; this is its first receipt".into());
         }
         let receipt = merged(&filed, &receipts, warnings);
@@ -164,7 +166,6 @@ impl Desk {
         receivers: Vec<u64>,
         kept: &Kept,
     ) -> Result<Filing, Fault> {
-        let (event, json) = self.sized(word, !receivers.is_empty())?;
         let letter = Letter {
             agent: to.agent.no,
             delivery_id: word.delivery_id.into(),
@@ -174,6 +175,53 @@ impl Desk {
             session_id: word.session.map(str::to_owned),
             receipts: serde_json::to_string(kept).unwrap_or_default(),
         };
+        let (event, mut acceptance) = self.acceptance(to, word, at_ms, receivers)?;
+        acceptance.letter = Some(letter.clone());
+        let reaches = acceptance.reaches;
+        let accepted = self.store.accept(vec![acceptance]).await?;
+        let Some(accepted) = accepted.into_iter().next() else {
+            return Err(StoreError::Unavailable("nothing was accepted".into()).into());
+        };
+        if !accepted.fresh {
+            let first = self.store.letter_of(accepted.event).await?;
+            let gone = first.is_none();
+            let filed = match first {
+                Some(first) => first,
+                None => self.forgotten(accepted.event, letter).await?,
+            };
+            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
+        }
+        if reaches {
+            self.show_people(to, &event).await;
+        }
+        let filed = Filed { event: accepted.event, at_ms, letter };
+        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+    }
+
+    /// To the agent's sockets as well: whoever was to hear it in their place did not. Its letter is there.
+    pub(super) async fn pass_on(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
+        let word = Word { session: None, dedup: short_hash(&["passed on", &hex::encode(word.dedup)]), ..*word };
+        let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
+        self.store.accept(vec![acceptance]).await?;
+        self.show_people(to, &event).await;
+        Ok(())
+    }
+
+    /// For people who look on; the ledger has it.
+    async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
+        if let Some(platform) = self.platform(PLATFORM) {
+            platform.overheard(Stand { tenant: &to.agent.tenant, bot: BOT }, event).await;
+        }
+    }
+
+    fn acceptance(
+        &self,
+        to: &Addressee,
+        word: &Word<'_>,
+        at_ms: u64,
+        receivers: Vec<u64>,
+    ) -> Result<(MessageEvent, Acceptance), Fault> {
+        let (event, json) = self.sized(word, !receivers.is_empty())?;
         let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
         let acceptance = Acceptance {
             tenant: to.agent.tenant.as_str().into(),
@@ -194,25 +242,17 @@ impl Desk {
             receivers,
             own_json: Vec::new(),
             capabilities: Vec::new(),
-            letter: Some(letter.clone()),
+            letter: None,
         };
-        let reaches = acceptance.reaches;
-        let accepted = self.store.accept(vec![acceptance]).await?;
-        let Some(accepted) = accepted.into_iter().next() else {
-            return Err(crate::port::store::StoreError::Unavailable("nothing was accepted".into()).into());
-        };
-        if !accepted.fresh {
-            let first = self.store.letter_of(accepted.event).await?;
-            let gone = first.is_none();
-            let filed = first.unwrap_or(Filed { event: accepted.event, at_ms, letter });
-            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
-        }
-        if reaches && let Some(platform) = self.platform(PLATFORM) {
-            let stand = Stand { tenant: &to.agent.tenant, bot: BOT };
-            platform.overheard(stand, &event).await; // for people who look on; the ledger has it
-        }
-        let filed = Filed { event: accepted.event, at_ms, letter };
-        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+        Ok((event, acceptance))
+    }
+
+    /// A letter that no inbox has any more, as far as its event tells. How it was taken is not known.
+    async fn forgotten(&self, event: u64, mut letter: Letter) -> Result<Filed, Fault> {
+        // Forgotten this moment, the event is no mark either: said again, it is new.
+        let first = self.store.event(event).await?.ok_or(StoreError::Conflict)?;
+        (letter.delivery_id, letter.receipts) = (first.message_id, String::new());
+        Ok(Filed { event, at_ms: first.at_ms, letter })
     }
 
     /// The word as an event, and its JSON where a socket needs it, if it is not too large.

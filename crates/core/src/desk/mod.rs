@@ -43,7 +43,7 @@ pub use agents::{AgentRooms, Speaker};
 pub use alarms::{AlarmClock, LEASE_MS, Loading};
 pub use exchange::TIMEOUT_MAX_MS;
 pub use inbound::Receipt;
-pub use inbox::inbox_message;
+pub use inbox::{inbox_message, is_under_way};
 pub use mail::mail_id;
 pub use people::{Identity, Unproven, check_source};
 pub use shelf::{TenantData, TenantSkills};

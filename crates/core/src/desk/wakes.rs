@@ -83,7 +83,7 @@ impl Desk {
         from: Option<&str>,
         plan: Option<&str>,
     ) -> Result<Woken, Fault> {
-        let asked = opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref());
+        let asked = asked_session(opts, to);
         let ear = self.choose_ear(to, asked);
         let delivery_id = format!("wk_{}", self.env.random_hex(12));
         let receivers = match &ear {
@@ -130,12 +130,21 @@ impl Desk {
         } else {
             receipt.warnings.push(self.why_not(to, asked, ear.is_some()));
             kept.receipts.push(shown(own, &receipt));
+            // A stream that was our choice stood in the sockets' place.
+            let is_theirs = asked.is_none() && matches!(ear, Some(Ear::Stream(_))) && !to.relay.is_empty();
+            if is_theirs && let Err(fault) = self.pass_on(to, &word, at_ms).await {
+                receipt.warnings.push(format!("relay: {}", fault.message));
+            }
             self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
         }
         kept.done = true;
-        // Our choice of a session that did not take it is nobody's: whoever comes next hears it.
+        // Our choice of a session that did not take it is nobody's: whoever is there or comes next hears it.
         let session_id = filed.letter.session_id.clone().filter(|_| took || asked.is_some());
+        let is_freed = session_id != filed.letter.session_id;
         self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
+        if is_freed {
+            self.rooms.attendance.ring(to.agent.no);
+        }
         drop(carrying);
         self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
@@ -241,7 +250,7 @@ impl Desk {
         let key = format!("wk_{}", self.env.random_hex(12));
         // What could not be said when its time comes is refused now.
         let text = opts.context.as_deref().unwrap_or_default();
-        let session = opts.session_id.as_deref().or(to.session.as_deref());
+        let session = asked_session(opts, to);
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
         let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
@@ -330,6 +339,11 @@ impl Desk {
         found.sort_by_key(|(_, shot)| (shot.next_ms, shot.id));
         Ok(found)
     }
+}
+
+/// The session that is named, or else the one behind the `@`.
+fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Option<&'a str> {
+    opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref())
 }
 
 /// Whether the ear has it: the stream took the letter, or the socket its row.

@@ -5,6 +5,9 @@ use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 use super::store::Stored;
 use crate::seal::short_hash;
 
+/// Heads are read in pages, and may be large: a page that has this much ends.
+pub const PAGE_MAX_BYTES: usize = 16 << 20;
+
 /// What must be true of the present head for a write to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
@@ -48,6 +51,27 @@ impl SkillQuery {
             && self.tags.iter().all(|tag| meta.tags.contains(tag))
             && meta.updated_at >= self.since_s
     }
+
+    /// What is asked for of all heads of a tenant, in their order.
+    pub fn page<E>(&self, heads: impl Iterator<Item = Result<SkillMeta, E>>) -> Result<Vec<SkillMeta>, E> {
+        let admitted = heads.filter(|head| head.as_ref().map_or(true, |head| self.admits(head)));
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for head in admitted.skip(self.offset).take(self.limit) {
+            let head = head?;
+            bytes += size(&head);
+            page.push(head);
+            if bytes >= PAGE_MAX_BYTES {
+                break;
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// Of what a writer makes long.
+fn size(head: &SkillMeta) -> usize {
+    let bag = head.metadata_bag.as_ref().map_or(0, |bag| serde_json::to_string(bag).map_or(0, |json| json.len()));
+    bag + head.description.as_ref().map_or(0, String::len) + head.tags.iter().map(String::len).sum::<usize>()
 }
 
 /// A tenant's token after one more change of a head: what `name` is now, or that it is gone. A chain, so that
@@ -67,7 +91,7 @@ pub trait Skills: Send + Sync {
     fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>>;
     /// Oldest first; empty for a name that is free.
     fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>>;
-    /// In the order of names, byte by byte.
+    /// In the order of names, byte by byte; no more after [`PAGE_MAX_BYTES`].
     fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>>;
     /// Erases head and history. False: there was none.
     fn skill_delete<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, bool>;

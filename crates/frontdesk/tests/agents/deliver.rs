@@ -158,6 +158,24 @@ async fn rule_12_and_32_a_retry_gets_the_first_receipt() {
     plane.finish().await;
 }
 
+/// Inboxes may be kept for less time than dispatches are known.
+#[tokio::test]
+async fn rule_12_a_retry_of_what_the_inbox_has_forgotten_gets_no_receipt_that_was_never_given() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let body = plane.augment("once");
+    let first = plane.deliver("alice", &body).await.expect(200);
+    let desk = plane.house.app.desk.clone();
+    desk.store.drop_inbox(desk.inbox_of("home", "alice").unwrap().1.unwrap()).await.unwrap();
+    let stream = plane.listen("alice", "").await;
+    let again = plane.deliver("alice", &body).await.expect(200);
+    assert_eq!((&again["delivery_id"], &again["delivered_at"]), (&first["delivery_id"], &first["delivered_at"]));
+    assert_eq!(again["delivery_skipped"], true, "nothing was pushed now");
+    assert!(again["warnings"].to_string().contains("not kept any more"), "{again}");
+    assert!(plane.inbox("alice").await.is_empty());
+    drop(stream);
+    plane.finish().await;
+}
+
 #[tokio::test]
 async fn rule_12_of_many_retries_at_once_one_is_written() {
     let plane = Plane::with_agents(&["alice"]).await;

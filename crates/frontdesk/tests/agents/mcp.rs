@@ -411,6 +411,26 @@ async fn rule_36_data_is_written_read_and_filtered() {
     plane.finish().await;
 }
 
+/// A filter that is dropped shows what the asker did not want to see.
+#[tokio::test]
+async fn rule_25_a_filter_that_is_null_is_refused_and_not_left_out() {
+    let plane = Plane::open().await;
+    let client = Client::open(&plane).await;
+    for vault in ["mine", "theirs"] {
+        let row = json!({ "content": "the tea is ready", "metadata": { "vault": vault } });
+        client.call("data_write", row).await;
+    }
+    for (filter, class) in [("vault", "ValidationError"), ("shoe_size", "UnsupportedFilterError")] {
+        let asked = json!({ "query": "tea", filter: null });
+        assert_eq!(client.fault("data_read", asked.clone()).await["class"], class, "{filter}");
+        let told = plane.post("/v1/data-store/query", &asked).await.expect(400);
+        assert_eq!(told["error"]["class"], class, "the same by the other door");
+    }
+    let nulls = json!({ "query": "tea", "mode": null, "limit": null, "permissive_filters": null, "vault": "mine" });
+    assert_eq!(client.call("data_read", nulls).await["items"].as_array().map(Vec::len), Some(1));
+    plane.finish().await;
+}
+
 #[tokio::test]
 async fn rule_26_a_capability_url_needs_no_header() {
     let plane = Plane::with_agents(&["alice"]).await;

@@ -182,3 +182,35 @@ async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
     drop(stream);
     plane.finish().await;
 }
+
+/// Also while the stream is only just being opened: a receipt that says pushed is a letter in the stream.
+#[tokio::test]
+async fn rule_11_what_a_stream_is_said_to_have_taken_is_in_it() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    for round in 0..20 {
+        // Whoever reads the store has to wait; whoever writes does not.
+        let busy = futures_util::future::join_all((0..64).map(|_| desk.store.report()));
+        let body = plane.augment(&round.to_string());
+        let deliver = async {
+            while !desk.rooms.attendance.is_attended(no) {
+                tokio::task::yield_now().await;
+            }
+            plane.deliver("alice", &body).await.expect(200)
+        };
+        let (_, mut stream, receipt) = tokio::join!(busy, plane.listen("alice", ""), deliver);
+        plane.deliver("alice", &plane.augment("end")).await.expect(200);
+        let first = stream.message().await;
+        let skipped = receipt.get("delivery_skipped").is_some();
+        assert!(skipped || first["delivery_id"] == receipt["delivery_id"], "{receipt}, and the stream began: {first}");
+        drop(stream);
+        let left = async {
+            while desk.rooms.attendance.is_attended(no) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(crate::house::PATIENCE, left).await.expect("the seat stays taken");
+    }
+    plane.finish().await;
+}

@@ -231,6 +231,22 @@ async fn rule_15_a_planned_wake_of_a_deleted_agent_reaches_nobody_of_its_name() 
 }
 
 #[tokio::test]
+async fn rule_3_an_empty_session_id_is_none_also_for_a_planned_wake() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut tab = plane.listen("alice", "?session=tab").await;
+    let later = plane.listen("alice", "?session=later").await;
+    let wake = |when| json!({ "context": "up", "session_id": "", "when": when });
+    let told = plane.wake("alice@tab", wake(json!("immediate"))).await.expect(200);
+    assert_eq!((&told["session_id"], &tab.message().await["session_id"]), (&json!("tab"), &json!("tab")));
+    plane.wake("alice@tab", wake(json!(in_a_day(&plane)))).await.expect(200);
+    let shot = planned(&plane).await.remove(0);
+    assert!(matches!(plane.house.app.desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert_eq!(plane.inbox("alice").await[1]["session_id"], "tab");
+    drop((tab, later));
+    plane.finish().await;
+}
+
+#[tokio::test]
 async fn rule_15_a_planned_wake_that_was_cut_short_is_finished_and_written_once() {
     let source = Source::open("application/json", b"{}").await;
     let plane = Plane::open().await;
@@ -283,6 +299,78 @@ async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_h
     let texts = [stuck.message().await["text"].clone(), stuck.message().await["text"].clone()];
     assert_eq!(texts, ["anybody", "stuck"]);
     drop((next, stuck));
+    plane.finish().await;
+}
+
+/// The session that was chosen leaves at that moment. Those who stay have seen by then that the word is another's.
+#[tokio::test]
+async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_there() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let mut stays = plane.listen("alice", "?session=stays").await;
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    let (rooms, latest) = (&desk.rooms, u64::MAX);
+    let seat = rooms.attendance.sit_down(no, Some("leaves".into()), latest, desk.env.now_ms()).unwrap();
+    rooms.attendance.note_traffic(no, 0);
+    let leaves = async {
+        while rooms.attendance.traffic_ms(no) == 0 {
+            tokio::task::yield_now().await; // the other stream has not read it yet
+        }
+        rooms.attendance.leave(&seat);
+    };
+    let (told, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
+    assert_eq!(told.expect(200)["woken"], false);
+    plane.deliver("alice", &plane.augment("later")).await.expect(200);
+    let mut heard = [stays.message().await, stays.message().await];
+    heard.sort_by_key(|message| message["seq"].as_u64());
+    assert_eq!([&heard[0]["text"], &heard[1]["text"]], ["anybody", "later"]);
+    assert_eq!((&heard[0]["type"], heard[0].get("session_id")), (&json!("wake_degraded"), None));
+    // What stays another's is still not for this one.
+    let seat = rooms.attendance.sit_down(no, Some("leaves".into()), latest, desk.env.now_ms()).unwrap();
+    rooms.attendance.note_traffic(no, 0);
+    let leaves = async {
+        while rooms.attendance.traffic_ms(no) == 0 {
+            tokio::task::yield_now().await;
+        }
+        rooms.attendance.leave(&seat);
+    };
+    let (told, ()) = tokio::join!(plane.wake("alice@leaves", json!({ "context": "for one" })), leaves);
+    assert_eq!(told.expect(200)["woken"], false);
+    plane.deliver("alice", &plane.augment("for all")).await.expect(200);
+    assert_eq!(stays.message().await["text"], "for all");
+    drop(stays);
+    plane.finish().await;
+}
+
+/// A gateway hears nothing but its socket: what a stream was chosen for and did not take must come there.
+#[tokio::test]
+async fn rule_14_a_word_that_its_stream_did_not_take_comes_by_the_socket() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    plane.register("gw-1").await;
+    let mut socket = plane.house.socket(&seat).await;
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "gw-1").unwrap().1.unwrap();
+    for (session, address, texts) in
+        [(None, "gw-1", vec!["anybody"]), (Some("tab"), "gw-1", vec!["anybody"]), (Some("tab"), "gw-1@tab", vec![])]
+    {
+        let stream = desk.rooms.attendance.sit_down(no, session.map(str::to_owned), u64::MAX, 1).unwrap();
+        let leaves = async {
+            while desk.rooms.under_way.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            desk.rooms.attendance.leave(&stream);
+        };
+        let (told, ()) = tokio::join!(plane.wake(address, json!({ "context": "anybody" })), leaves);
+        assert_eq!(told.expect(200)["woken"], false);
+        plane.deliver("gw-1", &plane.augment("next")).await.expect(200);
+        for text in texts.into_iter().chain(["next"]) {
+            let frame = socket.of("inbound").await;
+            assert_eq!(frame.text(), text, "{address}, a stream called {session:?}");
+            socket.ack(&frame).await;
+        }
+    }
+    drop(socket);
     plane.finish().await;
 }
 

@@ -91,7 +91,9 @@ impl Skills for MemoryStore {
     fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
         let state = self.state();
         let own = state.skills.iter().filter(|((owner, _), _)| owner == tenant).map(|(_, skill)| &skill.meta);
-        now(own.filter(|meta| query.admits(meta)).skip(query.offset).take(query.limit).cloned().collect())
+        let own = own.filter(|meta| query.admits(meta)).cloned();
+        let Ok(page) = query.page(own.map(Ok::<_, std::convert::Infallible>));
+        now(page)
     }
 
     fn skill_delete<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, bool> {

@@ -52,8 +52,7 @@ impl Skills for SqliteStore {
             let sql = format!("{HEAD} WHERE tenant = ?1 ORDER BY name");
             let mut heads = connection.prepare_cached(&sql).map_err(fault)?;
             let heads = heads.query_map([tenant], meta).map_err(fault)?;
-            let admitted = heads.filter(|head| head.as_ref().map_or(true, |head| query.admits(head)));
-            admitted.skip(query.offset).take(query.limit).collect::<Result<_, _>>().map_err(fault)
+            query.page(heads).map_err(fault)
         })
     }
 

@@ -98,7 +98,7 @@ macro_rules! store_contract {
                     versions_are_listed_oldest_first, the_first_making_is_remembered,
                     a_deleted_skill_is_gone_with_its_history, the_token_moves_with_the_heads,
                     the_token_stays_where_nothing_changed, heads_are_found_in_the_order_of_names,
-                    heads_are_found_by_each_filter, tenants_skills_are_apart, skills_survive;
+                    heads_are_found_by_each_filter, a_page_of_heads_ends_where_it_is_large, tenants_skills_are_apart, skills_survive;
                 data: a_row_is_given_back_whole, an_id_is_given_once, rows_are_found_by_all_words,
                     case_and_marks_of_letters_do_not_matter, words_of_the_index_are_plain_words,
                     a_phrase_is_words_in_a_row, no_words_are_newest_first, the_better_match_comes_first,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::port::skills::{Expect, SkillQuery, SkillWrite};
+use frontdesk_core::port::skills::{Expect, PAGE_MAX_BYTES, SkillQuery, SkillWrite};
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::seal::sha256_hex;
 use frontdesk_wire::agents::{SkillMeta, SkillStatus, VersionInfo};
@@ -291,6 +291,21 @@ pub async fn heads_are_found_by_each_filter(House { store, .. }: House) {
     assert_eq!(found(SkillQuery { since_s: 100, ..any() }).await, [""; 0]);
     let second = SkillQuery { tags: vec!["two".into()], offset: 1, limit: 1, ..any() };
     assert_eq!(found(second).await, ["plain"], "the offset counts what is found");
+}
+
+/// However many and large they are, one answer is not: the rest is asked for behind it.
+pub async fn a_page_of_heads_ends_where_it_is_large(House { store, .. }: House) {
+    let all: Vec<String> = (10..40).map(|number| format!("s{number}")).collect();
+    for name in &all {
+        let mut large = write(name, name);
+        large.meta.tags = vec!["x".repeat(1 << 20)];
+        put(&*store, large).await;
+    }
+    let page = async |offset| names(&*store, SkillQuery { offset, ..any() }).await;
+    let first = page(0).await;
+    assert_eq!(first.len(), PAGE_MAX_BYTES >> 20, "no more once there is enough");
+    assert_eq!([first.clone(), page(first.len()).await].concat(), all);
+    assert_eq!(names(&*store, SkillQuery { limit: 2, ..any() }).await, all[..2]);
 }
 
 pub async fn tenants_skills_are_apart(House { store, .. }: House) {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{ASIDE_MAX_BYTES, Approval, TEXT_MAX_BYTES, check_size};
 use crate::desk::Desk;
-use crate::port::skills::{Expect, SkillQuery, SkillWrite};
+use crate::port::skills::{Expect, PAGE_MAX_BYTES, SkillQuery, SkillWrite};
 use crate::port::store::StoreError;
 use crate::skills::{self, is_name, status_of, with_status};
 
@@ -239,6 +239,7 @@ impl SkillStore for TenantSkills {
             "supports_versions": true,
             "supported_filters": ["status", "author", "name_pattern", "tag", "since", "offset", "limit"],
             "query_max": QUERY_MAX,
+            "answer_max_bytes": PAGE_MAX_BYTES,
             "source_max_bytes": TEXT_MAX_BYTES,
             "secured": !matches!(self.desk.approval(&self.tenant), Approval::Open),
         });

@@ -30,7 +30,11 @@ use crate::edge::App;
 const SESSION_TIME: Duration = Duration::from_mins(30);
 /// Sessions at once. More are refused before anything happens.
 const SESSIONS_MAX: usize = 10_000;
+/// Those of one tenant: nobody keeps the others out.
+const TENANT_SESSIONS_MAX: usize = 2_500;
 const BODY_MAX_BYTES: usize = 4 << 20;
+/// What `data_read` takes beside filters.
+const DATA_OPTIONS: [&str; 4] = ["query", "mode", "limit", "permissive_filters"];
 
 /// The MCP server, made once.
 pub struct Tools {
@@ -40,6 +44,7 @@ pub struct Tools {
 
 /// Whose a session is, and when it was used last.
 struct Opened {
+    tenant: String,
     token_id: String,
     at_ms: u64,
 }
@@ -75,13 +80,16 @@ impl Tools {
         }
     }
 
-    fn has_room(&self, now_ms: u64) -> bool {
+    fn has_room(&self, tenant: &str, now_ms: u64) -> bool {
         let mut sessions = self.sessions();
-        if sessions.len() >= SESSIONS_MAX {
-            let limit_ms = u64::try_from(SESSION_TIME.as_millis()).unwrap_or(u64::MAX);
+        let limit_ms = u64::try_from(SESSION_TIME.as_millis()).unwrap_or(u64::MAX);
+        let own = |sessions: &HashMap<String, Opened>| sessions.values().filter(|it| it.tenant == tenant).count();
+        let room =
+            |sessions: &HashMap<String, Opened>| sessions.len() < SESSIONS_MAX && own(sessions) < TENANT_SESSIONS_MAX;
+        room(&sessions) || {
             sessions.retain(|_, opened| now_ms.saturating_sub(opened.at_ms) < limit_ms);
+            room(&sessions)
         }
-        sessions.len() < SESSIONS_MAX
     }
 }
 
@@ -104,7 +112,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
         Some(id) if !tools.admit(id, &who, now_ms) => {
             Some(Fault::new(Class::NotFoundError, "there is no such session; initialize again"))
         }
-        None if !tools.has_room(now_ms) => {
+        None if !tools.has_room(&who.tenant, now_ms) => {
             Some(Fault::new(Class::RateLimitedError, "too many sessions are open; try again later"))
         }
         _ => None,
@@ -113,7 +121,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
         return Refused(fault).into_response();
     }
     let ended = parts.method == http::Method::DELETE;
-    let token_id = who.token_id.clone();
+    let (tenant, token_id) = (who.tenant.clone(), who.token_id.clone());
     parts.extensions.insert(Asker { app, who });
     let response = tools.service.handle(Request::from_parts(parts, body)).await;
     if let (true, Some(id)) = (ended, &session) {
@@ -122,7 +130,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
     if let Some(opened) = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok())
         && session.is_none()
     {
-        tools.sessions().insert(opened.to_owned(), Opened { token_id, at_ms: now_ms });
+        tools.sessions().insert(opened.to_owned(), Opened { tenant, token_id, at_ms: now_ms });
     }
     response.map(Body::new)
 }
@@ -179,7 +187,9 @@ fn rpc_error(fault: Fault) -> ErrorData {
 }
 
 async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) -> Result<Value, Fault> {
-    given.retain(|_, value| !value.is_null());
+    // Null is as absent, but not as a filter: one that is left out shows what the asker did not want to see.
+    let is_filter = |name: &str| tool == "data_read" && !DATA_OPTIONS.contains(&name);
+    given.retain(|name, value| !value.is_null() || is_filter(name));
     let desk = &app.desk;
     let skills = || desk.skills(&who.tenant).by(who.caller.clone());
     let data = || desk.data(&who.tenant).by(who.caller.clone());
@@ -338,4 +348,30 @@ fn tools() -> Vec<Tool> {
         ),
         tool("cron_list", "Alarms that are armed, and wakes that are planned", json!({}), &[]),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_with_too_many_sessions_leaves_room_for_others() {
+        let tools = Tools::default();
+        let open = |tenant: &str, number: usize, at_ms: u64| {
+            let opened = Opened { tenant: tenant.into(), token_id: "t".into(), at_ms };
+            tools.sessions().insert(format!("{tenant}-{number}"), opened);
+        };
+        for number in 0..TENANT_SESSIONS_MAX {
+            assert!(tools.has_room("home", 2));
+            open("home", number, 1 + number as u64 % 2);
+        }
+        assert!(!tools.has_room("home", 2) && tools.has_room("other", 2));
+        let later_ms = 1 + u64::try_from(SESSION_TIME.as_millis()).unwrap();
+        assert!(tools.has_room("home", later_ms), "what nobody used for so long is over");
+        assert_eq!(tools.sessions().len(), TENANT_SESSIONS_MAX / 2);
+        for number in 0..SESSIONS_MAX {
+            open(&number.to_string(), number, later_ms);
+        }
+        assert!(!tools.has_room("other", later_ms));
+    }
 }

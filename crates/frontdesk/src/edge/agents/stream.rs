@@ -9,8 +9,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use frontdesk_core::agents::attendance::{SEATS_MAX, Seat};
-use frontdesk_core::desk::inbox_message;
+use frontdesk_core::desk::{inbox_message, is_under_way};
 use frontdesk_core::port::letters::Filed;
+use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::agents::{Class, Fault};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
@@ -25,6 +26,8 @@ const PAGE: usize = 100;
 /// How often it is seen to that the token is still good.
 const LOOK_TIME: Duration = Duration::from_secs(15);
 const SESSION_MAX_CHARS: usize = 256;
+/// Words of other sessions that a stream keeps an eye on; each is settled in seconds. Beyond it the inbox tells.
+const PASSED_OVER_MAX: usize = 64;
 
 #[derive(Deserialize)]
 pub(crate) struct Which {
@@ -48,24 +51,25 @@ pub(crate) async fn open(
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.trim().parse().ok());
     let agent = app.desk.open_inbox(who.speaker(), &id).await?;
     let desk = &app.desk;
+    // Where it begins is read before it sits down: what is said to whoever sits there is behind that.
+    let cursor = match resumed.or(which.after) {
+        Some(after) => desk.known_place(agent, after).await?,
+        None => desk.store.last_letter(agent).await.map_err(Fault::from)?,
+    };
     let order = desk.switchboard.next_session();
-    // Seated before the end is read: what comes in between rings.
     let seat = desk.rooms.attendance.sit_down(agent, session, order, desk.env.now_ms());
     let full = || Fault::new(Class::RateLimitedError, format!("{SEATS_MAX} streams of this agent are open"));
     let seat = seat.ok_or_else(full)?;
-    let mut listener = Listener {
+    let listener = Listener {
         seat: Seated { app: app.clone(), seat },
         app,
         token_id: who.token_id,
         agent,
-        cursor: 0,
+        cursor,
         letters: VecDeque::new(),
+        passed_over: Vec::new(),
         greeted: false,
         yielded: 0,
-    };
-    listener.cursor = match resumed.or(which.after) {
-        Some(after) => listener.app.desk.known_place(agent, after).await?,
-        None => listener.app.desk.store.last_letter(agent).await.map_err(Fault::from)?,
     };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
@@ -94,6 +98,8 @@ struct Listener {
     /// Letters up to this one were read.
     cursor: u64,
     letters: VecDeque<Filed>,
+    /// Another session's, when they were read and not handed over yet. One that is not taken becomes everybody's.
+    passed_over: Vec<u64>,
     greeted: bool,
     /// The last letter that was given away.
     yielded: u64,
@@ -112,14 +118,19 @@ impl Listener {
         loop {
             while let Some(filed) = self.letters.pop_front() {
                 if self.seat.seat.hears(filed.letter.session_id.as_deref()) {
-                    self.yielded = filed.event;
-                    let message = inbox_message(filed);
-                    let data = serde_json::to_string(&message).unwrap_or_default();
-                    return Some(Event::default().id(message.seq.to_string()).event("message").data(data));
+                    return Some(self.give(filed));
+                }
+                if is_under_way(&filed) && self.passed_over.len() < PASSED_OVER_MAX {
+                    self.passed_over.push(filed.event);
                 }
             }
             if !self.is_welcome() {
                 return None;
+            }
+            match self.look_back().await {
+                Ok(Some(filed)) => return Some(self.give(filed)),
+                Ok(None) => {}
+                Err(error) => return broken(&error),
             }
             let read = self.app.desk.store.letters(self.agent, self.cursor, PAGE).await;
             match read {
@@ -130,10 +141,7 @@ impl Listener {
                     self.app.desk.rooms.attendance.note_traffic(self.agent, self.app.desk.env.now_ms());
                     continue;
                 }
-                Err(error) => {
-                    tracing::error!(%error, "an inbox could not be read; its stream ends and may come again");
-                    return None;
-                }
+                Err(error) => return broken(&error),
             }
             tokio::select! {
                 () = self.seat.seat.bell.notified() => {}
@@ -141,6 +149,27 @@ impl Listener {
                 () = self.app.stop.cancelled() => return None,
             }
         }
+    }
+
+    fn give(&mut self, filed: Filed) -> Event {
+        self.yielded = filed.event;
+        let message = inbox_message(filed);
+        let data = serde_json::to_string(&message).unwrap_or_default();
+        Event::default().id(message.seq.to_string()).event("message").data(data)
+    }
+
+    /// A letter that was passed over and is for this stream by now.
+    async fn look_back(&mut self) -> Result<Option<Filed>, StoreError> {
+        for event in std::mem::take(&mut self.passed_over) {
+            match self.app.desk.store.letter_of(event).await? {
+                Some(filed) if self.seat.seat.hears(filed.letter.session_id.as_deref()) => {
+                    self.letters.push_back(filed);
+                }
+                Some(filed) if is_under_way(&filed) => self.passed_over.push(event),
+                _ => {}
+            }
+        }
+        Ok(self.letters.pop_front())
     }
 
     /// The token is still good and the agent still there.
@@ -151,4 +180,9 @@ impl Listener {
             token.is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)) && view.agent_no(self.agent).is_some()
         })
     }
+}
+
+fn broken(error: &StoreError) -> Option<Event> {
+    tracing::error!(%error, "an inbox could not be read; its stream ends and may come again");
+    None
 }
