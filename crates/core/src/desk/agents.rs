@@ -67,6 +67,8 @@ pub(super) struct Addressee {
     pub(super) relay: Vec<Arc<Instance>>,
     /// Everything else.
     pub(super) ways: Vec<ConnectorSpec>,
+    /// There is more, and it cannot be read.
+    pub(super) unread: Option<Fault>,
 }
 
 impl Desk {
@@ -269,7 +271,8 @@ impl Desk {
             None => self.register_instance(tenant, &id).await?,
         };
         let (relay, ways) = self.ways_to(&agent);
-        Ok(Addressee { agent, session, relay, ways })
+        let (ways, unread) = ways.map_or_else(|fault| (Vec::new(), Some(fault)), |ways| (ways, None));
+        Ok(Addressee { agent, session, relay, ways, unread })
     }
 
     async fn register_instance(&self, tenant: &str, id: &str) -> Result<Arc<Agent>, Fault> {
@@ -284,15 +287,10 @@ impl Desk {
     }
 
     /// Sockets first; an agent whose id is an instance has that one without asking.
-    pub(super) fn ways_to(&self, agent: &Agent) -> (Vec<Arc<Instance>>, Vec<ConnectorSpec>) {
-        let specs: Vec<ConnectorSpec> = agent
-            .connectors
-            .as_deref()
-            .and_then(|sealed| self.open_of_agent(agent, sealed, "connectors"))
-            .and_then(|json| serde_json::from_str(json.expose()).ok())
-            .unwrap_or_default();
+    pub(super) fn ways_to(&self, agent: &Agent) -> (Vec<Arc<Instance>>, Result<Vec<ConnectorSpec>, Fault>) {
+        let specs = self.connectors_of(agent);
         let (mut names, mut ways) = (vec![agent.id.clone()], Vec::new());
-        for spec in specs {
+        for spec in specs.iter().flatten().cloned() {
             match spec {
                 ConnectorSpec::Relay { instance } => names.push(instance),
                 other => ways.push(other),
@@ -304,7 +302,17 @@ impl Desk {
             let there = |name: &String| view.instance(&agent.tenant, name).filter(|it| it.left_ms.is_none()).cloned();
             names.iter().filter_map(there).collect()
         });
-        (relay, ways)
+        (relay, specs.map(|_| ways))
+    }
+
+    fn connectors_of(&self, agent: &Agent) -> Result<Vec<ConnectorSpec>, Fault> {
+        let Some(sealed) = &agent.connectors else { return Ok(Vec::new()) };
+        let opened = self.open_of_agent(agent, sealed, "connectors");
+        let specs = opened.and_then(|json| serde_json::from_str(json.expose()).ok());
+        specs.ok_or_else(|| {
+            let text = "the agent's connectors cannot be read; register them again";
+            Fault::new(Class::UnavailableError, text)
+        })
     }
 
     fn open_of_agent(&self, agent: &Agent, sealed: &str, what: &str) -> Option<Secret> {

@@ -34,6 +34,9 @@ pub(super) struct Kept {
     pub(super) from: Option<String>,
     /// False: a crash may have come before every connector was tried.
     pub(super) done: bool,
+    /// A stream was chosen to hear it in the place of the agent's sockets.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) instead_of_sockets: bool,
     pub(super) receipts: Vec<ConnectorReceipt>,
 }
 
@@ -119,7 +122,8 @@ impl Desk {
             let served = self.switchboard.is_served(instance.no);
             receipts.push(shown("relay", &own_receipt(&word, at_ms, served)));
         }
-        let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts };
+        receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
+        let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts, ..Kept::default() };
         let receivers = to.relay.iter().map(|it| it.no).collect();
         // Taken before it is written: of several who say the same at once, one goes to the connectors.
         let carrying = if to.ways.is_empty() { None } else { self.rooms.under_way.carry(dedup) };
@@ -133,7 +137,9 @@ impl Desk {
             (true, _) => kept.receipts,
             (false, Some(_)) => self.push(to, &filed, payload, kept).await,
             (false, None) => {
-                warnings.push("its connectors are still being tried; they are not in this receipt".into());
+                // Or by now they were, or nobody could: what is known is that another call was at it.
+                let text = "an earlier call was still being tried with its connectors; ask again for how they took it";
+                warnings.push(text.into());
                 kept.receipts
             }
         };

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agents::{Addressee, Speaker};
 use super::letters::{Filing, Kept, Woken, Word, failed, shown};
+use super::people::check_id;
 use super::{Desk, DeskError};
 use crate::agents::attendance::Seat;
 use crate::alarms::FireAnswer;
@@ -83,7 +84,7 @@ impl Desk {
         from: Option<&str>,
         plan: Option<&str>,
     ) -> Result<Woken, Fault> {
-        let asked = asked_session(opts, to);
+        let asked = asked_session(opts, to)?;
         let ear = self.choose_ear(to, asked);
         let delivery_id = format!("wk_{}", self.env.random_hex(12));
         let receivers = match &ear {
@@ -102,7 +103,8 @@ impl Desk {
             dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
         };
         let at_ms = self.env.now_ms();
-        let mut kept = Kept { from: from.map(str::to_owned), ..Kept::default() };
+        let instead_of_sockets = asked.is_none() && matches!(ear, Some(Ear::Stream(_))) && !to.relay.is_empty();
+        let mut kept = Kept { from: from.map(str::to_owned), instead_of_sockets, ..Kept::default() };
         let carrying = self.rooms.under_way.carry(word.dedup);
         let Filing { filed, fresh, gone, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
         if !fresh {
@@ -130,11 +132,13 @@ impl Desk {
         } else {
             receipt.warnings.push(self.why_not(to, asked, ear.is_some()));
             kept.receipts.push(shown(own, &receipt));
-            // A stream that was our choice stood in the sockets' place.
-            let is_theirs = asked.is_none() && matches!(ear, Some(Ear::Stream(_))) && !to.relay.is_empty();
-            if is_theirs && let Err(fault) = self.pass_on(to, &word, at_ms).await {
+            let word = Word { delivery_id: &filed.letter.delivery_id, ..word };
+            if kept.instead_of_sockets
+                && let Err(fault) = self.pass_on(to, &word, at_ms).await
+            {
                 receipt.warnings.push(format!("relay: {}", fault.message));
             }
+            kept.receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
             self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
         }
         kept.done = true;
@@ -148,7 +152,7 @@ impl Desk {
         drop(carrying);
         self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
-        let broke = broken.map(|error| push_broke(to, &delivery_id, error));
+        let broke = broken.map(|error| push_broke(to, &filed.letter.delivery_id, error));
         Ok(Woken { receipt, receipts: kept.receipts, broke })
     }
 
@@ -165,7 +169,7 @@ impl Desk {
 
     fn why_not(&self, to: &Addressee, asked: Option<&str>, was_live: bool) -> String {
         if was_live {
-            return "its session is open but has not taken it yet; it is kept for it".into();
+            return "the session that was to hear it has not taken it; it is kept".into();
         }
         let live = self.choose_ear(to, None).is_some();
         let wake_url = to.agent.wake_url.is_some() || to.relay.iter().any(|it| it.wake_url.is_some());
@@ -250,7 +254,7 @@ impl Desk {
         let key = format!("wk_{}", self.env.random_hex(12));
         // What could not be said when its time comes is refused now.
         let text = opts.context.as_deref().unwrap_or_default();
-        let session = asked_session(opts, to);
+        let session = asked_session(opts, to)?;
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
         let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
@@ -342,8 +346,10 @@ impl Desk {
 }
 
 /// The session that is named, or else the one behind the `@`.
-fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Option<&'a str> {
-    opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref())
+fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a str>, Fault> {
+    let asked = opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref());
+    asked.filter(|it| !it.is_empty()).map_or(Ok(()), |it| check_id("session_id", it))?;
+    Ok(asked)
 }
 
 /// Whether the ear has it: the stream took the letter, or the socket its row.
@@ -364,6 +370,9 @@ async fn took(ear: &Ear, letter: u64, rows: &[(u64, u64)]) -> bool {
 fn push_broke(to: &Addressee, delivery_id: &str, error: &serde_json::Value) -> Fault {
     let why = error.get("message").and_then(serde_json::Value::as_str).unwrap_or("it failed");
     let text = format!("the agent could not be woken: {why}; the message is in its inbox");
-    let kind = error.get("cause_kind").and_then(serde_json::Value::as_str).unwrap_or("network");
-    Fault::delivery_failed(&to.agent.id, kind, text).with("stored", true).with("delivery_id", delivery_id)
+    let fault = match error.get("cause_kind").and_then(serde_json::Value::as_str) {
+        Some(kind) => Fault::delivery_failed(&to.agent.id, kind, text),
+        None => Fault::new(Class::UnavailableError, text), // it was never called: our own fault
+    };
+    fault.with("stored", true).with("delivery_id", delivery_id)
 }

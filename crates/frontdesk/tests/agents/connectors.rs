@@ -1,5 +1,6 @@
 //! Rule 12 where other connectors are involved: each hears a dispatch once, whoever hangs up or asks again.
 
+use frontdesk_core::registry::facts::{Agent, Fact};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -110,6 +111,29 @@ async fn connectors_are_tried_at_the_same_time() {
     assert_eq!(names, ["inbox", "webhook", "webhook"]);
     let (woken, ()) = tokio::join!(plane.wake("alice", json!({ "context": "up" })), both_asked());
     woken.expect(200);
+    plane.finish().await;
+}
+
+/// As after a key that was lost: the inbox has the word, and the receipt does not say that this was all.
+#[tokio::test]
+async fn connectors_that_cannot_be_read_are_told() {
+    let plane = Plane::open().await;
+    plane.put("alice", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
+    let desk = plane.house.app.desk.clone();
+    let spoilt = desk.registry.write(|view, draft| {
+        let alice = (**view.agent("home", "alice").unwrap()).clone();
+        draft.put(Fact::Agent(Agent { connectors: Some("00".into()), ..alice }));
+        Ok::<_, ()>(())
+    });
+    assert!(spoilt.await.is_ok());
+    let receipt = plane.deliver("alice", &plane.augment("1")).await.expect(200);
+    assert!(warned(&receipt, "cannot be read"), "{receipt}");
+    let woken = plane.wake("alice", json!({ "context": "2" })).await.expect(503);
+    assert_eq!((&woken["error"]["class"], &woken["error"]["stored"]), (&json!("UnavailableError"), &json!(true)));
+    assert_eq!(plane.inbox("alice").await.len(), 2);
+    plane.put("alice", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
+    let receipt = plane.deliver("alice", &plane.augment("3")).await.expect(200);
+    assert!(!warned(&receipt, "cannot be read"), "{receipt}");
     plane.finish().await;
 }
 

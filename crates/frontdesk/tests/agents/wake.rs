@@ -374,6 +374,52 @@ async fn rule_14_a_word_that_its_stream_did_not_take_comes_by_the_socket() {
     plane.finish().await;
 }
 
+/// The same with a crash in between.
+#[tokio::test]
+async fn rule_15_a_planned_wake_that_was_cut_short_at_a_stream_comes_by_the_socket() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    plane.register("gw-1").await;
+    plane.wake("gw-1", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
+    let shot = planned(&plane).await.remove(0);
+    let desk = plane.house.app.desk.clone();
+    let no = desk.inbox_of("home", "gw-1").unwrap().1.unwrap();
+    let stream = desk.rooms.attendance.sit_down(no, Some("tab".into()), u64::MAX, 1).unwrap();
+    let is_written = async {
+        while desk.store.last_letter(no).await.unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = desk.try_shot(&shot, || {}) => {}
+        () = is_written => {} // and here the desk dies
+    }
+    desk.rooms.attendance.leave(&stream);
+    assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    let mut socket = plane.house.socket(&seat).await;
+    let frame = socket.of("inbound").await;
+    assert_eq!(frame.text(), "up");
+    socket.ack(&frame).await;
+    assert_eq!(plane.inbox("gw-1").await.len(), 1);
+    drop(socket);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_session_has_a_name_that_a_stream_could_have() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    for name in ["x".repeat(257), "a\u{7}b".into()] {
+        for when in [json!("immediate"), json!(in_a_day(&plane))] {
+            let asked = json!({ "context": "up", "session_id": name, "when": when });
+            assert_eq!(class(&plane.wake("alice", asked).await, 400), "ValidationError");
+        }
+        let said = json!({ "agent": format!("alice@{name}"), "message": "up", "origin": {} });
+        assert_eq!(class(&plane.notify(said).await, 400), "ValidationError");
+    }
+    assert!(plane.inbox("alice").await.is_empty() && planned(&plane).await.is_empty());
+    plane.finish().await;
+}
+
 #[tokio::test]
 async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
     let plane = Plane::with(|config| config.relay.settle_ms = 3_600_000).await;
