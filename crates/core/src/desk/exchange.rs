@@ -39,7 +39,7 @@ impl Desk {
         })?;
         let question = async {
             // Named before it is written: an answer may come before we hear that it was.
-            let chat_id = super::letters::chat_of_payload(payload);
+            let chat_id = super::deliver::chat_of_payload(payload);
             let instances: Vec<u64> = to.relay.iter().map(|it| it.no).collect();
             let delivery_id = self.new_delivery_id();
             ticket.asked(&delivery_id, &chat_id, instances.clone());

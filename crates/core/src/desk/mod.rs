@@ -3,6 +3,7 @@
 mod agents;
 mod alarms;
 mod context;
+mod deliver;
 mod exchange;
 mod inbound;
 mod inbox;

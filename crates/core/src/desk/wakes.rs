@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_wire::agents::{Class, Fault, WakeOpts, WakeReceipt};
+use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeReceipt};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use super::agents::{Addressee, Speaker};
-use super::letters::{Filing, Kept, Woken, Word, failed, shown};
+use super::deliver::{failed, shown};
+use super::letters::{Filing, Kept, Word};
 use super::people::check_id;
 use super::{Desk, DeskError};
 use crate::agents::attendance::Seat;
@@ -41,6 +42,14 @@ struct Plan {
     session_id: Option<String>,
     #[serde(default)]
     from: Option<String>,
+}
+
+/// How a wake went, by connector.
+pub(super) struct Woken {
+    pub(super) receipt: WakeReceipt,
+    pub(super) receipts: Vec<ConnectorReceipt>,
+    /// A way that should have woken it failed, and nobody else was woken.
+    pub(super) broke: Option<Fault>,
 }
 
 /// Somebody who hears at once.
