@@ -113,6 +113,17 @@ fn rule_24_signatures_made_elsewhere_are_good_here() {
 }
 
 #[test]
+fn rule_24_blank_lines_that_are_signed_stay() {
+    let (vectors, key) = approvals();
+    let source = vectors["signed"][1].as_str().unwrap().replace("# Tags: x, y\n", "");
+    assert!(key.signed(&source) && source.contains("# Status: Draft v3:"), "tags are not signed: {source:?}");
+    let approved = key.approved(&source).unwrap();
+    assert!(key.signed(&approved), "{approved:?}");
+    assert_eq!(approved, source.replace("Draft", "Approved"));
+    assert_eq!(key.approved(&approved), Some(approved.clone()), "to approve it again changes nothing");
+}
+
+#[test]
 fn rule_24_anything_else_is_no_approval() {
     let (vectors, key) = approvals();
     for source in vectors["unsigned"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()) {

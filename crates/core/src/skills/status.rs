@@ -125,6 +125,12 @@ pub fn with_status(source: &str, status: &str) -> String {
     [&line, "\n", source].concat()
 }
 
+/// The same where there is a line that says it, and not a byte behind it goes.
+pub(super) fn with_status_alone(source: &str, status: &str) -> String {
+    let Some(old) = find(source, "Status") else { return with_status(source, status) };
+    [&source[..old.start], "# Status: ", status, &source[old.value_end..]].concat()
+}
+
 /// From `# Tags:`, in lower case, each once.
 pub fn tags(source: &str) -> Vec<String> {
     let mut tags = Vec::new();
