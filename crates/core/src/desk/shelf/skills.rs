@@ -55,8 +55,10 @@ impl TenantSkills {
         if let Some(found) = self.desk.store.skill(&self.tenant, name, version).await? {
             return Ok(found);
         }
+        // It may have been made since: where no version was asked for, none is missing.
+        let Some(version) = version else { return Err(Fault::skill_not_found(name)) };
         self.known(name).await?;
-        Err(Fault::version_not_found(name, version.unwrap_or_default()))
+        Err(Fault::version_not_found(name, version))
     }
 
     /// Stores a skill under a name that must be free.
