@@ -23,9 +23,8 @@ const PATTERN_MAX_CHARS: usize = 256;
 /// What a pattern may take when it is compiled.
 const PATTERN_MAX_BYTES: usize = 64 << 10;
 const AUTHOR_MAX_CHARS: usize = 256;
-/// Lists show descriptions and tags without the body, so they are kept short.
+/// Lists show descriptions without the body, so they are kept short.
 const DESCRIPTION_MAX_CHARS: usize = 2_000;
-const TAGS_MAX: usize = 256;
 
 /// The skills of one tenant.
 #[derive(Clone)]
@@ -130,8 +129,6 @@ impl TenantSkills {
         let content_hash = skills::content_hash(body);
         let version = skills::version_of(&content_hash);
         let unchanged_since = head.filter(|head| head.status == status).map(|head| head.status_changed_at);
-        let mut tags = skills::tags(body);
-        tags.truncate(TAGS_MAX);
         SkillWrite {
             tenant: self.tenant.clone(),
             expect: head.map_or(Expect::Absent, |head| Expect::Hash(head.content_hash.clone())),
@@ -141,7 +138,7 @@ impl TenantSkills {
                 content_hash: content_hash.clone(),
                 status,
                 description: None,
-                tags,
+                tags: skills::tags(body),
                 created_at: head.map_or(now_s, |head| head.created_at),
                 updated_at: now_s,
                 status_changed_at: unchanged_since.unwrap_or(Some(now_s)),
