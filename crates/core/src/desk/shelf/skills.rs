@@ -277,14 +277,21 @@ fn checked(filter: &SkillFilter) -> Result<SkillQuery, Fault> {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let tags = filter.tag.clone().map(OneOrMany::into_vec).unwrap_or_default();
     Ok(SkillQuery {
-        statuses: filter.status.clone().map(OneOrMany::into_vec).unwrap_or_default(),
+        statuses: each_once(filter.status.clone().map(OneOrMany::into_vec).unwrap_or_default()),
         author: filter.author.clone(),
         name: filter.name_pattern.as_deref().map(pattern).transpose()?,
-        tags: tags.into_iter().map(|tag| tag.trim().to_lowercase()).collect(),
+        tags: each_once(tags.into_iter().map(|tag| tag.trim().to_lowercase()).collect()),
         since_s: filter.since.unwrap_or(0),
         offset: number(filter.offset.unwrap_or(0)),
         limit: number(filter.limit.unwrap_or(QUERY_MAX).min(QUERY_MAX)),
     })
+}
+
+/// What is asked for again would be looked for again, in every skill.
+fn each_once<T: Ord>(mut asked: Vec<T>) -> Vec<T> {
+    asked.sort_unstable();
+    asked.dedup();
+    asked
 }
 
 fn pattern(text: &str) -> Result<Regex, Fault> {
@@ -295,4 +302,20 @@ fn pattern(text: &str) -> Result<Regex, Fault> {
         regex::Error::CompiledTooBig(_) => Fault::invalid("name_pattern is too large when it is compiled"),
         error => Fault::invalid(format!("name_pattern is no regular expression that we know: {error}")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_22_what_is_asked_for_twice_is_looked_for_once() {
+        let filter = SkillFilter {
+            status: Some(OneOrMany::Many(vec![SkillStatus::Draft; 1_000])),
+            tag: Some(OneOrMany::Many([" Mail", "mail ", "daily"].repeat(1_000).into_iter().map(Into::into).collect())),
+            ..SkillFilter::default()
+        };
+        let query = checked(&filter).unwrap();
+        assert_eq!((query.statuses, query.tags), (vec![SkillStatus::Draft], vec!["daily".into(), "mail".into()]));
+    }
 }
