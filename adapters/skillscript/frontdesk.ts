@@ -73,10 +73,10 @@ export class Desk {
       throw this.error(kind, name, `the desk does not answer (${cause_kind})`, { cause_kind });
     }
     const said = parse(text);
-    if (status >= 200 && status < 300 && (said !== undefined || text === "")) return said as T;
+    if (status >= 200 && status < 300 && (said !== undefined || status === 204)) return said as T;
     if (status >= 200 && status < 300) throw this.error(kind, "InternalError", "the desk's answer is no JSON", { cause_kind: "malformed_response" });
-    const refusal = (said as { error?: Record<string, unknown> } | undefined)?.error ?? {};
-    const { class: name, message, ...fields } = refusal;
+    const refusal = (said as { error?: unknown } | null | undefined)?.error;
+    const { class: name, message, ...fields } = (typeof refusal === "object" ? refusal ?? {} : {}) as Record<string, unknown>;
     throw this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
   }
 
