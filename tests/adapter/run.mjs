@@ -282,6 +282,16 @@ async function drive(adapter, base, tokens) {
     assert.ok(Array.isArray((await data.manifest()).manifest.supported_filters));
   });
 
+  await check("what cannot be sent is not the network's fault", async () => {
+    assert.ok((await error(skills.load("\ud800"))) instanceof SkillNotFoundError);
+    assert.equal((await error(skills.store("\ud800", body))).name, "ValidationError");
+    assert.equal((await error(agents.deliver("\ud800", payload("lost")))).name, "ValidationError");
+    assert.equal(await data.get("\ud800"), null);
+    assert.equal((await error(data.write({ content: "x", metadata: { size: 1n } }))).name, "ValidationError");
+    const stay = await error(agents.request_response("nobody", payload("?", { correlation_id: "c-3" }), { timeout_ms: Number.MAX_SAFE_INTEGER }));
+    assert.equal(stay.name, "UnknownAgentError", "a long time is no short one");
+  });
+
   await check("an answer that is not the desk's is no skill and no data", async () => {
     const skill = (desk) => error(new FrontdeskSkillStore(desk).load("hello"));
     const empty = await answered(200, "", skill);
