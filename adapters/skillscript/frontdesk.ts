@@ -41,8 +41,10 @@ export class FrontdeskError extends Error {
   }
 }
 
-/** Dots alone would be steps in the path, however they are written. */
-const nameable = (text: string): boolean => text !== "" && text !== "." && text !== "..";
+/** Dots alone would be steps in the path, however they are written; half a pair of surrogates cannot be written. */
+const nameable = (text: string): boolean => text !== "" && text !== "." && text !== ".." && !/\p{Surrogate}/u.test(text);
+/** A timer that is set for longer goes off at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
 /** One segment of a path, encoded once. */
 const segment = (text: string): string => encodeURIComponent(text);
 
@@ -59,12 +61,13 @@ export class Desk {
     const headers: Record<string, string> = {};
     if (this.#options.token !== undefined) headers["authorization"] = `Bearer ${this.#options.token}`;
     if (body !== undefined) headers["content-type"] = "application/json";
-    const signal = AbortSignal.timeout((this.#options.timeout_ms ?? 15_000) + extra_ms);
+    const signal = AbortSignal.timeout(Math.min((this.#options.timeout_ms ?? 15_000) + extra_ms, TIMER_MAX_MS));
+    const sent = body === undefined ? {} : { body: this.#written(kind, body) };
     let status: number;
     let text: string;
     try {
       // A redirect is not followed: the token is for this desk alone.
-      const response = await fetch(`${this.#base}/${path}`, { method, headers, signal, redirect: "manual", ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+      const response = await fetch(`${this.#base}/${path}`, { method, headers, signal, redirect: "manual", ...sent });
       status = response.status;
       text = await response.text();
     } catch (error) {
@@ -73,11 +76,17 @@ export class Desk {
       throw this.error(kind, name, `the desk does not answer (${cause_kind})`, { cause_kind });
     }
     const said = parse(text);
-    if (status >= 200 && status < 300 && (said !== undefined || text === "")) return said as T;
+    if (status >= 200 && status < 300 && (said !== undefined || status === 204)) return said as T;
     if (status >= 200 && status < 300) throw this.error(kind, "InternalError", "the desk's answer is no JSON", { cause_kind: "malformed_response" });
-    const refusal = (said as { error?: Record<string, unknown> } | undefined)?.error ?? {};
-    const { class: name, message, ...fields } = refusal;
+    const refusal = (said as { error?: unknown } | null | undefined)?.error;
+    const { class: name, message, ...fields } = (typeof refusal === "object" ? refusal ?? {} : {}) as Record<string, unknown>;
     throw this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
+  }
+
+  #written(kind: Kind, body: unknown): string {
+    try { return JSON.stringify(body); } catch (error) {
+      throw this.error(kind, "ValidationError", `it cannot be written as JSON: ${String(error)}`, {});
+    }
   }
 
   error(kind: Kind, name: string, message: string, fields: Record<string, unknown>): Error {

@@ -7,6 +7,7 @@
 // Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
@@ -281,6 +282,26 @@ async function drive(adapter, base, tokens) {
     assert.ok(Array.isArray((await data.manifest()).manifest.supported_filters));
   });
 
+  await check("what cannot be sent is not the network's fault", async () => {
+    assert.ok((await error(skills.load("\ud800"))) instanceof SkillNotFoundError);
+    assert.equal((await error(skills.store("\ud800", body))).name, "ValidationError");
+    assert.equal((await error(agents.deliver("\ud800", payload("lost")))).name, "ValidationError");
+    assert.equal(await data.get("\ud800"), null);
+    assert.equal((await error(data.write({ content: "x", metadata: { size: 1n } }))).name, "ValidationError");
+    const stay = await error(agents.request_response("nobody", payload("?", { correlation_id: "c-3" }), { timeout_ms: Number.MAX_SAFE_INTEGER }));
+    assert.equal(stay.name, "UnknownAgentError", "a long time is no short one");
+  });
+
+  await check("an answer that is not the desk's is no skill and no data", async () => {
+    const skill = (desk) => error(new FrontdeskSkillStore(desk).load("hello"));
+    const empty = await answered(200, "", skill);
+    assert.deepEqual([empty.name, empty.cause_kind], ["InternalError", "malformed_response"]);
+    const elsewhere = await answered(404, JSON.stringify({ error: "not here" }), skill);
+    assert.deepEqual([elsewhere.name, elsewhere.http_status, elsewhere[0]], ["InternalError", 404, undefined]);
+    const none = await answered(404, "<html>", (desk) => error(new FrontdeskDataStore(desk).get("x")));
+    assert.deepEqual([none.name, none.http_status], ["InternalError", 404]);
+  });
+
   await check("what a data store refuses has its class and its fields", async () => {
     const filter = await error(data.query({ query: "x", limit: 1, mode: "fts", no_such_filter: "y" }));
     assert.equal(filter.name, "UnsupportedFilterError");
@@ -291,6 +312,18 @@ async function drive(adapter, base, tokens) {
     assert.deepEqual([mode.name, mode.mode], ["QueryError", "telepathy"]);
     assert.equal((await error(new FrontdeskDataStore({ ...desk, token: "wrong" }).get("nothing"))).name, "UnauthorizedError");
   });
+}
+
+/** What comes of a question when something in the desk's place gives this answer. */
+async function answered(status, body, ask) {
+  const server = createHttpServer((_, response) => response.writeHead(status).end(body));
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    return await ask({ url: `http://127.0.0.1:${server.address().port}` });
+  } finally {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
 }
 
 /** An address at which nobody listens. */

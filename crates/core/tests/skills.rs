@@ -74,6 +74,14 @@ fn rule_22_tags_are_trimmed_lower_case_and_unique() {
 }
 
 #[test]
+fn rule_22_tags_are_few_and_short() {
+    let many: Vec<String> = (0..100_000).map(|number| format!("tag {number}")).collect();
+    assert_eq!(tags(&format!("# Tags: {}", many.join(","))), many[..256], "and no time goes into the others");
+    let long = "x".repeat(1_000_000);
+    assert_eq!(tags(&format!("# Tags: a, {long}, b")), ["a", "b"], "lists of skills show them all");
+}
+
+#[test]
 fn rule_21_names_are_plain() {
     for name in ["a", "9", "A.b-c_d", "a..b", "a.", &"a".repeat(256)] {
         assert!(is_name(name), "{name}");
@@ -110,6 +118,17 @@ fn rule_24_signatures_made_elsewhere_are_good_here() {
         assert_eq!(status_of(&approved), SkillStatus::Approved);
         assert!(key.signed(&approved), "the signature stays: {approved:?}");
     }
+}
+
+#[test]
+fn rule_24_blank_lines_that_are_signed_stay() {
+    let (vectors, key) = approvals();
+    let source = vectors["signed"][1].as_str().unwrap().replace("# Tags: x, y\n", "");
+    assert!(key.signed(&source) && source.contains("# Status: Draft v3:"), "tags are not signed: {source:?}");
+    let approved = key.approved(&source).unwrap();
+    assert!(key.signed(&approved), "{approved:?}");
+    assert_eq!(approved, source.replace("Draft", "Approved"));
+    assert_eq!(key.approved(&approved), Some(approved.clone()), "to approve it again changes nothing");
 }
 
 #[test]

@@ -178,6 +178,21 @@ async fn rule_20_many_writers_of_one_skill_leave_one_history() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rule_23_a_skill_that_is_just_being_made_is_there_or_absent() {
+    for hall in both().await {
+        for number in 0..100 {
+            let (skills, name) = (hall.desk.skills("acme"), format!("a{number}"));
+            let (writer, written) = (skills.clone(), name.clone());
+            let made = tokio::spawn(async move { writer.store(&written, "x", &SkillNote::default()).await });
+            while let Err(fault) = skills.load(&name, None).await {
+                assert_eq!(fault.class, Class::SkillNotFoundError, "no version was asked for: {fault}");
+            }
+            made.await.unwrap().unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn rule_22_exploding_patterns_are_refused_at_once() {
     for hall in both().await {

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use frontdesk_wire::agents::SkillStatus;
 
-use super::status::{canonical, second_word, with_status};
+use super::status::{canonical, second_word, with_status, with_status_alone};
 
 /// What a `SubjectPublicKeyInfo` of Ed25519 begins with; the 32 bytes of the key follow.
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
@@ -46,8 +46,12 @@ impl ApprovalKey {
     }
 
     /// The body approved, with the signature that it carries. `None`: it carries none that is good.
+    ///
+    /// The blank lines that a rewrite takes with it may be part of what was signed; then they stay.
     pub fn approved(&self, source: &str) -> Option<String> {
         let token = second_word(source).filter(|_| self.signed(source))?;
-        Some(with_status(source, &format!("{} {token}", SkillStatus::Approved.name())))
+        let status = format!("{} {token}", SkillStatus::Approved.name());
+        let rewritten = with_status(source, &status);
+        Some(if self.signed(&rewritten) { rewritten } else { with_status_alone(source, &status) })
     }
 }

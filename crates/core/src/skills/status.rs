@@ -4,11 +4,16 @@
 //! here and there. So a blank is what `\s` is there, a line ends where `$` stands there, and a rewrite takes
 //! with it the same blank lines that theirs does.
 
+use std::collections::HashSet;
+
 use frontdesk_wire::agents::SkillStatus;
 
 use crate::seal::sha256_hex;
 
 const NAME_MAX: usize = 256;
+/// Lists show tags without the body, so they are kept short. What is beyond these bounds is no tag.
+const TAGS_MAX: usize = 256;
+const TAGS_MAX_BYTES: usize = 8 << 10;
 /// Digits of the hash that are the version.
 const VERSION_DIGITS: usize = 12;
 
@@ -125,13 +130,24 @@ pub fn with_status(source: &str, status: &str) -> String {
     [&line, "\n", source].concat()
 }
 
+/// The same where there is a line that says it, and not a byte behind it goes.
+pub(super) fn with_status_alone(source: &str, status: &str) -> String {
+    let Some(old) = find(source, "Status") else { return with_status(source, status) };
+    [&source[..old.start], "# Status: ", status, &source[old.value_end..]].concat()
+}
+
 /// From `# Tags:`, in lower case, each once.
 pub fn tags(source: &str) -> Vec<String> {
-    let mut tags = Vec::new();
+    let (mut tags, mut seen) = (Vec::new(), HashSet::new());
+    let mut room = TAGS_MAX_BYTES;
     for tag in find(source, "Tags").map_or("", |line| line.value).split(',') {
         let tag = tag.trim_matches(is_blank).to_lowercase();
-        if !tag.is_empty() && !tags.contains(&tag) {
+        if !tag.is_empty() && tag.len() <= room && seen.insert(tag.clone()) {
+            room -= tag.len();
             tags.push(tag);
+        }
+        if tags.len() == TAGS_MAX {
+            break;
         }
     }
     tags

@@ -143,21 +143,30 @@ pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> 
     Ok(rows)
 }
 
-/// Takes a bounded number of expired rows out, and their words.
+/// Takes a bounded number of expired rows out, and their words; of large ones no more than the writer takes in at
+/// a time.
 pub(crate) fn expire(connection: &Connection, now_s: u64) -> Result<usize, StoreError> {
-    let sql = "DELETE FROM data_row WHERE no IN (SELECT no FROM data_row WHERE expires_at <= ?1 LIMIT ?2)
-               RETURNING no, text, marks";
+    let sql = "SELECT no, octet_length(text) FROM data_row WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
+    let mut expired = connection.prepare_cached(sql).map_err(fault)?;
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let expired: Vec<(i64, i64)> =
+        expired.query_map((signed(now_s), EXPIRED_MAX), row).and_then(Iterator::collect).map_err(fault)?;
+    let sql = "DELETE FROM data_row WHERE no = ?1 RETURNING text, marks";
     let mut delete = connection.prepare_cached(sql).map_err(fault)?;
-    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let gone: Vec<(i64, String, String)> =
-        delete.query_map((signed(now_s), EXPIRED_MAX), row).and_then(Iterator::collect).map_err(fault)?;
     // The index keeps no text of its own: it must be told which words the row had.
     let sql = "INSERT INTO data_word (data_word, rowid, text, marks) VALUES ('delete', ?1, ?2, ?3)";
     let mut unlist = connection.prepare_cached(sql).map_err(fault)?;
-    for one in &gone {
-        unlist.execute((one.0, &one.1, &one.2)).map_err(fault)?;
+    let (mut gone, mut room) = (0, signed(ROOM_BYTES as u64));
+    for (no, bytes) in expired {
+        if bytes > room && gone > 0 {
+            break;
+        }
+        let had: (String, String) = delete.query_row([no], |row| Ok((row.get(0)?, row.get(1)?))).map_err(fault)?;
+        unlist.execute((no, had.0, had.1)).map_err(fault)?;
+        room -= bytes;
+        gone += 1;
     }
-    Ok(gone.len())
+    Ok(gone)
 }
 
 struct Match {

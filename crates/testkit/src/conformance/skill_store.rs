@@ -408,4 +408,9 @@ pub async fn rule_24_a_signed_body_keeps_its_signature(store: &dyn SkillStore) {
     let note = SkillNote { status: Some(SkillStatus::Approved), ..SkillNote::default() };
     store.store("b", &signed(&format!("Disabled {TOKEN}")), &note).await.unwrap();
     assert_eq!(agrees(store, "b").await.status, SkillStatus::Approved, "rules 24 and 33: a note may ask for it");
+    let blank_behind = signed(&format!("Draft {TOKEN}")).replace("# Tags: any\r\n", "");
+    put(store, "c", &blank_behind).await;
+    store.update_status("c", SkillStatus::Approved).await.unwrap();
+    let again = put(store, "c", &load(store, "c").await.source).await;
+    assert_eq!(again.status, SkillStatus::Approved, "rule 24: the signature is still good for what is stored");
 }

@@ -234,6 +234,20 @@ pub async fn expired_rows_are_not_seen_and_go(House { store, .. }: House) {
     assert_eq!(found(&*store, &["again"]).await, ["1"]);
 }
 
+pub async fn large_rows_go_a_few_at_a_time(House { store, .. }: House) {
+    let text = "tea and cake ".repeat(10_000);
+    for id in ["1", "2", "3", "4", "5", "6"] {
+        put(&*store, PortableData { expires_at: Some(50), ..row(id, &text) }).await;
+    }
+    let mut gone = Vec::new();
+    while gone.last() != Some(&0) {
+        gone.push(store.purge(at(100)).await.unwrap());
+    }
+    assert!(gone[0] > 0 && gone[0] < 6, "others write between: {gone:?}");
+    assert_eq!(gone.iter().sum::<u64>(), 6, "{gone:?}");
+    assert_eq!(store.report().await.unwrap().faults, [""; 0]);
+}
+
 fn at(now_s: u64) -> Retention {
     Retention { now_ms: now_s * 1_000, events_before_ms: 0, verdicts_before_ms: 0, letters_before_ms: 0 }
 }

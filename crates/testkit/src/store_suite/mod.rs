@@ -104,7 +104,7 @@ macro_rules! store_contract {
                     a_phrase_is_words_in_a_row, no_words_are_newest_first, the_better_match_comes_first,
                     of_equals_the_newer_comes_first, scores_are_between_nought_and_one, filters_are_exact,
                     filters_and_words_go_together, any_of_nothing_is_nothing, the_limit_holds,
-                    a_filter_value_is_not_a_word, expired_rows_are_not_seen_and_go, what_stays_is_not_purged,
+                    a_filter_value_is_not_a_word, expired_rows_are_not_seen_and_go, large_rows_go_a_few_at_a_time, what_stays_is_not_purged,
                     tenants_data_are_apart, one_tenants_scores_tell_nothing_of_another,
                     a_text_with_zero_bytes_is_kept_and_found, very_long_texts_are_found, an_answer_holds_so_many_details, data_survive;
             }

@@ -1,5 +1,6 @@
 //! A tenant's data: what is kept of a content, and how words are asked for.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_wire::agents::{
@@ -15,6 +16,11 @@ const MODE: &str = "fts";
 const LIMIT: u64 = 10;
 const LIMIT_MAX: u64 = 200;
 const QUERY_MAX_BYTES: usize = 4 << 10;
+/// Words that a query may name again. The index reads every place of a word for each time that it is named: two
+/// thousand times one word, and a row that is a megabyte of it, took half a minute and a gigabyte.
+const AGAIN_MAX: usize = 32;
+/// What of a query may be other than ASCII: which of those words are the same is known to the index alone.
+const WIDE_MAX_BYTES: usize = 1 << 10;
 /// Values that one filter may name.
 const VALUES_MAX: usize = 256;
 /// UTF-16 units, as those count who read summaries.
@@ -52,7 +58,7 @@ impl TenantData {
     async fn find(&self, asked: &QueryFilters) -> Result<Vec<PortableData>, Fault> {
         let filters = filters(asked)?;
         check_size("the query", asked.query.len(), QUERY_MAX_BYTES)?;
-        let phrases = phrases(&asked.query);
+        let phrases = phrases(&asked.query)?;
         if phrases.is_empty() && !asked.query.chars().all(is_blank) {
             return Ok(Vec::new()); // something was asked for, and no text has it as a word
         }
@@ -108,7 +114,7 @@ fn row(entry: &DataWrite) -> Result<PortableData, Fault> {
     for (key, lifted) in [("domain_tags", curated.remove("domain_tags")), ("tags", metadata.remove("tags"))] {
         tags.extend(strings(key, lifted)?.unwrap_or_default());
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     tags.retain(|tag| seen.insert(tag.clone()));
     let recipients = strings("recipients", curated.remove("recipients"))?;
     if let Some(recipients) = entry.recipients.clone().or(recipients) {
@@ -165,16 +171,32 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace() || c == '\0'
 }
 
-/// All of them are required. What has neither letter nor digit is no word, and asks for nothing.
-fn phrases(query: &str) -> Vec<String> {
+/// All of them are required. What has neither letter nor digit is no word, and asks for nothing. Where the same
+/// words come too often, those that are new are asked for one by one, wherever in the text they are.
+fn phrases(query: &str) -> Result<Vec<String>, Fault> {
     let mut phrases: Vec<String> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
+    let (mut seen, mut named) = (HashSet::new(), HashSet::new());
+    let (mut again, mut wide_bytes) = (0, 0);
     for piece in query.split(is_blank).filter(|piece| piece.chars().any(char::is_alphanumeric)) {
-        if seen.insert(piece) {
+        if !seen.insert(piece) {
+            continue;
+        }
+        if !piece.is_ascii() {
+            wide_bytes += piece.len();
             phrases.push(piece.into());
+            continue;
+        }
+        let words = piece.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let (new, known): (Vec<String>, Vec<_>) =
+            words.map(str::to_ascii_lowercase).partition(|word| named.insert(word.clone()));
+        again += known.len();
+        match again <= AGAIN_MAX {
+            true => phrases.push(piece.into()),
+            false => phrases.extend(new),
         }
     }
-    phrases
+    check_size("what is not ASCII in the query", wide_bytes, WIDE_MAX_BYTES)?;
+    Ok(phrases)
 }
 
 /// The filters that were asked for, if we can keep to them: one that is dropped in silence would show what
@@ -237,9 +259,24 @@ mod tests {
 
     #[test]
     fn rule_25_a_query_is_phrases() {
-        assert_eq!(phrases(" Tea \t(for)\0two -- \" 3.50 tea Tea\u{a0}x"), ["Tea", "(for)", "two", "3.50", "tea", "x"]);
+        let asked = phrases(" Tea \t(for)\0two -- \" 3.50 tea Tea\u{a0}x").unwrap();
+        assert_eq!(asked, ["Tea", "(for)", "two", "3.50", "tea", "x"]);
         for none in ["", " \0\n", "!!! --", "\"", "☃ *"] {
-            assert_eq!(phrases(none), [""; 0], "{none:?}");
+            assert_eq!(phrases(none).unwrap(), [""; 0], "{none:?}");
         }
+    }
+
+    #[test]
+    fn rule_25_a_word_is_not_asked_for_thousands_of_times() {
+        assert_eq!(phrases(&"a.".repeat(2_000)).unwrap(), ["a"]);
+        let addresses: Vec<String> = (0..200).map(|number| format!("10.0.0.{number}")).collect();
+        let asked = phrases(&addresses.join(" ")).unwrap();
+        assert_eq!(asked[..10], addresses[..10], "some times as they came");
+        assert_eq!(asked[10..], (11..200).map(|number| number.to_string()).collect::<Vec<_>>(), "then what is new");
+        let variants: Vec<String> = (1..90).map(|number| format!("{}Aa", "!".repeat(number))).collect();
+        assert_eq!(phrases(&variants.join(" ")).unwrap().len(), 1 + AGAIN_MAX);
+        let wide = |bytes: usize| phrases(&"\u{e9}".repeat(bytes / 2));
+        assert_eq!(wide(WIDE_MAX_BYTES).unwrap().len(), 1);
+        assert_eq!(wide(WIDE_MAX_BYTES + 2).unwrap_err().class, Class::TooLargeError);
     }
 }

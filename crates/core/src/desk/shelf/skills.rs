@@ -23,9 +23,8 @@ const PATTERN_MAX_CHARS: usize = 256;
 /// What a pattern may take when it is compiled.
 const PATTERN_MAX_BYTES: usize = 64 << 10;
 const AUTHOR_MAX_CHARS: usize = 256;
-/// Lists show descriptions and tags without the body, so they are kept short.
+/// Lists show descriptions without the body, so they are kept short.
 const DESCRIPTION_MAX_CHARS: usize = 2_000;
-const TAGS_MAX: usize = 256;
 
 /// The skills of one tenant.
 #[derive(Clone)]
@@ -55,8 +54,10 @@ impl TenantSkills {
         if let Some(found) = self.desk.store.skill(&self.tenant, name, version).await? {
             return Ok(found);
         }
+        // It may have been made since: where no version was asked for, none is missing.
+        let Some(version) = version else { return Err(Fault::skill_not_found(name)) };
         self.known(name).await?;
-        Err(Fault::version_not_found(name, version.unwrap_or_default()))
+        Err(Fault::version_not_found(name, version))
     }
 
     /// Stores a skill under a name that must be free.
@@ -128,8 +129,6 @@ impl TenantSkills {
         let content_hash = skills::content_hash(body);
         let version = skills::version_of(&content_hash);
         let unchanged_since = head.filter(|head| head.status == status).map(|head| head.status_changed_at);
-        let mut tags = skills::tags(body);
-        tags.truncate(TAGS_MAX);
         SkillWrite {
             tenant: self.tenant.clone(),
             expect: head.map_or(Expect::Absent, |head| Expect::Hash(head.content_hash.clone())),
@@ -139,7 +138,7 @@ impl TenantSkills {
                 content_hash: content_hash.clone(),
                 status,
                 description: None,
-                tags,
+                tags: skills::tags(body),
                 created_at: head.map_or(now_s, |head| head.created_at),
                 updated_at: now_s,
                 status_changed_at: unchanged_since.unwrap_or(Some(now_s)),
@@ -279,14 +278,21 @@ fn checked(filter: &SkillFilter) -> Result<SkillQuery, Fault> {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let tags = filter.tag.clone().map(OneOrMany::into_vec).unwrap_or_default();
     Ok(SkillQuery {
-        statuses: filter.status.clone().map(OneOrMany::into_vec).unwrap_or_default(),
+        statuses: each_once(filter.status.clone().map(OneOrMany::into_vec).unwrap_or_default()),
         author: filter.author.clone(),
         name: filter.name_pattern.as_deref().map(pattern).transpose()?,
-        tags: tags.into_iter().map(|tag| tag.trim().to_lowercase()).collect(),
+        tags: each_once(tags.into_iter().map(|tag| tag.trim().to_lowercase()).collect()),
         since_s: filter.since.unwrap_or(0),
         offset: number(filter.offset.unwrap_or(0)),
         limit: number(filter.limit.unwrap_or(QUERY_MAX).min(QUERY_MAX)),
     })
+}
+
+/// What is asked for again would be looked for again, in every skill.
+fn each_once<T: Ord>(mut asked: Vec<T>) -> Vec<T> {
+    asked.sort_unstable();
+    asked.dedup();
+    asked
 }
 
 fn pattern(text: &str) -> Result<Regex, Fault> {
@@ -297,4 +303,20 @@ fn pattern(text: &str) -> Result<Regex, Fault> {
         regex::Error::CompiledTooBig(_) => Fault::invalid("name_pattern is too large when it is compiled"),
         error => Fault::invalid(format!("name_pattern is no regular expression that we know: {error}")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_22_what_is_asked_for_twice_is_looked_for_once() {
+        let filter = SkillFilter {
+            status: Some(OneOrMany::Many(vec![SkillStatus::Draft; 1_000])),
+            tag: Some(OneOrMany::Many([" Mail", "mail ", "daily"].repeat(1_000).into_iter().map(Into::into).collect())),
+            ..SkillFilter::default()
+        };
+        let query = checked(&filter).unwrap();
+        assert_eq!((query.statuses, query.tags), (vec![SkillStatus::Draft], vec!["daily".into(), "mail".into()]));
+    }
 }

@@ -30,9 +30,12 @@ impl FromRequest<App> for Raw {
 }
 
 impl Raw {
-    /// An empty body is an empty object.
+    /// An empty body is an empty object. A list is none: its entries would be taken for fields in their order.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         let bytes: &[u8] = if self.0.is_empty() { b"{}" } else { &self.0 };
+        if !bytes.trim_ascii_start().starts_with(b"{") {
+            return Err(Fault::invalid("the body must be a JSON object"));
+        }
         let fit = serde_json::from_slice(bytes);
         fit.map_err(|error| Fault::invalid(format!("the body does not fit: {}", without_value(&error.to_string()))))
     }
@@ -60,9 +63,19 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 
 #[cfg(test)]
 mod tests {
-    use frontdesk_wire::agents::AgentPut;
+    use frontdesk_wire::agents::{AgentPut, SkillPut};
 
     use super::*;
+
+    #[test]
+    fn a_list_is_no_object_whose_fields_are_not_named() {
+        for body in [r#"["a skill"]"#, " [1]", "null", r#""a skill""#, "7", " "] {
+            let fault = Raw(Bytes::from_static(body.as_bytes())).json::<SkillPut>().err().map(|it| it.message);
+            assert_eq!(fault.as_deref(), Some("the body must be a JSON object"), "{body}");
+        }
+        let put = Raw(Bytes::from_static(b" \r\n\t{\"source\":\"[\"}")).json::<SkillPut>().ok();
+        assert_eq!(put.map(|it| it.source).as_deref(), Some("["));
+    }
 
     #[test]
     fn a_body_that_does_not_fit_is_told_why_and_not_what() {
