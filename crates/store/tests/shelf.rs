@@ -252,6 +252,25 @@ async fn texts_over_the_bounds_are_refused_with_their_size() {
     }
 }
 
+/// A vault that is named beside the content would otherwise be dropped, and the row be in none.
+#[tokio::test]
+async fn rule_36_what_is_said_beside_the_content_is_kept() {
+    for hall in both().await {
+        let data = hall.desk.data("acme");
+        let said = json!({"content": "tea", "vault": "v", "colour": "green", "metadata": {"cups": 2, "vault": "v"}});
+        let id = data.write(&serde_json::from_value(said).unwrap()).await.unwrap().id;
+        let row = data.get(&id).await.unwrap().unwrap();
+        assert_eq!(
+            (row.curated.get("vault"), &json!(row.metadata)),
+            (Some(&json!("v")), &json!({"colour": "green", "cups": 2}))
+        );
+        let filters = json!({"vault": "v"}).as_object().cloned().unwrap();
+        assert_eq!(data.query(&QueryFilters { filters, ..ask("tea") }).await.unwrap().len(), 1);
+        let twice = json!({"content": "tea", "vault": "v", "metadata": {"vault": "w"}});
+        assert_eq!(class(data.write(&serde_json::from_value(twice).unwrap()).await), Class::ValidationError);
+    }
+}
+
 #[tokio::test]
 async fn rule_25_filters_are_plain_values() {
     for hall in both().await {

@@ -938,6 +938,7 @@ fn data_and_what_finds_it() {
         recipients: Some(vec!["ann".into()]),
         expires_at: Some(1_800_000_000),
         metadata: Some(object(json!({ "x": 1 }))),
+        more: serde_json::Map::new(),
     };
     both_ways("data_write", &entry);
     both_ways("data_written", &DataWritten { id: "da_1".into(), created_at: 1_700_000_000 });

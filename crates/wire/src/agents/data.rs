@@ -32,6 +32,9 @@ pub struct DataWrite {
     pub expires_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
+    /// What else is said counts as metadata.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -103,6 +103,11 @@ impl DataStore for TenantData {
 fn row(entry: &DataWrite) -> Result<PortableData, Fault> {
     check_size("content", entry.content.len(), TEXT_MAX_BYTES)?;
     let mut metadata = entry.metadata.clone().unwrap_or_default();
+    for (key, value) in &entry.more {
+        if metadata.insert(key.clone(), value.clone()).is_some_and(|other| other != *value) {
+            return Err(Fault::invalid(format!("{key:?} is said twice, in the metadata and beside it")));
+        }
+    }
     let mut curated: Map<String, Value> = Map::new();
     for key in CURATED {
         if let Some(value) = metadata.remove(key).filter(|value| !value.is_null()) {
