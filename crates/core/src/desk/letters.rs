@@ -52,7 +52,7 @@ pub(super) struct Filing {
     pub(super) filed: Filed,
     /// False: it was there before.
     pub(super) fresh: bool,
-    /// It was there before, and its inbox has been dropped since: nothing can be noted on it.
+    /// It was there before, and the inbox has forgotten it since: nothing can be noted on it.
     pub(super) gone: bool,
     /// Its rows in the ledgers of sockets: (instance, seq).
     pub(super) rows: Vec<(u64, u64)>,

@@ -158,12 +158,45 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
 #[cfg(test)]
 mod tests {
     use frontdesk_core::Rules;
+    use frontdesk_core::desk::Speaker;
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
-    use frontdesk_wire::agents::PortableData;
+    use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
 
     use super::*;
+
+    /// Until it has been at work once, on a clock that moves by itself.
+    async fn forget_once(desk: &Arc<Desk>, days: RetentionDays) {
+        let stop = CancellationToken::new();
+        let forgetting = tokio::spawn(forget_old(desk.clone(), days, stop.clone()));
+        tokio::time::sleep(PURGE_EVERY + PURGE_EVERY / 2).await;
+        stop.cancel();
+        forgetting.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn inboxes_are_kept_for_so_many_days_or_for_ever() {
+        let env = Arc::new(TestEnv::default());
+        let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
+        desk.create_tenant("home").await.unwrap();
+        let who = Speaker { tenant: "home", operator: false, caller: None };
+        desk.put_agent(who, "alice", AgentPut::default()).await.unwrap();
+        let word = |text: &str| {
+            let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };
+            DeliveryPayload::Augment { content: text.into(), meta }
+        };
+        desk.deliver(who, "alice", &word("old")).await.unwrap();
+        env.advance_ms(2 * DAY_MS);
+        desk.deliver(who, "alice", &word("young")).await.unwrap();
+        for (inbox, left) in [(0, vec!["old", "young"]), (3, vec!["old", "young"]), (2, vec!["young"])] {
+            env.advance_ms(1);
+            forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox }).await;
+            let texts: Vec<String> =
+                desk.inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
+            assert_eq!(texts, left, "kept for {inbox} days");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn everything_that_is_old_is_forgotten_at_once() {
@@ -172,12 +205,7 @@ mod tests {
             let row = PortableData { id: number.to_string(), expires_at: Some(1), ..PortableData::default() };
             desk.store.data_put("acme", row).await.unwrap();
         }
-        let stop = CancellationToken::new();
-        let forgetting =
-            tokio::spawn(forget_old(desk.clone(), RetentionDays { dedup: 30, explain: 7, inbox: 0 }, stop.clone()));
-        tokio::time::sleep(PURGE_EVERY + PURGE_EVERY / 2).await; // on a clock that moves by itself
-        stop.cancel();
-        forgetting.await.unwrap();
+        forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox: 0 }).await;
         let left =
             Retention { now_ms: desk.env.now_ms(), events_before_ms: 0, verdicts_before_ms: 0, letters_before_ms: 0 };
         assert_eq!(desk.store.purge(left).await.unwrap(), 0, "more may expire in a minute than one purge takes");
