@@ -3,6 +3,8 @@
 use frontdesk_wire::frame::PassthroughForward;
 use frontdesk_wire::{MessageEvent, Secret};
 
+use crate::port::store::ChatAmend;
+
 /// A promise, written where the check was made: the bytes behind this event were verified
 /// (signature, socket, or our own token) before anything was parsed from them.
 pub struct Verified(());
@@ -39,6 +41,13 @@ pub enum Whose {
     Path(String),
 }
 
+/// What the built-in chat writes with an event, in one commit.
+pub struct ChatLine {
+    pub json: String,
+    /// A change of the line that it answers, made if somebody receives the event.
+    pub answers: Option<ChatAmend>,
+}
+
 pub struct Intake {
     pub whose: Whose,
     pub bot: String,
@@ -47,10 +56,11 @@ pub struct Intake {
     pub handover: Handover,
     /// Addressed to the bot: a mention, a reply, a command, a button.
     pub addressed: bool,
+    pub chat: Option<ChatLine>,
 }
 
 impl Intake {
     pub fn new(_proof: Verified, whose: Whose, bot: String, event: MessageEvent) -> Self {
-        Self { whose, bot, event, capabilities: Vec::new(), handover: Handover::Event, addressed: false }
+        Self { whose, bot, event, capabilities: Vec::new(), handover: Handover::Event, addressed: false, chat: None }
     }
 }

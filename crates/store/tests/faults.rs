@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use frontdesk_core::port::media::body_of;
 use frontdesk_core::port::store::{Acceptance, MediaItem, Position, Store, StoreError};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_suite::{Rings, accept, accept_many, acceptance, owed};
@@ -121,7 +122,7 @@ async fn damage_is_told(folder: &Path) {
     errors.extend(store.accept((900..950).map(|number| acceptance(number, &[7, 8])).collect()).await.err());
     errors.extend(store.settle(7, Position { through: 5, ..Position::default() }).await.err());
     errors.extend(store.load().await.err());
-    errors.extend(store.chats("acme").await.err());
+    errors.extend(store.chats("acme", "", 9).await.err());
     errors.extend(store.health().await.err());
     assert!(!errors.is_empty(), "the damage went unseen");
     assert!(errors.iter().all(|error| matches!(error, StoreError::Corrupt(_))), "{errors:?}");
@@ -188,9 +189,9 @@ async fn a_folder_that_cannot_be_one_is_refused() {
 async fn media_whose_file_is_gone_are_absent() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    store.media_put(picture("9f"), vec![1]).await.unwrap();
+    store.media_put(picture("9f"), body_of(vec![1]), 0).await.unwrap();
     fs::remove_file(folder.path().join("media/9f")).unwrap();
-    assert_eq!(store.media_get("acme", "9f", 0).await.unwrap(), None);
+    assert!(store.media_get("acme", "9f", 0).await.unwrap().is_none());
 }
 
 fn picture(id: &str) -> MediaItem {
@@ -401,7 +402,7 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
         }
         assert!(!kept.is_empty());
         let big = vec![7; 3 << 20];
-        let refused = store.media_put(picture("big"), big.clone()).await;
+        let refused = store.media_put(picture("big"), body_of(big.clone()), 0).await;
         assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
         assert!(!folder.join("media/big").exists(), "half a file would keep the disk full");
         assert_eq!(there(&*store).await, kept, "readers see what was answered and nothing else");

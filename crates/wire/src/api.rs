@@ -160,6 +160,10 @@ pub struct ChatPosted {
 pub struct VerdictBrief {
     pub outcome: String,
     pub text: String,
+    /// `pushed`: a live socket of a receiver has it. `queued`: it waits until one dials. Absent: nobody receives it,
+    /// or it was here before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<String>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -271,6 +275,17 @@ pub struct ChatMedia {
 pub struct ChatHistory {
     pub messages: Vec<ChatMessage>,
     pub typing: bool,
+    /// The page ended because it was full: ask again after its last line.
+    #[serde(default)]
+    pub more: bool,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct ChatList {
+    pub chats: Vec<ChatSummary>,
+    /// The page ended because it was full: ask again after its last chat.
+    #[serde(default)]
+    pub more: bool,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]

@@ -105,8 +105,7 @@ impl Desk {
             return Ok(guest);
         }
         let seat = |view: &View, draft: &mut Draft| {
-            Self::seat_instance(view, draft, &who.tenant, name, None, true);
-            Ok::<_, DeskError>(())
+            self.seat_instance(view, draft, &who.tenant, name, None, true)
         };
         self.registry.write(seat).await.map_err(DeskError::from)?;
         found().ok_or_else(|| DeskError::NotFound("there is no such instance".into()))
@@ -388,6 +387,7 @@ impl Desk {
             capabilities: Vec::new(),
             reaches: false,
             letter: None,
+            chat: None,
         };
         match self.store.accept(vec![acceptance]).await {
             Ok(_) => FireAnswer::Taken(202),

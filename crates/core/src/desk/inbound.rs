@@ -14,7 +14,7 @@ use crate::gate::{self, Case, Layer, Place, Ruling, Sees, Sight, Verdict};
 use crate::intake::{Handover, Intake, RawCapability, Whose};
 use crate::meters::{VerdictLabels, Why};
 use crate::port::platform::Stand;
-use crate::port::store::{Acceptance, Delivery, SealedCapability};
+use crate::port::store::{Acceptance, ChatWrite, Delivery, SealedCapability};
 use crate::registry::View;
 use crate::registry::facts::Instance;
 use crate::seal::short_hash;
@@ -34,6 +34,8 @@ pub struct Receipt {
     pub verdict: VerdictBrief,
     /// False: the same message was here before, and nothing new was written.
     pub fresh: bool,
+    /// The number of the chat line that was written with it.
+    pub line: Option<u64>,
 }
 
 /// An event on its way into the ledger.
@@ -74,6 +76,7 @@ impl Desk {
         for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
             let id = event_id(accepted.event);
             if accepted.fresh {
+                brief.delivery = self.handover(&accepted.rows);
                 self.meters.events_accepted.inc();
                 self.meters.mail_rows.inc_by(accepted.rows.len() as u64);
                 self.count(&verdict);
@@ -100,9 +103,15 @@ impl Desk {
                     notice.text.clone_from(&brief.text);
                 });
             }
-            receipts.push(Receipt { event_id: id, verdict: brief, fresh: accepted.fresh });
+            receipts.push(Receipt { event_id: id, verdict: brief, fresh: accepted.fresh, line: accepted.line });
         }
         Ok(receipts)
+    }
+
+    /// Whether a live socket has the rows, or they wait for one.
+    fn handover(&self, rows: &[(u64, u64)]) -> Option<String> {
+        let served = rows.iter().any(|(instance, _)| self.switchboard.is_served(*instance));
+        (!rows.is_empty()).then(|| if served { "pushed" } else { "queued" }.to_owned())
     }
 
     /// What the tail will want to name, kept only if somebody watches.
@@ -113,7 +122,7 @@ impl Desk {
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        let Intake { whose, bot, mut event, capabilities, handover, addressed } = intake;
+        let Intake { whose, bot, mut event, capabilities, handover, addressed, chat } = intake;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
             None => self.env.random_hex(16),
@@ -168,6 +177,13 @@ impl Desk {
             Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
         let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
+        let chat = chat.map(|line| ChatWrite {
+            chat_id: delivery.chat_id.to_string(),
+            message_id: delivery.message_id.clone(),
+            json: line.json,
+            at_ms: now_ms,
+            amend: line.answers.filter(|_| brief.outcome == "delivered"),
+        });
         let tenant = tenant.into();
         let acceptance = Acceptance {
             tenant,
@@ -179,6 +195,7 @@ impl Desk {
             capabilities,
             reaches,
             letter: None,
+            chat,
         };
         Ok(Judged { acceptance, verdict, brief, interrupts, errand })
     }

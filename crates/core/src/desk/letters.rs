@@ -145,6 +145,7 @@ impl Desk {
             own_json: Vec::new(),
             capabilities: Vec::new(),
             letter: None,
+            chat: None,
         };
         Ok((event, acceptance))
     }

@@ -15,8 +15,8 @@ impl Desk {
     /// An instance by name; the tenant is needed only where two tenants use the same name.
     pub fn find_instance(&self, name: &str, tenant: Option<&str>) -> Result<std::sync::Arc<Instance>, DeskError> {
         self.registry.read(|view| {
-            let named = |it: &&std::sync::Arc<Instance>| it.name == name && tenant.is_none_or(|t| it.tenant == t);
-            let mut found = view.instances.values().filter(named);
+            let of_tenant = |it: &&std::sync::Arc<Instance>| tenant.is_none_or(|t| it.tenant == t);
+            let mut found = view.instances_named(name).iter().filter(of_tenant);
             match (found.next(), found.next()) {
                 (Some(one), None) => Ok(one.clone()),
                 (None, _) => Err(DeskError::NotFound(format!("no instance is called {name:?}"))),

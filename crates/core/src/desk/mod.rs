@@ -74,6 +74,13 @@ pub struct Rules {
     pub issuer: String,
     /// Registered agents of one tenant; they are held in memory. 0: no limit.
     pub agents_max: usize,
+    /// Instances and gateways of one tenant, held in memory as well. 0: no limit.
+    pub instances_max: usize,
+    pub gateways_max: usize,
+    /// Alarms that one tenant may have armed. 0: no limit.
+    pub armed_max: u64,
+    /// Bytes of files that are kept for one tenant. 0: no limit.
+    pub media_tenant_bytes: u64,
     /// Approved skills must be signed, unless a tenant has its own rule.
     pub skills_secured: bool,
     /// Whose signature counts: Ed25519, PEM. Empty: nobody's.
@@ -99,6 +106,10 @@ impl Default for Rules {
             fire_alg: SigningAlg::ES256,
             issuer: String::new(),
             agents_max: 10_000,
+            instances_max: 10_000,
+            gateways_max: 10_000,
+            armed_max: 100_000,
+            media_tenant_bytes: 2 << 30,
             skills_secured: false,
             skills_public_key: String::new(),
         }

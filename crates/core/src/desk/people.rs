@@ -2,12 +2,15 @@
 //!
 //! Tenants come from our records, never from a body. Secrets are shown once, kept sealed or hashed.
 
+use std::sync::Arc;
+
 use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
 use frontdesk_wire::token::{self, Proof};
 use frontdesk_wire::{Close, MessageEvent, Secret};
 
 use super::{Caller, Desk, DeskError, Guest};
 use crate::registry::facts::{Bot, Enrollment, Fact, Gateway, GatewaySecret, Instance, Scope, Token};
+use crate::registry::house::House;
 use crate::registry::{Draft, View};
 use crate::seal::sha256_hex;
 
@@ -65,8 +68,8 @@ impl Desk {
     /// The instance that a signed word is about. A name that several tenants use proves nobody.
     pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
         self.registry.read(|view| {
-            let tenants = view.tenants.keys().filter(|known| tenant.is_none_or(|only| only == *known));
-            let mut named = tenants.filter_map(|tenant| view.instance(tenant, name)).filter(|it| it.left_ms.is_none());
+            let meant = |it: &&Arc<Instance>| it.left_ms.is_none() && tenant.is_none_or(|only| only == it.tenant);
+            let mut named = view.instances_named(name).iter().filter(meant);
             match (named.next(), named.next()) {
                 (Some(one), None) => Some(Guest::of(one)),
                 _ => None,
@@ -258,7 +261,10 @@ impl Desk {
         if !route_keys.is_empty() {
             gateway.route_keys = route_keys;
         }
-        Self::seat_instance(view, draft, tenant, &instance, wake_url, true);
+        if known.is_none() {
+            check_quota("gateways", gateway_count(view, tenant), self.rules.gateways_max, "relay.gateways_per_tenant")?;
+        }
+        self.seat_instance(view, draft, tenant, &instance, wake_url, true)?;
         let reply = ProvisionReply {
             secret: secret.expose().into(),
             delivery_key: self.sealer.derive(&["delivery", tenant]),
@@ -271,30 +277,41 @@ impl Desk {
     }
 
     /// `returns`: an instance that left is there again.
+    ///
+    /// The name is unique in the whole desk: it is the audience of the tokens that we sign and check. A tenant that
+    /// asks for another's learns only that it cannot have it; the log says why.
     pub(super) fn seat_instance(
+        &self,
         view: &View,
         draft: &mut Draft,
         tenant: &str,
         name: &str,
         wake_url: Option<String>,
         returns: bool,
-    ) {
-        match view.instance(tenant, name) {
-            None => draft.put(Fact::Instance(Instance {
-                no: view.next_instance_no(),
+    ) -> Result<(), DeskError> {
+        let Some(known) = view.instance(tenant, name) else {
+            if let Some(other) = view.instances_named(name).first() {
+                tracing::warn!(instance = name, tenant, owner = other.tenant, "instance id refused: another tenant has it");
+                let text = "this instanceId is not available on this desk; choose another";
+                return Err(DeskError::Forbidden(text.into()));
+            }
+            let there = view.house(tenant).map_or(0, House::instance_count);
+            check_quota("instances", there, self.rules.instances_max, "relay.instances_per_tenant")?;
+            draft.put(Fact::Instance(Instance {
+                no: 0, // drawn from the store
                 tenant: tenant.into(),
                 name: name.into(),
                 wake_url,
                 left_ms: None,
-            })),
-            Some(known) => {
-                let wake_url = wake_url.or_else(|| known.wake_url.clone());
-                let left_ms = known.left_ms.filter(|_| !returns);
-                if wake_url != known.wake_url || left_ms != known.left_ms {
-                    draft.put(Fact::Instance(Instance { wake_url, left_ms, ..(**known).clone() }));
-                }
-            }
+            }));
+            return Ok(());
+        };
+        let wake_url = wake_url.or_else(|| known.wake_url.clone());
+        let left_ms = known.left_ms.filter(|_| !returns);
+        if wake_url != known.wake_url || left_ms != known.left_ms {
+            draft.put(Fact::Instance(Instance { wake_url, left_ms, ..(**known).clone() }));
         }
+        Ok(())
     }
 
     /// A new secret at the end; the ones before it retire after the overlap.
@@ -353,9 +370,22 @@ impl Desk {
 }
 
 impl Guest {
-    pub(super) fn of(instance: &std::sync::Arc<Instance>) -> Self {
+    pub(super) fn of(instance: &Arc<Instance>) -> Self {
         Guest { tenant: instance.tenant.clone(), instance: instance.clone() }
     }
+}
+
+fn gateway_count(view: &View, tenant: &str) -> usize {
+    view.house(tenant).map_or(0, House::gateway_count)
+}
+
+/// `max` 0 is no limit.
+pub(super) fn check_quota(what: &str, there: usize, max: usize, setting: &str) -> Result<(), DeskError> {
+    if max > 0 && there >= max {
+        let text = format!("this tenant has {there} {what}; remove some, or ask the operator to raise {setting} ({max})");
+        return Err(DeskError::RateLimited(text));
+    }
+    Ok(())
 }
 
 /// What a gateway wants to sit on.
@@ -370,7 +400,7 @@ struct Seat<'a> {
     route_keys: Vec<String>,
 }
 
-fn live_gateway<'a>(view: &'a View, id: &str) -> Result<&'a std::sync::Arc<Gateway>, DeskError> {
+fn live_gateway<'a>(view: &'a View, id: &str) -> Result<&'a Arc<Gateway>, DeskError> {
     let found = view.gateways.get(id).filter(|gateway| gateway.revoked_ms.is_none());
     found.ok_or_else(|| DeskError::NotFound(format!("no live gateway has the id {id:?}")))
 }

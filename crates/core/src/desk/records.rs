@@ -133,7 +133,11 @@ impl Desk {
         let now_ms = self.env.now_ms();
         let decide = |view: &View, draft: &mut Draft| {
             known_tenant(view, &ask.tenant)?;
-            Self::seat_instance(view, draft, &ask.tenant, &ask.instance, None, false);
+            if let Some(other) = view.instances_named(&ask.instance).iter().find(|it| it.tenant != ask.tenant) {
+                let text = format!("instance {:?} belongs to tenant {:?}; choose another name", ask.instance, other.tenant);
+                return Err(DeskError::Conflict(text));
+            }
+            self.seat_instance(view, draft, &ask.tenant, &ask.instance, None, false)?;
             link(view, draft, ask, now_ms);
             Ok(())
         };

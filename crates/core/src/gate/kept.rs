@@ -36,7 +36,7 @@ impl Verdict {
             let instance = line.instance.as_ref().map_or("", |it| it.name.as_str());
             words(tenant, platform, instance, line.layer.name(), line.rule, &line.value)
         });
-        VerdictBrief { outcome: self.outcome().into(), text }
+        VerdictBrief { outcome: self.outcome().into(), text, delivery: None }
     }
 }
 
@@ -73,7 +73,7 @@ impl Kept {
             true => STOPPED.into(),
             false => self.instances.into_iter().nth(telling).map(|line| line.text).unwrap_or_default(),
         };
-        VerdictBrief { outcome: self.outcome, text }
+        VerdictBrief { outcome: self.outcome, text, delivery: None }
     }
 
     /// What one instance may know: its own line and nothing of anybody else.

@@ -4,7 +4,7 @@
 use super::store::Stored;
 
 /// Letters are read in pages, and may be large: a page that has this much ends.
-pub const PAGE_MAX_BYTES: usize = 4 << 20;
+pub const PAGE_MAX_BYTES: usize = super::store::PAGE_MAX_BYTES;
 
 /// One message in an agent's inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,6 +4,7 @@ pub mod alarms;
 pub mod connectors;
 pub mod data;
 pub mod letters;
+pub mod media;
 pub mod outcall;
 pub mod platform;
 pub mod skills;

@@ -10,6 +10,7 @@ use super::Soon;
 use super::alarms::Alarms;
 use super::data::Data;
 use super::letters::{Letter, Letters};
+pub use super::media::{MediaItem, MediaShelf};
 use super::skills::Skills;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +37,10 @@ impl<T: Directory + Ledger + Letters + Vault + Journal + ChatLog + MediaShelf + 
 {
 }
 
+/// What people and agents wrote is read in pages: one that has this many bytes ends, however few rows it has. Somebody
+/// who asks for pages and does not read them holds no more than this.
+pub const PAGE_MAX_BYTES: usize = 512 << 10;
+
 // ---- directory: who is who ------------------------------------------------------------------
 
 /// One record of the directory: JSON under (kind, key), with a version for compare-and-set.
@@ -56,10 +61,20 @@ pub struct Change {
     pub json: Option<String>,
 }
 
+/// What follows from a commit, in memory.
+pub type Applied = Box<dyn FnOnce() + Send>;
+
 pub trait Directory: Send + Sync {
     fn load(&self) -> Stored<'_, Vec<Record>>;
-    /// All changes or none; the new version of each is `expect + 1`.
-    fn amend(&self, changes: Vec<Change>) -> Stored<'_, ()>;
+    /// All changes or none; the new version of each is `expect + 1`. Two records of instances or agents with the
+    /// same number (`no`) are a conflict, whatever their keys.
+    ///
+    /// `applied` is called where the commit is made, before anybody hears of it: a caller that is dropped while it
+    /// waits leaves both done or neither. It must not block.
+    fn amend(&self, changes: Vec<Change>, applied: Applied) -> Stored<'_, ()>;
+    /// Draws this many numbers for ledgers of instances: the first of a run. A number is never given twice, also
+    /// if it was not used.
+    fn draw_numbers(&self, count: u64) -> Stored<'_, u64>;
 }
 
 // ---- ledger: what is owed to whom -----------------------------------------------------------
@@ -97,6 +112,28 @@ pub struct Acceptance {
     pub reaches: bool,
     /// It goes into an agent's inbox as well.
     pub letter: Option<Letter>,
+    /// It stands in the built-in chat as well.
+    pub chat: Option<ChatWrite>,
+}
+
+/// A line of the built-in chat that is written in one commit with its event. A line of that message id that is there
+/// already stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatWrite {
+    pub chat_id: String,
+    pub message_id: String,
+    pub json: String,
+    pub at_ms: u64,
+    /// The line that it answers changes too.
+    pub amend: Option<ChatAmend>,
+}
+
+/// A change of a line that must still be at this revision: otherwise it is a conflict, and nothing at all is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatAmend {
+    pub message_id: String,
+    pub rev: u64,
+    pub json: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +143,8 @@ pub struct Accepted {
     pub fresh: bool,
     /// (instance, seq) of each row made.
     pub rows: Vec<(u64, u64)>,
+    /// The number of the chat line that was written with it.
+    pub line: Option<u64>,
 }
 
 /// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.
@@ -332,6 +371,7 @@ pub trait ChatLog: Send + Sync {
         chat_id: &'a str,
         message_id: &'a str,
         json: String,
+        at_ms: u64,
     ) -> Stored<'a, (u64, bool)>;
     /// Replaces a line that is still at revision `rev`.
     fn chat_amend<'a>(
@@ -343,6 +383,7 @@ pub trait ChatLog: Send + Sync {
         json: String,
     ) -> Stored<'a, ()>;
     fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>>;
+    /// Lines after this one, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
     fn chat_since<'a>(
         &'a self,
         tenant: &'a str,
@@ -355,30 +396,14 @@ pub trait ChatLog: Send + Sync {
     /// Replaces what is kept of a chat, if that is still `before`: what `chat_get` showed, or nothing where it showed no chat.
     fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()>;
     fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>>;
-    fn chats<'a>(&'a self, tenant: &'a str) -> Stored<'a, Vec<ChatRecord>>;
-}
-
-// ---- media ----------------------------------------------------------------------------------
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MediaItem {
-    pub id: String,
-    pub tenant: String,
-    pub mime: String,
-    pub filename: Option<String>,
-    pub size: u64,
-    pub expires_ms: u64,
-}
-
-pub trait MediaShelf: Send + Sync {
-    fn media_put(&self, item: MediaItem, body: Vec<u8>) -> Stored<'_, ()>;
-    fn media_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, Vec<u8>)>>;
+    /// Chats whose id comes after this one, in the order of their ids.
+    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>>;
 }
 
 // ---- upkeep ---------------------------------------------------------------------------------
 
 /// What may be forgotten, and from when on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Retention {
     pub now_ms: u64,
     /// Settled mail and the events behind it.
@@ -386,6 +411,20 @@ pub struct Retention {
     pub verdicts_before_ms: u64,
     /// What agents were told, read or not. 0: it is kept.
     pub letters_before_ms: u64,
+    /// What agents sent out. 0: it is kept.
+    pub journal_before_ms: u64,
+    /// Lines of the built-in chat. 0: they are kept.
+    pub chat_before_ms: u64,
+    /// Chats that were silent since then: agents can no longer write there first. 0: they are kept.
+    pub reach_before_ms: u64,
+}
+
+/// What one step of a purge did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Purged {
+    pub gone: u64,
+    /// The round is not over: call again.
+    pub more: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -403,6 +442,6 @@ pub trait Upkeep: Send + Sync {
     fn report(&self) -> Stored<'_, StoreReport>;
     /// A consistent copy, made while the desk works.
     fn backup<'a>(&'a self, to: &'a Path) -> Stored<'a, u64>;
-    /// Forgets a bounded amount of what is old. Returns how many rows went.
-    fn purge(&self, retention: Retention) -> Stored<'_, u64>;
+    /// One small step of forgetting what is old. Call it until it says that there is no more.
+    fn purge(&self, retention: Retention) -> Stored<'_, Purged>;
 }

@@ -14,6 +14,8 @@ pub struct House {
     pub(super) instances: HashMap<String, Arc<Instance>>,
     pub(super) principals: HashMap<String, Arc<Principal>>,
     pub(super) agents: HashMap<String, Arc<Agent>>,
+    /// How many gateways joined, revoked ones included.
+    pub(super) gateways: usize,
     pub(super) floors: HashMap<String, Floor>,
 }
 
@@ -55,6 +57,15 @@ impl House {
 
     pub fn agents(&self) -> impl ExactSizeIterator<Item = &Arc<Agent>> {
         self.agents.values()
+    }
+
+    /// How many instances there are, those that left included.
+    pub fn instance_count(&self) -> usize {
+        self.instances.len()
+    }
+
+    pub fn gateway_count(&self) -> usize {
+        self.gateways
     }
 
     pub fn principal(&self, instance: &str) -> Option<&Arc<Principal>> {

@@ -8,6 +8,7 @@ use super::facts::{
     SigningKey, SkillRules, Tenant, Token, key,
 };
 use super::house::{Floor, House, put_in_order};
+use crate::port::store::Record;
 
 #[derive(Default)]
 pub struct View {
@@ -35,7 +36,8 @@ pub struct View {
     routed: HashMap<String, HashMap<String, Arc<Route>>>,
     /// platform, then person: links in every tenant, for direct messages to a shared bot.
     linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
-    last_instance_no: u64,
+    /// Names are unique in a desk; databases of the first release may hold one name in several tenants.
+    instances_named: HashMap<String, Vec<Arc<Instance>>>,
 }
 
 impl View {
@@ -74,8 +76,37 @@ impl View {
         instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
     }
 
-    pub fn next_instance_no(&self) -> u64 {
-        self.last_instance_no + 1
+    /// Instances of this name, in whatever tenant.
+    pub fn instances_named(&self, name: &str) -> &[Arc<Instance>] {
+        self.instances_named.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Everything that is known, with versions: to compare with what is stored.
+    pub fn records(&self) -> Vec<Record> {
+        let agents = self.houses.values().flat_map(|house| house.agents.values());
+        let mut facts: Vec<Fact> = agents.map(|it| Fact::Agent((**it).clone())).collect();
+        facts.extend(self.tenants.values().map(|it| Fact::Tenant((**it).clone())));
+        facts.extend(self.tokens.values().map(|it| Fact::Token((**it).clone())));
+        facts.extend(self.enrollments.values().map(|it| Fact::Enrollment((**it).clone())));
+        facts.extend(self.bots.values().map(|it| Fact::Bot((**it).clone())));
+        facts.extend(self.routes.values().map(|it| Fact::Route((**it).clone())));
+        facts.extend(self.bindings.values().map(|it| Fact::Binding((**it).clone())));
+        facts.extend(self.gateways.values().map(|it| Fact::Gateway((**it).clone())));
+        facts.extend(self.instances.values().map(|it| Fact::Instance((**it).clone())));
+        facts.extend(self.policies.values().map(|it| Fact::Policy((**it).clone())));
+        facts.extend(self.grants.values().map(|it| Fact::Grant((**it).clone())));
+        facts.extend(self.principals.values().map(|it| Fact::Principal((**it).clone())));
+        facts.extend(self.dm_defaults.values().map(|it| Fact::DmDefault((**it).clone())));
+        facts.extend(self.link_codes.values().map(|it| Fact::LinkCode((**it).clone())));
+        facts.extend(self.signing_keys.values().map(|it| Fact::SigningKey((**it).clone())));
+        facts.extend(self.skill_rules.values().map(|it| Fact::SkillRules((**it).clone())));
+        let record = |fact: Fact| {
+            let (kind, key, json) = (fact.kind(), fact.key(), fact.json());
+            Record { version: self.version(kind, &key), kind: kind.into(), key, json }
+        };
+        let mut records: Vec<Record> = facts.into_iter().map(record).collect();
+        records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
+        records
     }
 
     pub fn token_by_hash(&self, hash: &str) -> Option<&Arc<Token>> {
@@ -116,7 +147,10 @@ impl View {
             }
             Fact::Enrollment(it) => drop(self.enrollments.insert(fact_key, Arc::new(it))),
             Fact::Bot(it) => drop(self.bots.insert(fact_key, Arc::new(it))),
-            Fact::Gateway(it) => drop(self.gateways.insert(fact_key, Arc::new(it))),
+            Fact::Gateway(it) => {
+                self.houses.entry(it.tenant.clone()).or_default().gateways += 1;
+                self.gateways.insert(fact_key, Arc::new(it));
+            }
             Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
             Fact::SigningKey(it) => drop(self.signing_keys.insert(fact_key, Arc::new(it))),
             Fact::SkillRules(it) => drop(self.skill_rules.insert(fact_key, Arc::new(it))),
@@ -141,7 +175,7 @@ impl View {
             }
             Fact::Instance(it) => {
                 let it = Arc::new(it);
-                self.last_instance_no = self.last_instance_no.max(it.no);
+                self.instances_named.entry(it.name.clone()).or_default().push(it.clone());
                 self.instance_by_no.insert(it.no, it.clone());
                 self.houses.entry(it.tenant.clone()).or_default().instances.insert(it.name.clone(), it.clone());
                 self.instances.insert(fact_key, it);
@@ -184,7 +218,12 @@ impl View {
             }
             "enrollment" => drop(self.enrollments.remove(fact_key)),
             "bot" => drop(self.bots.remove(fact_key)),
-            "gateway" => drop(self.gateways.remove(fact_key)),
+            "gateway" => {
+                let Some(it) = self.gateways.remove(fact_key) else { return };
+                if let Some(house) = self.houses.get_mut(&it.tenant) {
+                    house.gateways -= 1;
+                }
+            }
             "link_code" => drop(self.link_codes.remove(fact_key)),
             "signing_key" => drop(self.signing_keys.remove(fact_key)),
             "skill_rules" => drop(self.skill_rules.remove(fact_key)),
@@ -209,6 +248,12 @@ impl View {
             "instance" => {
                 let Some(it) = self.instances.remove(fact_key) else { return };
                 self.instance_by_no.remove(&it.no);
+                if let Some(named) = self.instances_named.get_mut(&it.name) {
+                    named.retain(|other| other.tenant != it.tenant);
+                    if named.is_empty() {
+                        self.instances_named.remove(&it.name);
+                    }
+                }
                 self.houses.get_mut(&it.tenant).map(|house| house.instances.remove(&it.name));
             }
             "binding" => {

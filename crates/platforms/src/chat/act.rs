@@ -1,5 +1,6 @@
 //! What agents do in the built-in chat: every op of the contract.
 
+use frontdesk_core::port::media::{MediaPut, body_of};
 use frontdesk_core::port::outcall::OutcallError;
 use frontdesk_core::port::platform::Stand;
 use frontdesk_core::port::store::{MediaItem, StoreError};
@@ -178,8 +179,8 @@ impl BuiltInChat {
     ) -> Result<ActionResult, StoreError> {
         let own = source_url.strip_prefix(&self.media_url("")).map(str::to_owned);
         let item = match own {
-            Some(id) => match self.store.media_get(tenant, &id, self.env.now_ms()).await? {
-                Some((item, _)) => item,
+            Some(id) => match self.store.media_item(tenant, &id, self.env.now_ms()).await? {
+                Some(item) => item,
                 None => return Ok(ActionResult::refused(Code::NotFound, "no such media is kept")),
             },
             None => match self.fetch(tenant, source_url, filename.clone()).await? {
@@ -225,8 +226,12 @@ impl BuiltInChat {
             size: answer.body.len() as u64,
             expires_ms: self.env.now_ms() + self.rules.media_ttl_ms,
         };
-        self.store.media_put(item.clone(), answer.body).await?;
-        Ok(Ok(item))
+        let kept = self.store.media_put(item.clone(), body_of(answer.body), self.rules.media_tenant_bytes).await?;
+        Ok(match kept {
+            MediaPut::Kept(_) => Ok(item),
+            MediaPut::Aborted => Err(ActionResult::refused(Code::PlatformFailed, "source_url: the answer broke off")),
+            MediaPut::Full(used) => Err(ActionResult::refused(Code::TooLarge, self.full_text(used))),
+        })
     }
 
     async fn rename_thread(

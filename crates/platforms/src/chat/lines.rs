@@ -1,8 +1,8 @@
 //! Lines of a chat: appended once, amended by revision, shown to whoever watches.
 
 use frontdesk_core::port::platform::Nearby;
-use frontdesk_core::port::store::{ChatRow, StoreError};
-use frontdesk_wire::api::{ChatHistory, ChatMessage, ChatSummary};
+use frontdesk_core::port::store::{ChatRow, PAGE_MAX_BYTES, StoreError};
+use frontdesk_wire::api::{ChatHistory, ChatList, ChatMessage, ChatSummary};
 use serde::{Deserialize, Serialize};
 
 use super::{BuiltInChat, ChatFacts, Signal};
@@ -13,6 +13,8 @@ const AMEND_TRIES: usize = 8;
 const THREADS_READ: usize = 4;
 /// Lines per page of history.
 const PAGE: usize = 500;
+/// Chats per page of the list.
+const CHATS_PAGE: usize = 1_000;
 
 /// A line as it is kept: what people see, and what they do not.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -35,7 +37,7 @@ pub(super) struct Interaction {
     pub(super) expires_ms: u64,
 }
 
-fn parse(row: &ChatRow) -> Line {
+pub(super) fn parse(row: &ChatRow) -> Line {
     let mut line: Line = serde_json::from_str(&row.json).unwrap_or_default();
     line.shown.seq = row.seq;
     line
@@ -57,15 +59,20 @@ impl BuiltInChat {
     pub(super) async fn append(&self, tenant: &str, chat_id: &str, line: Line) -> Result<String, StoreError> {
         let json = serde_json::to_string(&line).unwrap_or_default();
         let message_id = line.shown.message_id.clone();
-        let (seq, fresh) = self.store.chat_append(tenant, chat_id, &message_id, json).await?;
+        let (seq, fresh) = self.store.chat_append(tenant, chat_id, &message_id, json, line.shown.at).await?;
         if fresh {
-            let shown = ChatMessage { seq, ..line.shown };
-            if shown.direction == "out" {
-                self.set_typing(tenant, chat_id, false);
-            }
-            self.signal(tenant, chat_id, Signal::Message(Box::new(shown)));
+            self.show(tenant, chat_id, seq, line);
         }
         Ok(message_id)
+    }
+
+    /// Shows a line that was written to whoever watches.
+    pub(super) fn show(&self, tenant: &str, chat_id: &str, seq: u64, line: Line) {
+        let shown = ChatMessage { seq, ..line.shown };
+        if shown.direction == "out" {
+            self.set_typing(tenant, chat_id, false);
+        }
+        self.signal(tenant, chat_id, Signal::Message(Box::new(shown)));
     }
 
     pub(super) async fn line(&self, tenant: &str, chat_id: &str, message_id: &str) -> Result<Option<Line>, StoreError> {
@@ -101,8 +108,10 @@ impl BuiltInChat {
 
     pub async fn history(&self, tenant: &str, chat_id: &str, after: u64) -> Result<ChatHistory, StoreError> {
         let rows = self.store.chat_since(tenant, chat_id, after, PAGE).await?;
+        let bytes: usize = rows.iter().map(|row| row.json.len()).sum();
+        let more = rows.len() >= PAGE || bytes >= PAGE_MAX_BYTES;
         let messages = rows.iter().map(|row| parse(row).shown).collect();
-        Ok(ChatHistory { messages, typing: self.is_typing(tenant, chat_id) })
+        Ok(ChatHistory { messages, typing: self.is_typing(tenant, chat_id), more })
     }
 
     /// What people said last in this chat and thread, oldest first.
@@ -135,8 +144,10 @@ impl BuiltInChat {
         Ok(said)
     }
 
-    pub async fn chats(&self, tenant: &str) -> Result<Vec<ChatSummary>, StoreError> {
-        let records = self.store.chats(tenant).await?;
+    /// Chats after this one, in the order of their ids. A full page means that there may be more.
+    pub async fn chats(&self, tenant: &str, after: &str) -> Result<ChatList, StoreError> {
+        let records = self.store.chats(tenant, after, CHATS_PAGE).await?;
+        let more = records.len() >= CHATS_PAGE;
         let summary = |record: frontdesk_core::port::store::ChatRecord| {
             let facts: ChatFacts = serde_json::from_str(&record.json).unwrap_or_default();
             ChatSummary {
@@ -146,6 +157,6 @@ impl BuiltInChat {
                 last_seq: record.last_seq,
             }
         };
-        Ok(records.into_iter().map(summary).collect())
+        Ok(ChatList { chats: records.into_iter().map(summary).collect(), more })
     }
 }

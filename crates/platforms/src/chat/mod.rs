@@ -69,6 +69,8 @@ pub struct ChatRules {
     pub capability_ttl_ms: u64,
     pub media_ttl_ms: u64,
     pub media_max_bytes: usize,
+    /// Of one tenant together; 0 is no limit.
+    pub media_tenant_bytes: u64,
     /// Our own address, for media links.
     pub base_url: String,
 }
@@ -219,6 +221,11 @@ impl BuiltInChat {
             filename: item.filename.clone(),
             caption,
         }
+    }
+
+    fn full_text(&self, used: u64) -> String {
+        let max = self.rules.media_tenant_bytes;
+        format!("this tenant has {used} bytes of files; wait until some expire, or raise media.per_tenant_bytes ({max})")
     }
 
     fn media_url(&self, id: &str) -> String {

@@ -1,9 +1,12 @@
 //! What people type and press, made into events for the desk.
 
+use std::collections::HashMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_core::desk::{Desk, DeskError, Receipt, check_source};
-use frontdesk_core::intake::{Handover, Intake, RawCapability, Verified, Whose};
+use frontdesk_core::intake::{ChatLine, Handover, Intake, RawCapability, Verified, Whose};
+use frontdesk_core::port::store::{ChatAmend, MediaItem, StoreError};
 use frontdesk_core::seal::{sha256_hex, short_hash};
 use frontdesk_wire::api::{ChatPost, ChatPress};
 use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind};
@@ -11,11 +14,13 @@ use frontdesk_wire::frame::PassthroughForward;
 use frontdesk_wire::{MessageEvent, Secret, Source};
 use serde_json::json;
 
-use super::lines::{Interaction, Line};
-use super::{BOT, BuiltInChat, CAPABILITY_KIND, ChatFacts, Commands, PLATFORM};
+use super::lines::{Interaction, Line, parse};
+use super::{BOT, BuiltInChat, CAPABILITY_KIND, ChatFacts, Commands, PLATFORM, Signal};
 
 const TEXT_MAX_CHARS: usize = 32_000;
 const MEDIA_PER_MESSAGE: usize = 10;
+/// A prompt may change while it is pressed (a reaction, an edit); after this many tries something is wrong.
+const PRESS_TRIES: usize = 8;
 
 /// A message that was taken: where it is in the chat, and what the desk said.
 pub struct Posted {
@@ -68,10 +73,11 @@ impl BuiltInChat {
             self.change_facts(tenant, chat_id, learn).await?;
         }
         let answers_bot = event.reply_to.as_ref().is_some_and(|replied| replied.is_own == Some(true));
-        Box::pin(self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot)).await
+        Box::pin(self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot, None)).await
     }
 
-    /// A person presses a button of a prompt that is really there.
+    /// A person presses a button of a prompt that is really there. A prompt is answered once: the answer and the
+    /// mark on the prompt are one commit.
     pub async fn press(
         &self,
         desk: &Desk,
@@ -80,20 +86,41 @@ impl BuiltInChat {
         message_id: &str,
         press: ChatPress,
     ) -> Result<Posted, DeskError> {
+        for _ in 0..PRESS_TRIES {
+            match Box::pin(self.try_press(desk, tenant, chat_id, message_id, &press)).await {
+                Err(DeskError::Store(StoreError::Conflict)) => {} // the prompt changed meanwhile: look again
+                done => return done,
+            }
+        }
+        Err(DeskError::Store(StoreError::Conflict))
+    }
+
+    async fn try_press(
+        &self,
+        desk: &Desk,
+        tenant: &str,
+        chat_id: &str,
+        message_id: &str,
+        press: &ChatPress,
+    ) -> Result<Posted, DeskError> {
         let absent = || DeskError::NotFound("there is no such prompt".into());
-        let shown = self.line(tenant, chat_id, message_id).await?.ok_or_else(absent)?.shown;
-        let (prompt, thread_id) = (shown.prompt.ok_or_else(absent)?, shown.thread_id);
+        let row = self.store.chat_line(tenant, chat_id, message_id).await?.ok_or_else(absent)?;
+        let mut asked = parse(&row);
+        let thread_id = asked.shown.thread_id.clone();
+        let prompt = asked.shown.prompt.as_mut().ok_or_else(absent)?;
         let option = prompt.options.iter().find(|option| option.id == press.option_id).cloned();
         let option = option.filter(|_| prompt.prompt_id == press.prompt_id).ok_or_else(absent)?;
         if let Some(chosen) = &prompt.chosen {
             return Err(DeskError::Conflict(format!("this prompt was answered already: {chosen}")));
         }
+        prompt.chosen = Some(option.id.clone());
+        let prompt_id = prompt.prompt_id.clone();
         let facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
         let chat_type = facts.chat_type.clone().unwrap_or_else(|| "dm".into());
         // It is pressed where it stands: in the same thread, in the scope of the chat.
         let post = ChatPost {
-            user_id: press.user_id,
-            user_name: press.user_name,
+            user_id: press.user_id.clone(),
+            user_name: press.user_name.clone(),
             thread_id,
             scope_id: facts.scope.clone(),
             ..ChatPost::default()
@@ -112,7 +139,7 @@ impl BuiltInChat {
             message_id: Some(line.shown.message_id.clone()),
             reply_to_message_id: Some(message_id.into()),
             prompt_response: Some(PromptResponse {
-                prompt_id: prompt.prompt_id,
+                prompt_id,
                 option_id: option.id.clone(),
                 label: Some(option.label.clone()),
                 prompt_message_id: Some(message_id.into()),
@@ -120,18 +147,17 @@ impl BuiltInChat {
             ..MessageEvent::default()
         };
         check_source(&event)?;
-        let posted = Box::pin(self.take(desk, tenant, chat_id, event, line, true)).await?;
-        if posted.receipt.verdict.outcome != "delivered" {
-            return Ok(posted); // nobody heard it, so the prompt is not answered
+        // If nobody receives it, the prompt is not answered.
+        let json = serde_json::to_string(&asked).unwrap_or_default();
+        let answers = ChatAmend { message_id: message_id.into(), rev: row.rev, json };
+        let posted = Box::pin(self.take(desk, tenant, chat_id, event, line, true, Some(answers))).await?;
+        if posted.receipt.fresh && posted.receipt.verdict.outcome == "delivered" {
+            self.signal(tenant, chat_id, Signal::Message(Box::new(asked.shown)));
         }
-        let choose = |line: &mut Line| match &mut line.shown.prompt {
-            Some(prompt) => prompt.chosen.replace(option.id.clone()).is_none(),
-            None => false,
-        };
-        self.amend(tenant, chat_id, message_id, choose).await?;
         Ok(posted)
     }
 
+    #[allow(clippy::too_many_arguments)] // one message with its place; a struct would only rename them
     async fn take(
         &self,
         desk: &Desk,
@@ -140,6 +166,7 @@ impl BuiltInChat {
         event: MessageEvent,
         mut line: Line,
         addressed: bool,
+        answers: Option<ChatAmend>,
     ) -> Result<Posted, DeskError> {
         let command = event.prompt_response.is_none().then(|| parse_command(&event.text)).flatten();
         let command = command.map(|(name, args)| (name.to_owned(), args.to_owned()));
@@ -160,10 +187,12 @@ impl BuiltInChat {
             }
         }
         let message_id = line.shown.message_id.clone();
-        // Both in one group of writes, the line first: an answer can never stand before its question.
-        let (appended, received) = join(self.append(tenant, chat_id, line), desk.receive(vec![intake])).await;
-        appended?;
-        let receipt = received?.pop().ok_or_else(|| DeskError::BadRequest("nothing was received".into()))?;
+        intake.chat = Some(ChatLine { json: serde_json::to_string(&line).unwrap_or_default(), answers });
+        let received = desk.receive(vec![intake]).await?.pop();
+        let receipt = received.ok_or_else(|| DeskError::BadRequest("nothing was received".into()))?;
+        if let Some(seq) = receipt.line {
+            self.show(tenant, chat_id, seq, line);
+        }
         Ok(Posted { message_id, receipt })
     }
 
@@ -182,9 +211,15 @@ impl BuiltInChat {
         if post.media.len() > MEDIA_PER_MESSAGE {
             return Err(DeskError::BadRequest(format!("at most {MEDIA_PER_MESSAGE} files a message")));
         }
+        // A file that is named several times is looked up once.
+        let mut known: HashMap<&str, MediaItem> = HashMap::new();
         for media in &post.media {
-            let found = self.store.media_get(tenant, &media.id, self.env.now_ms()).await?;
-            let (item, _) = found.ok_or_else(|| DeskError::NotFound(format!("no media {:?} is kept", media.id)))?;
+            if !known.contains_key(media.id.as_str()) {
+                let found = self.store.media_item(tenant, &media.id, self.env.now_ms()).await?;
+                let absent = || DeskError::NotFound(format!("no media {:?} is kept", media.id));
+                known.insert(&media.id, found.ok_or_else(absent)?);
+            }
+            let Some(item) = known.get(media.id.as_str()).cloned() else { continue };
             line.shown.media.push(self.shown_media(&item, None));
             let url = self.media_url(&item.id);
             event.message_type = media_kind(&item.mime).into();
@@ -266,33 +301,6 @@ fn forward(event: &MessageEvent, name: &str, args: &str) -> PassthroughForward {
         headers: vec![("content-type".into(), "application/json".into())],
         body_b64: STANDARD.encode(body.to_string()),
     }
-}
-
-/// Polls both to the end, the first one first.
-async fn join<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
-    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
-    let (mut from_a, mut from_b) = (None, None);
-    std::future::poll_fn(|context| {
-        use std::task::Poll;
-        if from_a.is_none()
-            && let Poll::Ready(done) = a.as_mut().poll(context)
-        {
-            from_a = Some(done);
-        }
-        if from_b.is_none()
-            && let Poll::Ready(done) = b.as_mut().poll(context)
-        {
-            from_b = Some(done);
-        }
-        match (from_a.take(), from_b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            (a, b) => {
-                (from_a, from_b) = (a, b);
-                Poll::Pending
-            }
-        }
-    })
-    .await
 }
 
 #[cfg(test)]

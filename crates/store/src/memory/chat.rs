@@ -2,9 +2,9 @@
 
 use std::ops::Bound::{Excluded, Unbounded};
 
-use frontdesk_core::port::store::{ChatLog, ChatRecord, ChatRow, StoreError, Stored};
+use frontdesk_core::port::store::{Acceptance, ChatLog, ChatRecord, ChatRow, ChatWrite, PAGE_MAX_BYTES, StoreError, Stored};
 
-use super::{Chat, MemoryStore, now};
+use super::{Chat, MemoryStore, State, now};
 
 fn name(tenant: &str, chat_id: &str) -> (String, String) {
     (tenant.to_owned(), chat_id.to_owned())
@@ -15,6 +15,46 @@ fn record(chat_id: &str, chat: &Chat) -> ChatRecord {
     ChatRecord { chat_id: chat_id.to_owned(), json, last_seq: chat.last_seq }
 }
 
+impl Chat {
+    fn append(&mut self, message_id: &str, json: String, at_ms: u64) -> (u64, bool) {
+        if let Some(seq) = self.seq_of.get(message_id) {
+            return (*seq, false);
+        }
+        self.last_seq += 1;
+        let seq = self.last_seq;
+        self.seq_of.insert(message_id.to_owned(), seq);
+        self.lines.insert(seq, (ChatRow { seq, message_id: message_id.to_owned(), rev: 1, json }, at_ms));
+        (seq, true)
+    }
+
+    fn line(&mut self, message_id: &str) -> Option<&mut ChatRow> {
+        self.lines.get_mut(self.seq_of.get(message_id)?).map(|(row, _)| row)
+    }
+}
+
+impl State {
+    /// Whether the line that this event changes is at its revision.
+    pub(super) fn chat_is_at(&mut self, one: &Acceptance) -> bool {
+        let Some((chat, amend)) = one.chat.as_ref().and_then(|chat| Some((chat, chat.amend.as_ref()?))) else {
+            return true;
+        };
+        let kept = self.chats.get_mut(&name(&one.tenant, &chat.chat_id));
+        kept.and_then(|kept| kept.line(&amend.message_id)).is_some_and(|line| line.rev == amend.rev)
+    }
+
+    pub(super) fn write_chat(&mut self, tenant: &str, it: ChatWrite) -> Option<u64> {
+        let chat = self.chats.entry(name(tenant, &it.chat_id)).or_default();
+        let (seq, fresh) = chat.append(&it.message_id, it.json, it.at_ms);
+        if let Some(amend) = it.amend
+            && let Some(line) = chat.line(&amend.message_id)
+        {
+            line.json = amend.json;
+            line.rev += 1;
+        }
+        fresh.then_some(seq)
+    }
+}
+
 impl ChatLog for MemoryStore {
     fn chat_append<'a>(
         &'a self,
@@ -22,17 +62,9 @@ impl ChatLog for MemoryStore {
         chat_id: &'a str,
         message_id: &'a str,
         json: String,
+        at_ms: u64,
     ) -> Stored<'a, (u64, bool)> {
-        let mut state = self.state();
-        let chat = state.chats.entry(name(tenant, chat_id)).or_default();
-        if let Some(seq) = chat.seq_of.get(message_id) {
-            return now((*seq, false));
-        }
-        chat.last_seq += 1;
-        let seq = chat.last_seq;
-        chat.seq_of.insert(message_id.to_owned(), seq);
-        chat.lines.insert(seq, ChatRow { seq, message_id: message_id.to_owned(), rev: 1, json });
-        now((seq, true))
+        now(self.state().chats.entry(name(tenant, chat_id)).or_default().append(message_id, json, at_ms))
     }
 
     fn chat_amend<'a>(
@@ -45,7 +77,7 @@ impl ChatLog for MemoryStore {
     ) -> Stored<'a, ()> {
         let mut state = self.state();
         let chat = state.chats.get_mut(&name(tenant, chat_id));
-        let line = chat.and_then(|chat| chat.lines.get_mut(chat.seq_of.get(message_id)?));
+        let line = chat.and_then(|chat| chat.line(message_id));
         match line.filter(|line| line.rev == rev) {
             Some(line) => {
                 line.json = json;
@@ -59,7 +91,7 @@ impl ChatLog for MemoryStore {
     fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
         let state = self.state();
         let chat = state.chats.get(&name(tenant, chat_id));
-        now(chat.and_then(|chat| chat.lines.get(chat.seq_of.get(message_id)?)).cloned())
+        now(chat.and_then(|chat| chat.lines.get(chat.seq_of.get(message_id)?)).map(|(row, _)| row.clone()))
     }
 
     fn chat_since<'a>(
@@ -71,13 +103,21 @@ impl ChatLog for MemoryStore {
     ) -> Stored<'a, Vec<ChatRow>> {
         let state = self.state();
         let Some(chat) = state.chats.get(&name(tenant, chat_id)) else { return now(Vec::new()) };
-        now(chat.lines.range((Excluded(after), Unbounded)).take(limit).map(|(_, line)| line.clone()).collect())
+        let mut room = PAGE_MAX_BYTES;
+        let fits = |row: &&ChatRow| {
+            room > 0 && {
+                room = room.saturating_sub(row.json.len());
+                true
+            }
+        };
+        let rows = chat.lines.range((Excluded(after), Unbounded)).map(|(_, (row, _))| row);
+        now(rows.take(limit).take_while(fits).cloned().collect())
     }
 
     fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
         let state = self.state();
         let Some(chat) = state.chats.get(&name(tenant, chat_id)) else { return now(Vec::new()) };
-        let mut lines: Vec<ChatRow> = chat.lines.values().rev().take(limit).cloned().collect();
+        let mut lines: Vec<ChatRow> = chat.lines.values().rev().take(limit).map(|(row, _)| row.clone()).collect();
         lines.reverse();
         now(lines)
     }
@@ -96,9 +136,9 @@ impl ChatLog for MemoryStore {
         now(self.state().chats.get(&name(tenant, chat_id)).map(|chat| record(chat_id, chat)))
     }
 
-    fn chats<'a>(&'a self, tenant: &'a str) -> Stored<'a, Vec<ChatRecord>> {
+    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
         let state = self.state();
-        let of_tenant = state.chats.iter().filter(|((owner, _), _)| owner == tenant);
-        now(of_tenant.map(|((_, chat_id), chat)| record(chat_id, chat)).collect())
+        let rest = state.chats.range((Excluded(name(tenant, after)), Unbounded));
+        now(rest.take_while(|((owner, _), _)| owner == tenant).take(limit).map(|((_, chat_id), chat)| record(chat_id, chat)).collect())
     }
 }

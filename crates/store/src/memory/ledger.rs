@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::letters::Filed;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, Stored, Waiting,
+    Acceptance, Accepted, Bell, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, StoreError, Stored, Waiting,
 };
 
 use super::{Account, MemoryStore, State, now};
@@ -48,6 +48,9 @@ impl Ledger for MemoryStore {
 
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
         let mut state = self.state();
+        if batch.iter().any(|one| !state.chat_is_at(one)) {
+            return Box::pin(std::future::ready(Err(StoreError::Conflict)));
+        }
         let mut rung = Vec::new();
         let accepted = batch.into_iter().map(|one| accept_one(&mut state, one, &mut rung)).collect();
         self.ring(rung); // under the lock, so that rings keep the order of commits
@@ -173,14 +176,14 @@ impl Ledger for MemoryStore {
     }
 
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
-        now(self.state().reach.contains(&[tenant, platform, bot, chat_id].map(str::to_owned)))
+        now(self.state().reach.contains_key(&[tenant, platform, bot, chat_id].map(str::to_owned)))
     }
 }
 
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
-    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter } = one;
+    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter, chat } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
-        return Accepted { event: *first, fresh: false, rows: Vec::new() };
+        return Accepted { event: *first, fresh: false, rows: Vec::new(), line: None };
     }
     state.last_event += 1;
     let event = state.last_event;
@@ -197,7 +200,7 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
     state.events.insert(event, record);
     if reaches {
         let place = [&*tenant, &delivery.platform, &delivery.bot, &*delivery.chat_id].map(str::to_owned);
-        state.reach.insert(place);
+        state.reach.insert(place, delivery.at_ms);
     }
     for capability in capabilities {
         for session_key in &capability.session_keys {
@@ -224,5 +227,6 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
         let filed = Filed { event, at_ms: delivery.at_ms, letter };
         state.letters.insert((filed.letter.agent, event), (tenant.to_string(), filed));
     }
-    Accepted { event, fresh: true, rows }
+    let line = chat.and_then(|chat| state.write_chat(&tenant, chat));
+    Accepted { event, fresh: true, rows, line }
 }

@@ -12,7 +12,7 @@ mod skills;
 mod upkeep;
 mod vault;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use frontdesk_core::port::alarms::{Ended, Shot};
@@ -31,11 +31,13 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct State {
     records: BTreeMap<(String, String), Record>,
+    last_number: u64,
     events: BTreeMap<u64, EventRecord>,
     last_event: u64,
     by_dedup: HashMap<Vec<u8>, u64>,
     ledgers: BTreeMap<u64, Account>,
-    reach: HashSet<[String; 4]>,
+    /// With when it was written in last.
+    reach: HashMap<[String; 4], u64>,
     presences: BTreeMap<u64, Presence>,
     capabilities: HashMap<[String; 3], SealedCapability>,
     journal: BTreeMap<u64, JournalEntry>,
@@ -67,7 +69,8 @@ struct Account {
 struct Chat {
     json: String,
     last_seq: u64,
-    lines: BTreeMap<u64, frontdesk_core::port::store::ChatRow>,
+    /// With when each was written.
+    lines: BTreeMap<u64, (frontdesk_core::port::store::ChatRow, u64)>,
     seq_of: HashMap<String, u64>,
 }
 

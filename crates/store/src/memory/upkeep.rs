@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use frontdesk_core::port::alarms::ShotState;
-use frontdesk_core::port::store::{Retention, StoreError, StoreReport, Stored, Upkeep};
+use frontdesk_core::port::store::{Outcome, Purged, Retention, StoreError, StoreReport, Stored, Upkeep};
 
 use super::{MemoryStore, now};
 
@@ -27,7 +27,7 @@ impl Upkeep for MemoryStore {
         Box::pin(std::future::ready(Err(StoreError::Unavailable(text))))
     }
 
-    fn purge(&self, keep: Retention) -> Stored<'_, u64> {
+    fn purge(&self, keep: Retention) -> Stored<'_, Purged> {
         let mut state = self.state();
         let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
         let count = |state: &super::State| {
@@ -38,6 +38,9 @@ impl Upkeep for MemoryStore {
                 + state.shots.len()
                 + state.shot_ends.len()
                 + state.letters.len()
+                + state.journal.len()
+                + state.reach.len()
+                + state.chats.values().map(|chat| chat.lines.len()).sum::<usize>()
         };
         let there = count(&state);
         // The first young event ends it: after it may come an old one that was replayed.
@@ -58,6 +61,14 @@ impl Upkeep for MemoryStore {
         // A time that was fired may be armed once more for a while; after that nobody remembers it.
         state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
         state.letters.retain(|_, (_, filed)| filed.at_ms >= keep.letters_before_ms);
+        state.journal.retain(|_, entry| entry.at_ms >= keep.journal_before_ms || entry.outcome == Outcome::Open);
+        state.reach.retain(|_, at_ms| *at_ms >= keep.reach_before_ms);
+        for chat in state.chats.values_mut() {
+            let young = chat.lines.iter().find(|(_, (_, at_ms))| *at_ms >= keep.chat_before_ms).map(|(seq, _)| *seq);
+            let super::Chat { lines, seq_of, .. } = chat;
+            lines.retain(|seq, _| young.is_some_and(|young| *seq >= young));
+            seq_of.retain(|_, seq| lines.contains_key(seq));
+        }
         let mut gone = there - count(&state);
         if state.data.is_some() {
             match state.expire_data(keep.now_ms / 1000) {
@@ -65,6 +76,6 @@ impl Upkeep for MemoryStore {
                 Err(error) => return Box::pin(std::future::ready(Err(error))),
             }
         }
-        now(gone as u64)
+        now(Purged { gone: gone as u64, more: false })
     }
 }

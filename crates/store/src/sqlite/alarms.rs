@@ -4,6 +4,7 @@ use frontdesk_core::port::alarms::{Alarms, Arming, Conclusion, Ended, Shot, Shot
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
+use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
@@ -42,16 +43,16 @@ impl Alarms for SqliteStore {
     }
 
     fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>> {
-        self.readers.read(move |connection| armed_of(connection, instance))
+        self.readers.read(instance, move |connection| armed_of(connection, instance))
     }
 
     fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>> {
         let job_id = job_id.to_owned();
-        self.readers.read(move |connection| shot_of(connection, instance, &job_id))
+        self.readers.read(instance, move |connection| shot_of(connection, instance, &job_id))
     }
 
     fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>> {
-        self.readers.read(move |connection| {
+        self.readers.read(DESK, move |connection| {
             let sql = "SELECT next_ms, id, instance, callback FROM shot
                        WHERE state = 'armed' AND (next_ms, id) > (?1, ?2) AND next_ms <= ?3
                        ORDER BY next_ms, id LIMIT ?4";
@@ -103,7 +104,7 @@ impl Alarms for SqliteStore {
     }
 
     fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>> {
-        self.readers.read(move |connection| {
+        self.readers.read(DESK, move |connection| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM shot WHERE state = 'dead' AND (?1 IS NULL OR instance = ?1) ORDER BY id LIMIT ?2"
             );
@@ -115,7 +116,7 @@ impl Alarms for SqliteStore {
 
     fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>> {
         let job_id = job_id.map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(instance, move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM shot_end
                        WHERE instance = ?1 AND (?2 IS NULL OR job_id = ?2) ORDER BY id DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -138,7 +139,7 @@ impl Alarms for SqliteStore {
     }
 
     fn armed_count(&self) -> Stored<'_, u64> {
-        self.readers.read(|connection| {
+        self.readers.read(DESK, |connection| {
             let sql = "SELECT COUNT(*) FROM shot WHERE state = 'armed'";
             connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
         })

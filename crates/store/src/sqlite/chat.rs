@@ -1,10 +1,51 @@
 //! The built-in chat's lines, in order, each with a revision.
 
-use frontdesk_core::port::store::{ChatLog, ChatRecord, ChatRow, StoreError, Stored};
-use rusqlite::{OptionalExtension as _, Row};
+use frontdesk_core::port::store::{ChatAmend, ChatLog, ChatRecord, ChatRow, PAGE_MAX_BYTES, StoreError, Stored};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
+use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+
+/// Appends once per message id; the second time tells the first one's number and `false`.
+pub(super) fn append(
+    connection: &Connection,
+    [tenant, chat_id, message_id]: [&str; 3],
+    json: &str,
+    at_ms: u64,
+) -> Result<(u64, bool), StoreError> {
+    let sql = "SELECT seq FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let there = query.query_row((tenant, chat_id, message_id), |row| row.get(0)).optional().map_err(fault)?;
+    if let Some(seq) = there {
+        return Ok((unsigned(seq), false));
+    }
+    let sql = "INSERT INTO chat (tenant, chat_id, json, last_seq) VALUES (?1, ?2, '{}', 1)
+               ON CONFLICT (tenant, chat_id) DO UPDATE SET last_seq = last_seq + 1 RETURNING last_seq";
+    let mut bump = connection.prepare_cached(sql).map_err(fault)?;
+    let seq: i64 = bump.query_row((tenant, chat_id), |row| row.get(0)).map_err(fault)?;
+    let sql = "INSERT INTO chat_line (tenant, chat_id, seq, message_id, rev, json, at_ms)
+               VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6)";
+    let mut insert = connection.prepare_cached(sql).map_err(fault)?;
+    insert.execute((tenant, chat_id, seq, message_id, json, signed(at_ms))).map_err(fault)?;
+    Ok((unsigned(seq), true))
+}
+
+/// Whether the line is at the revision that its change asks for.
+pub(super) fn is_at(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, StoreError> {
+    let sql = "SELECT 1 FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    query.exists((tenant, chat_id, &it.message_id, signed(it.rev))).map_err(fault)
+}
+
+/// False: the line is at another revision, or not there.
+pub(super) fn amend(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, StoreError> {
+    let sql = "UPDATE chat_line SET json = ?5, rev = rev + 1
+               WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
+    let mut update = connection.prepare_cached(sql).map_err(fault)?;
+    let changed = update.execute((tenant, chat_id, &it.message_id, signed(it.rev), &it.json)).map_err(fault)?;
+    Ok(changed == 1)
+}
 
 impl ChatLog for SqliteStore {
     fn chat_append<'a>(
@@ -13,27 +54,10 @@ impl ChatLog for SqliteStore {
         chat_id: &'a str,
         message_id: &'a str,
         json: String,
+        at_ms: u64,
     ) -> Stored<'a, (u64, bool)> {
-        let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
-        let work = move |books: &mut Books| {
-            let connection = &books.connection;
-            let sql = "SELECT seq FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
-            let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let there =
-                query.query_row((&tenant, &chat_id, &message_id), |row| row.get(0)).optional().map_err(fault)?;
-            if let Some(seq) = there {
-                return Ok((unsigned(seq), false));
-            }
-            let sql = "INSERT INTO chat (tenant, chat_id, json, last_seq) VALUES (?1, ?2, '{}', 1)
-                       ON CONFLICT (tenant, chat_id) DO UPDATE SET last_seq = last_seq + 1 RETURNING last_seq";
-            let mut bump = connection.prepare_cached(sql).map_err(fault)?;
-            let seq: i64 = bump.query_row((&tenant, &chat_id), |row| row.get(0)).map_err(fault)?;
-            let sql =
-                "INSERT INTO chat_line (tenant, chat_id, seq, message_id, rev, json) VALUES (?1, ?2, ?3, ?4, 1, ?5)";
-            let mut insert = connection.prepare_cached(sql).map_err(fault)?;
-            insert.execute((&tenant, &chat_id, seq, &message_id, json)).map_err(fault)?;
-            Ok((unsigned(seq), true))
-        };
+        let name = [tenant, chat_id, message_id].map(str::to_owned);
+        let work = move |books: &mut Books| append(&books.connection, name.each_ref().map(String::as_str), &json, at_ms);
         self.writer.write(work, |_| {})
     }
 
@@ -46,19 +70,17 @@ impl ChatLog for SqliteStore {
         json: String,
     ) -> Stored<'a, ()> {
         let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
-        let work = move |books: &mut Books| {
-            let sql = "UPDATE chat_line SET json = ?5, rev = rev + 1
-                       WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
-            let mut update = books.connection.prepare_cached(sql).map_err(fault)?;
-            let changed = update.execute((tenant, chat_id, message_id, signed(rev), json)).map_err(fault)?;
-            if changed == 1 { Ok(()) } else { Err(StoreError::Conflict) }
+        let change = ChatAmend { message_id, rev, json };
+        let work = move |books: &mut Books| match amend(&books.connection, &tenant, &chat_id, &change)? {
+            true => Ok(()),
+            false => Err(StoreError::Conflict),
         };
         self.writer.write(work, |()| {})
     }
 
     fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
         let name = [tenant, chat_id, message_id].map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(turn(tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query.query_row(name, line).optional().map_err(fault)
@@ -73,18 +95,26 @@ impl ChatLog for SqliteStore {
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(turn(&tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = ?1 AND chat_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let found = query.query_map((tenant, chat_id, signed(after), signed(limit as u64)), line);
-            found.and_then(Iterator::collect).map_err(fault)
+            let (mut page, mut bytes) = (Vec::new(), 0);
+            for row in query.query_map((tenant, chat_id, signed(after), signed(limit as u64)), line).map_err(fault)? {
+                let row = row.map_err(fault)?;
+                bytes += row.json.len();
+                page.push(row);
+                if bytes >= PAGE_MAX_BYTES {
+                    break;
+                }
+            }
+            Ok(page)
         })
     }
 
     fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(turn(&tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = ?1 AND chat_id = ?2 ORDER BY seq DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -116,19 +146,20 @@ impl ChatLog for SqliteStore {
 
     fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>> {
         let name = [tenant, chat_id].map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(turn(tenant), move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id = ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query.query_row(name, record).optional().map_err(fault)
         })
     }
 
-    fn chats<'a>(&'a self, tenant: &'a str) -> Stored<'a, Vec<ChatRecord>> {
-        let tenant = tenant.to_owned();
-        self.readers.read(move |connection| {
-            let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 ORDER BY chat_id LIMIT 1000";
+    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
+        let (tenant, after) = (tenant.to_owned(), after.to_owned());
+        self.readers.read(turn(&tenant), move |connection| {
+            let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id > ?2
+                       ORDER BY chat_id LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            query.query_map([tenant], record).and_then(Iterator::collect).map_err(fault)
+            query.query_map((tenant, after, signed(limit as u64)), record).and_then(Iterator::collect).map_err(fault)
         })
     }
 }

@@ -10,6 +10,7 @@ use frontdesk_wire::agents::PortableData;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::Value;
 
+use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed};
 
@@ -44,12 +45,12 @@ impl Data for SqliteStore {
 
     fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
-        self.readers.read(move |connection| get(connection, &tenant, &id, now_s))
+        self.readers.read(turn(&tenant), move |connection| get(connection, &tenant, &id, now_s))
     }
 
     fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
         let tenant = tenant.to_owned();
-        self.readers.read(move |connection| {
+        self.readers.read(turn(&tenant), move |connection| {
             // One transaction, so that what was found can be read.
             let moment = connection.unchecked_transaction().map_err(fault)?;
             find(&moment, &tenant, &query)

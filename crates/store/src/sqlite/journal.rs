@@ -3,6 +3,7 @@
 use frontdesk_core::port::store::{Journal, JournalEntry, Outcome, Stored};
 use rusqlite::Row;
 
+use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
@@ -38,7 +39,7 @@ impl Journal for SqliteStore {
 
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
         let tenant = tenant.map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(DESK, move |connection| {
             let sql = "SELECT id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note
                        FROM journal WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id DESC LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, StoreError, Stored,
+    Acceptance, Accepted, Bell, ChatWrite, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, StoreError, Stored,
     Waiting,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
+use super::readers::{DESK, turn};
 use super::threads::Books;
-use super::{SqliteStore, fault, letters, signed, unsigned, vault};
+use super::{SqliteStore, chat, fault, letters, signed, unsigned, vault};
 
 /// Rows that a listing looks through before it gives up on a rare state.
 const SCAN_MAX: i64 = 20_000;
@@ -20,11 +21,13 @@ const SCAN_MAX: i64 = 20_000;
 pub(super) struct Ledgers {
     last_event: Option<u64>,
     heads: HashMap<u64, Head>,
-    reached: std::collections::HashSet<(Arc<str>, String, String, Arc<str>)>,
+    /// With the day for which it is known.
+    reached: HashMap<(Arc<str>, String, String, Arc<str>), u64>,
 }
 
-/// Chats known to be in `reach`; beyond this the set is emptied and learnt again.
+/// Chats known to be in `reach`; beyond this the map is emptied and learnt again.
 const REACHED_MAX: usize = 100_000;
+const DAY_MS: u64 = 86_400_000;
 
 #[derive(Clone)]
 struct Head {
@@ -35,6 +38,10 @@ struct Head {
 impl Ledgers {
     pub(super) fn forget(&mut self) {
         *self = Self::default();
+    }
+
+    pub(super) fn forget_reached(&mut self) {
+        self.reached.clear();
     }
 
     fn next_event(&mut self, connection: &Connection) -> Result<u64, StoreError> {
@@ -116,7 +123,7 @@ impl Ledger for SqliteStore {
     }
 
     fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
-        self.readers.read(|connection| {
+        self.readers.read(DESK, |connection| {
             let mut query = connection.prepare_cached("SELECT instance, json FROM presence").map_err(fault)?;
             let presence = |row: &Row<'_>| {
                 let json: String = row.get(1)?;
@@ -127,7 +134,7 @@ impl Ledger for SqliteStore {
     }
 
     fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
-        self.readers.read(move |connection| {
+        self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
             let mut query = connection.prepare_cached(&select_mail("m.seq > ?2 ORDER BY m.seq")).map_err(fault)?;
             let mut rows = query.query((signed(instance), signed(after.max(position.through)))).map_err(fault)?;
@@ -144,9 +151,9 @@ impl Ledger for SqliteStore {
     }
 
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
-        self.readers.read(|connection| {
+        self.readers.read(DESK, |connection| {
             let sql = "SELECT * FROM (SELECT p.instance,
-                         (SELECT COUNT(*) FROM mail m WHERE m.instance = p.instance AND m.seq > p.through) AS owed,
+                         COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0) - p.through AS owed,
                          p.through, p.above FROM position p) WHERE owed > 0";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let counted = |row: &Row<'_>| {
@@ -174,7 +181,7 @@ impl Ledger for SqliteStore {
     }
 
     fn mail(&self, instance: u64, state: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>> {
-        self.readers.read(move |connection| {
+        self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
             let top = if before == 0 { i64::MAX } else { signed(before) };
             let sql = select_mail(&format!("m.seq < ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
@@ -193,7 +200,7 @@ impl Ledger for SqliteStore {
     }
 
     fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>> {
-        self.readers.read(move |connection| {
+        self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
             let mut query = connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
             let found = query.query_row((signed(instance), signed(seq)), |row| mail_of(row, instance, &position));
@@ -244,7 +251,7 @@ impl Ledger for SqliteStore {
         since_ms: u64,
     ) -> Stored<'a, Option<Arc<Delivery>>> {
         let session_key = session_key.to_owned();
-        self.readers.read(move |connection| {
+        self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
             let sql = select_mail(&format!("m.seq <= ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
@@ -264,7 +271,7 @@ impl Ledger for SqliteStore {
     }
 
     fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>> {
-        self.readers.read(move |connection| {
+        self.readers.read(DESK, move |connection| {
             let mut query = connection.prepare_cached(&select_event("id = ?1")).map_err(fault)?;
             query.query_row([signed(event)], event_record).optional().map_err(fault)
         })
@@ -279,7 +286,7 @@ impl Ledger for SqliteStore {
     ) -> Stored<'a, Option<EventRecord>> {
         let (tenant, message_id) = (tenant.to_owned(), message_id.to_owned());
         let chat_id = chat_id.map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(turn(&tenant), move |connection| {
             // Keys of text never hold 0xff, so this is past everything that begins with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
             let sql = select_event(
@@ -293,7 +300,7 @@ impl Ledger for SqliteStore {
     }
 
     fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
-        self.readers.read(move |connection| {
+        self.readers.read(DESK, move |connection| {
             let mut query = connection.prepare_cached(&select_event("dedup = ?1")).map_err(fault)?;
             let mut one = |key: Vec<u8>| query.query_row([key], event_record).optional().map_err(fault);
             dedups.into_iter().map(&mut one).collect()
@@ -302,7 +309,7 @@ impl Ledger for SqliteStore {
 
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
         let place = [tenant, platform, bot, chat_id].map(str::to_owned);
-        self.readers.read(move |connection| {
+        self.readers.read(turn(tenant), move |connection| {
             let sql = "SELECT 1 FROM reach WHERE tenant = ?1 AND platform = ?2 AND bot = ?3 AND chat_id = ?4";
             connection.prepare_cached(sql).and_then(|mut query| query.exists(place)).map_err(fault)
         })
@@ -326,9 +333,19 @@ impl Made {
 
 fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, StoreError> {
     let mut made = Made::default();
+    // Looked at before anything is written: a conflict leaves the database as it was.
+    for it in &batch {
+        let amend = it.chat.as_ref().and_then(|chat| Some((chat, chat.amend.as_ref()?)));
+        if let Some((chat, amend)) = amend
+            && !chat::is_at(&books.connection, &it.tenant, &chat.chat_id, amend)?
+        {
+            return Err(StoreError::Conflict);
+        }
+    }
     for acceptance in batch {
-        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter } =
+        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, .. } =
             acceptance;
+        let (letter, chat) = (acceptance.letter, acceptance.chat);
         let event = books.ledgers.next_event(&books.connection)?;
         let inserted = insert_event(&books.connection, event, &dedup, &tenant, &delivery, &verdict)?;
         if !inserted {
@@ -336,7 +353,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             let sql = "SELECT id FROM event WHERE dedup = ?1";
             let mut query = books.connection.prepare_cached(sql).map_err(fault)?;
             let first = query.query_row([dedup.as_slice()], |row| row.get(0)).map(unsigned).map_err(fault)?;
-            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new() });
+            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new(), line: None });
             continue;
         }
         delivery.event = event;
@@ -361,9 +378,22 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         if let Some(letter) = letter {
             letters::file(&books.connection, &tenant, event, delivery.at_ms, &letter)?;
         }
-        made.accepted.push(Accepted { event, fresh: true, rows });
+        let line = match chat {
+            Some(chat) => write_chat(&books.connection, &tenant, &chat)?,
+            None => None,
+        };
+        made.accepted.push(Accepted { event, fresh: true, rows, line });
     }
     Ok(made)
+}
+
+/// The line of an event, and the change of the line that it answers. Returns the number of a new line.
+fn write_chat(connection: &Connection, tenant: &str, it: &ChatWrite) -> Result<Option<u64>, StoreError> {
+    let (seq, fresh) = chat::append(connection, [tenant, &it.chat_id, &it.message_id], &it.json, it.at_ms)?;
+    if let Some(change) = &it.amend {
+        chat::amend(connection, tenant, &it.chat_id, change)?; // it is at its revision: looked at in this transaction
+    }
+    Ok(fresh.then_some(seq))
 }
 
 fn insert_event(
@@ -406,20 +436,23 @@ fn append(books: &mut Books, instance: u64, event: u64, own_json: Option<&String
 
 fn note_reach(books: &mut Books, tenant: &Arc<str>, it: &Delivery) -> Result<(), StoreError> {
     let place = (tenant.clone(), it.platform.clone(), it.bot.clone(), it.chat_id.clone());
-    if books.ledgers.reached.contains(&place) {
+    // Once a day is often enough to know which chats are long silent.
+    let day = it.at_ms / DAY_MS;
+    if books.ledgers.reached.get(&place).is_some_and(|known| *known >= day) {
         return Ok(());
     }
-    let sql = "INSERT OR IGNORE INTO reach (tenant, platform, bot, chat_id) VALUES (?1, ?2, ?3, ?4)";
+    let sql = "INSERT INTO reach (tenant, platform, bot, chat_id, at_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+               ON CONFLICT DO UPDATE SET at_ms = MAX(at_ms, excluded.at_ms)";
     let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
-    insert.execute((&**tenant, &it.platform, &it.bot, &*it.chat_id)).map_err(fault)?;
+    insert.execute((&**tenant, &it.platform, &it.bot, &*it.chat_id, signed(it.at_ms))).map_err(fault)?;
     if books.ledgers.reached.len() >= REACHED_MAX {
         books.ledgers.reached.clear();
     }
-    books.ledgers.reached.insert(place);
+    books.ledgers.reached.insert(place, day);
     Ok(())
 }
 
-fn read_position(connection: &Connection, instance: u64) -> Result<Position, StoreError> {
+pub(super) fn read_position(connection: &Connection, instance: u64) -> Result<Position, StoreError> {
     let sql = "SELECT through, above, sent FROM position WHERE instance = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let position = |row: &Row<'_>| {
@@ -433,7 +466,7 @@ fn read_position(connection: &Connection, instance: u64) -> Result<Position, Sto
     Ok(query.query_row([signed(instance)], position).optional().map_err(fault)?.unwrap_or_default())
 }
 
-fn write_position(connection: &Connection, instance: u64, position: &Position) -> Result<(), StoreError> {
+pub(super) fn write_position(connection: &Connection, instance: u64, position: &Position) -> Result<(), StoreError> {
     let sql = "UPDATE position SET through = ?2, above = ?3, sent = ?4 WHERE instance = ?1";
     let above = serde_json::to_string(&position.above).unwrap_or_default();
     let mut put = connection.prepare_cached(sql).map_err(fault)?;

@@ -4,6 +4,7 @@ use frontdesk_core::port::letters::{Filed, Letter, Letters, PAGE_MAX_BYTES, Plan
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
+use super::readers::{DESK, turn};
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
@@ -46,7 +47,7 @@ fn last(connection: &Connection, agent: u64) -> Result<u64, StoreError> {
 
 impl Letters for SqliteStore {
     fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>> {
-        self.readers.read(move |connection| {
+        self.readers.read(agent, move |connection| {
             let sql = select("agent = ?1 AND event > ?2 ORDER BY event LIMIT ?3");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             let which = (signed(agent), signed(after), signed(limit as u64));
@@ -64,11 +65,11 @@ impl Letters for SqliteStore {
     }
 
     fn last_letter(&self, agent: u64) -> Stored<'_, u64> {
-        self.readers.read(move |connection| last(connection, agent))
+        self.readers.read(agent, move |connection| last(connection, agent))
     }
 
     fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>> {
-        self.readers.read(move |connection| {
+        self.readers.read(DESK, move |connection| {
             let mut query = connection.prepare_cached(&select("event = ?1")).map_err(fault)?;
             query.query_row([signed(event)], filed).optional().map_err(fault)
         })
@@ -85,7 +86,7 @@ impl Letters for SqliteStore {
 
     fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>> {
         let tenant = tenant.to_owned();
-        self.readers.read(move |connection| {
+        self.readers.read(turn(&tenant), move |connection| {
             let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts
                        FROM letter WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -97,7 +98,7 @@ impl Letters for SqliteStore {
     }
 
     fn inboxes(&self) -> Stored<'_, Vec<u64>> {
-        self.readers.read(|connection| {
+        self.readers.read(DESK, |connection| {
             // From inbox to inbox by the index, not from letter to letter.
             let sql = "WITH RECURSIVE inbox(agent) AS (
                          SELECT MIN(agent) FROM letter
@@ -131,7 +132,7 @@ impl Letters for SqliteStore {
 
     fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>> {
         let key = key.to_owned();
-        self.readers.read(move |connection| {
+        self.readers.read(DESK, move |connection| {
             let sql = "SELECT key, agent, json FROM planned_wake WHERE key = ?1";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let wake =

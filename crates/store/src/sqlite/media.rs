@@ -1,67 +1,134 @@
 //! Media: the bytes are files beside the database, the facts are rows. A row is written after its file.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::path::Path;
 
-use frontdesk_core::port::store::{MediaItem, MediaShelf, StoreError, Stored};
-use rusqlite::OptionalExtension as _;
+use bytes::Bytes;
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf};
+use frontdesk_core::port::store::{StoreError, Stored};
+use futures_util::{StreamExt as _, stream};
+use rusqlite::{Connection, OptionalExtension as _};
+use tokio::fs::{self, File, OpenOptions};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::readers::turn;
 use super::threads::Books;
-use super::{SqliteStore, fault, signed, unsigned};
+use super::{SqliteStore, fault, private, signed, unsigned};
+
+/// Bytes read from a file at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Removes files that no row names: what a crash left between a file and its row.
+pub(super) fn remove_orphans(connection: &Connection, folder: &Path) -> Result<(), StoreError> {
+    let mut query = connection.prepare("SELECT id FROM media").map_err(fault)?;
+    let known: HashSet<String> = query.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(fault)?;
+    let files = std::fs::read_dir(folder).map_err(|error| private::unusable(folder, &error))?;
+    for file in files.flatten() {
+        if !file.file_name().to_str().is_some_and(|name| known.contains(name)) {
+            let _ = std::fs::remove_file(file.path()); // tried again at the next start
+        }
+    }
+    Ok(())
+}
 
 impl MediaShelf for SqliteStore {
-    fn media_put(&self, item: MediaItem, body: Vec<u8>) -> Stored<'_, ()> {
+    fn media_put(&self, mut item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
         let path = self.media_dir.join(&item.id);
         Box::pin(async move {
-            let file = path.clone();
-            let write = move || {
-                let mut made = File::create_new(&file)?;
-                made.write_all(&body).and_then(|()| made.sync_all()).inspect_err(|_| {
-                    let _ = std::fs::remove_file(&file); // half a file on a full disk keeps it full
-                })
-            };
-            self.readers.read(move |_| write().map_err(|error| StoreError::Unavailable(error.to_string()))).await?;
-            let work = move |books: &mut Books| {
-                let sql =
-                    "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-                let row = (item.id, item.tenant, item.mime, item.filename, signed(item.size), signed(item.expires_ms));
-                books.connection.execute(sql, row).map(drop).map_err(fault)
-            };
-            let written = self.writer.write(work, |()| {}).await;
-            if written.is_err() {
-                let _ = std::fs::remove_file(&path); // no row names it, so no purge would find it
+            let tenant = item.tenant.clone();
+            let used = self.readers.read(turn(&item.tenant), move |connection| used_by(connection, &tenant)).await?;
+            if tenant_max > 0 && used >= tenant_max {
+                return Ok(MediaPut::Full(used));
             }
-            written
+            let written = write_file(&path, body).await;
+            let put = match written {
+                Ok(Some(size)) => {
+                    item.size = size;
+                    let work = move |books: &mut Books| put_row(&books.connection, item, tenant_max);
+                    self.writer.write(work, |_| {}).await
+                }
+                Ok(None) => Ok(MediaPut::Aborted),
+                Err(error) => Err(private::unusable(&path, &error)),
+            };
+            if !matches!(put, Ok(MediaPut::Kept(_))) {
+                let _ = fs::remove_file(&path).await; // no row names it; the next start removes it at the latest
+            }
+            put
         })
     }
 
-    fn media_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, Vec<u8>)>> {
-        let name = [id, tenant].map(str::to_owned);
-        let folder = self.media_dir.clone();
-        self.readers.read(move |connection| {
-            let sql =
-                "SELECT mime, filename, size, expires_ms FROM media WHERE id = ?1 AND tenant = ?2 AND expires_ms > ?3";
-            let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let [id, tenant] = name;
-            let found = query.query_row((&id, &tenant, signed(now_ms)), |row| {
-                Ok(MediaItem {
-                    id: id.clone(),
-                    tenant: tenant.clone(),
-                    mime: row.get(0)?,
-                    filename: row.get(1)?,
-                    size: unsigned(row.get(2)?),
-                    expires_ms: unsigned(row.get(3)?),
-                })
-            });
-            let Some(item) = found.optional().map_err(fault)? else { return Ok(None) };
+    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
+        let [id, owner] = [id, tenant].map(str::to_owned);
+        self.readers.read(turn(tenant), move |connection| find(connection, id, owner, now_ms))
+    }
+
+    fn media_get<'a>(
+        &'a self,
+        tenant: &'a str,
+        id: &'a str,
+        now_ms: u64,
+    ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
+        Box::pin(async move {
+            let Some(item) = self.media_item(tenant, id, now_ms).await? else { return Ok(None) };
             // The id is one that we made and that the table holds: it cannot name another folder.
-            let mut body = Vec::with_capacity(usize::try_from(item.size).unwrap_or(0));
-            let read = File::open(folder.join(&item.id)).and_then(|mut file| file.read_to_end(&mut body));
-            match read {
-                Ok(_) => Ok(Some((item, body))),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(StoreError::Unavailable(error.to_string())),
+            let path = self.media_dir.join(&item.id);
+            match File::open(&path).await {
+                Ok(file) => Ok(Some((item, pieces(file)))),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(private::unusable(&path, &error)),
             }
         })
     }
+}
+
+/// The size, once all of it is on disk. `None`: the body broke off.
+async fn write_file(path: &Path, mut body: MediaBody) -> std::io::Result<Option<u64>> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await?;
+    let mut size = 0;
+    while let Some(piece) = body.next().await {
+        let Ok(piece) = piece else { return Ok(None) };
+        file.write_all(&piece).await?;
+        size += piece.len() as u64;
+    }
+    file.flush().await?;
+    file.sync_all().await?;
+    Ok(Some(size))
+}
+
+fn pieces(file: File) -> MediaBody {
+    Box::pin(stream::try_unfold(file, |mut file| async move {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        let read = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut piece).await?;
+        Ok((read > 0).then(|| (Bytes::from(piece), file)))
+    }))
+}
+
+fn used_by(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
+    let sql = "SELECT COALESCE(SUM(size), 0) FROM media WHERE tenant = ?1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    query.query_row([tenant], |row| row.get(0)).map(unsigned).map_err(fault)
+}
+
+/// Counted again where it is written: several uploads of one tenant may end at the same time.
+fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<MediaPut, StoreError> {
+    let used = used_by(connection, &item.tenant)?;
+    if tenant_max > 0 && used + item.size > tenant_max {
+        return Ok(MediaPut::Full(used));
+    }
+    let size = item.size;
+    let sql = "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let row = (item.id, item.tenant, item.mime, item.filename, signed(size), signed(item.expires_ms));
+    connection.execute(sql, row).map_err(fault)?;
+    Ok(MediaPut::Kept(size))
+}
+
+fn find(connection: &Connection, id: String, tenant: String, now_ms: u64) -> Result<Option<MediaItem>, StoreError> {
+    let sql = "SELECT mime, filename, size, expires_ms FROM media WHERE id = ?1 AND tenant = ?2 AND expires_ms > ?3";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let found = query.query_row((&id, &tenant, signed(now_ms)), |row| {
+        Ok((row.get(0)?, row.get(1)?, unsigned(row.get(2)?), unsigned(row.get(3)?)))
+    });
+    let found = found.optional().map_err(fault)?;
+    Ok(found.map(|(mime, filename, size, expires_ms)| MediaItem { id, tenant, mime, filename, size, expires_ms }))
 }

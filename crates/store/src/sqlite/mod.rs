@@ -10,11 +10,16 @@ mod journal;
 mod ledger;
 mod letters;
 mod media;
+mod private;
+mod readers;
+mod repair;
+mod retention;
 pub(crate) mod schema;
 mod skills;
 mod threads;
 mod upkeep;
 mod vault;
+mod watch;
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -25,7 +30,13 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use tokio::sync::Semaphore;
 
-use threads::{Readers, Writer};
+use readers::Readers;
+use threads::Writer;
+use upkeep::Round;
+use watch::Watched;
+
+/// The database in its folder.
+pub const FILE: &str = "frontdesk.db";
 
 pub struct SqliteStore {
     writer: Writer,
@@ -34,6 +45,10 @@ pub struct SqliteStore {
     epoch: u32,
     path: PathBuf,
     media_dir: PathBuf,
+    /// How far the forgetting of old rows has got.
+    round: tokio::sync::Mutex<Round>,
+    /// One long look at the whole file at a time: a backup, an integrity check.
+    whole_file: Arc<Semaphore>,
     /// Bytes of data that may wait for the writer, so that others get their turn between them.
     data_room: Semaphore,
     /// Held for as long as we live: two desks on one folder would each think it their own.
@@ -43,29 +58,58 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens (or makes) `frontdesk.db` and `media/` in a folder. `epoch_seed` is used once, when it is made.
     pub fn open(folder: &Path, epoch_seed: u32) -> Result<Self, StoreError> {
-        let io = |error: std::io::Error| StoreError::Unavailable(format!("{}: {error}", folder.display()));
+        private::make_folder(folder)?;
+        let lock = lock(folder)?;
         let media_dir = folder.join("media");
-        std::fs::create_dir_all(&media_dir).map_err(io)?;
-        let lock_path = folder.join("frontdesk.lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock_path).map_err(io)?;
-        lock.try_lock().map_err(|_| {
-            StoreError::Unavailable(format!("{} is in use by another frontdesk process", folder.display()))
-        })?;
-        let path = folder.join("frontdesk.db");
+        private::make_folder(&media_dir)?;
+        let path = folder.join(FILE);
+        private::make_file(&path)?;
         let mut connection = connect(&path, false)?;
-        let epoch = schema::migrate(&mut connection, epoch_seed)?;
+        let epoch = schema::migrate(&mut connection, epoch_seed, |connection| repair::check(connection))?;
         alarms::free_claims(&connection)?;
+        media::remove_orphans(&connection, &media_dir)?;
         Ok(Self {
-            writer: Writer::start(connection)?,
+            writer: Writer::start(connection, Watched::begin(&path)?)?,
             readers: Readers::start(&path)?,
             bell: Arc::new(OnceLock::new()),
             epoch,
             path,
             media_dir,
+            round: tokio::sync::Mutex::default(),
+            whole_file: Arc::new(Semaphore::new(1)),
             data_room: Semaphore::new(data::ROOM_BYTES),
             _lock: lock,
         })
     }
+}
+
+impl SqliteStore {
+    /// Mends what a start refuses, in a folder that no desk uses. Returns what was done, a sentence each.
+    pub fn repair(folder: &Path) -> Result<Vec<String>, StoreError> {
+        let path = folder.join(FILE);
+        if !path.exists() {
+            return Err(StoreError::Unavailable(format!("there is no database {}", path.display())));
+        }
+        let _lock = lock(folder)?;
+        let mut connection = connect(&path, false)?;
+        let mut told = Vec::new();
+        schema::migrate(&mut connection, 0, |connection| {
+            told = repair::separate(connection)?;
+            Ok(())
+        })?;
+        Ok(told)
+    }
+}
+
+/// Two desks on one folder would each think it their own.
+fn lock(folder: &Path) -> Result<File, StoreError> {
+    let path = folder.join("frontdesk.lock");
+    private::make_file(&path)?;
+    let file = OpenOptions::new().write(true).open(&path).map_err(|error| private::unusable(&path, &error))?;
+    file.try_lock().map_err(|_| {
+        StoreError::Unavailable(format!("{} is in use by another frontdesk process", folder.display()))
+    })?;
+    Ok(file)
 }
 
 fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {

@@ -8,16 +8,25 @@ use super::fault;
 
 pub(crate) const SKILLS_AND_DATA: &str = include_str!("migrations/0005_skills_and_data.sql");
 
-const MIGRATIONS: [(u32, &str); 5] = [
+/// From here on numbers are unique: a database in which they are not is repaired first.
+const UNIQUE_NUMBERS: u32 = 8;
+
+const MIGRATIONS: [(u32, &str); 7] = [
     (1, include_str!("migrations/0001_spine.sql")),
     (2, include_str!("migrations/0002_own_json.sql")),
     (3, include_str!("migrations/0003_alarms.sql")),
     (4, include_str!("migrations/0004_letters.sql")),
     (5, SKILLS_AND_DATA),
+    (7, include_str!("migrations/0007_bounds.sql")),
+    (UNIQUE_NUMBERS, include_str!("migrations/0008_unique_numbers.sql")),
 ];
 
-/// Brings the database to this version and returns its epoch.
-pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u32, StoreError> {
+/// Brings the database to this version and returns its epoch. `repair` is asked before numbers become unique.
+pub(super) fn migrate(
+    connection: &mut Connection,
+    epoch_seed: u32,
+    mut repair: impl FnMut(&mut Connection) -> Result<(), StoreError>,
+) -> Result<u32, StoreError> {
     let present: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fault)?;
     let newest = MIGRATIONS.last().map_or(0, |(number, _)| *number);
     if present > newest {
@@ -36,6 +45,9 @@ pub(super) fn migrate(connection: &mut Connection, epoch_seed: u32) -> Result<u3
                 return Err(StoreError::Corrupt(format!("{name} in the database is not the one this version knows")));
             }
             continue;
+        }
+        if number == UNIQUE_NUMBERS {
+            repair(connection)?;
         }
         let transaction = connection.transaction().map_err(fault)?;
         transaction.execute_batch(sql).map_err(fault)?;

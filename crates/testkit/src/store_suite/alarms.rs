@@ -191,11 +191,11 @@ pub async fn what_is_over_is_forgotten_in_time(House { store, .. }: House) {
         now_ms: 9_000,
         events_before_ms: before,
         verdicts_before_ms: before,
-        letters_before_ms: 0,
+        ..Retention::default()
     };
-    store.purge(keep(100)).await.unwrap();
+    super::purge(&*store, keep(100)).await;
     assert_eq!(ended(&*store).await.len(), 1);
-    store.purge(keep(1_000)).await.unwrap();
+    super::purge(&*store, keep(1_000)).await;
     assert_eq!(ended(&*store).await, []);
     assert_eq!(store.armed_count().await.unwrap(), 1, "what is armed stays, whatever its age");
     assert!(arm(&*store, shot(1, 100)).await.2, "nobody remembers that time any more");

@@ -1,8 +1,10 @@
 //! Rules of the chat log: one line per message id, revisions, pages.
 
-use frontdesk_core::port::store::{ChatRecord, ChatRow, Store, StoreError};
+use frontdesk_core::port::store::{
+    Acceptance, ChatAmend, ChatRecord, ChatRow, ChatWrite, PAGE_MAX_BYTES, Store, StoreError,
+};
 
-use super::House;
+use super::{House, accept, acceptance};
 
 fn row(seq: u64, message_id: &str, rev: u64, json: &str) -> ChatRow {
     ChatRow { seq, message_id: message_id.into(), rev, json: json.into() }
@@ -13,13 +15,13 @@ fn record(chat_id: &str, json: &str, last_seq: u64) -> ChatRecord {
 }
 
 async fn append(store: &dyn Store, chat_id: &str, message_id: &str) -> (u64, bool) {
-    store.chat_append("acme", chat_id, message_id, format!("{{\"id\":\"{message_id}\"}}")).await.unwrap()
+    store.chat_append("acme", chat_id, message_id, format!("{{\"id\":\"{message_id}\"}}"), 1).await.unwrap()
 }
 
 pub async fn a_message_id_is_appended_once(House { store, .. }: House) {
     assert_eq!(append(&*store, "c", "m-1").await, (1, true));
     assert_eq!(append(&*store, "c", "m-2").await, (2, true));
-    let again = store.chat_append("acme", "c", "m-1", "other".into()).await.unwrap();
+    let again = store.chat_append("acme", "c", "m-1", "other".into(), 1).await.unwrap();
     assert_eq!(again, (1, false));
     assert_eq!(append(&*store, "c", "m-3").await, (3, true), "the second time used no number");
     let line = store.chat_line("acme", "c", "m-1").await.unwrap();
@@ -31,7 +33,7 @@ pub async fn every_chat_counts_its_own_lines(House { store, .. }: House) {
     for (chat_id, seq) in [("a", 1), ("b", 1), ("a", 2)] {
         assert_eq!(append(&*store, chat_id, &format!("m-{seq}")).await, (seq, true));
     }
-    assert_eq!(store.chat_append("other", "a", "m-1", "{}".into()).await.unwrap(), (1, true), "and every tenant");
+    assert_eq!(store.chat_append("other", "a", "m-1", "{}".into(), 1).await.unwrap(), (1, true), "and every tenant");
     assert_eq!(store.chat_line("other", "b", "m-1").await.unwrap(), None);
     assert_eq!(store.chat_since("other", "a", 0, 9).await.unwrap().len(), 1);
 }
@@ -124,8 +126,8 @@ pub async fn chats_are_listed_by_tenant(House { store, .. }: House) {
     append(&*store, "b", "m-1").await;
     store.chat_put("acme", "a", "", "facts".into()).await.unwrap();
     store.chat_put("other", "c", "", "{}".into()).await.unwrap();
-    assert_eq!(store.chats("acme").await.unwrap(), [record("a", "facts", 0), record("b", "{}", 1)]);
-    assert_eq!(store.chats("nobody").await.unwrap(), []);
+    assert_eq!(store.chats("acme", "", 9).await.unwrap(), [record("a", "facts", 0), record("b", "{}", 1)]);
+    assert_eq!(store.chats("nobody", "", 9).await.unwrap(), []);
 }
 
 pub async fn chats_survive(house: House) {
@@ -134,7 +136,55 @@ pub async fn chats_survive(house: House) {
     house.store.chat_put("acme", "c", "{}", "facts".into()).await.unwrap();
     let house = house.reopened();
     assert_eq!(house.store.chat_line("acme", "c", "m-1").await.unwrap(), Some(row(1, "m-1", 2, "🙂")));
-    assert_eq!(house.store.chats("acme").await.unwrap(), [record("c", "facts", 1)]);
+    assert_eq!(house.store.chats("acme", "", 9).await.unwrap(), [record("c", "facts", 1)]);
     assert_eq!(append(&*house.store, "c", "m-1").await, (1, false));
     assert_eq!(append(&*house.store, "c", "m-2").await, (2, true));
+}
+
+fn with_line(number: u64, message_id: &str, amend: Option<ChatAmend>) -> Acceptance {
+    let (chat_id, message_id) = ("c".to_owned(), message_id.to_owned());
+    let json = format!(r#"{{"id":"{message_id}"}}"#);
+    Acceptance { chat: Some(ChatWrite { chat_id, message_id, json, at_ms: 5, amend }), ..acceptance(number, &[7]) }
+}
+
+/// A message that stands in the chat and never becomes an event would be lost silently.
+pub async fn a_line_is_written_with_its_event(House { store, .. }: House) {
+    let accepted = accept(&*store, with_line(1, "m-1", None)).await;
+    assert_eq!((accepted.fresh, accepted.line), (true, Some(1)));
+    let again = accept(&*store, with_line(1, "m-1", None)).await;
+    assert_eq!((again.fresh, again.line), (false, None));
+    let known = accept(&*store, with_line(2, "m-1", None)).await;
+    assert_eq!((known.fresh, known.line), (true, None), "a line that is there stays as it is");
+    let lines = store.chat_since("acme", "c", 0, 9).await.unwrap();
+    assert_eq!(lines.iter().map(|row| (row.seq, row.rev)).collect::<Vec<_>>(), [(1, 1)]);
+}
+
+pub async fn a_line_that_changed_meanwhile_stops_the_event(House { store, .. }: House) {
+    append(&*store, "c", "prompt").await;
+    let answer = |rev| Some(ChatAmend { message_id: "prompt".into(), rev, json: r#"{"chosen":1}"#.into() });
+    let accepted = accept(&*store, with_line(1, "m-1", answer(1))).await;
+    assert_eq!(accepted.line, Some(2));
+    let prompt = store.chat_line("acme", "c", "prompt").await.unwrap().unwrap();
+    assert_eq!((prompt.rev, prompt.json.as_str()), (2, r#"{"chosen":1}"#));
+    for rev in [1, 3] {
+        let batch = vec![acceptance(8, &[7]), with_line(2, "m-2", answer(rev))];
+        assert_eq!(store.accept(batch).await, Err(StoreError::Conflict));
+    }
+    assert_eq!(store.chat_line("acme", "c", "m-2").await.unwrap(), None, "no line");
+    assert_eq!(super::owed(&*store, 7).await, [1], "and no event, of the whole batch");
+}
+
+pub async fn a_page_of_large_lines_is_short(House { store, .. }: House) {
+    for number in 1..=5 {
+        let json = format!(r#"{{"text":"{}"}}"#, "x".repeat(PAGE_MAX_BYTES / 2));
+        store.chat_append("acme", "c", &format!("m-{number}"), json, 1).await.unwrap();
+    }
+    let (mut after, mut pages) = (0, Vec::new());
+    loop {
+        let page = store.chat_since("acme", "c", after, 500).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        pages.push(page.len());
+    }
+    assert_eq!(pages, [2, 2, 1]);
 }

@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{JournalEntry, Outcome};
 
 use super::House;
 
-fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
+pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
     JournalEntry {
         id: 0,
         tenant: tenant.into(),

@@ -100,7 +100,7 @@ pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
 pub async fn a_duplicate_gives_the_same_event_and_no_rows(House { store, .. }: House) {
     let batch = vec![acceptance(1, &[7]), acceptance(1, &[7]), acceptance(2, &[7])];
     let done = store.accept(batch).await.unwrap();
-    assert_eq!(done[1], Accepted { event: done[0].event, fresh: false, rows: vec![] }, "within one batch");
+    assert_eq!(done[1], Accepted { event: done[0].event, fresh: false, rows: vec![], line: None }, "within one batch");
     assert_eq!(done[2].rows, [(7, 2)], "and the next one is not disturbed");
     let again = accept(&*store, acceptance(1, &[8, 9])).await;
     assert_eq!(again, done[1], "in a later batch, for other receivers");
@@ -128,7 +128,7 @@ pub async fn a_duplicate_is_known_after_reopening(house: House) {
     house.store.settle(7, settled(&[1])).await.unwrap();
     let house = house.reopened();
     let again = accept(&*house.store, acceptance(1, &[7])).await;
-    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![] });
+    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], line: None });
     assert_eq!(accept(&*house.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers go on");
 }
 

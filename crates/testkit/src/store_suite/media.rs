@@ -1,6 +1,9 @@
 //! Rules of the media shelf: the same bytes, for the same tenant, for a while.
 
-use frontdesk_core::port::store::MediaItem;
+use std::sync::Arc;
+
+use frontdesk_core::port::media::{MediaItem, MediaPut, body_of, read_whole};
+use frontdesk_core::port::store::Store;
 
 use super::House;
 
@@ -15,34 +18,68 @@ pub(super) fn item(id: &str, size: u64) -> MediaItem {
     }
 }
 
+async fn put(store: &Arc<dyn Store>, item: MediaItem, bytes: &[u8]) {
+    let size = bytes.len() as u64;
+    assert_eq!(store.media_put(item, body_of(bytes.to_vec()), 0).await.unwrap(), MediaPut::Kept(size));
+}
+
+async fn get(store: &Arc<dyn Store>, tenant: &str, id: &str, now_ms: u64) -> Option<(MediaItem, Vec<u8>)> {
+    let known = store.media_item(tenant, id, now_ms).await.unwrap();
+    let (item, body) = store.media_get(tenant, id, now_ms).await.unwrap()?;
+    assert_eq!(known.as_ref(), Some(&item));
+    Some((item, read_whole(body).await.unwrap()))
+}
+
 pub async fn bytes_come_back_equal(House { store, .. }: House) {
     let all: Vec<u8> = (0..=u8::MAX).cycle().take(1 << 20).collect();
     for (id, body) in [("big", all), ("small", vec![0]), ("empty", Vec::new())] {
         let item = MediaItem { filename: (id == "big").then(|| "x".into()), ..item(id, body.len() as u64) };
-        store.media_put(item.clone(), body.clone()).await.unwrap();
-        let (found, bytes) = store.media_get("acme", id, 0).await.unwrap().expect("it is there");
+        put(&store, MediaItem { size: 77, ..item.clone() }, &body).await; // the size is counted
+        let (found, bytes) = get(&store, "acme", id, 0).await.expect("it is there");
         assert!(bytes == body, "{id}");
         assert_eq!(found, item);
     }
-    assert_eq!(store.media_get("acme", "other", 0).await.unwrap(), None);
-    assert_eq!(store.media_get("acme", "../frontdesk.db", 0).await.unwrap(), None, "an id is no path");
+    assert_eq!(get(&store, "acme", "other", 0).await, None);
+    assert_eq!(get(&store, "acme", "../frontdesk.db", 0).await, None, "an id is no path");
 }
 
 pub async fn media_belong_to_their_tenant(House { store, .. }: House) {
-    store.media_put(item("m", 2), b"hi".to_vec()).await.unwrap();
+    put(&store, item("m", 2), b"hi").await;
     for tenant in ["other", "", "ACME"] {
-        assert_eq!(store.media_get(tenant, "m", 0).await.unwrap(), None, "{tenant}");
+        assert_eq!(get(&store, tenant, "m", 0).await, None, "{tenant}");
     }
 }
 
 pub async fn media_end_at_their_time(House { store, .. }: House) {
-    store.media_put(item("m", 2), b"hi".to_vec()).await.unwrap();
-    assert!(store.media_get("acme", "m", 499).await.unwrap().is_some());
-    assert!(store.media_get("acme", "m", 500).await.unwrap().is_none());
+    put(&store, item("m", 2), b"hi").await;
+    assert!(get(&store, "acme", "m", 499).await.is_some());
+    assert!(get(&store, "acme", "m", 500).await.is_none());
 }
 
 pub async fn media_survive(house: House) {
-    house.store.media_put(item("m", 2), b"hi".to_vec()).await.unwrap();
+    put(&house.store, item("m", 2), b"hi").await;
     let house = house.reopened();
-    assert_eq!(house.store.media_get("acme", "m", 0).await.unwrap(), Some((item("m", 2), b"hi".to_vec())));
+    assert_eq!(get(&house.store, "acme", "m", 0).await, Some((item("m", 2), b"hi".to_vec())));
+}
+
+/// A body that breaks off leaves nothing, and its id may be used again.
+pub async fn a_broken_upload_leaves_nothing(House { store, .. }: House) {
+    let pieces = [Ok(vec![1; 100].into()), Err(std::io::Error::other("hung up"))];
+    let broken = Box::pin(futures_util::stream::iter(pieces));
+    assert_eq!(store.media_put(item("m", 0), broken, 0).await.unwrap(), MediaPut::Aborted);
+    assert_eq!(get(&store, "acme", "m", 0).await, None);
+    put(&store, item("m", 2), b"hi").await;
+}
+
+pub async fn a_tenant_has_so_many_bytes_and_no_more(House { store, .. }: House) {
+    let put = |id: &'static str, tenant: &str, size: usize| {
+        let item = MediaItem { tenant: tenant.into(), ..item(id, 0) };
+        store.media_put(item, body_of(vec![0; size]), 100)
+    };
+    assert_eq!(put("a", "acme", 60).await.unwrap(), MediaPut::Kept(60));
+    assert_eq!(put("b", "acme", 41).await.unwrap(), MediaPut::Full(60));
+    assert_eq!(get(&store, "acme", "b", 0).await, None);
+    assert_eq!(put("c", "other", 100).await.unwrap(), MediaPut::Kept(100), "each tenant has its own");
+    assert_eq!(put("d", "acme", 40).await.unwrap(), MediaPut::Kept(40));
+    assert_eq!(put("e", "acme", 1).await.unwrap(), MediaPut::Full(100));
 }

@@ -18,7 +18,7 @@ pub mod vault;
 
 use std::sync::{Arc, Mutex};
 
-use frontdesk_core::port::store::{Acceptance, Accepted, Bell, Delivery, Position, SealedCapability, Store};
+use frontdesk_core::port::store::{Acceptance, Accepted, Bell, Delivery, Position, Retention, SealedCapability, Store};
 
 type Reopen = Box<dyn FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send>;
 
@@ -51,7 +51,8 @@ macro_rules! store_contract {
             $crate::store_contract! { @rules $open;
                 directory: a_record_begins_at_version_one, an_update_raises_the_version, a_wrong_version_is_a_conflict,
                     one_conflict_undoes_the_whole_amend, a_deleted_record_is_gone_and_may_be_made_again,
-                    kinds_do_not_share_keys, of_many_writers_one_wins, records_survive;
+                    kinds_do_not_share_keys, of_many_writers_one_wins, records_survive,
+                    a_number_has_one_owner, numbers_are_drawn_once, memory_changes_with_the_commit;
                 ledger: rows_and_events_rise_by_one, every_receiver_gets_a_row,
                     an_event_nobody_receives_is_kept_with_its_verdict,
                     a_receiver_may_have_a_form_of_its_own, an_event_is_found_by_its_message_id,
@@ -73,12 +74,16 @@ macro_rules! store_contract {
                     entries_are_listed_newest_first_by_tenant, entries_survive;
                 chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,
                     an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, the_latest_lines_are_read_in_order, facts_and_lines_share_a_chat, facts_are_compared_and_set,
-                    chats_are_listed_by_tenant, chats_survive;
-                media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive;
+                    chats_are_listed_by_tenant, chats_survive,
+                    a_line_is_written_with_its_event, a_line_that_changed_meanwhile_stops_the_event,
+                    a_page_of_large_lines_is_short;
+                media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive,
+                    a_broken_upload_leaves_nothing, a_tenant_has_so_many_bytes_and_no_more;
                 upkeep: a_well_store_says_so, the_report_counts_what_waits, purge_forgets_what_is_old_and_settled,
                     purge_keeps_what_is_owed_whatever_its_age, purge_keeps_what_is_young,
                     a_replay_of_an_old_row_ages_no_young_ones, purge_ends_capabilities_and_media,
-                    numbers_are_never_given_twice;
+                    numbers_are_never_given_twice, a_large_backlog_keeps_only_itself,
+                    lines_entries_and_silent_chats_are_kept_for_a_time;
                 alarms: the_same_time_again_is_the_same_shot, another_time_replaces_the_shot,
                     a_cancelled_shot_is_gone_and_may_be_armed_again, an_instance_that_leaves_has_nothing_armed,
                     a_shot_is_claimed_by_one_and_not_before_its_time, a_fired_shot_is_never_claimed_again,
@@ -151,6 +156,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
         capabilities: Vec::new(),
         reaches: false,
         letter: None,
+            chat: None,
     }
 }
 
@@ -184,6 +190,18 @@ pub async fn accept(store: &dyn Store, one: Acceptance) -> Accepted {
 /// Accepts events `1..=count`, all for one instance.
 pub async fn accept_many(store: &dyn Store, count: u64, instance: u64) {
     store.accept((1..=count).map(|number| acceptance(number, &[instance])).collect()).await.unwrap();
+}
+
+/// Purges until the round is over; each step is bounded. Returns how many rows went.
+pub async fn purge(store: &dyn Store, retention: Retention) -> u64 {
+    let mut gone = 0;
+    loop {
+        let step = store.purge(retention).await.unwrap();
+        gone += step.gone;
+        if !step.more {
+            return gone;
+        }
+    }
 }
 
 /// Row numbers that are still owed.

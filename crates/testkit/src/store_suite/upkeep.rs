@@ -1,23 +1,14 @@
 //! Rules of upkeep: health, the report, and what may be forgotten.
 
-use frontdesk_core::port::store::{Acceptance, MailState, Position, Retention, Store};
+use frontdesk_core::port::store::{Acceptance, MailState, Outcome, Position, Retention, Store};
 
-use super::{House, accept, accept_many, acceptance, capability, media, owed, settled};
+use frontdesk_core::port::media::body_of;
+
+use super::{House, accept, accept_many, acceptance, capability, media, owed, purge, settled};
 
 /// Forget what happened before this moment.
 fn before(at_ms: u64) -> Retention {
-    Retention { now_ms: 0, events_before_ms: at_ms, verdicts_before_ms: at_ms, letters_before_ms: 0 }
-}
-
-/// Purges until nothing more goes; each call is bounded.
-async fn purge(store: &dyn Store, retention: Retention) -> u64 {
-    let mut gone = 0;
-    loop {
-        match store.purge(retention).await.unwrap() {
-            0 => return gone,
-            more => gone += more,
-        }
-    }
+    Retention { events_before_ms: at_ms, verdicts_before_ms: at_ms, ..Retention::default() }
 }
 
 async fn mail(store: &dyn Store, instance: u64) -> Vec<u64> {
@@ -108,9 +99,9 @@ pub async fn purge_ends_capabilities_and_media(house: House) {
     let store = &house.store;
     let two = vec![capability("short", &["k1"], 500), capability("long", &["k2"], 600)];
     accept(&**store, Acceptance { capabilities: two, ..acceptance(1, &[]) }).await;
-    store.media_put(media::item("short", 2), b"hi".to_vec()).await.unwrap();
-    let long = frontdesk_core::port::store::MediaItem { expires_ms: 600, ..media::item("long", 2) };
-    store.media_put(long, b"ho".to_vec()).await.unwrap();
+    store.media_put(media::item("short", 2), body_of("hi"), 0).await.unwrap();
+    let long = frontdesk_core::port::media::MediaItem { expires_ms: 600, ..media::item("long", 2) };
+    store.media_put(long, body_of("ho"), 0).await.unwrap();
     assert_eq!(purge(&**store, Retention { now_ms: 499, ..before(0) }).await, 0);
     assert_eq!(purge(&**store, Retention { now_ms: 500, ..before(0) }).await, 2);
     let house = house.reopened();
@@ -121,7 +112,7 @@ pub async fn purge_ends_capabilities_and_media(house: House) {
     for (id, there) in [("short", false), ("long", true)] {
         assert_eq!(house.store.media_get("acme", id, 0).await.unwrap().is_some(), there, "{id}");
     }
-    house.store.media_put(media::item("short", 2), b"ha".to_vec()).await.unwrap();
+    house.store.media_put(media::item("short", 2), body_of("ha"), 0).await.unwrap();
 }
 
 pub async fn numbers_are_never_given_twice(house: House) {
@@ -134,4 +125,52 @@ pub async fn numbers_are_never_given_twice(house: House) {
     let next = accept(&*house.store, acceptance(4, &[7])).await;
     assert_eq!(next.rows, [(7, 4)], "the position remembers rows that are gone");
     assert!(next.event > last, "an event's number may still be asked for: {} after {last}", next.event);
+}
+
+/// An agent that is away for good owes much, and keeps only what is its own.
+pub async fn a_large_backlog_keeps_only_itself(House { store, .. }: House) {
+    // Every third event goes to the one that is away as well.
+    for number in 1..=1_500 {
+        let receivers: &[u64] = if number % 3 == 0 { &[7, 8] } else { &[7] };
+        accept(&*store, acceptance(number, receivers)).await;
+    }
+    let all: Vec<u64> = (1..=1_500).collect();
+    store.settle(7, settled(&all)).await.unwrap();
+    store.settle(8, settled(&[2, 500])).await.unwrap();
+    purge(&*store, before(u64::from(u32::MAX))).await;
+    assert_eq!(mail(&*store, 7).await, [0; 0], "settled and old");
+    let owed: Vec<u64> = owed(&*store, 8).await;
+    assert_eq!(owed.len(), 498);
+    assert_eq!(store.pending(8, 0, 1).await.unwrap()[0].1.message_id, "m-3");
+    let known = store.events_marked((1..=6_u64).map(|n| n.to_be_bytes().to_vec()).collect()).await.unwrap();
+    let known: Vec<bool> = known.iter().map(Option::is_some).collect();
+    assert_eq!(known, [false, false, true, false, false, true], "what nobody is owed is gone, between what is");
+    assert_eq!(purge(&*store, before(u64::from(u32::MAX))).await, 0, "nothing goes twice");
+}
+
+pub async fn lines_entries_and_silent_chats_are_kept_for_a_time(House { store, .. }: House) {
+    for (number, at_ms) in [(1, 1_000), (2, 2_000), (3, 3_000)] {
+        store.chat_append("acme", "c", &format!("m-{number}"), "{}".into(), at_ms).await.unwrap();
+        let id = store.open_entry(super::journal::entry("acme", at_ms)).await.unwrap();
+        if number != 1 {
+            store.close_entry(id, Outcome::Delivered, 1, String::new()).await.unwrap();
+        }
+        let mut it = acceptance(number, &[7]);
+        (it.reaches, it.delivery.at_ms, it.delivery.chat_id) = (true, at_ms, format!("c-{number}").into());
+        accept(&*store, it).await;
+    }
+    let now_ms = 90 * 86_400_000;
+    let keep = Retention { now_ms, journal_before_ms: 3_000, chat_before_ms: 2_000, reach_before_ms: 3_000, ..before(0) };
+    purge(&*store, Retention { now_ms, ..before(0) }).await;
+    assert_eq!(store.chat_since("acme", "c", 0, 9).await.unwrap().len(), 3, "0 is for ever");
+    purge(&*store, Retention { now_ms: now_ms + 7_200_000, ..keep }).await;
+    let lines: Vec<u64> = store.chat_since("acme", "c", 0, 9).await.unwrap().iter().map(|row| row.seq).collect();
+    assert_eq!(lines, [2, 3]);
+    let (seq, fresh) = store.chat_append("acme", "c", "m-4", "{}".into(), 4_000).await.unwrap();
+    assert_eq!((seq, fresh), (4, true), "numbers go on");
+    let entries: Vec<u64> = store.entries(None, 9).await.unwrap().iter().map(|entry| entry.at_ms).collect();
+    assert_eq!(entries, [3_000, 1_000], "what is open has no outcome yet, and stays");
+    for (chat, reached) in [("c-1", false), ("c-2", false), ("c-3", true)] {
+        assert_eq!(store.reached("acme", "chat", "desk", chat).await.unwrap(), reached, "{chat}");
+    }
 }

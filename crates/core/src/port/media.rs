@@ -1,0 +1,55 @@
+//! Media: files that pass through the desk. Their bytes come and go in pieces; none is held whole in memory.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+
+use super::store::Stored;
+
+/// The bytes of a file, as they come. An error says that the rest will not come.
+pub type MediaBody = Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>;
+
+/// A file whose bytes are in hand already.
+pub fn body_of(bytes: impl Into<Bytes>) -> MediaBody {
+    Box::pin(stream::iter([Ok(bytes.into())]))
+}
+
+/// All bytes of a body. For small ones, and for tests.
+pub async fn read_whole(mut body: MediaBody) -> std::io::Result<Vec<u8>> {
+    let mut whole = Vec::new();
+    while let Some(piece) = body.next().await {
+        whole.extend_from_slice(&piece?);
+    }
+    Ok(whole)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaItem {
+    pub id: String,
+    pub tenant: String,
+    pub mime: String,
+    pub filename: Option<String>,
+    pub size: u64,
+    pub expires_ms: u64,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaPut {
+    /// It is kept; this is its size.
+    Kept(u64),
+    /// Its body broke off: nothing is kept.
+    Aborted,
+    /// The tenant has this many bytes already: nothing is kept.
+    Full(u64),
+}
+
+pub trait MediaShelf: Send + Sync {
+    /// Keeps a file; its size is counted, not believed. `tenant_max` bounds what one tenant has (0: nothing does).
+    fn media_put(&self, item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut>;
+    /// What is known of a file, without its bytes.
+    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>>;
+    fn media_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64)
+    -> Stored<'a, Option<(MediaItem, MediaBody)>>;
+}

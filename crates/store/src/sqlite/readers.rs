@@ -1,0 +1,164 @@
+//! The threads that read. They take jobs from one queue, and owners take turns in it: one that asks for much waits
+//! for itself, not others for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use frontdesk_core::port::store::{StoreError, Stored};
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::connect;
+use super::threads::gone;
+
+const READERS: usize = 2;
+/// Jobs that may wait; askers beyond it wait themselves.
+const QUEUE_MAX: usize = 4096;
+
+/// The turn of what the desk asks for itself.
+pub(super) const DESK: u64 = 0;
+
+/// The turn of a tenant. Instances and agents take turns by their numbers.
+pub(super) fn turn(tenant: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tenant.hash(&mut hasher);
+    hasher.finish()
+}
+
+type Job = Box<dyn FnOnce(&Connection) + Send>;
+
+#[derive(Default)]
+struct Queue {
+    waiting: HashMap<u64, VecDeque<Job>>,
+    /// Owners with something to do, in the order of their turns.
+    turns: VecDeque<u64>,
+    is_closed: bool,
+}
+
+impl Queue {
+    fn push(&mut self, turn: u64, job: Job) {
+        let jobs = self.waiting.entry(turn).or_default();
+        if jobs.is_empty() {
+            self.turns.push_back(turn);
+        }
+        jobs.push_back(job);
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        let turn = self.turns.pop_front()?;
+        let jobs = self.waiting.get_mut(&turn)?;
+        let job = jobs.pop_front();
+        if jobs.is_empty() {
+            self.waiting.remove(&turn);
+        } else {
+            self.turns.push_back(turn);
+        }
+        job
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    more: Condvar,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` ends a thread: the store is closed, and everything that waited is done.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        loop {
+            if let Some(job) = queue.pop() {
+                return Some(job);
+            }
+            if queue.is_closed {
+                return None;
+            }
+            queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+pub(super) struct Readers {
+    shared: Arc<Shared>,
+    room: Arc<Semaphore>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
+        let shared = Arc::new(Shared::default());
+        let mut readers = Self { shared, room: Arc::new(Semaphore::new(QUEUE_MAX)), threads: Vec::new() };
+        for number in 0..READERS {
+            let connection = connect(path, true)?;
+            let shared = readers.shared.clone();
+            let work = move || {
+                while let Some(job) = shared.next() {
+                    job(&connection);
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("store-reader-{number}")).spawn(work);
+            readers.threads.push(thread.map_err(|error| StoreError::Unavailable(error.to_string()))?);
+        }
+        Ok(readers)
+    }
+
+    /// Does `work` when it is this owner's turn.
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        turn: u64,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Stored<'_, T> {
+        Box::pin(async move {
+            let room = self.room.clone().acquire_owned().await.map_err(|_| gone())?;
+            let (answer, answered) = oneshot::channel();
+            let job: Job = Box::new(move |connection| {
+                if !answer.is_closed() {
+                    let _ = answer.send(work(connection)); // the asker may have gone
+                }
+                drop(room);
+            });
+            self.shared.queue().push(turn, job);
+            self.shared.more.notify_one();
+            answered.await.map_err(|_| gone())?
+        })
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.shared.queue().is_closed = true;
+        self.shared.more.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // a panic in it was printed when it happened
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_take_turns_however_much_one_asks_for() {
+        let mut queue = Queue::default();
+        let order: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let connection = Connection::open_in_memory().unwrap();
+        for (turn, name) in [(1, "a"), (1, "a"), (1, "a"), (2, "b"), (3, "c"), (2, "b")] {
+            let order = order.clone();
+            queue.push(turn, Box::new(move |_| order.lock().unwrap().push(name)));
+        }
+        while let Some(job) = queue.pop() {
+            job(&connection);
+        }
+        assert_eq!(*order.lock().unwrap(), ["a", "b", "c", "a", "b", "a"]);
+        assert!(queue.waiting.is_empty() && queue.turns.is_empty());
+    }
+}

@@ -1,0 +1,140 @@
+//! Repair of a database in which two instances share one number, and so one ledger. The first release could write
+//! such a database when a client hung up during a provision.
+
+use std::collections::BTreeMap;
+
+use frontdesk_core::port::store::{Position, StoreError};
+use rusqlite::Connection;
+use serde_json::Value;
+
+use super::ledger::{read_position, write_position};
+use super::{fault, signed, unsigned};
+
+/// A record that carries a number.
+struct Numbered {
+    key: String,
+    json: Value,
+    tenant: String,
+    name: String,
+}
+
+impl Numbered {
+    fn shown(&self) -> String {
+        format!("{}/{}", self.tenant, self.name)
+    }
+}
+
+/// Instances by number, where several have the same.
+fn shared_numbers(connection: &Connection) -> Result<BTreeMap<u64, Vec<Numbered>>, StoreError> {
+    let sql = "SELECT key, json FROM record WHERE kind = 'instance' ORDER BY key";
+    let mut query = connection.prepare(sql).map_err(fault)?;
+    let pair = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    let rows: Vec<(String, String)> = query.query_map([], pair).and_then(Iterator::collect).map_err(fault)?;
+    let mut found: BTreeMap<u64, Vec<Numbered>> = BTreeMap::new();
+    for (key, json) in rows {
+        let json: Value = serde_json::from_str(&json)
+            .map_err(|error| StoreError::Corrupt(format!("unreadable instance record {key:?}: {error}")))?;
+        let text = |field: &str| json[field].as_str().unwrap_or_default().to_owned();
+        let (tenant, name) = (text("tenant"), text("name"));
+        found.entry(json["no"].as_u64().unwrap_or(0)).or_default().push(Numbered { key, tenant, name, json });
+    }
+    found.retain(|_, owners| owners.len() > 1);
+    Ok(found)
+}
+
+/// Says which instances share a number, if any do.
+pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
+    let shared = shared_numbers(connection)?;
+    let Some((no, owners)) = shared.iter().next() else { return Ok(()) };
+    let names: Vec<String> = owners.iter().map(Numbered::shown).collect();
+    let text = format!(
+        "the instances {} have the same number ({no}) and would receive each other's messages; stop the desk and run \
+         `frontdesk doctor --repair` on its data folder",
+        names.join(" and ")
+    );
+    Err(StoreError::Corrupt(text))
+}
+
+/// Gives every instance a number of its own, in one transaction. Returns what was done, a sentence each.
+pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, StoreError> {
+    let transaction = connection.transaction().map_err(fault)?;
+    let mut told = Vec::new();
+    for (no, mut owners) in shared_numbers(&transaction)? {
+        // The one with the most messages keeps the ledger: fewer rows move.
+        let mut counts = Vec::new();
+        for owner in &owners {
+            counts.push(rows_of(&transaction, no, owner, &owners)?.len());
+        }
+        let keeper = (0..owners.len()).max_by_key(|at| (counts[*at], std::cmp::Reverse(*at))).unwrap_or(0);
+        let keeper = owners.remove(keeper);
+        told.push(format!("{} keeps the number {no}", keeper.shown()));
+        for at in 0..owners.len() {
+            let rows = rows_of(&transaction, no, &owners[at], &owners)?;
+            let drawn = draw(&transaction)?;
+            let moved = move_rows(&transaction, no, drawn, &rows)?;
+            let owner = &mut owners[at];
+            owner.json["no"] = drawn.into();
+            let put = "UPDATE record SET json = ?2, version = version + 1 WHERE kind = 'instance' AND key = ?1";
+            transaction.execute(put, (&owner.key, owner.json.to_string())).map_err(fault)?;
+            told.push(format!("{} has the number {drawn} now, and {moved} messages moved to it", owner.shown()));
+        }
+        // Whose an alarm is cannot be told: it could be fired at the wrong agent. Agents arm theirs again at start.
+        let ended = "INSERT INTO shot_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
+                     SELECT instance, job_id, fire_at, schedule_id, 'cancelled', attempts, armed_ms,
+                            'cancelled by repair: its owner cannot be told' FROM shot WHERE instance = ?1 AND state = 'armed'";
+        let alarms = transaction.execute(ended, [signed(no)]).map_err(fault)?;
+        transaction.execute("DELETE FROM shot WHERE instance = ?1", [signed(no)]).map_err(fault)?;
+        if alarms > 0 {
+            told.push(format!("{alarms} alarms of number {no} were cancelled; their agents must arm them again"));
+        }
+    }
+    transaction.commit().map_err(fault)?;
+    Ok(told)
+}
+
+fn draw(connection: &Connection) -> Result<u64, StoreError> {
+    let sql = "UPDATE meta SET value = value + 1 WHERE key = 'last_instance' RETURNING value";
+    connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
+}
+
+/// Rows of a shared ledger that are this owner's: by the tenant of the event and, within one tenant, by the instance
+/// that its verdict names.
+fn rows_of(connection: &Connection, no: u64, owner: &Numbered, all: &[Numbered]) -> Result<Vec<u64>, StoreError> {
+    let alone = all.iter().filter(|other| other.tenant == owner.tenant).count() <= 1;
+    let sql = "SELECT m.seq, e.verdict FROM mail m JOIN event e ON e.id = m.event
+               WHERE m.instance = ?1 AND e.tenant = ?2 ORDER BY m.seq";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let pair = |row: &rusqlite::Row<'_>| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?));
+    let rows: Vec<(u64, String)> =
+        query.query_map((signed(no), &owner.tenant), pair).and_then(Iterator::collect).map_err(fault)?;
+    let names_owner = |verdict: &str| {
+        let verdict: Value = serde_json::from_str(verdict).unwrap_or_default();
+        let lines = verdict[2].as_array().cloned().unwrap_or_default();
+        lines.iter().any(|line| line[0] == owner.name.as_str() && line[1] == true)
+    };
+    Ok(rows.into_iter().filter(|(_, verdict)| alone || names_owner(verdict)).map(|(seq, _)| seq).collect())
+}
+
+/// Moves rows into a ledger of their own, settled or not as they were; the places that they leave count as settled.
+fn move_rows(connection: &Connection, from: u64, to: u64, rows: &[u64]) -> Result<usize, StoreError> {
+    let mut left = read_position(connection, from)?;
+    let mut there = Position::default();
+    connection
+        .execute("INSERT INTO position (instance, through, above, sent) VALUES (?1, 0, '[]', 0)", [signed(to)])
+        .map_err(fault)?;
+    for (at, seq) in rows.iter().enumerate() {
+        let new_seq = at as u64 + 1;
+        let sql = "UPDATE mail SET instance = ?3, seq = ?4 WHERE instance = ?1 AND seq = ?2";
+        connection.execute(sql, (signed(from), signed(*seq), signed(to), signed(new_seq))).map_err(fault)?;
+        if left.settled(*seq) {
+            there.merge(&Position { above: vec![new_seq], ..Position::default() });
+        }
+        if *seq <= left.sent {
+            there.sent = new_seq;
+        }
+    }
+    left.merge(&Position { above: rows.to_vec(), ..Position::default() });
+    write_position(connection, from, &left)?;
+    write_position(connection, to, &there)?;
+    Ok(rows.len())
+}

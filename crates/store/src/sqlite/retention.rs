@@ -1,0 +1,398 @@
+//! Forgetting what is old, in small steps with cursors. What may go is found by a reader; the writer deletes a few
+//! rows by their keys, so that those who write are never held up. No step looks at rows that an earlier one of the
+//! same round has looked at.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use frontdesk_core::port::store::{Purged, Retention, StoreError};
+use rusqlite::{Connection, Row};
+
+use super::readers::DESK;
+use super::threads::Books;
+use super::{SqliteStore, fault, signed, unsigned};
+
+/// Rows that one step deletes: a few milliseconds of the writer.
+const STEP_ROWS: usize = 200;
+/// Ledgers, or chats, that one step looks at.
+const STEP_OWNERS: usize = 500;
+/// What is looked for in whole tables is looked for this seldom.
+const SELDOM_MS: u64 = 3_600_000;
+
+/// The parts of a round, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Part {
+    #[default]
+    Begin,
+    Events,
+    Mail,
+    Expired,
+    Journal,
+    Chats,
+    Reach,
+}
+
+/// How far the forgetting has got. A round begins when the one before is over.
+#[derive(Default)]
+pub(super) struct Round {
+    part: Part,
+    /// Events up to this one were looked at.
+    event: u64,
+    /// What ledgers still owe, to be compared with the events: each list rises, as events do.
+    owed: BTreeMap<u64, Backlog>,
+    ledgers: VecDeque<(u64, u64)>,
+    chats: (String, String),
+    seldom_ms: u64,
+}
+
+/// The unsettled rows of one ledger, read as they are needed.
+#[derive(Clone)]
+struct Backlog {
+    seq: u64,
+    events: VecDeque<u64>,
+    is_read: bool,
+}
+
+impl Round {
+    /// One step. `more` is false when the round is over.
+    pub(super) async fn step(&mut self, store: &SqliteStore, keep: Retention) -> Result<Purged, StoreError> {
+        let (gone, next) = match self.part {
+            Part::Begin => {
+                self.begin(store).await?;
+                (0, Some(Part::Events))
+            }
+            Part::Events => self.events(store, keep).await?,
+            Part::Mail => self.mail(store).await?,
+            Part::Expired => expired(store, keep).await?,
+            Part::Journal => journal(store, keep).await?,
+            Part::Chats => self.chat_lines(store, keep).await?,
+            Part::Reach => self.reach(store, keep).await?,
+        };
+        self.part = next.unwrap_or_default();
+        Ok(Purged { gone: gone as u64, more: next.is_some() })
+    }
+
+    async fn begin(&mut self, store: &SqliteStore) -> Result<(), StoreError> {
+        let sql = "SELECT p.instance, p.through, COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
+                   FROM position p ORDER BY p.instance";
+        let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?)));
+        let ledgers = store.readers.read(DESK, move |connection| {
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            query.query_map([], row).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)
+        });
+        let ledgers = ledgers.await?;
+        let behind = ledgers.iter().filter(|(_, through, last)| last > through);
+        self.owed = behind
+            .map(|(no, through, _)| (*no, Backlog { seq: *through, events: VecDeque::new(), is_read: false }))
+            .collect();
+        self.ledgers = ledgers.into_iter().map(|(no, through, _)| (no, through)).collect();
+        self.event = 0;
+        self.chats = Default::default();
+        Ok(())
+    }
+
+    /// The oldest events that are past their time and owed to nobody. The first young event ends it: after it may
+    /// come an old one that was replayed. Rows for an event are made with it and never later, so what is owed to
+    /// nobody now is owed to nobody when it is deleted.
+    async fn events(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
+        let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
+        let (after, mut owed) = (self.event, std::mem::take(&mut self.owed));
+        let found = store.readers.read(DESK, move |connection| {
+            let old = old_events(connection, after, before_ms)?;
+            let Some(last) = old.last().copied() else { return Ok((owed, old, Vec::new())) };
+            let kept = owed_until(connection, &mut owed, last)?;
+            let free = old.iter().copied().filter(|event| !kept.contains(event)).collect();
+            Ok((owed, old, free))
+        });
+        let (owed, old, free): (_, Vec<u64>, Vec<u64>) = found.await?;
+        self.owed = owed;
+        let count = free.len();
+        if count > 0 {
+            store.writer.write(move |books: &mut Books| delete_events(&books.connection, &free), |()| {}).await?;
+        }
+        self.event = old.last().copied().unwrap_or(self.event);
+        let next = if old.len() < STEP_ROWS { Part::Mail } else { Part::Events };
+        Ok((count, Some(next)))
+    }
+
+    /// Settled rows of events that were looked at. Rows of one ledger name events in rising order.
+    async fn mail(&mut self, store: &SqliteStore) -> Result<(usize, Option<Part>), StoreError> {
+        let count = self.ledgers.len().min(STEP_OWNERS);
+        let some: Vec<(u64, u64)> = self.ledgers.drain(..count).collect();
+        let until = self.event;
+        let found = store.readers.read(DESK, move |connection| settled_rows(connection, some, until));
+        let (rows, rest) = found.await?;
+        for ledger in rest.into_iter().rev() {
+            self.ledgers.push_front(ledger);
+        }
+        let gone = if rows.is_empty() {
+            0
+        } else {
+            let work = move |books: &mut Books| {
+                let sql = "DELETE FROM mail WHERE instance = ?1 AND seq <= ?2";
+                let mut delete = books.connection.prepare_cached(sql).map_err(fault)?;
+                let mut gone = 0;
+                for (instance, seq) in rows {
+                    gone += delete.execute((signed(instance), signed(seq))).map_err(fault)?;
+                }
+                Ok(gone)
+            };
+            store.writer.write(work, |_| {}).await?
+        };
+        Ok((gone, Some(if self.ledgers.is_empty() { Part::Expired } else { Part::Mail })))
+    }
+
+    /// The first lines of each chat, until one is young. Chats are walked once an hour.
+    async fn chat_lines(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
+        let is_due = keep.now_ms.abs_diff(self.seldom_ms) >= SELDOM_MS;
+        if keep.chat_before_ms == 0 || !is_due {
+            return Ok((0, if is_due { Some(Part::Reach) } else { None }));
+        }
+        let (from, before_ms) = (self.chats.clone(), keep.chat_before_ms);
+        let found = store.readers.read(DESK, move |connection| old_lines(connection, from, before_ms)).await?;
+        let OldLines { lines, next } = found;
+        let gone = if lines.is_empty() {
+            0
+        } else {
+            let work = move |books: &mut Books| {
+                let sql = "DELETE FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND seq <= ?3";
+                let mut delete = books.connection.prepare_cached(sql).map_err(fault)?;
+                let mut gone = 0;
+                for (tenant, chat_id, seq) in lines {
+                    gone += delete.execute((tenant, chat_id, signed(seq))).map_err(fault)?;
+                }
+                Ok(gone)
+            };
+            store.writer.write(work, |_| {}).await?
+        };
+        let is_over = next.is_none();
+        self.chats = next.unwrap_or_default();
+        Ok((gone, Some(if is_over { Part::Reach } else { Part::Chats })))
+    }
+
+    async fn reach(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
+        let before_ms = signed(keep.reach_before_ms);
+        let found = store.readers.read(DESK, move |connection| {
+            let sql = "SELECT tenant, platform, bot, chat_id FROM reach WHERE at_ms < ?1 LIMIT ?2";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let place = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]);
+            let some = query.query_map((before_ms, signed(STEP_ROWS as u64)), place);
+            some.and_then(Iterator::collect::<Result<Vec<[String; 4]>, _>>).map_err(fault)
+        });
+        let places = found.await?;
+        let count = places.len();
+        if count > 0 {
+            let work = move |books: &mut Books| {
+                // Written in again since it was found: it stays.
+                let sql = "DELETE FROM reach WHERE tenant = ?1 AND platform = ?2 AND bot = ?3 AND chat_id = ?4
+                           AND at_ms < ?5";
+                let mut delete = books.connection.prepare_cached(sql).map_err(fault)?;
+                for [tenant, platform, bot, chat_id] in places {
+                    delete.execute((tenant, platform, bot, chat_id, before_ms)).map_err(fault)?;
+                }
+                books.ledgers.forget_reached();
+                Ok(())
+            };
+            store.writer.write(work, |()| {}).await?;
+        }
+        if count == STEP_ROWS {
+            return Ok((count, Some(Part::Reach)));
+        }
+        self.seldom_ms = keep.now_ms;
+        Ok((count, None))
+    }
+}
+
+fn old_events(connection: &Connection, after: u64, before_ms: u64) -> Result<Vec<u64>, StoreError> {
+    let sql = "SELECT id, at_ms FROM event WHERE id > ?1 ORDER BY id LIMIT ?2";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let mut rows = query.query((signed(after), signed(STEP_ROWS as u64))).map_err(fault)?;
+    let mut old = Vec::new();
+    while let Some(row) = rows.next().map_err(fault)? {
+        if unsigned(row.get(1).map_err(fault)?) >= before_ms {
+            break;
+        }
+        old.push(unsigned(row.get(0).map_err(fault)?));
+    }
+    Ok(old)
+}
+
+/// Events up to this one that some ledger owes; the ledgers' cursors move past them.
+fn owed_until(
+    connection: &Connection,
+    owed: &mut BTreeMap<u64, Backlog>,
+    last: u64,
+) -> Result<HashSet<u64>, StoreError> {
+    let sql = "SELECT seq, event FROM mail WHERE instance = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let mut kept = HashSet::new();
+    for (instance, backlog) in owed.iter_mut() {
+        loop {
+            while let Some(event) = backlog.events.front().copied().filter(|event| *event <= last) {
+                kept.insert(event);
+                backlog.events.pop_front();
+            }
+            if !backlog.events.is_empty() || backlog.is_read {
+                break;
+            }
+            let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+            let which = (signed(*instance), signed(backlog.seq), signed(STEP_ROWS as u64));
+            let some = query.query_map(which, pair).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
+            backlog.is_read = some.len() < STEP_ROWS;
+            backlog.seq = some.last().map_or(backlog.seq, |(seq, _)| *seq);
+            backlog.events = some.into_iter().map(|(_, event)| event).collect();
+        }
+    }
+    owed.retain(|_, backlog| !backlog.is_read || !backlog.events.is_empty());
+    Ok(kept)
+}
+
+fn delete_events(connection: &Connection, events: &[u64]) -> Result<(), StoreError> {
+    // The newest number is kept: it is never given again.
+    let keep = "INSERT OR REPLACE INTO meta (key, value)
+                SELECT 'last_event', MAX(COALESCE((SELECT MAX(id) FROM event), 0),
+                                         COALESCE((SELECT value FROM meta WHERE key = 'last_event'), 0))";
+    connection.prepare_cached(keep).and_then(|mut keep| keep.execute([])).map_err(fault)?;
+    let mut delete = connection.prepare_cached("DELETE FROM event WHERE id = ?1").map_err(fault)?;
+    for event in events {
+        delete.execute([signed(*event)]).map_err(fault)?;
+    }
+    Ok(())
+}
+
+type Ledgers = Vec<(u64, u64)>;
+
+/// Per ledger the last row that may go, and the ledgers that have more or were not looked at.
+fn settled_rows(connection: &Connection, ledgers: Ledgers, until: u64) -> Result<(Ledgers, Ledgers), StoreError> {
+    let sql = "SELECT seq, event FROM mail WHERE instance = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let (mut rows, mut rest, mut room) = (Vec::new(), Vec::new(), STEP_ROWS);
+    for (instance, through) in ledgers {
+        if room == 0 {
+            rest.push((instance, through));
+            continue;
+        }
+        let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+        let which = (signed(instance), signed(through), signed(room as u64));
+        let some = query.query_map(which, pair).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
+        let old = some.iter().take_while(|(_, event)| *event <= until).count();
+        if old > 0 {
+            rows.push((instance, some[old - 1].0));
+        }
+        room -= old;
+        if old > 0 && old == some.len() {
+            rest.push((instance, through)); // there may be more of it
+        }
+    }
+    Ok((rows, rest))
+}
+
+/// What has a time of its own: ends of alarms, fired alarms, capabilities, letters, media, data.
+async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
+    let old = signed(keep.verdicts_before_ms);
+    // A time that was fired may be armed once more for a while; after that nobody remembers it.
+    let fired = store.readers.read(DESK, move |connection| {
+        let sql = "SELECT id FROM shot WHERE state = 'fired' AND due_ms < ?1 LIMIT ?2";
+        let mut query = connection.prepare_cached(sql).map_err(fault)?;
+        let ids = query.query_map((old, signed(STEP_ROWS as u64)), |row| row.get(0));
+        ids.and_then(Iterator::collect::<Result<Vec<i64>, _>>).map_err(fault)
+    });
+    let fired = fired.await?;
+    let folder = store.media_dir.clone();
+    let work = move |books: &mut Books| expire(&books.connection, keep, &fired);
+    // The files go after the rows are gone for good.
+    let after = move |(_, _, ids): &(usize, bool, Vec<String>)| {
+        for id in ids {
+            let _ = std::fs::remove_file(folder.join(id)); // the next start removes what no row names
+        }
+    };
+    let (gone, is_full, _) = store.writer.write(work, after).await?;
+    Ok((gone, Some(if is_full { Part::Expired } else { Part::Journal })))
+}
+
+/// How many rows went, whether there may be more, and whose files must go.
+fn expire(
+    connection: &Connection,
+    keep: Retention,
+    fired: &[i64],
+) -> Result<(usize, bool, Vec<String>), StoreError> {
+    let max = signed(STEP_ROWS as u64);
+    let now = signed(keep.now_ms);
+    let mut counts = vec![fired.len()];
+    let mut delete = connection.prepare_cached("DELETE FROM shot WHERE id = ?1 AND state = 'fired'").map_err(fault)?;
+    for id in fired {
+        delete.execute([id]).map_err(fault)?;
+    }
+    let ends = "DELETE FROM shot_end WHERE id IN (SELECT id FROM shot_end WHERE at_ms < ?1 LIMIT ?2)";
+    counts.push(connection.execute(ends, (signed(keep.verdicts_before_ms), max)).map_err(fault)?);
+    let sql = "DELETE FROM capability WHERE id IN (SELECT id FROM capability WHERE expires_ms <= ?1 LIMIT ?2) RETURNING id";
+    let ids = take_ids(connection, sql, now, max)?;
+    let mut unbind = connection.prepare_cached("DELETE FROM capability_key WHERE id = ?1").map_err(fault)?;
+    for id in &ids {
+        unbind.execute([id]).map_err(fault)?;
+    }
+    counts.push(ids.len());
+    // The oldest come first: a page of them tells whether there is more to forget.
+    let letters = "DELETE FROM letter WHERE event IN
+                   (SELECT event FROM (SELECT event, at_ms FROM letter ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
+    counts.push(connection.execute(letters, (signed(keep.letters_before_ms), max)).map_err(fault)?);
+    let sql = "DELETE FROM media WHERE id IN (SELECT id FROM media WHERE expires_ms <= ?1 LIMIT ?2) RETURNING id";
+    let files = take_ids(connection, sql, now, max)?;
+    counts.push(files.len());
+    let data = super::data::expire(connection, keep.now_ms / 1000)?;
+    let is_full = data > 0 || counts.iter().any(|count| *count >= STEP_ROWS);
+    Ok((counts.iter().sum::<usize>() + data, is_full, files))
+}
+
+fn take_ids(connection: &Connection, sql: &str, now: i64, max: i64) -> Result<Vec<String>, StoreError> {
+    let mut take = connection.prepare_cached(sql).map_err(fault)?;
+    take.query_map((now, max), |row| row.get(0)).and_then(Iterator::collect).map_err(fault)
+}
+
+async fn journal(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
+    let work = move |books: &mut Books| {
+        // What is open is never old: its outcome is still to come.
+        let sql = "DELETE FROM journal WHERE id IN (SELECT id FROM
+                   (SELECT id, at_ms, outcome FROM journal ORDER BY id LIMIT ?2) WHERE at_ms < ?1 AND outcome <> 'open')";
+        let before = signed(keep.journal_before_ms);
+        books.connection.execute(sql, (before, signed(STEP_ROWS as u64))).map_err(fault)
+    };
+    let gone = store.writer.write(work, |_| {}).await?;
+    Ok((gone, Some(if gone == STEP_ROWS { Part::Journal } else { Part::Chats })))
+}
+
+struct OldLines {
+    /// Tenant, chat, and the last line that may go.
+    lines: Vec<(String, String, u64)>,
+    /// Where to go on; `None`: that was the last chat.
+    next: Option<(String, String)>,
+}
+
+fn old_lines(connection: &Connection, from: (String, String), before_ms: u64) -> Result<OldLines, StoreError> {
+    let sql = "SELECT tenant, chat_id FROM chat WHERE (tenant, chat_id) > (?1, ?2) ORDER BY tenant, chat_id LIMIT ?3";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let name = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let chats = query.query_map((&from.0, &from.1, signed(STEP_OWNERS as u64)), name);
+    let chats: Vec<(String, String)> = chats.and_then(Iterator::collect).map_err(fault)?;
+    let is_last = chats.len() < STEP_OWNERS;
+    let sql = "SELECT seq, at_ms FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 ORDER BY seq LIMIT ?3";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let (mut lines, mut room, mut last) = (Vec::new(), STEP_ROWS, from);
+    for (tenant, chat_id) in chats {
+        if room == 0 {
+            return Ok(OldLines { lines, next: Some(last) });
+        }
+        let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+        let some = query.query_map((&tenant, &chat_id, signed(room as u64)), pair);
+        let some = some.and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
+        let old = some.iter().take_while(|(_, at_ms)| *at_ms < before_ms).count();
+        if old > 0 {
+            lines.push((tenant.clone(), chat_id.clone(), some[old - 1].0));
+        }
+        room -= old;
+        if old > 0 && old == some.len() {
+            return Ok(OldLines { lines, next: Some(last) }); // there may be more in this chat
+        }
+        last = (tenant, chat_id);
+    }
+    Ok(OldLines { lines, next: (!is_last).then_some(last) })
+}

@@ -1,0 +1,71 @@
+//! Whether the files that we write into are still the ones in the folder. `SQLite` goes on writing into a file that
+//! somebody removed or replaced, and all of that is gone at the next start.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use frontdesk_core::port::store::StoreError;
+
+use super::private::unusable;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    number: u64,
+}
+
+pub(super) struct Watched {
+    database: PathBuf,
+    log: PathBuf,
+    identity: Identity,
+    /// Its length never shrinks: nothing here vacuums it.
+    length: u64,
+    /// The log appears with the first write.
+    log_identity: Option<Identity>,
+}
+
+impl Watched {
+    pub(super) fn begin(database: &Path) -> Result<Self, StoreError> {
+        let mut name = database.as_os_str().to_owned();
+        name.push("-wal");
+        let (database, log) = (database.to_owned(), PathBuf::from(name));
+        let Some((identity, length)) = stat(&database)? else { return Err(lost(&database, "is gone")) };
+        Ok(Self { database, log, identity, length, log_identity: None })
+    }
+
+    /// Asked before every group of writes: two calls of the system, in the shade of an fsync.
+    pub(super) fn look(&mut self) -> Result<(), StoreError> {
+        match stat(&self.database)? {
+            None => return Err(lost(&self.database, "was removed")),
+            Some((identity, _)) if identity != self.identity => return Err(lost(&self.database, "was replaced")),
+            Some((_, length)) if length < self.length => return Err(lost(&self.database, "was truncated")),
+            Some((_, length)) => self.length = length,
+        }
+        match (stat(&self.log)?, self.log_identity) {
+            (None, Some(_)) => Err(lost(&self.log, "was removed")),
+            (Some((found, _)), Some(known)) if found != known => Err(lost(&self.log, "was replaced")),
+            (found, _) => {
+                self.log_identity = found.map(|(identity, _)| identity);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn stat(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
+    match fs::metadata(path) {
+        Ok(meta) => Ok(Some((Identity { device: meta.dev(), number: meta.ino() }, meta.len()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unusable(path, &error)),
+    }
+}
+
+fn lost(path: &Path, how: &str) -> StoreError {
+    let text = format!(
+        "{} {how} while the desk was running; stop the desk, restore the database from a backup, and start it again",
+        path.display()
+    );
+    StoreError::Unavailable(text)
+}
