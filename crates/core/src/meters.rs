@@ -65,6 +65,7 @@ pub struct Meters {
     pub notices: Counter,
     pub interrupts: Counter,
     pub requests_refused: Family<Why, Counter>,
+    pub connections_refused: Family<Why, Counter>,
     pub store_faults: Counter,
     pub alarms_armed: Gauge,
     pub alarm_lateness: Lateness,
@@ -102,6 +103,8 @@ impl Meters {
         r.register("notices", "People told that their agent cannot be woken", self.notices.clone());
         r.register("interrupts", "Interrupts handed to agents", self.interrupts.clone());
         r.register("requests_refused", "HTTP requests refused, by code", self.requests_refused.clone());
+        let text = "Connections refused because too many were open, by limit";
+        r.register("connections_refused", text, self.connections_refused.clone());
         r.register("alarms_armed", "Shots that are armed, counted now and then", self.alarms_armed.clone());
         let text = "How late shots are tried first, in seconds";
         r.register("alarm_lateness_seconds", text, self.alarm_lateness.0.clone());

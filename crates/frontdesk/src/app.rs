@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::edge::{self, App, RetentionDays, door::RelayDoor, page::Pages};
+use crate::edge::{self, App, Budgets, ConnectionLimits, RetentionDays, door::RelayDoor, page::Pages};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
 use crate::outcall::GuardedClient;
@@ -24,12 +24,16 @@ use crate::{keys, work};
 /// The tenant that a fresh desk has, so that nothing needs to be configured to begin.
 pub const FIRST_TENANT: &str = "home";
 
+/// Files of one tenant that may be on their way in at once: what is not finished counts nowhere else.
+const UPLOADS_PER_TENANT: usize = 16;
+
 /// A desk that listens but does not serve yet.
 pub struct Frontdesk {
     pub app: App,
     pub address: SocketAddr,
     pub url: String,
     listener: TcpListener,
+    limits: ConnectionLimits,
 }
 
 impl Frontdesk {
@@ -39,7 +43,8 @@ impl Frontdesk {
 
     /// By another clock than the machine's, which a test can move.
     pub async fn open_by(config: &Config, env: Arc<dyn Env>) -> anyhow::Result<Self> {
-        let keys = keys::open(&config.data_dir, &*env)?;
+        let has_database = SqliteStore::is_in(&config.data_dir);
+        let keys = keys::open(&config.data_dir, &*env, has_database || config.fresh)?;
         let mut seed = [0; 4];
         env.fill(&mut seed);
         let store = SqliteStore::open(&config.data_dir, u32::from_be_bytes(seed));
@@ -65,6 +70,7 @@ impl Frontdesk {
             capability_ttl_ms: rules.vault_ttl_ms,
             media_ttl_ms: rules.media_ttl_ms,
             media_max_bytes: rules.media_max_bytes,
+            media_tenant_bytes: rules.media_tenant_bytes,
             base_url: public_url.clone(),
         };
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), outcall.clone(), chat_rules));
@@ -82,6 +88,9 @@ impl Frontdesk {
             chat,
             admin_token: Arc::new(keys.admin_token),
             pages: Arc::new(Pages::default()),
+            answers: Arc::new(Budgets::new(config.server.answers_per_tenant_kib)),
+            uploads: Arc::new(Budgets::new(UPLOADS_PER_TENANT)),
+            readiness: Arc::default(),
             relay_door: Arc::new(RelayDoor::new(&config.cron.relay_keys)),
             limits: Arc::new(config.agents.limits()?),
             tools: Arc::default(),
@@ -90,26 +99,30 @@ impl Frontdesk {
                 dedup: config.ledger.dedup_days,
                 explain: config.explain.retention_days,
                 inbox: config.agents.inbox_days,
+                journal: config.journal.retention_days,
+                chat: config.chat.retention_days,
+                reach: config.ledger.reach_days,
             },
             public_url: public_url.into(),
             sessions: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
-        let desk = Self { app, address, url, listener };
-        desk.first_start().await?;
+        let limits = config.server.connection_limits();
+        let desk = Self { app, address, url, listener, limits };
+        desk.first_start(config.chat.open_locally).await?;
         // Where the verbs of the command line find us.
-        std::fs::write(config.data_dir.join("url"), &desk.url).context("cannot write into the data folder")?;
+        keys::write_private(&config.data_dir.join("url"), &desk.url)?;
         Ok(desk)
     }
 
     /// A fresh desk has one tenant, and its chat opens on this machine.
-    async fn first_start(&self) -> anyhow::Result<()> {
+    async fn first_start(&self, open_locally: bool) -> anyhow::Result<()> {
         let desk = &self.app.desk;
         if desk.registry.read(|view| view.tenants.is_empty()) {
             desk.create_tenant(FIRST_TENANT).await?;
         }
         let first = desk.registry.read(|view| view.tenants.keys().next().cloned());
-        if let Some(tenant) = first {
+        if let Some(tenant) = first.filter(|_| open_locally) {
             self.app.pages.open_locally(&tenant);
         }
         Ok(())
@@ -130,7 +143,11 @@ impl Frontdesk {
     pub async fn serve(self) {
         let App { desk, retention, sessions, stop, .. } = &self.app;
         work::begin(desk, *retention, sessions, stop);
-        let (sessions, stop) = (sessions.clone(), stop.clone());
-        edge::serve(self.listener, edge::router(self.app), sessions, stop).await;
+        edge::serve(self.listener, self.app, self.limits).await;
     }
+}
+
+/// Mends what a start refuses, in a data folder that no desk uses. Returns what was done, a sentence each.
+pub fn repair(config: &Config) -> anyhow::Result<Vec<String>> {
+    SqliteStore::repair(&config.data_dir).context("the database could not be repaired")
 }

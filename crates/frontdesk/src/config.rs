@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::edge::ConnectionLimits;
 use crate::edge::agents::Limits;
 use anyhow::{Context as _, bail};
 use frontdesk_connectors::TmuxSettings;
@@ -27,12 +28,17 @@ pub struct Config {
     pub listen: String,
     pub public_url: String,
     pub data_dir: PathBuf,
+    /// By `--new`: a data folder that lost its database is begun anew.
+    #[serde(skip)]
+    pub fresh: bool,
     pub log: LogForm,
+    pub server: Server,
     pub relay: Relay,
     pub wake: Wake,
     pub vault: Vault,
     pub media: Media,
     pub ledger: Ledger,
+    pub journal: Journal,
     pub explain: Explain,
     pub gate: Gate,
     pub link: Link,
@@ -111,6 +117,29 @@ pub struct Relay {
     pub ack_limit_ms: u64,
     pub settle_ms: u64,
     pub frame_max_bytes: usize,
+    pub instances_per_tenant: usize,
+    pub gateways_per_tenant: usize,
+}
+
+/// Bounds on connections and on what is held for them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub connections_max: usize,
+    pub connections_per_peer: usize,
+    pub answers_per_tenant_kib: usize,
+}
+
+impl Server {
+    pub(crate) fn connection_limits(&self) -> ConnectionLimits {
+        ConnectionLimits { total: self.connections_max, per_peer: self.connections_per_peer }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    pub retention_days: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -132,12 +161,14 @@ pub struct Vault {
 pub struct Media {
     pub ttl_s: u64,
     pub max_bytes: usize,
+    pub per_tenant_bytes: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ledger {
     pub dedup_days: u64,
+    pub reach_days: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -193,6 +224,7 @@ pub struct Cron {
     pub jitter_ms: u64,
     pub alg: SigningAlg,
     pub relay_keys: Vec<String>,
+    pub armed_per_tenant: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -205,6 +237,8 @@ pub struct Outcall {
 #[serde(deny_unknown_fields)]
 pub struct Chat {
     pub commands: Commands,
+    pub retention_days: u64,
+    pub open_locally: bool,
 }
 
 impl Config {
@@ -239,6 +273,9 @@ impl Config {
         if self.relay.frame_max_bytes < 4096 || self.relay.frame_max_bytes > 1 << 20 {
             bail!("relay.frame_max_bytes must be 4096 to 1048576: clients drop what is larger");
         }
+        if self.server.answers_per_tenant_kib < 2048 {
+            bail!("server.answers_per_tenant_kib must be at least 2048: one large answer takes that much");
+        }
         if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
             bail!("public_url must begin with http:// or https://, not {:?}", self.public_url);
         }
@@ -248,6 +285,12 @@ impl Config {
         let identity = &self.identity;
         if identity.verifier == VerifierKind::Oidc && (identity.issuer.is_empty() || identity.jwks.is_empty()) {
             bail!("identity.verifier = \"oidc\" needs identity.issuer and identity.jwks");
+        }
+        if identity.verifier == VerifierKind::Oidc && identity.audience.is_empty() {
+            bail!(
+                "identity.verifier = \"oidc\" needs identity.audience: without it every token of the issuer would be \
+                 taken, also those made for other services"
+            );
         }
         if identity.verifier == VerifierKind::Introspect && identity.url.is_empty() {
             bail!("identity.verifier = \"introspect\" needs identity.url");
@@ -278,6 +321,10 @@ impl Config {
             misfire_grace_ms: self.cron.misfire_grace_s.saturating_mul(1000),
             fire_jitter_ms: self.cron.jitter_ms,
             agents_max: self.agents.per_tenant,
+            instances_max: self.relay.instances_per_tenant,
+            gateways_max: self.relay.gateways_per_tenant,
+            armed_max: self.cron.armed_per_tenant,
+            media_tenant_bytes: self.media.per_tenant_bytes,
             fire_alg: self.cron.alg,
             sight_ms: self.gate.visibility_ttl_s.saturating_mul(1000),
             ..Rules::default()

@@ -13,6 +13,7 @@ pub(crate) async fn examine(app: &App) -> Value {
     let mut findings = vec![store_writes(app).await];
     findings.extend(store_is_whole(app).await);
     findings.push(clock(app));
+    findings.extend(shared_names(app));
     findings.extend(agents(app).await);
     let ok = findings.iter().all(|found| found["ok"] == true);
     json!({ "ok": ok, "findings": findings })
@@ -32,7 +33,10 @@ async fn store_is_whole(app: &App) -> Vec<Value> {
     match app.desk.store.report().await {
         Ok(report) if report.faults.is_empty() => {
             let text =
-                format!("{}: whole, {} bytes, {} rows waiting", report.backend, report.bytes, report.rows_waiting);
+                format!(
+                    "{}: whole, {} bytes with its log, {} rows waiting",
+                    report.backend, report.bytes, report.rows_waiting
+                );
             vec![finding("integrity", true, text)]
         }
         Ok(report) => (report.faults.iter())
@@ -47,6 +51,31 @@ fn clock(app: &App) -> Value {
     let now_s = app.desk.env.now_ms() / 1000;
     let built_s = 1_760_000_000; // October 2025: no honest clock is before it
     finding("clock", now_s > built_s, format!("unix time {now_s}"))
+}
+
+/// Names of instances are audiences of signed tokens. New ones are unique; a database of the first release may hold
+/// the same name in several tenants.
+fn shared_names(app: &App) -> Vec<Value> {
+    let mut shared: Vec<(String, Vec<String>)> = app.desk.registry.read(|view| {
+        let names = view.instances.values().map(|it| it.name.clone());
+        let several = names.filter(|name| view.instances_named(name).len() > 1);
+        several
+            .map(|name| {
+                let owners = view.instances_named(&name).iter().map(|it| it.tenant.clone()).collect();
+                (name, owners)
+            })
+            .collect()
+    });
+    shared.sort();
+    shared.dedup();
+    let text = |(name, owners): (String, Vec<String>)| {
+        format!(
+            "the tenants {} each have an instance {name:?}; tokens signed for one would be good for the other: deprovision \
+             all but one and provision them under other names",
+            owners.join(", ")
+        )
+    };
+    shared.into_iter().map(|it| finding("names", false, text(it))).collect()
 }
 
 async fn agents(app: &App) -> Vec<Value> {

@@ -16,10 +16,18 @@ pub(crate) struct Keys {
     pub(crate) admin_token: Secret,
 }
 
-pub(crate) fn open(folder: &Path, env: &dyn Env) -> anyhow::Result<Keys> {
+/// `may_be_new`: there is a database, or the operator wants to begin without one.
+pub(crate) fn open(folder: &Path, env: &dyn Env, may_be_new: bool) -> anyhow::Result<Keys> {
     if !folder.exists() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.with_context(|| format!("cannot make the data folder {}", folder.display()))?;
+    }
+    if !may_be_new && folder.join("master.key").exists() {
+        bail!(
+            "{} has a master.key but no database: its gateways would be told that they are unknown. Restore the \
+             database from a backup, or start with --new to begin an empty one",
+            folder.display()
+        );
     }
     let master = secret_file(&folder.join("master.key"), || env.random_hex(32))?;
     let mut key = Zeroizing::new([0; 32]);
@@ -62,4 +70,13 @@ fn secret_file(path: &Path, make: impl FnOnce() -> String) -> anyhow::Result<Sec
         }
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
+}
+
+/// A file that only its owner may read, written anew.
+pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }

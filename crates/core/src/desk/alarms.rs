@@ -49,7 +49,8 @@ pub struct AlarmClock {
     loaded_until_ms: AtomicU64,
     /// Rung when something may be due sooner than was thought.
     pub bell: Notify,
-    pub(super) signets: RwLock<Vec<Arc<Signet>>>,
+    /// With when each retires.
+    pub(super) signets: RwLock<Vec<(Arc<Signet>, Option<u64>)>>,
 }
 
 /// How far the store has been read.

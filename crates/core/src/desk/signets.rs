@@ -40,8 +40,12 @@ impl Desk {
         json!({ "keys": self.signets().iter().map(|signet| signet.jwk()).collect::<Vec<_>>() })
     }
 
+    /// Those that may be used or checked now, the one that signs first.
     fn signets(&self) -> Vec<Arc<Signet>> {
-        self.alarms.signets.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let now_ms = self.env.now_ms();
+        let held = self.alarms.signets.read().unwrap_or_else(PoisonError::into_inner);
+        let live = held.iter().filter(|(_, retires_ms)| retires_ms.is_none_or(|at| at > now_ms));
+        live.map(|(signet, _)| signet.clone()).collect()
     }
 
     /// Opens the keys; the first start, and a change of the algorithm, make one.
@@ -96,7 +100,7 @@ impl Desk {
             let sealed = hex::decode(&key.sealed).ok()?;
             let text = self.sealer.open(&sealed, &["signing key", &key.kid]).ok()?;
             let pkcs8 = zeroize::Zeroizing::new(STANDARD.decode(text.expose()).ok()?);
-            Signet::open(&key.kid, key.alg, &pkcs8).ok()
+            Some((Signet::open(&key.kid, key.alg, &pkcs8).ok()?, key.retires_ms))
         };
         let opened: Option<Vec<_>> = keys.iter().map(open).collect();
         let opened = opened

@@ -79,6 +79,9 @@ struct ServeArgs {
     public_url: Option<String>,
     #[arg(long, value_enum)]
     log: Option<LogForm>,
+    /// Begin an empty database in a data folder that has keys but no database
+    #[arg(long)]
+    new: bool,
 }
 
 #[derive(Subcommand)]
@@ -109,9 +112,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             config.listen = args.listen.unwrap_or(config.listen);
             config.public_url = args.public_url.unwrap_or(config.public_url);
             config.log = args.log.unwrap_or(config.log);
+            config.fresh = args.new;
             runtime(2)?.block_on(serve::serve(&config))
         }
         Verb::Demo { port } => runtime(2)?.block_on(demo::demo(port, place.data_dir)),
+        Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&place)?),
         Verb::Remote(verb) => runtime(1)?.block_on(verbs::run(&place, verb)),
         Verb::Config(ConfigVerb::Example) => {
             print!("{DEFAULTS}");
@@ -130,6 +135,16 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::BenchLoad => crate::bench::load(),
         Verb::BenchSink => crate::bench::sink(),
     }
+}
+
+/// Works on the folder itself: a desk with a database that needs this does not start.
+fn repair(config: &Config) -> anyhow::Result<()> {
+    let told = crate::app::repair(config)?;
+    if told.is_empty() {
+        println!("nothing needs repair in {}", config.data_dir.display());
+    }
+    told.iter().for_each(|line| println!("{line}"));
+    Ok(())
 }
 
 fn settings(place: &Place) -> anyhow::Result<Config> {

@@ -7,7 +7,13 @@ use tracing_subscriber::EnvFilter;
 use crate::app::Frontdesk;
 use crate::config::{Config, LogForm};
 
+/// Whatever this process writes from now on is its owner's alone.
+pub(super) fn keep_files_private() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
 pub(super) async fn serve(config: &Config) -> anyhow::Result<()> {
+    keep_files_private();
     begin_logging(config.log);
     let desk = Frontdesk::open(config).await?;
     println!("frontdesk ready {}", desk.url);

@@ -72,7 +72,11 @@ pub(super) enum RemoteVerb {
     /// A consistent copy of the database, made while the desk works
     Backup { file: PathBuf },
     /// Look for what is wrong, and how to mend it
-    Doctor,
+    Doctor {
+        /// Mend the database in the data folder; the desk must be stopped
+        #[arg(long)]
+        repair: bool,
+    },
 }
 
 #[derive(Subcommand)]
@@ -286,7 +290,7 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
             let file = std::path::absolute(file)?;
             desk.show(&desk.call(post, "/backup", Some(json!({ "file": file }))).await?)
         }
-        RemoteVerb::Doctor => doctor(&desk).await,
+        RemoteVerb::Doctor { .. } => doctor(&desk).await,
     }
 }
 

@@ -86,19 +86,62 @@ impl FromRequestParts<App> for Admin {
     }
 }
 
-/// The tenant of the built-in chat: by a token of scope `chat`, or by the page's cookie.
+/// Somebody at the built-in chat: by a token of scope `chat`, or by the page's cookie.
+pub(crate) struct ChatCaller {
+    pub(crate) tenant: String,
+    proof: ChatProof,
+}
+
+enum ChatProof {
+    /// The id of a token.
+    Token(String),
+    /// The value of a cookie.
+    Session(String),
+}
+
+impl ChatCaller {
+    /// Whether the proof would still be taken now: a stream ends with the token that opened it.
+    pub(crate) fn is_still_good(&self, app: &App) -> bool {
+        match &self.proof {
+            ChatProof::Token(id) => is_live_token(app, id),
+            ChatProof::Session(session) => chat_session(app, session).is_some(),
+        }
+    }
+}
+
+impl FromRequestParts<App> for ChatCaller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
+        let by_token = bearer(&parts.headers).and_then(|token| app.desk.prove_token(token, Scope::Chat));
+        if let Some(token) = by_token {
+            return Ok(Self { tenant: token.tenant, proof: ChatProof::Token(token.id) });
+        }
+        let session = cookie(&parts.headers, SESSION_COOKIE).ok_or_else(Refusal::unauthorized)?;
+        let tenant = chat_session(app, session).ok_or_else(Refusal::unauthorized)?;
+        Ok(Self { tenant, proof: ChatProof::Session(session.to_owned()) })
+    }
+}
+
+fn is_live_token(app: &App, id: &str) -> bool {
+    let now_ms = app.desk.env.now_ms();
+    app.desk.registry.read(|view| view.tokens.get(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
+}
+
+/// The tenant of a page session, if it is in time and the token that opened it is still good.
+pub(crate) fn chat_session(app: &App, session: &str) -> Option<String> {
+    let (tenant, token) = app.pages.session(session, app.desk.env.now_ms())?;
+    token.is_none_or(|id| is_live_token(app, &id)).then_some(tenant)
+}
+
+/// The tenant of the built-in chat.
 pub(crate) struct ChatTenant(pub(crate) String);
 
 impl FromRequestParts<App> for ChatTenant {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        let by_token = bearer(&parts.headers).and_then(|token| app.desk.prove_token(token, Scope::Chat));
-        if let Some(token) = by_token {
-            return Ok(Self(token.tenant));
-        }
-        let by_cookie = cookie(&parts.headers, SESSION_COOKIE).and_then(|session| app.pages.tenant(session));
-        by_cookie.map(Self).ok_or_else(Refusal::unauthorized)
+        ChatCaller::from_request_parts(parts, app).await.map(|caller| Self(caller.tenant))
     }
 }
 

@@ -1,16 +1,25 @@
 //! JSON bodies: the right content type, bounded, and an error that says what is wrong with them.
 
-use axum::body::{Body, to_bytes};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use frontdesk_wire::Code;
+use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::App;
 use super::error::{Form, Refusal};
+use super::flow::discard;
 
 /// Larger than any honest body of ours; media have their own door and limit.
 const JSON_MAX_BYTES: usize = 2 << 20;
+/// Bodies that are read before anybody has proven who they are.
+const STRANGER_MAX_BYTES: usize = 4 << 10;
+/// A body comes as a whole in this time.
+const BODY_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) struct Json<T>(pub(crate) T);
 
@@ -24,7 +33,8 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
             let text = "the body must be JSON, with Content-Type: application/json";
             return Err(shape(Refusal::new(Code::UnsupportedMediaType, text)));
         }
-        let bytes = limited(request.into_body(), JSON_MAX_BYTES).await.map_err(shape)?;
+        let max = if request.uri().path() == "/chat/login" { STRANGER_MAX_BYTES } else { JSON_MAX_BYTES };
+        let bytes = whole(request, max).await.map_err(shape)?;
         let parsed = serde_json::from_slice(&bytes);
         parsed
             .map(Self)
@@ -38,13 +48,45 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-/// The whole body, or `too_large` as soon as it is.
-pub(crate) async fn limited(body: Body, max_bytes: usize) -> Result<axum::body::Bytes, Refusal> {
-    to_bytes(body, max_bytes).await.map_err(|error| {
-        let over = std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("length limit"));
-        match over {
-            true => Refusal::new(Code::TooLarge, format!("the body is over {max_bytes} bytes")),
-            false => Refusal::new(Code::BadRequest, "the body broke off"),
+/// The whole body, or `too_large` once that is plain.
+pub(crate) async fn whole(request: Request, max_bytes: usize) -> Result<Bytes, Refusal> {
+    let waits = waits_to_send(request.headers());
+    limited(request.into_body(), max_bytes, waits).await
+}
+
+/// Whether the client asks before it sends its body: one that is refused is not sent at all.
+pub(crate) fn waits_to_send(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::EXPECT)
+}
+
+pub(crate) fn too_large(max_bytes: usize) -> Refusal {
+    Refusal::new(Code::TooLarge, format!("the body is over {max_bytes} bytes"))
+}
+
+/// `waits`: the client has not sent it yet, so there is nothing to discard.
+pub(crate) async fn limited(body: Body, max_bytes: usize, waits: bool) -> Result<Bytes, Refusal> {
+    if body.size_hint().lower() > max_bytes as u64 {
+        if !waits {
+            discard(body).await;
         }
-    })
+        return Err(too_large(max_bytes));
+    }
+    let mut pieces = body.into_data_stream();
+    let reading = async {
+        let mut taken = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|_| Refusal::new(Code::BadRequest, "the body broke off or stopped coming"))?;
+            if taken.len() + piece.len() > max_bytes {
+                return Err(too_large(max_bytes));
+            }
+            taken.extend_from_slice(&piece);
+        }
+        Ok(Bytes::from(taken))
+    };
+    let late = || Refusal::new(Code::BadRequest, format!("the body did not come within {} s", BODY_TIME.as_secs()));
+    let read = timeout(BODY_TIME, reading).await.unwrap_or_else(|_| Err(late()));
+    if read.as_ref().is_err_and(|refusal| refusal.code == Code::TooLarge) {
+        discard(Body::from_stream(pieces)).await;
+    }
+    read
 }

@@ -1,19 +1,22 @@
 //! The built-in chat's API: what the page and scripts use. The tenant is the token's or the session's.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use frontdesk_core::port::store::PAGE_MAX_BYTES;
 use frontdesk_core::registry::View;
 use frontdesk_core::registry::facts::Instance;
 use frontdesk_core::tail::Notice;
 use frontdesk_platforms::chat::{BOT, ChatFacts, PLATFORM, Posted, Signal, Signaled};
 use frontdesk_wire::Code;
-use frontdesk_wire::api::{ChatHistory, ChatPost, ChatPosted, ChatPress, ChatSettings, Members};
-use futures_util::StreamExt as _;
+use frontdesk_wire::api::{ChatHistory, ChatList, ChatPost, ChatPosted, ChatPress, ChatSettings, Members};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,9 +24,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::App;
-use super::auth::ChatTenant;
+use super::auth::{ChatCaller, ChatTenant};
 use super::body::Json;
 use super::error::Refusal;
+use super::flow::{Spent, holding};
 
 const MEMBERS_MAX: usize = 10_000;
 /// The person at the page; the desk's own user until people have accounts of their own.
@@ -41,8 +45,18 @@ pub(crate) async fn me(State(app): State<App>, ChatTenant(tenant): ChatTenant) -
     Reply(json!({ "tenant": tenant, "user_id": user_id, "user_name": user_name, "instances": instances }))
 }
 
-pub(crate) async fn chats(State(app): State<App>, ChatTenant(tenant): ChatTenant) -> Result<Reply<Value>, Refusal> {
-    Ok(Reply(json!({ "chats": app.chat.chats(&tenant).await? })))
+#[derive(Deserialize)]
+pub(crate) struct AfterChat {
+    #[serde(default)]
+    after: String,
+}
+
+pub(crate) async fn chats(
+    State(app): State<App>,
+    ChatTenant(tenant): ChatTenant,
+    Query(AfterChat { after }): Query<AfterChat>,
+) -> Result<Reply<ChatList>, Refusal> {
+    Ok(Reply(app.chat.chats(&tenant, &after).await?))
 }
 
 /// How many dispatches the page shows.
@@ -91,8 +105,11 @@ pub(crate) async fn history(
     ChatTenant(tenant): ChatTenant,
     Path(chat_id): Path<String>,
     Query(After { after }): Query<After>,
-) -> Result<Reply<ChatHistory>, Refusal> {
-    Ok(Reply(app.chat.history(&tenant, &chat_id, after).await?))
+) -> Result<Response, Refusal> {
+    let busy = || Refusal::new(Code::RateLimited, "too many answers of this tenant wait to be read; read them first");
+    let spent = app.answers.take(&tenant, PAGE_KIB).await.ok_or_else(busy)?;
+    let page: ChatHistory = app.chat.history(&tenant, &chat_id, after).await?;
+    Ok(holding(Reply(page).into_response(), spent))
 }
 
 pub(crate) async fn post(
@@ -122,56 +139,87 @@ fn reply(posted: Posted) -> ChatPosted {
 /// Lines, typing, the agents' state, and what the desk does with each message.
 pub(crate) async fn stream(
     State(app): State<App>,
-    ChatTenant(tenant): ChatTenant,
+    caller: ChatCaller,
     Path(chat_id): Path<String>,
     Query(After { after }): Query<After>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // Watch first, then read: nothing falls between.
     let (signals, notices) = (app.chat.watch(), app.desk.tail.watch());
-    let mut first: Vec<Event> =
-        instances_of(&app, &tenant).iter().map(|it| event("agent", &agent_state(&app, it))).collect();
-    let mut after = after;
-    loop {
-        let page = app.chat.history(&tenant, &chat_id, after).await?.messages;
-        let Some(last) = page.last() else { break };
-        after = last.seq;
-        first.extend(page.iter().map(|message| event("message", message)));
-    }
-    let watch = Watch { app, tenant, chat_id, signals, notices };
-    let live = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|events| (events, watch)) });
-    let all = stream::iter(first).chain(live.flat_map(stream::iter)).map(Ok);
-    Ok(Sse::new(all).keep_alive(KeepAlive::default()))
+    let instances = instances_of(&app, &caller.tenant);
+    let first = instances.iter().map(|it| event("agent", &agent_state(&app, it))).collect();
+    let tenant = caller.tenant.clone();
+    let watch = Watch { app, tenant, caller, chat_id, signals, notices, ready: first, spent: None, history: Some(after) };
+    let events = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (Ok(event), watch)) });
+    Sse::new(events).keep_alive(KeepAlive::default())
 }
+
+/// KiB that a page of history may take: its lines, and the JSON around them.
+const PAGE_KIB: usize = 2 * PAGE_MAX_BYTES / 1024;
+/// How often it is seen to that the caller may still watch.
+const LOOK_TIME: Duration = Duration::from_secs(5);
 
 struct Watch {
     app: App,
     tenant: String,
+    caller: ChatCaller,
     chat_id: String,
     signals: Receiver<Arc<Signaled>>,
     notices: Receiver<Arc<Notice>>,
+    /// Events that were read and not asked for yet.
+    ready: VecDeque<Event>,
+    /// What those take of the tenant's budget.
+    spent: Option<Spent>,
+    /// The last line that was read. `None`: all of the history was.
+    history: Option<u64>,
 }
 
 impl Watch {
-    /// The next events for this chat; `None` ends the stream (the page dials again and reads all).
-    async fn next(&mut self) -> Option<Vec<Event>> {
+    /// The next event; `None` ends the stream (the page dials again and reads all).
+    async fn next(&mut self) -> Option<Event> {
         loop {
-            tokio::select! {
-                signaled = self.signals.recv() => match signaled {
-                    Ok(it) if it.tenant == self.tenant && it.chat_id == self.chat_id => return Some(vec![show(&it.signal)]),
-                    Ok(_) => {}
-                    Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
-                },
-                notice = self.notices.recv() => match notice {
-                    Ok(notice) if notice.tenant == self.tenant => {
-                        let events = self.timeline(&notice);
-                        if !events.is_empty() { return Some(events); }
-                    }
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                },
-                () = self.app.stop.cancelled() => return None,
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            self.spent = None;
+            if !self.caller.is_still_good(&self.app) {
+                return None;
+            }
+            match self.history {
+                Some(after) => self.read_page(after).await?,
+                None => self.watch().await?,
             }
         }
+    }
+
+    /// One page at a time, when the one before has been taken.
+    async fn read_page(&mut self, after: u64) -> Option<()> {
+        self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
+        let page = self.app.chat.history(&self.tenant, &self.chat_id, after).await;
+        let page = page.inspect_err(|error| tracing::error!(%error, "reading a chat's history failed")).ok()?;
+        self.history = page.messages.last().map(|last| last.seq).filter(|_| page.more);
+        self.ready.extend(page.messages.iter().map(|message| event("message", message)));
+        Some(())
+    }
+
+    async fn watch(&mut self) -> Option<()> {
+        tokio::select! {
+            signaled = self.signals.recv() => match signaled {
+                Ok(it) if it.tenant == self.tenant && it.chat_id == self.chat_id => self.ready.push_back(show(&it.signal)),
+                Ok(_) => {}
+                Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
+            },
+            notice = self.notices.recv() => match notice {
+                Ok(notice) if notice.tenant == self.tenant => {
+                    let events = self.timeline(&notice);
+                    self.ready.extend(events);
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            },
+            () = tokio::time::sleep(LOOK_TIME) => {}
+            () = self.app.stop.cancelled() => return None,
+        }
+        Some(())
     }
 
     fn timeline(&self, notice: &Notice) -> Vec<Event> {

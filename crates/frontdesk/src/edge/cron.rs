@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::App;
 use super::auth::Proven;
-use super::body::{Json, limited};
+use super::body::{Json, whole};
 use super::error::Refusal;
 
 /// A word that something is due is short.
@@ -61,26 +61,23 @@ pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Quer
 
 /// An outside scheduler says that a shot is due. 2xx only once the agent has it.
 pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Value> {
-    let (parts, body) = request.into_parts();
-    let body = limited(body, RELAY_MAX_BYTES).await.map_err(Refusal::plain)?;
-    let id = app.relay_door.check(&parts.headers, &body, app.desk.env.now_s()).map_err(|why| {
+    let headers = request.headers().clone();
+    let body = whole(request, RELAY_MAX_BYTES).await.map_err(Refusal::plain)?;
+    let id = app.relay_door.check(&headers, &body, app.desk.env.now_s()).map_err(|why| {
         tracing::warn!(%why, "a call at the scheduler's door was refused");
         Refusal::new(Code::Unauthorized, "this call is not signed by a scheduler that we know").plain()
     })?;
-    // In a task of its own: a scheduler that hangs up must not leave a fire half done.
-    let worker = app.clone();
-    let fired = app.sessions.spawn(async move {
+    let fire = async {
         let ask: RelayBody = serde_json::from_slice(&body)
             .map_err(|error| Refusal::new(Code::BadRequest, format!("the body does not fit: {error}")))?;
-        worker.desk.fire_for(&ask).await.map_err(Refusal::from)
-    });
-    match fired.await {
-        Ok(Ok(())) => Ok(Reply(json!({ "ok": true }))),
-        Ok(Err(refusal)) => {
+        app.desk.fire_for(&ask).await.map_err(Refusal::from)
+    };
+    match fire.await {
+        Ok(()) => Ok(Reply(json!({ "ok": true }))),
+        Err(refusal) => {
             app.relay_door.give_back(&id);
             Err(refusal.plain())
         }
-        Err(_) => Err(Refusal::new(Code::Internal, "the fire broke off; see the log").plain()),
     }
 }
 

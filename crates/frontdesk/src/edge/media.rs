@@ -1,19 +1,24 @@
 //! The media plane: files that pass through the desk for about an hour. Ids cannot be guessed, and
 //! only the tenant that put a file may get it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::port::store::MediaItem;
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut};
 use frontdesk_wire::Code;
 use frontdesk_wire::api::MediaReply;
+use futures_util::{StreamExt as _, stream};
 
 use super::App;
 use super::auth::{ChatTenant, Gateway};
-use super::body::limited;
+use super::body::waits_to_send;
 use super::error::Refusal;
+use super::flow::discard;
 
 const FILENAME_MAX_CHARS: usize = 200;
 
@@ -54,27 +59,63 @@ pub(crate) async fn get_by_chat(
 async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Result<Json<MediaReply>, Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let max = app.desk.rules.media_max_bytes;
-    let declared = text("content-length").and_then(|length| length.parse::<usize>().ok());
-    if declared.is_some_and(|length| length > max) {
+    if body.size_hint().lower() > max as u64 {
+        if !waits_to_send(headers) {
+            discard(body).await;
+        }
         return Err(Refusal::new(Code::TooLarge, format!("a file has at most {max} bytes")));
     }
     let mime = text("content-type").filter(|mime| mime.contains('/')).unwrap_or("application/octet-stream").to_owned();
     let filename = text("x-media-filename").map(decode_filename).filter(|name| !name.is_empty());
-    let body = limited(body, max).await?;
-    if body.is_empty() {
+    let busy = || Refusal::new(Code::RateLimited, "too many uploads of this tenant are under way; try again");
+    let _one_of_few = app.uploads.take(&tenant, 1).await.ok_or_else(busy)?;
+    let id = app.desk.env.random_hex(16);
+    let expires_ms = app.desk.env.now_ms() + app.desk.rules.media_ttl_ms;
+    let item = MediaItem { id: id.clone(), tenant, mime, filename, size: 0, expires_ms };
+    let Some((pieces, is_over)) = bounded(body, max).await? else {
         return Err(Refusal::new(Code::BadRequest, "the file is empty"));
-    }
-    let item = MediaItem {
-        id: app.desk.env.random_hex(16),
-        tenant,
-        mime,
-        filename,
-        size: body.len() as u64,
-        expires_ms: app.desk.env.now_ms() + app.desk.rules.media_ttl_ms,
     };
-    let reply = MediaReply { id: item.id.clone(), size: item.size };
-    app.desk.store.media_put(item, body.to_vec()).await?;
-    Ok(Json(reply))
+    let tenant_max = app.desk.rules.media_tenant_bytes;
+    match app.desk.store.media_put(item, pieces, tenant_max).await? {
+        MediaPut::Kept(size) => Ok(Json(MediaReply { id, size })),
+        MediaPut::Aborted if is_over.load(Ordering::Acquire) => {
+            Err(Refusal::new(Code::TooLarge, format!("a file has at most {max} bytes")))
+        }
+        MediaPut::Aborted => Err(Refusal::new(Code::BadRequest, "the body broke off or stopped coming")),
+        MediaPut::Full(used) => {
+            let text = format!(
+                "this tenant has {used} bytes of files; wait until some expire, or raise media.per_tenant_bytes ({tenant_max})"
+            );
+            Err(Refusal::new(Code::TooLarge, text))
+        }
+    }
+}
+
+type Bounded = (MediaBody, Arc<AtomicBool>);
+
+/// The pieces of a body, which break off where it is too long; the flag says that this was why. `None`: it is empty.
+async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
+    let broken = |_| Refusal::new(Code::BadRequest, "the body broke off or stopped coming");
+    let mut pieces = body.into_data_stream();
+    let first = loop {
+        match pieces.next().await.transpose().map_err(broken)? {
+            None => return Ok(None),
+            Some(piece) if piece.is_empty() => {}
+            Some(piece) => break piece,
+        }
+    };
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (told, mut size) = (is_over.clone(), 0);
+    let all = stream::iter([Ok(first)]).chain(pieces).map(move |piece| {
+        let piece = piece.map_err(std::io::Error::other)?;
+        size += piece.len();
+        if size > max {
+            told.store(true, Ordering::Release);
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(piece)
+    });
+    Ok(Some((Box::pin(all), is_over)))
 }
 
 async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
@@ -94,7 +135,8 @@ async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
         (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".into()),
         (header::CACHE_CONTROL, "private, max-age=600".into()),
     ];
-    Ok((headers, body).into_response())
+    let length = item.size.to_string();
+    Ok((headers, [(header::CONTENT_LENGTH, length)], Body::from_stream(body)).into_response())
 }
 
 /// Browsers send the name percent-encoded; no path survives.

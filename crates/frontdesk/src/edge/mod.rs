@@ -8,12 +8,14 @@ mod chat;
 mod cron;
 pub(crate) mod door;
 mod error;
+mod flow;
 mod manage;
 mod media;
 mod ops;
 pub(crate) mod page;
 mod relay;
 mod server;
+mod to_end;
 
 use std::sync::Arc;
 
@@ -31,7 +33,8 @@ use frontdesk_wire::{Code, Secret};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use server::serve;
+pub use server::{ConnectionLimits, serve};
+pub use flow::Budgets;
 
 use crate::identity::{AgentJwt, Verifier};
 
@@ -46,6 +49,11 @@ pub struct App {
     /// Who stands behind the bearers of provision, enroll and alarms.
     pub identities: Arc<Verifier>,
     pub pages: Arc<page::Pages>,
+    /// KiB of answers that are read by nobody yet, per tenant.
+    pub answers: Arc<Budgets>,
+    /// Uploads under way, per tenant.
+    pub uploads: Arc<Budgets>,
+    pub readiness: Arc<ops::Readiness>,
     pub relay_door: Arc<door::RelayDoor>,
     pub limits: Arc<agents::Limits>,
     pub tools: Arc<agents::Tools>,
@@ -109,6 +117,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(ops)
         .nest("/admin/v1", admin::router())
         .fallback(unknown_path)
+        .layer(middleware::from_fn_with_state(app.clone(), to_end::run_to_end))
         .layer(middleware::from_fn(sockets_at_relay_only))
         .layer(middleware::from_fn_with_state(app.clone(), count_refusals))
         .with_state(app)

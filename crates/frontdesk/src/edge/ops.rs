@@ -1,11 +1,15 @@
 //! For operators and their machines: alive, ready, metrics, the API's description.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::App;
 use super::error::Refusal;
@@ -16,8 +20,33 @@ const OPENAPI: &str = include_str!("openapi.json");
 pub struct RetentionDays {
     pub dedup: u64,
     pub explain: u64,
-    /// 0: inboxes are kept.
+    /// These are kept for ever where it is 0.
     pub inbox: u64,
+    pub journal: u64,
+    pub chat: u64,
+    pub reach: u64,
+}
+
+/// What the store said last, for everybody who asks within the next moment: a check is a write.
+#[derive(Default)]
+pub struct Readiness {
+    last: tokio::sync::Mutex<Option<(Instant, Result<(), StoreError>)>>,
+}
+
+const READINESS_TIME: Duration = Duration::from_secs(1);
+
+impl Readiness {
+    pub(crate) async fn check(&self, app: &App) -> Result<(), StoreError> {
+        let mut last = self.last.lock().await;
+        if let Some((at, said)) = &*last
+            && at.elapsed() < READINESS_TIME
+        {
+            return said.clone();
+        }
+        let said = app.desk.store.health().await;
+        *last = Some((Instant::now(), said.clone()));
+        said
+    }
 }
 
 pub(crate) async fn healthz() -> &'static str {
@@ -26,7 +55,7 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// Ready means that an accept would work: the store is asked to write.
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
-    match app.desk.store.health().await {
+    match app.readiness.check(&app).await {
         Ok(()) => (StatusCode::OK, "ready\n").into_response(),
         Err(error) => Refusal::new(Code::Unavailable, error.to_string()).into_response(),
     }

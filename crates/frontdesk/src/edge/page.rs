@@ -10,13 +10,14 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use frontdesk_core::Env;
-use frontdesk_core::registry::facts::Scope;
+use frontdesk_core::registry::facts::{Scope, Token};
 use frontdesk_core::seal::sha256_hex;
 use frontdesk_wire::Code;
 use serde::Deserialize;
+use url::Url;
 
 use super::App;
-use super::auth::{bearer, cookie};
+use super::auth::{bearer, chat_session, cookie};
 use super::body::Json;
 use super::error::Refusal;
 
@@ -49,10 +50,16 @@ pub struct Pages {
 #[derive(Default)]
 struct Kept {
     codes: HashMap<String, (String, u64)>,
-    sessions: HashMap<String, (String, u64)>,
+    sessions: HashMap<String, Session>,
     /// Whose chat opens on this machine without a link.
     local_tenant: Option<String>,
-    now_ms: u64,
+}
+
+struct Session {
+    tenant: String,
+    until_ms: u64,
+    /// The token that opened it: the session ends with it.
+    token: Option<String>,
 }
 
 impl Pages {
@@ -63,7 +70,14 @@ impl Pages {
     /// The code of a link that opens the chat of a tenant once.
     pub fn new_code(&self, env: &dyn Env, tenant: &str) -> String {
         let code = env.random_hex(16);
-        self.kept().codes.insert(sha256_hex(&code), (tenant.into(), env.now_ms() + CODE_TTL_MS));
+        let now_ms = env.now_ms();
+        let mut kept = self.kept();
+        kept.codes.retain(|_, (_, until_ms)| *until_ms > now_ms);
+        if kept.codes.len() >= SESSIONS_MAX {
+            let oldest = kept.codes.iter().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(key, _)| key.clone());
+            oldest.and_then(|key| kept.codes.remove(&key));
+        }
+        kept.codes.insert(sha256_hex(&code), (tenant.into(), now_ms + CODE_TTL_MS));
         code
     }
 
@@ -76,23 +90,27 @@ impl Pages {
         found.filter(|(_, until)| *until > env.now_ms()).map(|(tenant, _)| tenant)
     }
 
-    fn begin(&self, env: &dyn Env, tenant: &str) -> String {
+    /// A new session and how long it is good. One that a token opened lives no longer than that.
+    fn begin(&self, env: &dyn Env, tenant: &str, token: Option<&Token>) -> (String, u64) {
         let (session, now_ms) = (env.random_hex(24), env.now_ms());
+        let expires_ms = token.and_then(|token| token.expires_ms).unwrap_or(u64::MAX);
+        let until_ms = (now_ms + SESSION_TTL_MS).min(expires_ms);
         let mut kept = self.kept();
-        kept.now_ms = now_ms;
-        kept.sessions.retain(|_, (_, until)| *until > now_ms);
+        kept.sessions.retain(|_, session| session.until_ms > now_ms);
         if kept.sessions.len() >= SESSIONS_MAX {
-            let oldest = kept.sessions.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| key.clone());
+            let oldest = kept.sessions.iter().min_by_key(|(_, it)| it.until_ms).map(|(key, _)| key.clone());
             oldest.and_then(|key| kept.sessions.remove(&key));
         }
-        kept.sessions.insert(sha256_hex(&session), (tenant.into(), now_ms + SESSION_TTL_MS));
-        session
+        let token = token.map(|token| token.id.clone());
+        kept.sessions.insert(sha256_hex(&session), Session { tenant: tenant.into(), until_ms, token });
+        (session, until_ms.saturating_sub(now_ms))
     }
 
-    pub(crate) fn tenant(&self, session: &str) -> Option<String> {
+    /// The tenant of a session that is in time, and the token that opened it.
+    pub(crate) fn session(&self, session: &str, now_ms: u64) -> Option<(String, Option<String>)> {
         let kept = self.kept();
-        let found = kept.sessions.get(&sha256_hex(session));
-        found.filter(|(_, until)| *until > kept.now_ms).map(|(tenant, _)| tenant.clone())
+        let found = kept.sessions.get(&sha256_hex(session)).filter(|it| it.until_ms > now_ms)?;
+        Some((found.tenant.clone(), found.token.clone()))
     }
 }
 
@@ -111,7 +129,7 @@ pub(crate) async fn open(
     let env = &*app.desk.env;
     if let Some(code) = opening.code {
         return match app.pages.redeem(env, &code) {
-            Some(tenant) => (session_cookie(&app, &tenant), Redirect::to("/chat")).into_response(),
+            Some(tenant) => (session_cookie(&app, &tenant, None), Redirect::to("/chat")).into_response(),
             // A used link of somebody who is in already is no reason to show them out.
             None if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
             None => {
@@ -125,11 +143,21 @@ pub(crate) async fn open(
     if signed_in(&app, &headers) || !is_local(peer, &headers) {
         return page; // the page itself asks for a token where there is no session
     }
-    let local_tenant = app.pages.kept().local_tenant.clone();
-    match local_tenant {
-        Some(tenant) => (session_cookie(&app, &tenant), page).into_response(),
+    match tenant_of_this_machine(&app) {
+        Some(tenant) => (session_cookie(&app, &tenant, None), page).into_response(),
         None => page,
     }
+}
+
+/// Whose chat opens without a link or token: nobody's where the desk has several tenants, or is known by an address
+/// that others can reach (then whoever is on this machine may be a proxy for them).
+fn tenant_of_this_machine(app: &App) -> Option<String> {
+    let tenant = app.pages.kept().local_tenant.clone()?;
+    let is_only_one = app.desk.registry.read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
+    let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+    let is_loopback = host == "localhost"
+        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    (is_only_one && is_loopback).then_some(tenant)
 }
 
 #[derive(Deserialize)]
@@ -142,7 +170,7 @@ pub(crate) async fn login(State(app): State<App>, Json(login): Json<Login>) -> R
         .desk
         .prove_token(login.token.trim(), Scope::Chat)
         .ok_or_else(|| Refusal::new(Code::Unauthorized, "this is not a valid token of scope chat"))?;
-    Ok((session_cookie(&app, &token.tenant), StatusCode::NO_CONTENT).into_response())
+    Ok((session_cookie(&app, &token.tenant, Some(&token)), StatusCode::NO_CONTENT).into_response())
 }
 
 pub(crate) async fn asset(Path(name): Path<String>) -> Response {
@@ -162,7 +190,7 @@ pub(crate) async fn root() -> Redirect {
 
 fn signed_in(app: &App, headers: &HeaderMap) -> bool {
     bearer(headers).is_some()
-        || cookie(headers, SESSION_COOKIE).is_some_and(|session| app.pages.tenant(session).is_some())
+        || cookie(headers, SESSION_COOKIE).is_some_and(|session| chat_session(app, session).is_some())
 }
 
 /// From this machine and for this machine: a proxy or a rebound name does not count.
@@ -173,12 +201,12 @@ fn is_local(peer: SocketAddr, headers: &HeaderMap) -> bool {
     peer.ip().is_loopback() && ["127.0.0.1", "localhost", "[::1]"].contains(&name) && !forwarded
 }
 
-fn session_cookie(app: &App, tenant: &str) -> [(header::HeaderName, HeaderValue); 1] {
-    let session = app.pages.begin(&*app.desk.env, tenant);
+fn session_cookie(app: &App, tenant: &str, token: Option<&Token>) -> [(header::HeaderName, HeaderValue); 1] {
+    let (session, good_ms) = app.pages.begin(&*app.desk.env, tenant, token);
     let secure = if app.public_url.starts_with("https://") { "; Secure" } else { "" };
     let text = format!(
         "{SESSION_COOKIE}={session}; Path=/chat; HttpOnly; SameSite=Strict; Max-Age={}{secure}",
-        SESSION_TTL_MS / 1000
+        good_ms / 1000
     );
     // Hex and fixed words: always a valid header.
     [(header::SET_COOKIE, HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))]

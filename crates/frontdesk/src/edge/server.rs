@@ -1,16 +1,24 @@
-//! Accepting connections: a limit on how slowly a head may come, and a graceful end.
+//! Accepting connections: how many there may be, how slowly they may come and go, and a graceful end.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::connect_info::ConnectInfo;
+use frontdesk_core::meters::{Meters, Why};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
+
+use super::App;
+use super::flow::{TimedBody, TimedStream};
 
 /// A head that takes longer is an attack or a dead peer.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -18,10 +26,78 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 const DRAIN_TIME: Duration = Duration::from_secs(8);
 /// Pause after a failed accept (out of file descriptors): trying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// A peer that is turned away has this long to take the reason.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 10\r\n\
+    connection: close\r\ncontent-length: 66\r\n\r\ntoo many connections are open; close some, or try again in a while";
 
-/// Serves until `stop`; returns when the connections have ended or their time is up.
-pub async fn serve(listener: TcpListener, router: Router, sessions: TaskTracker, stop: CancellationToken) {
+/// How many connections may be open. 0 is no limit.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    pub total: usize,
+    /// From one address. Loopback is exempt: behind a proxy on this machine everybody comes from there.
+    pub per_peer: usize,
+}
+
+#[derive(Default)]
+struct Open {
+    total: usize,
+    by_peer: HashMap<IpAddr, usize>,
+}
+
+/// The connections that are open, counted.
+#[derive(Clone)]
+struct Counter {
+    limits: ConnectionLimits,
+    open: Arc<Mutex<Open>>,
+}
+
+/// One of them; dropped, it is closed.
+struct Counted {
+    counter: Counter,
+    peer: IpAddr,
+}
+
+impl Counter {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why there is no room, or a place.
+    fn admit(&self, peer: IpAddr) -> Result<Counted, &'static str> {
+        let mut open = self.open();
+        if self.limits.total > 0 && open.total >= self.limits.total {
+            return Err("total");
+        }
+        let of_peer = open.by_peer.entry(peer).or_default();
+        if self.limits.per_peer > 0 && *of_peer >= self.limits.per_peer && !peer.is_loopback() {
+            return Err("peer");
+        }
+        *of_peer += 1;
+        open.total += 1;
+        Ok(Counted { counter: self.clone(), peer })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut open = self.counter.open();
+        open.total -= 1;
+        if let Some(of_peer) = open.by_peer.get_mut(&self.peer) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                open.by_peer.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// Serves until the app's `stop`; returns when the connections have ended or their time is up.
+pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
+    let (sessions, stop, desk) = (app.sessions.clone(), app.stop.clone(), app.desk.clone());
+    let router = super::router(app);
     let connections = TaskTracker::new();
+    let counter = Counter { limits, open: Arc::default() };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -30,39 +106,24 @@ pub async fn serve(listener: TcpListener, router: Router, sessions: TaskTracker,
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let _ = stream.set_nodelay(true); // only a hint
-        let router = router.clone();
-        let stop = stop.clone();
-        connections.spawn(async move {
-            let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
-                let mut request = request.map(axum::body::Body::new);
-                request.extensions_mut().insert(ConnectInfo(peer));
-                super::agents::take_capability(&mut request);
-                request
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME)
-                .max_buf_size(64 * 1024)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
-                .with_upgrades();
-            let mut connection = std::pin::pin!(connection);
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended badly");
+        match counter.admit(peer.ip()) {
+            Ok(counted) => {
+                let (router, stop) = (router.clone(), stop.clone());
+                connections.spawn(async move {
+                    serve_one(stream, peer, router, stop).await;
+                    drop(counted);
+                });
             }
-        });
+            Err(why) => {
+                note_refused(&desk.meters, why, peer.ip());
+                connections.spawn(turn_away(stream));
+            }
+        }
     }
     drop(listener);
     connections.close();
@@ -70,5 +131,72 @@ pub async fn serve(listener: TcpListener, router: Router, sessions: TaskTracker,
     let drained = async { tokio::join!(connections.wait(), sessions.wait()) };
     if tokio::time::timeout(DRAIN_TIME, drained).await.is_err() {
         tracing::warn!("some connections did not end in time; nothing accepted is lost");
+    }
+}
+
+async fn serve_one(stream: TcpStream, peer: std::net::SocketAddr, router: Router, stop: CancellationToken) {
+    let _ = stream.set_nodelay(true); // only a hint
+    let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
+        let mut request = request.map(|body| axum::body::Body::new(TimedBody::new(body)));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        super::agents::take_capability(&mut request);
+        request
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(64 * 1024)
+        .serve_connection(TokioIo::new(TimedStream::new(stream)), TowerToHyperService::new(service))
+        .with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// The first refusal of each power of two is logged: a flood must not fill the log.
+fn note_refused(meters: &Meters, why: &'static str, peer: IpAddr) {
+    let count = meters.connections_refused.get_or_create(&Why { why }).inc() + 1;
+    if count.is_power_of_two() {
+        tracing::warn!(%peer, limit = why, count, "refused a connection: too many are open");
+    }
+}
+
+async fn turn_away(mut stream: TcpStream) {
+    let told = async {
+        stream.write_all(REFUSAL).await?;
+        stream.shutdown().await
+    };
+    let _ = tokio::time::timeout(REFUSAL_TIME, told).await; // it may be gone already
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_in_all_and_by_peer() {
+        let counter = Counter { limits: ConnectionLimits { total: 4, per_peer: 2 }, open: Arc::default() };
+        let peer = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let held: Vec<_> = [1, 1, 2].map(|last| counter.admit(peer(last)).ok().unwrap()).into();
+        assert_eq!(counter.admit(peer(1)).err(), Some("peer"));
+        let local = counter.admit(IpAddr::from([127, 0, 0, 1])).ok().unwrap();
+        assert_eq!(counter.admit(peer(3)).err(), Some("total"));
+        drop((held, local));
+        assert!(counter.open().by_peer.is_empty() && counter.open().total == 0);
+    }
+
+    #[test]
+    fn the_refusal_is_a_whole_answer() {
+        let text = std::str::from_utf8(REFUSAL).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
     }
 }

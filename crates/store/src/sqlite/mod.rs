@@ -36,7 +36,7 @@ use upkeep::Round;
 use watch::Watched;
 
 /// The database in its folder.
-pub const FILE: &str = "frontdesk.db";
+const FILE: &str = "frontdesk.db";
 
 pub struct SqliteStore {
     writer: Writer,
@@ -84,6 +84,10 @@ impl SqliteStore {
 }
 
 impl SqliteStore {
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(FILE).exists()
+    }
+
     /// Mends what a start refuses, in a folder that no desk uses. Returns what was done, a sentence each.
     pub fn repair(folder: &Path) -> Result<Vec<String>, StoreError> {
         let path = folder.join(FILE);

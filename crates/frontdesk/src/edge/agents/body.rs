@@ -18,7 +18,7 @@ impl FromRequest<App> for Raw {
     type Rejection = Refused;
 
     async fn from_request(request: Request, _: &App) -> Result<Self, Refused> {
-        let body = crate::edge::body::limited(request.into_body(), BODY_MAX_BYTES).await;
+        let body = crate::edge::body::whole(request, BODY_MAX_BYTES).await;
         body.map(Self).map_err(|refusal| {
             let class = match refusal.code {
                 frontdesk_wire::Code::TooLarge => Class::TooLargeError,

@@ -1,0 +1,245 @@
+//! Bounds on what a peer makes us hold: time for bodies to come and for answers to go, and memory per tenant for
+//! answers that nobody reads yet.
+
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep, timeout};
+
+/// A body from which nothing comes for this long has been left.
+const BODY_IDLE_TIME: Duration = Duration::from_secs(15);
+/// A peer that takes nothing for this long has been left.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// How long an answer waits for others of its tenant to be read.
+const BUDGET_TIME: Duration = Duration::from_secs(5);
+/// What is read of a body that is too large, so that its sender hears that it is.
+const DISCARD_BYTES: usize = 32 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(3);
+
+/// Rings when nothing has happened for a while. Made when it is first waited for: most bodies and answers never are.
+#[derive(Default)]
+struct Stall(Option<Pin<Box<Sleep>>>);
+
+impl Stall {
+    fn poll(&mut self, limit: Duration, context: &mut Context<'_>) -> Poll<()> {
+        self.0.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context)
+    }
+
+    fn reset(&mut self) {
+        self.0 = None;
+    }
+}
+
+// ---- bodies that come ------------------------------------------------------------------------
+
+/// A request's body that ends with an error when it stops coming.
+pub(super) struct TimedBody {
+    body: Incoming,
+    stall: Stall,
+}
+
+impl TimedBody {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { body, stall: Stall::default() }
+    }
+}
+
+impl HttpBody for TimedBody {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.stall.reset();
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        ready!(self.stall.poll(BODY_IDLE_TIME, context));
+        Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads on for a moment and forgets what comes: a peer that is cut off while it sends may never see the answer.
+pub(super) async fn discard(body: Body) {
+    let mut pieces = body.into_data_stream();
+    let reading = async {
+        let mut room = DISCARD_BYTES;
+        while let Some(Ok(piece)) = pieces.next().await {
+            match room.checked_sub(piece.len()) {
+                Some(rest) => room = rest,
+                None => return,
+            }
+        }
+    };
+    let _ = timeout(DISCARD_TIME, reading).await; // it has had its chance
+}
+
+// ---- answers that go -------------------------------------------------------------------------
+
+/// A connection whose writes fail when the peer stops taking them.
+pub(super) struct TimedStream<S> {
+    stream: S,
+    stall: Stall,
+}
+
+impl<S> TimedStream<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, stall: Stall::default() }
+    }
+
+    fn judge<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stall.reset();
+            return written;
+        }
+        ready!(self.stall.poll(WRITE_TIME, context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, room)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.judge(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.judge(flushed, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+// ---- budgets ---------------------------------------------------------------------------------
+
+/// So much of something per tenant at the same time.
+pub struct Budgets {
+    each: usize,
+    /// One per tenant of our records, so there are never more than those.
+    tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+/// Held while it is used.
+pub(super) type Spent = OwnedSemaphorePermit;
+
+impl Budgets {
+    pub(crate) fn new(each: usize) -> Self {
+        Self { each, tenants: Mutex::default() }
+    }
+
+    /// `None`: the tenant's budget is used up, and stayed so for a while.
+    pub(crate) async fn take(&self, tenant: &str, amount: usize) -> Option<Spent> {
+        let budget = {
+            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+            tenants.entry(tenant.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone()
+        };
+        let amount = u32::try_from(amount.min(self.each)).unwrap_or(u32::MAX);
+        timeout(BUDGET_TIME, budget.acquire_many_owned(amount)).await.ok()?.ok()
+    }
+}
+
+/// An answer that gives its budget back when it was sent, or given up.
+pub(crate) fn holding(response: Response, spent: Spent) -> Response {
+    response.map(|body| Body::new(HeldBody { body, _spent: spent }))
+}
+
+struct HeldBody {
+    body: Body,
+    _spent: Spent,
+}
+
+impl HttpBody for HeldBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_is_given_up_and_a_slow_one_is_not() {
+        let (ours, mut theirs) = tokio::io::duplex(16);
+        let mut stream = TimedStream::new(ours);
+        let reading = tokio::spawn(async move {
+            let mut taken = Vec::new();
+            while taken.len() < 64 {
+                sleep(WRITE_TIME / 2).await;
+                theirs.read_buf(&mut taken).await.unwrap();
+            }
+            theirs
+        });
+        stream.write_all(&[1; 64]).await.unwrap();
+        let _theirs = reading.await.unwrap();
+        let left = stream.write_all(&[1; 64]).await;
+        assert_eq!(left.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_budget_is_a_tenants_own_and_comes_back() {
+        let budgets = Budgets::new(10);
+        let held = budgets.take("a", 8).await.unwrap();
+        assert!(budgets.take("a", 3).await.is_none());
+        assert!(budgets.take("b", 99).await.is_some(), "more than there is counts as all of it");
+        drop(held);
+        assert!(budgets.take("a", 3).await.is_some());
+    }
+}
