@@ -5,8 +5,11 @@
 //! hangs holds up its own lane only.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+
+/// Entries of no use that are tolerated whatever the size of the rest.
+const STALE_MIN: usize = 1_024;
 
 /// Fires under way at once: in all, of one tenant, and to one host.
 #[derive(Debug, Clone, Copy)]
@@ -27,38 +30,89 @@ struct Entry {
 pub struct Schedule {
     caps: Caps,
     heap: BinaryHeap<Reverse<Entry>>,
-    lanes: Vec<Lane>,
-    lane_of: HashMap<(Arc<str>, Arc<str>), u32>,
-    hosts: Vec<usize>,
+    lanes: Slots<Lane>,
+    lane_of: HashMap<(u32, u32), u32>,
+    hosts: Slots<Host>,
     host_of: HashMap<Arc<str>, u32>,
-    tenants: Vec<Turn>,
+    tenants: Slots<Turn>,
     tenant_of: HashMap<Arc<str>, u32>,
     /// Tenants with something due, in order of their turn.
     ring: VecDeque<u32>,
-    in_flight: usize,
+    /// Shots that are being fired.
+    firing: HashSet<u64>,
     due: usize,
+    /// Entries of the heap whose shots were replaced or cancelled, as far as we were told.
+    stale: usize,
 }
 
-/// One tenant's shots for one host.
+/// One tenant's shots for one host. It is there while something refers to it.
 struct Lane {
     tenant: u32,
     host: u32,
     due: VecDeque<u64>,
+    /// Entries of the heap, and shots that are being fired.
+    held: usize,
+}
+
+struct Host {
+    name: Arc<str>,
+    lanes: usize,
+    in_flight: usize,
 }
 
 /// One tenant's lanes with something due.
-#[derive(Default)]
 struct Turn {
+    name: Arc<str>,
+    all_lanes: usize,
     lanes: VecDeque<u32>,
     waiting: bool,
     in_flight: usize,
 }
 
-/// A shot to fire now; `lane` is given back with [`Schedule::finished`].
+/// A shot to fire now; it is given back with [`Schedule::noted`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
     pub id: u64,
     pub lane: u32,
+}
+
+/// Things by number; the number of one that is gone is used again.
+struct Slots<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    fn put(&mut self, value: T) -> u32 {
+        if let Some(at) = self.free.pop() {
+            self.slots[at as usize] = Some(value);
+            return at;
+        }
+        self.slots.push(Some(value));
+        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn get(&mut self, at: u32) -> Option<&mut T> {
+        self.slots.get_mut(at as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, at: u32) -> Option<T> {
+        let gone = self.slots.get_mut(at as usize)?.take();
+        if gone.is_some() {
+            self.free.push(at);
+        }
+        gone
+    }
+
+    fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
 }
 
 impl Schedule {
@@ -66,21 +120,29 @@ impl Schedule {
         Self {
             caps,
             heap: BinaryHeap::new(),
-            lanes: Vec::new(),
+            lanes: Slots::default(),
             lane_of: HashMap::new(),
-            hosts: Vec::new(),
+            hosts: Slots::default(),
             host_of: HashMap::new(),
-            tenants: Vec::new(),
+            tenants: Slots::default(),
             tenant_of: HashMap::new(),
             ring: VecDeque::new(),
-            in_flight: 0,
+            firing: HashSet::new(),
             due: 0,
+            stale: 0,
         }
     }
 
     pub fn add(&mut self, next_ms: u64, id: u64, tenant: &str, host: &str) {
         let lane = self.lane(tenant, host);
-        self.heap.push(Reverse(Entry { next_ms, id, lane }));
+        self.push(next_ms, id, lane);
+    }
+
+    fn push(&mut self, next_ms: u64, id: u64, lane: u32) {
+        if let Some(held) = self.lanes.get(lane) {
+            held.held += 1;
+            self.heap.push(Reverse(Entry { next_ms, id, lane }));
+        }
     }
 
     /// Moves what is due into the lanes.
@@ -95,7 +157,7 @@ impl Schedule {
     pub fn take(&mut self, max: usize) -> Vec<Next> {
         let mut taken = Vec::new();
         let mut passed = 0;
-        while taken.len() < max && self.in_flight < self.caps.total && passed < self.ring.len() {
+        while taken.len() < max && self.firing.len() < self.caps.total && passed < self.ring.len() {
             let Some(tenant) = self.ring.pop_front() else { break };
             match self.take_of(tenant) {
                 Some(next) => {
@@ -104,7 +166,7 @@ impl Schedule {
                 }
                 None => passed += 1, // it, or all its hosts, are at their cap
             }
-            let turn = &mut self.tenants[tenant as usize];
+            let Some(turn) = self.tenants.get(tenant) else { continue };
             turn.waiting = !turn.lanes.is_empty();
             if turn.waiting {
                 self.ring.push_back(tenant);
@@ -114,21 +176,21 @@ impl Schedule {
     }
 
     fn take_of(&mut self, tenant: u32) -> Option<Next> {
-        if self.tenants[tenant as usize].in_flight >= self.caps.per_tenant {
-            return None;
-        }
-        for _ in 0..self.tenants[tenant as usize].lanes.len() {
-            let at = self.tenants[tenant as usize].lanes.pop_front()?;
-            let lane = &mut self.lanes[at as usize];
-            let free = self.hosts[lane.host as usize] < self.caps.per_host;
-            let id = if free { lane.due.pop_front() } else { None };
+        let turn = self.tenants.get(tenant).filter(|turn| turn.in_flight < self.caps.per_tenant)?;
+        for _ in 0..turn.lanes.len() {
+            let turn = self.tenants.get(tenant)?;
+            let at = turn.lanes.pop_front()?;
+            let lane = self.lanes.get(at)?;
+            let host = self.hosts.get(lane.host)?;
+            let id = if host.in_flight < self.caps.per_host { lane.due.pop_front() } else { None };
             if !lane.due.is_empty() {
-                self.tenants[tenant as usize].lanes.push_back(at);
+                turn.lanes.push_back(at);
             }
             if let Some(id) = id {
-                self.hosts[lane.host as usize] += 1;
-                self.tenants[tenant as usize].in_flight += 1;
-                self.in_flight += 1;
+                lane.held += 1;
+                host.in_flight += 1;
+                turn.in_flight += 1;
+                self.firing.insert(id);
                 self.due -= 1;
                 return Some(Next { id, lane: at });
             }
@@ -136,30 +198,61 @@ impl Schedule {
         None
     }
 
-    /// One of this lane is over: there was nothing to fire any more.
-    pub fn finished(&mut self, lane: u32) {
-        self.answered(lane);
-        self.noted();
+    /// There was nothing to fire any more.
+    pub fn finished(&mut self, next: Next) {
+        self.answered(next.lane);
+        self.noted(next);
     }
 
-    /// The end of one is written down; only then it is no longer under way.
-    pub fn noted(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+    /// The end of one is written down; only then it is no longer under way. What comes again is put back before.
+    pub fn noted(&mut self, next: Next) {
+        self.firing.remove(&next.id);
+        self.let_go(next.lane);
     }
 
     /// The host has answered, and may get another.
     pub fn answered(&mut self, lane: u32) {
-        if let Some(lane) = self.lanes.get(lane as usize) {
-            let host = &mut self.hosts[lane.host as usize];
-            *host = host.saturating_sub(1);
-            let turn = &mut self.tenants[lane.tenant as usize];
+        let Some((tenant, host)) = self.lanes.get(lane).map(|lane| (lane.tenant, lane.host)) else { return };
+        if let Some(host) = self.hosts.get(host) {
+            host.in_flight = host.in_flight.saturating_sub(1);
+        }
+        if let Some(turn) = self.tenants.get(tenant) {
             turn.in_flight = turn.in_flight.saturating_sub(1);
         }
     }
 
     /// It comes again at that time.
     pub fn put_back(&mut self, next: Next, next_ms: u64) {
-        self.heap.push(Reverse(Entry { next_ms, id: next.id, lane: next.lane }));
+        self.push(next_ms, next.id, next.lane);
+    }
+
+    /// A shot was replaced or cancelled: its entry is of no use any more.
+    pub fn note_stale(&mut self) {
+        self.stale += 1;
+    }
+
+    /// So much is of no use that it is better to read the store again.
+    pub fn is_worn(&self) -> bool {
+        self.stale > STALE_MIN + self.heap.len() / 2
+    }
+
+    /// Drops what waits for its time; it is read from the store again. What is due or being fired stays.
+    pub fn clear_waiting(&mut self) {
+        self.stale = 0;
+        for Reverse(entry) in std::mem::take(&mut self.heap) {
+            self.let_go(entry.lane);
+        }
+    }
+
+    /// Those of these shots that are neither due nor being fired.
+    pub fn unknown(&self, ids: impl Iterator<Item = u64>) -> HashSet<u64> {
+        let mut unknown: HashSet<u64> = ids.filter(|id| !self.firing.contains(id)).collect();
+        for lane in self.lanes.slots.iter().flatten() {
+            for id in &lane.due {
+                unknown.remove(id);
+            }
+        }
+        unknown
     }
 
     pub fn next_ms(&self) -> Option<u64> {
@@ -167,7 +260,7 @@ impl Schedule {
     }
 
     pub fn in_flight(&self) -> usize {
-        self.in_flight
+        self.firing.len()
     }
 
     /// Shots that are due and wait for their turn.
@@ -183,49 +276,86 @@ impl Schedule {
         self.len() == 0
     }
 
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
     fn enqueue(&mut self, at: u32, id: u64) {
-        let lane = &mut self.lanes[at as usize];
+        let Some(lane) = self.lanes.get(at) else { return };
         let was_empty = lane.due.is_empty();
         lane.due.push_back(id);
+        lane.held -= 1;
         self.due += 1;
-        if was_empty {
-            let turn = &mut self.tenants[lane.tenant as usize];
+        let tenant = lane.tenant;
+        if was_empty && let Some(turn) = self.tenants.get(tenant) {
             turn.lanes.push_back(at);
             if !turn.waiting {
                 turn.waiting = true;
-                self.ring.push_back(lane.tenant);
+                self.ring.push_back(tenant);
+            }
+        }
+    }
+
+    /// One less refers to this lane; the last one takes it along.
+    fn let_go(&mut self, at: u32) {
+        let Some(lane) = self.lanes.get(at) else { return };
+        lane.held = lane.held.saturating_sub(1);
+        if lane.held > 0 || !lane.due.is_empty() {
+            return;
+        }
+        let (tenant, host) = (lane.tenant, lane.host);
+        self.lanes.remove(at);
+        self.lane_of.remove(&(tenant, host));
+        if let Some(gone) = self.hosts.get(host) {
+            gone.lanes -= 1;
+            if gone.lanes == 0 {
+                let gone = self.hosts.remove(host);
+                gone.and_then(|host| self.host_of.remove(&host.name));
+            }
+        }
+        if let Some(turn) = self.tenants.get(tenant) {
+            turn.all_lanes -= 1;
+            // In the ring only while a lane is due, and this was the last one.
+            if turn.all_lanes == 0 && !turn.waiting {
+                let gone = self.tenants.remove(tenant);
+                gone.and_then(|turn| self.tenant_of.remove(&turn.name));
             }
         }
     }
 
     fn lane(&mut self, tenant: &str, host: &str) -> u32 {
-        let (tenant, host) = (known_as(&self.tenant_of, tenant), known_as(&self.host_of, host));
-        if let Some(lane) = self.lane_of.get(&(tenant.clone(), host.clone())) {
+        let tenant = match self.tenant_of.get(tenant) {
+            Some(at) => *at,
+            None => {
+                let name: Arc<str> = tenant.into();
+                let turn = Turn { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
+                let at = self.tenants.put(turn);
+                self.tenant_of.insert(name, at);
+                at
+            }
+        };
+        let host = match self.host_of.get(host) {
+            Some(at) => *at,
+            None => {
+                let name: Arc<str> = host.into();
+                let at = self.hosts.put(Host { name: name.clone(), lanes: 0, in_flight: 0 });
+                self.host_of.insert(name, at);
+                at
+            }
+        };
+        if let Some(lane) = self.lane_of.get(&(tenant, host)) {
             return *lane;
         }
-        let tenant_no = number(&mut self.tenant_of, &tenant);
-        if tenant_no as usize == self.tenants.len() {
-            self.tenants.push(Turn::default());
+        if let Some(turn) = self.tenants.get(tenant) {
+            turn.all_lanes += 1;
         }
-        let host_no = number(&mut self.host_of, &host);
-        if host_no as usize == self.hosts.len() {
-            self.hosts.push(0);
+        if let Some(host) = self.hosts.get(host) {
+            host.lanes += 1;
         }
-        let lane = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
-        self.lanes.push(Lane { tenant: tenant_no, host: host_no, due: VecDeque::new() });
+        let lane = self.lanes.put(Lane { tenant, host, due: VecDeque::new(), held: 0 });
         self.lane_of.insert((tenant, host), lane);
         lane
     }
-}
-
-/// The same text in the same place: names are kept once.
-fn known_as(known: &HashMap<Arc<str>, u32>, name: &str) -> Arc<str> {
-    known.get_key_value(name).map_or_else(|| name.into(), |(name, _)| name.clone())
-}
-
-fn number(known: &mut HashMap<Arc<str>, u32>, name: &Arc<str>) -> u32 {
-    let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
-    *known.entry(name.clone()).or_insert(next)
 }
 
 #[cfg(test)]
@@ -277,7 +407,7 @@ mod tests {
         taken.sort_by_key(|next| next.id);
         assert_eq!(ids(&taken), [0, 100, 200], "two of the slow host, one of them the other tenant's");
         assert!(schedule.take(100).is_empty());
-        schedule.finished(taken[0].lane);
+        schedule.finished(taken[0]);
         assert_eq!(ids(&schedule.take(100)), [1]);
         assert_eq!(schedule.due(), 8);
     }
@@ -292,7 +422,7 @@ mod tests {
         schedule.come_due(0);
         let taken = schedule.take(100);
         assert_eq!((taken.len(), taken.iter().filter(|next| next.id == 100).count()), (4, 1));
-        schedule.finished(taken[0].lane);
+        schedule.finished(taken[0]);
         assert_eq!(schedule.take(100).len(), 1);
     }
 
@@ -306,7 +436,7 @@ mod tests {
         let first = schedule.take(100);
         assert_eq!(first.len(), 3);
         for next in first {
-            schedule.finished(next.lane);
+            schedule.finished(next);
         }
         assert_eq!(schedule.take(2).len(), 2);
     }
@@ -324,11 +454,56 @@ mod tests {
             assert!(!taken.is_empty() && schedule.in_flight() <= 7);
             seen.extend(ids(&taken));
             for next in taken {
-                schedule.finished(next.lane);
+                schedule.finished(next);
             }
         }
         seen.sort_unstable();
         assert_eq!(seen, (0..500).collect::<Vec<_>>());
         assert_eq!(schedule.in_flight(), 0);
+    }
+
+    #[test]
+    fn lanes_and_names_go_when_nothing_refers_to_them() {
+        let mut schedule = Schedule::new(WIDE);
+        for round in 0..50u64 {
+            for id in 0..100 {
+                schedule.add(id, round * 100 + id, &format!("t{}", id % 3), &format!("{round}-{id}.example"));
+            }
+            schedule.come_due(1_000);
+            for (at, next) in schedule.take(1_000).into_iter().enumerate() {
+                schedule.answered(next.lane);
+                if at % 2 == 0 && round == 0 {
+                    schedule.put_back(next, 2_000); // it comes again, and keeps its lane
+                }
+                schedule.noted(next);
+            }
+        }
+        assert_eq!((schedule.lanes(), schedule.len(), schedule.hosts.len()), (50, 50, 50));
+        assert!(schedule.lanes.slots.len() <= 200, "numbers are used again: {}", schedule.lanes.slots.len());
+        schedule.come_due(2_000);
+        let again = schedule.take(1_000);
+        assert_eq!(again.len(), 50);
+        again.into_iter().for_each(|next| schedule.finished(next));
+        assert_eq!((schedule.lanes(), schedule.tenants.len(), schedule.host_of.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn entries_of_replaced_shots_are_dropped_and_what_is_due_stays() {
+        let mut schedule = Schedule::new(WIDE);
+        for id in 0..2_000 {
+            schedule.add(100 + id, id, "t", "h");
+            schedule.note_stale();
+        }
+        schedule.come_due(109);
+        let firing = schedule.take(4);
+        assert!(!schedule.is_worn(), "not yet");
+        (0..100).for_each(|_| schedule.note_stale());
+        assert!(schedule.is_worn());
+        schedule.clear_waiting();
+        assert_eq!((schedule.len(), schedule.due(), schedule.in_flight(), schedule.next_ms()), (6, 6, 4, None));
+        let unknown = schedule.unknown(0..12);
+        assert_eq!(unknown, HashSet::from([10, 11]), "neither due nor being fired");
+        firing.into_iter().for_each(|next| schedule.finished(next));
+        assert_eq!(schedule.take(99).len(), 6);
     }
 }

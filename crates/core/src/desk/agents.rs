@@ -199,7 +199,7 @@ impl Desk {
         self.rooms.attendance.forget(no);
         self.rooms.waiters.forget(no);
         // It is gone, and nobody can reach what it leaves. What cannot be erased now is erased at the next start.
-        let erased = match self.store.disarm_all(no, self.env.now_ms()).await {
+        let erased = match self.disarm_all(who.tenant, no).await {
             Ok(()) => self.store.drop_inbox(no).await,
             failed => failed,
         };

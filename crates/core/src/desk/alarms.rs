@@ -1,6 +1,7 @@
 //! Wake-up calls: an agent arms one shot per job, the desk fires it until it is taken, and notes how it
 //! ended. What is due when is kept in memory for the next while; the rows are the truth.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_wire::cron::{
-    ArmedShot, ArmedShots, BY_RELAY, CancelShot, FireBody, OnMiss, PastShot, ProvisionShot, Provisioned, RelayBody,
+    ArmedShot, BY_RELAY, CancelShot, FireBody, OnMiss, PastShot, ProvisionShot, Provisioned, RelayBody,
     ShotHistory,
 };
 use frontdesk_wire::frame::PassthroughForward;
@@ -22,7 +23,7 @@ use crate::alarms::schedule::{Caps, Next, Schedule};
 use crate::alarms::signet::Signet;
 use crate::alarms::{FireAnswer, conclude, is_missed};
 use crate::meters::Why;
-use crate::port::alarms::{Conclusion, Shot, ShotState};
+use crate::port::alarms::{Arming, Conclusion, Shot, ShotState};
 use crate::port::outcall::Call;
 use crate::port::store::{Acceptance, Delivery, StoreError};
 use crate::registry::facts::Instance;
@@ -41,12 +42,15 @@ const CAPS: Caps = Caps { total: 1024, per_tenant: 768, per_host: 128 };
 /// The agent answers before it works; more is not read.
 const ANSWER_MAX_BYTES: usize = 4096;
 const HISTORY_PAGE: usize = 200;
+const ARMED_PAGE: usize = 500;
 
 /// The schedule in memory, and the keys.
 pub struct AlarmClock {
     schedule: Mutex<Schedule>,
     /// Everything armed for a time up to this is in the schedule.
     loaded_until_ms: AtomicU64,
+    /// How many each tenant has armed: counted in the store now and then, and followed in between.
+    armed: Mutex<HashMap<String, u64>>,
     /// Rung when something may be due sooner than was thought.
     pub bell: Notify,
     /// With when each retires.
@@ -58,13 +62,15 @@ pub struct AlarmClock {
 pub struct Loading {
     from: (u64, u64),
     until_ms: u64,
+    /// From the beginning, for a schedule that was emptied.
+    again: bool,
     pub done: bool,
 }
 
 impl Default for Loading {
     /// Nothing was read yet.
     fn default() -> Self {
-        Self { from: (0, 0), until_ms: 0, done: true }
+        Self { from: (0, 0), until_ms: 0, again: false, done: true }
     }
 }
 
@@ -73,6 +79,7 @@ impl Default for AlarmClock {
         Self {
             schedule: Mutex::new(Schedule::new(CAPS)),
             loaded_until_ms: AtomicU64::new(0),
+            armed: Mutex::default(),
             bell: Notify::new(),
             signets: RwLock::default(),
         }
@@ -82,6 +89,27 @@ impl Default for AlarmClock {
 impl AlarmClock {
     pub fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn armed(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn armed_of(&self, tenant: &str) -> u64 {
+        self.armed().get(tenant).copied().unwrap_or(0)
+    }
+
+    fn note_armed(&self, tenant: &str) {
+        *self.armed().entry(tenant.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn note_ended(&self, tenant: &str, count: u64) {
+        let mut armed = self.armed();
+        let Some(left) = armed.get_mut(tenant) else { return };
+        *left = left.saturating_sub(count);
+        if *left == 0 {
+            armed.remove(tenant);
+        }
     }
 
     /// What is due now and may be fired, at most `max`.
@@ -143,13 +171,59 @@ impl Desk {
             state: ShotState::Armed,
             note: String::new(),
         };
-        let next_ms = shot.next_ms;
-        let lane = lane_of(callback).to_owned();
-        let arming = self.store.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
-        if arming.fresh {
-            self.schedule_shot(next_ms, arming.id, &who.tenant, &lane);
-        }
+        let arming = self.arm(&who.tenant, shot).await?;
         Ok(Provisioned { schedule_id: arming.schedule_id })
+    }
+
+    /// Arms a shot and puts it into the schedule.
+    pub(super) async fn arm(&self, tenant: &str, shot: Shot) -> Result<Arming, DeskError> {
+        self.check_armed(tenant, &shot).await?;
+        let (next_ms, lane) = (shot.next_ms, lane_of(&shot.callback).to_owned());
+        let arming = self.store.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
+        if arming.replaced {
+            self.alarms.schedule().note_stale();
+        } else if arming.fresh {
+            self.alarms.note_armed(tenant);
+        }
+        if arming.fresh {
+            self.schedule_shot(next_ms, arming.id, tenant, &lane);
+        }
+        Ok(arming)
+    }
+
+    /// A job that is armed already may always be armed for another time.
+    async fn check_armed(&self, tenant: &str, shot: &Shot) -> Result<(), DeskError> {
+        let (there, max) = (self.alarms.armed_of(tenant), self.rules.armed_max);
+        if max == 0 || there < max {
+            return Ok(());
+        }
+        let known = self.store.shot(shot.instance, &shot.job_id).await?;
+        if known.is_some_and(|known| known.state == ShotState::Armed) {
+            return Ok(());
+        }
+        let text = format!(
+            "this tenant has {there} alarms armed; cancel some, or ask the operator to raise cron.armed_per_tenant ({max})"
+        );
+        Err(DeskError::RateLimited(text))
+    }
+
+    /// Counts what is armed, by tenant. Returns the sum.
+    pub async fn count_armed(&self) -> Result<u64, StoreError> {
+        let counts = self.store.armed_counts().await?;
+        let mut by_tenant: HashMap<String, u64> = HashMap::new();
+        for (no, count) in &counts {
+            *by_tenant.entry(self.tenant_of_no(*no)).or_default() += count;
+        }
+        *self.alarms.armed() = by_tenant;
+        Ok(counts.iter().map(|(_, count)| count).sum())
+    }
+
+    /// Everything armed for an instance goes, because it leaves.
+    pub(super) async fn disarm_all(&self, tenant: &str, no: u64) -> Result<(), StoreError> {
+        let count = self.store.disarm_all(no, self.env.now_ms()).await?;
+        self.alarms.note_ended(tenant, count);
+        (0..count).for_each(|_| self.alarms.schedule().note_stale());
+        Ok(())
     }
 
     fn jitter_ms(&self) -> u64 {
@@ -163,13 +237,18 @@ impl Desk {
     pub async fn cancel_shot(&self, who: &Guest, ask: &CancelShot) -> Result<(), DeskError> {
         if self.store.disarm(who.instance.no, &ask.job_id, self.env.now_ms()).await? {
             self.meters.alarms_ended.get_or_create(&Why { why: "cancelled" }).inc();
+            self.alarms.note_ended(&who.tenant, 1);
+            self.alarms.schedule().note_stale();
         }
         Ok(())
     }
 
-    pub async fn armed_shots(&self, instance: &Instance) -> Result<ArmedShots, DeskError> {
+    /// A page of what is armed for an instance, and where the next one begins; `None`: that was the last.
+    pub async fn armed_page(&self, instance: u64, after: u64) -> Result<(Vec<ArmedShot>, Option<u64>), StoreError> {
+        let page = self.store.armed(instance, after, ARMED_PAGE).await?;
+        let next = page.last().map(|last| last.id).filter(|_| page.len() == ARMED_PAGE);
         let show = |it: Shot| ArmedShot { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
-        Ok(ArmedShots { armed: self.store.armed(instance.no).await?.into_iter().map(show).collect() })
+        Ok((page.into_iter().map(show).collect(), next))
     }
 
     pub async fn shot_history(&self, instance: &Instance, job_id: Option<&str>) -> Result<ShotHistory, DeskError> {
@@ -193,6 +272,7 @@ impl Desk {
         let revived = self.store.revive_shot(id, now_ms).await?;
         let shot = revived.ok_or_else(|| DeskError::NotFound(format!("no dead shot has the number {id}")))?;
         let tenant = self.tenant_of_no(shot.instance);
+        self.alarms.note_armed(&tenant);
         self.schedule_shot(now_ms, id, &tenant, lane_of(&shot.callback));
         Ok(())
     }
@@ -231,7 +311,18 @@ impl Desk {
     pub fn begin_load(&self, last: &Loading) -> Loading {
         let until_ms = self.env.now_ms() + WINDOW_MS;
         self.alarms.loaded_until_ms.fetch_max(until_ms, Ordering::AcqRel);
-        Loading { from: last.from, until_ms, done: false }
+        Loading { from: last.from, until_ms, again: false, done: false }
+    }
+
+    /// Reads everything again if too much of the schedule is of no use any more (jobs that were armed for another
+    /// time, or cancelled), so that it does not grow with how often agents change their minds.
+    pub fn reload(&self, last: &Loading) -> Option<Loading> {
+        let mut schedule = self.alarms.schedule();
+        if !last.done || !schedule.is_worn() {
+            return None;
+        }
+        schedule.clear_waiting();
+        Some(Loading { from: (0, 0), until_ms: last.until_ms, again: true, done: false })
     }
 
     /// Reads the next page.
@@ -244,24 +335,24 @@ impl Desk {
         };
         let tenants: Vec<String> = page.iter().map(|it| self.tenant_of_no(it.instance)).collect();
         let mut schedule = self.alarms.schedule();
+        // Read again after entries were dropped, some are due or being fired.
+        let unknown = loading.again.then(|| schedule.unknown(page.iter().map(|it| it.id)));
         for (it, tenant) in page.iter().zip(tenants) {
+            if unknown.as_ref().is_some_and(|unknown| !unknown.contains(&it.id)) {
+                continue;
+            }
             schedule.add(it.next_ms, it.id, &tenant, lane_of(&it.callback));
         }
         Ok(())
     }
 
-    /// Armed shots whose time is long past and that nobody is firing: they are put back into the schedule.
-    /// While others are due and wait, these may be among them, so nothing is looked for.
+    /// Armed shots whose time is long past and that are neither waiting for their turn nor being fired: they are put
+    /// back into the schedule.
     pub async fn find_forgotten_shots(&self) -> Result<(), StoreError> {
-        let quiet = {
-            let schedule = self.alarms.schedule();
-            schedule.due() == 0 && schedule.in_flight() == 0
-        };
         let long_ago_ms = self.env.now_ms().saturating_sub(LEASE_MS);
-        if !quiet {
-            return Ok(());
-        }
-        for it in self.store.next_shots((0, 0), long_ago_ms, PAGE).await? {
+        let overdue = self.store.next_shots((0, 0), long_ago_ms, PAGE).await?;
+        let forgotten = self.alarms.schedule().unknown(overdue.iter().map(|it| it.id));
+        for it in overdue.into_iter().filter(|it| forgotten.contains(&it.id)) {
             self.schedule_shot(it.next_ms, it.id, &self.tenant_of_no(it.instance), lane_of(&it.callback));
         }
         Ok(())
@@ -406,6 +497,7 @@ impl Desk {
         };
         if !matches!(end, Conclusion::Retry { .. }) {
             self.meters.alarms_ended.get_or_create(&Why { why: word }).inc();
+            self.alarms.note_ended(&self.tenant_of_no(shot.instance), 1);
         }
         if shot.attempts == 0 {
             self.meters.alarm_lateness.note_ms(late_ms);

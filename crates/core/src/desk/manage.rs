@@ -187,7 +187,7 @@ impl Desk {
         if let Some(mailbox) = self.switchboard.socket(who.instance.no) {
             mailbox.order(Order::Close(Close::Unauthorized));
         }
-        self.store.disarm_all(who.instance.no, now_ms).await?;
+        self.disarm_all(&who.tenant, who.instance.no).await?;
         Ok(())
     }
 

@@ -17,7 +17,6 @@ use crate::agents::attendance::Seat;
 use crate::alarms::FireAnswer;
 use crate::port::alarms::{Shot, ShotState};
 use crate::port::letters::PlannedWake;
-use crate::port::store::StoreError;
 use crate::registry::facts::Instance;
 use crate::seal::short_hash;
 use crate::switchboard::Mailbox;
@@ -30,6 +29,9 @@ const HAND_TIME: Duration = Duration::from_secs(2);
 
 /// Wakes that wait for their time, of one agent.
 const PLANNED_MAX: usize = 1_000;
+
+/// What a listing of a tenant's alarms shows at most.
+const TENANT_ARMED_MAX: usize = 1_000;
 
 /// What is kept of a wake that is asked for later.
 #[derive(Serialize, Deserialize)]
@@ -267,7 +269,7 @@ impl Desk {
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
         let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
-        if self.store.armed(to.agent.no).await?.len() >= PLANNED_MAX {
+        if self.store.armed(to.agent.no, 0, PLANNED_MAX).await?.len() >= PLANNED_MAX {
             let text = format!("{PLANNED_MAX} wakes are planned for this agent already");
             return Err(Fault::new(Class::RateLimitedError, text));
         }
@@ -294,14 +296,12 @@ impl Desk {
             attempts: 0,
             grace_ms: self.rules.misfire_grace_ms,
             skip_missed: false,
-            callback: lane.clone(),
+            callback: lane,
             schedule_id: key,
             state: ShotState::Armed,
             note: String::new(),
         };
-        let next_ms = shot.next_ms;
-        let arming = self.store.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
-        self.schedule_shot(next_ms, arming.id, &to.agent.tenant, &lane);
+        self.arm(&to.agent.tenant, shot).await?;
         Ok(WakeReceipt {
             woken_at: now_ms,
             scheduled_for: Some(at_ms),
@@ -347,7 +347,10 @@ impl Desk {
         });
         let mut found = Vec::new();
         for (no, name) in owners {
-            found.extend(self.store.armed(no).await?.into_iter().map(|shot| (name.clone(), shot)));
+            if found.len() >= TENANT_ARMED_MAX {
+                break;
+            }
+            found.extend(self.store.armed(no, 0, TENANT_ARMED_MAX - found.len()).await?.into_iter().map(|shot| (name.clone(), shot)));
         }
         found.sort_by_key(|(_, shot)| (shot.next_ms, shot.id));
         Ok(found)

@@ -54,6 +54,8 @@ pub struct Arming {
     pub schedule_id: String,
     /// False: this very shot was armed, or fired, already.
     pub fresh: bool,
+    /// An armed shot of the same job ended for it.
+    pub replaced: bool,
 }
 
 /// How a try, or a shot, ended.
@@ -86,9 +88,10 @@ pub trait Alarms: Send + Sync {
     fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>>;
     /// The armed shot of a job ends as cancelled. False: there was none.
     fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
-    /// Every armed shot of an instance ends as cancelled.
-    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, ()>;
-    fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>>;
+    /// Every armed shot of an instance ends as cancelled. Returns how many.
+    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64>;
+    /// Armed shots of an instance after this one, in the order of their numbers.
+    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Shot>>;
     fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>>;
     /// Armed shots in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>>;
@@ -101,5 +104,6 @@ pub trait Alarms: Send + Sync {
     fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>>;
     /// Newest first.
     fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>>;
-    fn armed_count(&self) -> Stored<'_, u64>;
+    /// How many are armed, by instance.
+    fn armed_counts(&self) -> Stored<'_, Vec<(u64, u64)>>;
 }

@@ -59,6 +59,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     config.data_dir.clone_from(&folder);
     config.listen = "127.0.0.1:0".into();
     config.outcall.allow = vec!["127.0.0.0/8".into()];
+    config.cron.armed_per_tenant = 0;
     let due = plan.rate * plan.seconds;
     let counts = [("rate", due as usize), ("storm", plan.storm as usize), ("first", 1)];
     let kinds: HashMap<String, usize> = counts.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect();

@@ -28,6 +28,8 @@ use super::auth::Admin;
 use super::body::Json;
 use super::error::Refusal;
 
+/// Armed shots shown at once.
+const ARMED_PAGE: usize = 1_000;
 /// Dead shots shown at once.
 const DEAD_PAGE: usize = 1_000;
 
@@ -345,7 +347,7 @@ async fn alarms(
     Query(q): Query<AlarmQuery>,
 ) -> Answer<Value> {
     let instance = app.desk.find_instance(&id, q.tenant.as_deref())?;
-    let armed = app.desk.store.armed(instance.no).await?;
+    let armed = app.desk.store.armed(instance.no, 0, ARMED_PAGE).await?;
     Ok(Reply(json!({ "alarms": armed.iter().map(show_shot).collect::<Vec<_>>() })))
 }
 

@@ -2,12 +2,15 @@
 //! The contract fixes `{"error": "..."}` here.
 
 use axum::Json as Reply;
+use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use frontdesk_core::desk::{DeskError, Guest};
+use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
-use frontdesk_wire::cron::{ArmedShots, CancelShot, ProvisionShot, Provisioned, RelayBody, ShotHistory};
+use frontdesk_wire::cron::{ArmedShot, CancelShot, ProvisionShot, Provisioned, RelayBody, ShotHistory};
+use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -44,9 +47,34 @@ pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<
     Ok(Reply(json!({ "ok": true })))
 }
 
-pub(crate) async fn list(State(app): State<App>, who: Proven) -> Answer<ArmedShots> {
+/// The contract's answer holds everything that is armed, however much that is. It is read and sent a page at a time; if
+/// a page cannot be read the answer breaks off, so that nobody takes a part for the whole.
+pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response, Refusal> {
     let guest = guest(&app, &who).await?;
-    app.desk.armed_shots(&guest.instance).await.map(Reply).map_err(plain)
+    let (first, next) = app.desk.armed_page(guest.instance.no, 0).await.map_err(|error| plain(error.into()))?;
+    let head = format!("{{\"armed\":[{}", in_a_row(&first));
+    let (desk, instance) = (app.desk.clone(), guest.instance.no);
+    let rest = stream::try_unfold(Some(next), move |at| {
+        let desk = desk.clone();
+        async move {
+            match at {
+                None => Ok::<_, StoreError>(None),
+                Some(None) => Ok(Some(("]}".to_owned(), None))),
+                Some(Some(after)) => {
+                    let (page, next) = desk.armed_page(instance, after).await?;
+                    let comma = if page.is_empty() { "" } else { "," };
+                    Ok(Some((format!("{comma}{}", in_a_row(&page)), Some(next))))
+                }
+            }
+        }
+    });
+    let body = Body::from_stream(stream::iter([Ok(head)]).chain(rest));
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
+}
+
+fn in_a_row(shots: &[ArmedShot]) -> String {
+    let each: Vec<String> = shots.iter().map(|it| serde_json::to_string(it).unwrap_or_default()).collect();
+    each.join(",")
 }
 
 #[derive(Deserialize)]

@@ -17,8 +17,8 @@ use tokio_util::task::TaskTracker;
 const BATCH: usize = 256;
 /// The longest nap, so that a jump of the clock or a sleep of the machine is noticed.
 const NAP_MAX: Duration = Duration::from_millis(500);
-/// How often the armed ones are counted.
-const COUNT_EVERY_MS: u64 = 15_000;
+/// How often the armed ones are counted: a look at all of them.
+const COUNT_EVERY_MS: u64 = 60_000;
 /// A store that does not answer is asked again after this.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -27,6 +27,9 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
     let mut counted_ms = 0;
     let mut swept_ms = desk.env.now_ms();
     loop {
+        if let Some(again) = desk.reload(&loading) {
+            loading = again;
+        }
         if loading.done && desk.env.now_ms() >= desk.next_load_ms() {
             loading = desk.begin_load(&loading);
         }
@@ -46,7 +49,7 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
         let took = fire_due(&desk, &tracker).await;
         if desk.env.now_ms().saturating_sub(counted_ms) > COUNT_EVERY_MS {
             counted_ms = desk.env.now_ms();
-            if let Ok(armed) = desk.store.armed_count().await {
+            if let Ok(armed) = desk.count_armed().await {
                 desk.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
             }
         }
@@ -78,8 +81,8 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
             tracing::error!(%error, "due shots cannot be claimed; they stay armed");
             let mut schedule = desk.alarms.schedule();
             for next in due {
-                schedule.finished(next.lane);
                 schedule.put_back(next, now_ms + 1_000);
+                schedule.finished(next);
             }
             return 0;
         }
@@ -89,27 +92,27 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
         match claimed.remove(&next.id) {
             Some(shot) => {
                 let desk = desk.clone();
-                let lane = next.lane;
-                tracker.spawn(async move { fire(&desk, shot, lane).await });
+                let next = *next;
+                tracker.spawn(async move { fire(&desk, shot, next).await });
             }
-            None => desk.alarms.schedule().finished(next.lane), // cancelled, replaced, or somebody else's
+            None => desk.alarms.schedule().finished(*next), // cancelled, replaced, or somebody else's
         }
     }
     due.len()
 }
 
-async fn fire(desk: &Arc<Desk>, shot: Shot, lane: u32) {
+async fn fire(desk: &Arc<Desk>, shot: Shot, next: Next) {
     let answered = || {
-        desk.alarms.schedule().answered(lane);
+        desk.alarms.schedule().answered(next.lane);
         desk.alarms.bell.notify_one();
     };
     let end = desk.try_shot(&shot, answered).await;
     {
         let mut schedule = desk.alarms.schedule();
-        schedule.noted();
         if let Conclusion::Retry { next_ms, .. } = end {
-            schedule.put_back(Next { id: shot.id, lane }, next_ms);
+            schedule.put_back(next, next_ms);
         }
+        schedule.noted(next);
     }
     desk.alarms.bell.notify_one();
 }
@@ -241,7 +244,7 @@ mod tests {
     async fn a_shot_that_somebody_claimed_and_left_is_found_again() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
-        let id = clock.desk.store.armed(clock.guest.instance.no).await.unwrap()[0].id;
+        let id = clock.desk.store.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
         clock.desk.store.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.env.advance_ms(2_000);

@@ -28,20 +28,22 @@ impl State {
     }
 
     fn arm_one(&mut self, mut shot: Shot) -> Arming {
+        let mut replaced = false;
         if let Some(id) = self.shot_of(shot.instance, &shot.job_id) {
             let known = &mut self.shots.get_mut(&id).unwrap_or_else(|| unreachable!("found above")).0;
             if known.fire_at == shot.fire_at && known.state != ShotState::Dead {
                 known.callback = shot.callback;
                 (known.grace_ms, known.skip_missed) = (shot.grace_ms, shot.skip_missed);
-                return Arming { id, schedule_id: known.schedule_id.clone(), fresh: false };
+                return Arming { id, schedule_id: known.schedule_id.clone(), fresh: false, replaced: false };
             }
             if let Some((old, _)) = self.shots.remove(&id).filter(|(old, _)| old.state == ShotState::Armed) {
+                replaced = true;
                 self.end_shot(&old, "replaced", shot.armed_ms, "");
             }
         }
         self.last_shot += 1;
         shot.id = self.last_shot;
-        let arming = Arming { id: shot.id, schedule_id: shot.schedule_id.clone(), fresh: true };
+        let arming = Arming { id: shot.id, schedule_id: shot.schedule_id.clone(), fresh: true, replaced };
         self.shots.insert(shot.id, (shot, 0));
         arming
     }
@@ -65,21 +67,23 @@ impl Alarms for MemoryStore {
         now(was_armed)
     }
 
-    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, ()> {
+    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64> {
         let mut state = self.state();
         let of_instance = |shot: &Shot| shot.instance == instance && shot.state == ShotState::Armed;
         let armed: Vec<Shot> = state.shots.values().map(|(shot, _)| shot.clone()).filter(of_instance).collect();
+        let count = armed.len() as u64;
         for shot in armed {
             state.shots.remove(&shot.id);
             state.end_shot(&shot, "cancelled", now_ms, "");
         }
-        now(())
+        now(count)
     }
 
-    fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>> {
+    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Shot>> {
         let state = self.state();
-        let armed = state.shots.values().map(|(shot, _)| shot);
-        now(armed.filter(|shot| shot.instance == instance && shot.state == ShotState::Armed).cloned().collect())
+        let later = state.shots.range(after + 1..).map(|(_, (shot, _))| shot);
+        let armed = later.filter(|shot| shot.instance == instance && shot.state == ShotState::Armed);
+        now(armed.take(limit).cloned().collect())
     }
 
     fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>> {
@@ -166,7 +170,11 @@ impl Alarms for MemoryStore {
         now(own.filter(|end| job_id.is_none_or(|job| end.job_id == job)).take(limit).cloned().collect())
     }
 
-    fn armed_count(&self) -> Stored<'_, u64> {
-        now(self.state().shots.values().filter(|(shot, _)| shot.state == ShotState::Armed).count() as u64)
+    fn armed_counts(&self) -> Stored<'_, Vec<(u64, u64)>> {
+        let mut counts: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
+        for (shot, _) in self.state().shots.values().filter(|(shot, _)| shot.state == ShotState::Armed) {
+            *counts.entry(shot.instance).or_default() += 1;
+        }
+        now(counts.into_iter().collect())
     }
 }

@@ -31,19 +31,20 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, ()> {
+    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
-            for shot in armed_of(&books.connection, instance)? {
+            let armed = armed_of(&books.connection, instance, 0, usize::MAX)?;
+            for shot in &armed {
                 remove(&books.connection, shot.id)?;
-                note_end(&books.connection, &shot, "cancelled", now_ms, "")?;
+                note_end(&books.connection, shot, "cancelled", now_ms, "")?;
             }
-            Ok(())
+            Ok(armed.len() as u64)
         };
-        self.writer.write(work, |()| {})
+        self.writer.write(work, |_| {})
     }
 
-    fn armed(&self, instance: u64) -> Stored<'_, Vec<Shot>> {
-        self.readers.read(instance, move |connection| armed_of(connection, instance))
+    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Shot>> {
+        self.readers.read(instance, move |connection| armed_of(connection, instance, after, limit))
     }
 
     fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>> {
@@ -138,10 +139,12 @@ impl Alarms for SqliteStore {
         })
     }
 
-    fn armed_count(&self) -> Stored<'_, u64> {
+    fn armed_counts(&self) -> Stored<'_, Vec<(u64, u64)>> {
         self.readers.read(DESK, |connection| {
-            let sql = "SELECT COUNT(*) FROM shot WHERE state = 'armed'";
-            connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
+            let sql = "SELECT instance, COUNT(*) FROM shot WHERE state = 'armed' GROUP BY instance";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+            query.query_map([], pair).and_then(Iterator::collect).map_err(fault)
         })
     }
 }
@@ -151,22 +154,27 @@ pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
     connection.execute("UPDATE shot SET lease_ms = 0 WHERE lease_ms > 0", []).map(drop).map_err(fault)
 }
 
-fn armed_of(connection: &Connection, instance: u64) -> Result<Vec<Shot>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' ORDER BY id");
+fn armed_of(connection: &Connection, instance: u64, after: u64, limit: usize) -> Result<Vec<Shot>, StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3"
+    );
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-    query.query_map([signed(instance)], shot).and_then(Iterator::collect).map_err(fault)
+    let which = (signed(instance), signed(after), signed(limit as u64));
+    query.query_map(which, shot).and_then(Iterator::collect).map_err(fault)
 }
 
 fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
+    let mut replaced = false;
     if let Some(known) = shot_of(connection, new.instance, &new.job_id)? {
         if known.fire_at == new.fire_at && known.state != ShotState::Dead {
             let sql = "UPDATE shot SET callback = ?2, grace_ms = ?3, skip_missed = ?4 WHERE id = ?1";
             let mut put = connection.prepare_cached(sql).map_err(fault)?;
             put.execute((signed(known.id), &new.callback, signed(new.grace_ms), new.skip_missed)).map_err(fault)?;
-            return Ok(Arming { id: known.id, schedule_id: known.schedule_id, fresh: false });
+            return Ok(Arming { id: known.id, schedule_id: known.schedule_id, fresh: false, replaced: false });
         }
         remove(connection, known.id)?;
-        if known.state == ShotState::Armed {
+        replaced = known.state == ShotState::Armed;
+        if replaced {
             note_end(connection, &known, "replaced", new.armed_ms, "")?;
         }
     }
@@ -188,7 +196,7 @@ fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
         ])
         .map_err(fault)?;
     let id = unsigned(connection.last_insert_rowid());
-    Ok(Arming { id, schedule_id: new.schedule_id.clone(), fresh: true })
+    Ok(Arming { id, schedule_id: new.schedule_id.clone(), fresh: true, replaced })
 }
 
 /// The row may be gone or be another's by now: ids are never given twice, so nothing else is touched.

@@ -49,7 +49,7 @@ pub async fn the_same_time_again_is_the_same_shot(House { store, .. }: House) {
     assert!(fresh);
     let again = Shot { schedule_id: "other".into(), callback: "https://b.example".into(), grace_ms: 5, ..shot(1, 100) };
     assert_eq!(arm(&*store, again).await, (id, schedule, false));
-    let kept = store.armed(7).await.unwrap();
+    let kept = store.armed(7, 0, 99).await.unwrap();
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].callback.as_str(), kept[0].grace_ms), ("https://b.example", 5), "the latest word");
     assert_eq!(kept[0].fire_at, "at 100");
@@ -60,15 +60,15 @@ pub async fn another_time_replaces_the_shot(House { store, .. }: House) {
     let (first, ..) = arm(&*store, shot(1, 100)).await;
     let (second, schedule, fresh) = arm(&*store, shot(1, 200)).await;
     assert!(fresh && second > first);
-    let armed: Vec<String> = store.armed(7).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
+    let armed: Vec<String> = store.armed(7, 0, 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
     assert_eq!(armed, [schedule]);
     assert_eq!(claim(&*store, first, 500).await, None, "the old one is nobody's");
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "replaced".into())]);
     // Jobs and instances do not share.
     arm(&*store, shot(2, 100)).await;
     arm(&*store, Shot { instance: 8, ..shot(1, 100) }).await;
-    assert_eq!((store.armed(7).await.unwrap().len(), store.armed(8).await.unwrap().len()), (2, 1));
-    assert_eq!(store.armed_count().await.unwrap(), 3);
+    assert_eq!((store.armed(7, 0, 99).await.unwrap().len(), store.armed(8, 0, 99).await.unwrap().len()), (2, 1));
+    assert_eq!(store.armed_counts().await.unwrap(), [(7, 2), (8, 1)]);
 }
 
 pub async fn a_cancelled_shot_is_gone_and_may_be_armed_again(House { store, .. }: House) {
@@ -87,7 +87,7 @@ pub async fn an_instance_that_leaves_has_nothing_armed(House { store, .. }: Hous
     arm(&*store, shot(2, 200)).await;
     arm(&*store, Shot { instance: 8, ..shot(1, 100) }).await;
     store.disarm_all(7, 50).await.unwrap();
-    assert_eq!((store.armed(7).await.unwrap().len(), store.armed(8).await.unwrap().len()), (0, 1));
+    assert_eq!((store.armed(7, 0, 99).await.unwrap().len(), store.armed(8, 0, 99).await.unwrap().len()), (0, 1));
     assert_eq!(claim(&*store, first, 500).await, None);
     let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
@@ -111,7 +111,7 @@ pub async fn a_fired_shot_is_never_claimed_again(house: House) {
     house.store.conclude(vec![(taken, fired())], 150).await.unwrap();
     let house = house.reopened();
     assert_eq!(claim(&*house.store, id, 9_999).await, None);
-    assert_eq!(house.store.armed(7).await.unwrap(), []);
+    assert_eq!(house.store.armed(7, 0, 99).await.unwrap(), []);
     assert_eq!(house.store.next_shots((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
     assert_eq!(arm(&*house.store, shot(1, 100)).await, (id, schedule, false), "the same time is the same shot");
     assert_eq!(claim(&*house.store, id, 9_999).await, None);
@@ -145,7 +145,7 @@ pub async fn an_end_does_not_touch_the_shot_that_replaced_it(House { store, .. }
     assert_eq!(outcomes, ["fired", "replaced"], "and what happened is known");
     let retry = Conclusion::Retry { next_ms: 1, note: String::new() };
     store.conclude(vec![(taken, retry)], 160).await.unwrap();
-    assert_eq!(store.armed(7).await.unwrap().len(), 1);
+    assert_eq!(store.armed(7, 0, 99).await.unwrap().len(), 1);
 }
 
 pub async fn a_dead_shot_is_listed_and_can_be_revived(House { store, .. }: House) {
@@ -197,6 +197,6 @@ pub async fn what_is_over_is_forgotten_in_time(House { store, .. }: House) {
     assert_eq!(ended(&*store).await.len(), 1);
     super::purge(&*store, keep(1_000)).await;
     assert_eq!(ended(&*store).await, []);
-    assert_eq!(store.armed_count().await.unwrap(), 1, "what is armed stays, whatever its age");
+    assert_eq!(store.armed_counts().await.unwrap(), [(7, 1)], "what is armed stays, whatever its age");
     assert!(arm(&*store, shot(1, 100)).await.2, "nobody remembers that time any more");
 }
