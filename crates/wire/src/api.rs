@@ -160,8 +160,7 @@ pub struct ChatPosted {
 pub struct VerdictBrief {
     pub outcome: String,
     pub text: String,
-    /// `pushed`: a live socket of a receiver has it. `queued`: it waits until one dials. Absent: nobody receives it,
-    /// or it was here before.
+    /// `pushed`: a live socket of a receiver has it. `queued`: it waits until one dials. Absent: nobody receives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<String>,
 }

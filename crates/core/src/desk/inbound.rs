@@ -76,7 +76,7 @@ impl Desk {
         for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
             let id = event_id(accepted.event);
             if accepted.fresh {
-                brief.delivery = self.handover(&accepted.rows);
+                brief.delivery = self.handover(accepted.rows.iter().map(|(instance, _)| *instance));
                 self.meters.events_accepted.inc();
                 self.meters.mail_rows.inc_by(accepted.rows.len() as u64);
                 self.count(&verdict);
@@ -109,9 +109,9 @@ impl Desk {
     }
 
     /// Whether a live socket has the rows, or they wait for one.
-    fn handover(&self, rows: &[(u64, u64)]) -> Option<String> {
-        let served = rows.iter().any(|(instance, _)| self.switchboard.is_served(*instance));
-        (!rows.is_empty()).then(|| if served { "pushed" } else { "queued" }.to_owned())
+    fn handover(&self, receivers: impl Iterator<Item = u64>) -> Option<String> {
+        let served = receivers.map(|instance| self.switchboard.is_served(instance)).reduce(|any, one| any || one);
+        served.map(|served| if served { "pushed" } else { "queued" }.to_owned())
     }
 
     /// What the tail will want to name, kept only if somebody watches.
@@ -301,8 +301,14 @@ impl Desk {
 
     /// What was said about this event when it came first.
     async fn told_before(&self, event: u64) -> Result<Option<VerdictBrief>, DeskError> {
-        let kept = self.store.event(event).await?;
-        Ok(kept.and_then(|kept| gate::read_kept(&kept.verdict, &kept.tenant)).map(gate::Kept::brief))
+        let Some(kept) = self.store.event(event).await? else { return Ok(None) };
+        let Some(read) = gate::read_kept(&kept.verdict, &kept.tenant) else { return Ok(None) };
+        let receivers: Vec<u64> = self.registry.read(|view| {
+            let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
+            delivered.filter_map(|line| view.instance(&kept.tenant, &line.instance)).map(|it| it.no).collect()
+        });
+        let delivery = self.handover(receivers.into_iter());
+        Ok(Some(VerdictBrief { delivery, ..read.brief() }))
     }
 
     fn count(&self, verdict: &Verdict) {

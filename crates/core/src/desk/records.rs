@@ -133,7 +133,10 @@ impl Desk {
         let now_ms = self.env.now_ms();
         let decide = |view: &View, draft: &mut Draft| {
             known_tenant(view, &ask.tenant)?;
-            if let Some(other) = view.instances_named(&ask.instance).iter().find(|it| it.tenant != ask.tenant) {
+            let others = view.instances_named(&ask.instance);
+            if view.instance(&ask.tenant, &ask.instance).is_none()
+                && let Some(other) = others.first()
+            {
                 let text = format!("instance {:?} belongs to tenant {:?}; choose another name", ask.instance, other.tenant);
                 return Err(DeskError::Conflict(text));
             }

@@ -15,6 +15,7 @@ const $ = (id) => document.getElementById(id);
 const MEDIA_LIMIT = 25 * 1024 * 1024;
 const DEFAULT_CHAT = "lobby";
 
+const CHATS_SHOWN_MAX = 5000; // a longer list helps nobody
 const chatPath = (chatId, rest = "") => `/chat/v1/chats/${encodeURIComponent(chatId)}${rest}`;
 
 // ---- State --------------------------------------------------------------------------------
@@ -491,7 +492,12 @@ function drawAttachments() {
 // ---- Chats --------------------------------------------------------------------------------
 
 async function loadChats() {
-  const { chats } = await api("GET", "/chat/v1/chats");
+  const chats = [];
+  for (let after = ""; ; after = chats.at(-1).chat_id) {
+    const page = await api("GET", `/chat/v1/chats?after=${encodeURIComponent(after)}`);
+    chats.push(...page.chats);
+    if (!page.more || chats.length >= CHATS_SHOWN_MAX) break;
+  }
   state.chats = new Map(chats.map((chat) => [chat.chat_id, chat]));
   for (const chat of chats) if (!state.seen.has(chat.chat_id)) state.seen.set(chat.chat_id, chat.last_seq ?? 0);
   drawChats();

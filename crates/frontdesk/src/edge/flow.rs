@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures_util::StreamExt as _;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
@@ -43,18 +43,18 @@ impl Stall {
 // ---- bodies that come ------------------------------------------------------------------------
 
 /// A request's body that ends with an error when it stops coming.
-pub(super) struct TimedBody {
-    body: Incoming,
+pub(super) struct TimedBody<B> {
+    body: B,
     stall: Stall,
 }
 
-impl TimedBody {
-    pub(super) fn new(body: Incoming) -> Self {
+impl<B> TimedBody<B> {
+    pub(super) fn new(body: B) -> Self {
         Self { body, stall: Stall::default() }
     }
 }
 
-impl HttpBody for TimedBody {
+impl<B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Unpin> HttpBody for TimedBody<B> {
     type Data = Bytes;
     type Error = axum::BoxError;
 
@@ -231,6 +231,20 @@ mod tests {
         let _theirs = reading.await.unwrap();
         let left = stream.write_all(&[1; 64]).await;
         assert_eq!(left.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_coming_ends_and_a_slow_one_comes() {
+        let pieces = |pauses: &'static [u64]| {
+            let each = futures_util::stream::iter(pauses).then(|pause| async move {
+                sleep(Duration::from_secs(*pause)).await;
+                Ok::<_, io::Error>(Bytes::from_static(b"x"))
+            });
+            Body::new(TimedBody::new(Body::from_stream(each)))
+        };
+        let slow = axum::body::to_bytes(pieces(&[14, 14, 14]), 9).await.unwrap();
+        assert_eq!(slow.len(), 3);
+        assert!(axum::body::to_bytes(pieces(&[1, 16, 1]), 9).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

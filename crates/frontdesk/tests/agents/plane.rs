@@ -96,8 +96,15 @@ impl Plane {
     }
 
     pub(crate) async fn inbox(&self, id: &str) -> Vec<Value> {
-        let inbox = self.get(&format!("/v1/agents/{}/inbox", encoded(id))).await.expect(200);
-        inbox["messages"].as_array().unwrap().clone()
+        // In pages: large messages fill one quickly.
+        let (mut all, mut after): (Vec<Value>, u64) = (Vec::new(), 0);
+        loop {
+            let page = self.get(&format!("/v1/agents/{}/inbox?after={after}", encoded(id))).await.expect(200);
+            let messages = page["messages"].as_array().unwrap();
+            let Some(last) = messages.last() else { return all };
+            after = last["seq"].as_u64().unwrap();
+            all.extend_from_slice(messages);
+        }
     }
 
     pub(crate) async fn status(&self, id: &str) -> String {

@@ -380,7 +380,7 @@ async fn everyone_who_was_considered_is_explained_with_the_rule_that_decided() {
         ),
     ]);
     assert_eq!(told["instances"], expected);
-    assert_eq!(posted["verdict"], json!({ "outcome": "delivered", "text": expected[0]["text"] }));
+    assert_eq!(posted["verdict"], json!({ "outcome": "delivered", "text": expected[0]["text"], "delivery": "pushed" }));
 
     // Each other reason, in words that name what to look at.
     let reason = async |posted: Value, name: &str| {

@@ -257,6 +257,7 @@ async fn twins(house: &House) -> [Seat; 2] {
     let mut seats = Vec::new();
     for (tenant, gateway) in [("home", "h"), ("rival", "r")] {
         let seat = house.seat_in(tenant, gateway).await;
+        house.namesake(tenant, "twin").await;
         let ask = json!({ "gatewayId": format!("{gateway}-twin"), "platform": PLATFORM, "instanceId": "twin" });
         let reply = house.post("/relay/provision", &seat.identity, &ask).await.expect(200);
         house.bind(tenant, &seat.user, "twin").await;

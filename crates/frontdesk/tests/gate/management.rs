@@ -319,6 +319,7 @@ async fn an_agent_that_leaves_takes_all_its_own_and_nothing_of_anybody_else() {
     let twin = second_gateway(&house, &ann, "ann-2").await;
     // Another tenant has an instance of the very same name.
     let namesake = house.seat_in("rival", "r").await;
+    house.namesake("rival", "ann").await;
     let ask = json!({ "gatewayId": "r-ann", "platform": PLATFORM, "instanceId": "ann" });
     let reply = house.post("/relay/provision", &namesake.identity, &ask).await.expect(200);
     let secret = reply["secret"].as_str().unwrap().to_owned();

@@ -12,6 +12,8 @@ use frontdesk::config::Config;
 use frontdesk::edge::App;
 use frontdesk::env::SystemEnv;
 use frontdesk_core::Env;
+use frontdesk_core::registry::facts::Instance;
+use frontdesk_core::registry::{Draft, Fact, View};
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::{Secret, token};
 use reqwest::header::HeaderMap;
@@ -265,6 +267,17 @@ impl House {
     pub(crate) async fn bind(&self, tenant: &str, user: &str, instance: &str) {
         let link = json!({ "platform": "relay", "user_id": user, "tenant": tenant, "instance": instance });
         self.admin("POST", "/bindings", &link).await.expect(201);
+    }
+
+    /// An instance as databases of the first release may hold it: under a name that another tenant has too.
+    pub(crate) async fn namesake(&self, tenant: &str, name: &str) {
+        let [tenant, name] = [tenant, name].map(str::to_owned);
+        let fact = Fact::Instance(Instance { no: 0, tenant, name, wake_url: None, left_ms: None });
+        let put = |_: &View, draft: &mut Draft| {
+            draft.put(fact);
+            Ok::<_, std::convert::Infallible>(())
+        };
+        self.app.desk.registry.write(put).await.unwrap();
     }
 
     /// The linked person says something in a chat; the desk's answer.

@@ -166,6 +166,9 @@ impl Town {
 
     async fn settle_agents(&mut self) {
         let house = &self.house;
+        for it in &self.world.instances {
+            house.namesake(&it.tenant, &it.name).await;
+        }
         let agents = self.world.instances.iter().map(async |it| {
             let home = self.homes.iter().position(|home| home.tenant == it.tenant).unwrap();
             let gateway = format!("{}.{}", it.tenant, it.name);

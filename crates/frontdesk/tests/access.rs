@@ -1,0 +1,288 @@
+//! Access: who may still do what, after tokens expire, tenants multiply and files change hands.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
+
+#[path = "house/mod.rs"]
+mod house;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use frontdesk::app::{FIRST_TENANT, Frontdesk};
+use frontdesk::config::Config;
+use house::{House, PATIENCE, Reply};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+fn cookie(reply: &Reply) -> Option<String> {
+    reply.header("set-cookie").split(';').next().filter(|it| !it.is_empty()).map(str::to_owned)
+}
+
+async fn login(house: &House, token: &str) -> String {
+    let reply = house.post("/chat/login", "", &json!({ "token": token })).await;
+    assert_eq!(reply.status, 204, "{}", reply.text());
+    cookie(&reply).unwrap()
+}
+
+async fn with_cookie(house: &House, cookie: &str, path: &str) -> Reply {
+    house.send(house.request("GET", path).header("cookie", cookie)).await
+}
+
+#[tokio::test]
+async fn a_chat_session_lives_no_longer_than_its_token() {
+    let (house, clock) = House::still().await;
+    let make = async |ttl_s: Option<u64>| {
+        let ask = json!({ "tenant": FIRST_TENANT, "scope": "chat", "ttl_s": ttl_s });
+        house.admin("POST", "/tokens", &ask).await.expect(201)
+    };
+    let short = make(Some(2)).await;
+    let session = login(&house, short["token"].as_str().unwrap()).await;
+    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 200);
+    let mut open = house.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
+    clock.advance_ms(2_001);
+    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 401, "expired");
+    let ended = async { while open.chunk().await.unwrap().is_some() {} };
+    timeout(PATIENCE, ended).await.expect("an open stream ends with its token");
+
+    let long = make(None).await;
+    let session = login(&house, long["token"].as_str().unwrap()).await;
+    let mut by_cookie = house.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
+    let bearer = long["token"].as_str().unwrap();
+    let mut by_token = house.request("GET", "/chat/v1/chats/c/stream").bearer_auth(bearer).send().await.unwrap();
+    assert_eq!((by_cookie.status(), by_token.status()), (reqwest::StatusCode::OK, reqwest::StatusCode::OK));
+    let revoked = house.admin("DELETE", &format!("/tokens/{}", long["id"].as_str().unwrap()), &Value::Null).await;
+    assert_eq!(revoked.status, 204);
+    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 401, "revoked");
+    for open in [&mut by_cookie, &mut by_token] {
+        let ended = async { while open.chunk().await.unwrap().is_some() {} };
+        timeout(PATIENCE, ended).await.expect("an open stream ends with its token");
+    }
+    // A session without a token ends by the clock at the time of use, not by the time of the last login.
+    let link = house.admin("POST", "/chat-link", &json!({ "name": FIRST_TENANT })).await.expect(201);
+    let path = link["url"].as_str().unwrap().split_once("/chat").unwrap().1.to_owned();
+    let session = cookie(&house.get(&format!("/chat{path}"), "").await).unwrap();
+    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 200);
+    clock.advance_ms(7 * 86_400_000 + 1);
+    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 401);
+    house.finish().await;
+}
+
+#[tokio::test]
+async fn the_page_opens_by_itself_only_where_nobody_else_is_meant() {
+    let opens = async |house: &House| cookie(&house.get("/chat", "").await).is_some();
+    let house = House::open().await;
+    assert!(opens(&house).await, "one tenant, on this machine");
+    house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    assert!(!opens(&house).await, "whose chat would it be?");
+    house.finish().await;
+    for change in [
+        (|config: &mut Config| config.public_url = "https://desk.example".into()) as fn(&mut Config),
+        |config| config.chat.open_locally = false,
+    ] {
+        let house = House::with(change).await;
+        assert!(!opens(&house).await);
+        house.finish().await;
+    }
+    let house = House::with(|config| config.public_url = "http://localhost:8787".into()).await;
+    assert!(opens(&house).await);
+    house.finish().await;
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn files_are_their_owners_alone_in_any_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let house = House::again(folder, |_| {}).await;
+    let seat = house.seat("gw").await;
+    let request = house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
+    let id = house.send(request.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
+    assert_eq!(mode(&data), 0o700, "a folder that others could read is narrowed");
+    for file in ["frontdesk.db", "frontdesk.db-wal", "frontdesk.lock", "master.key", "admin.token", "url", &format!("media/{id}")] {
+        assert_eq!(mode(&data.join(file)), 0o600, "{file}");
+    }
+    // A database that was made readable is narrowed at the next start.
+    let folder = house.finish().await;
+    std::fs::set_permissions(data.join("frontdesk.db"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let house = House::again(folder, |_| {}).await;
+    assert_eq!(mode(&data.join("frontdesk.db")), 0o600);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_is_answered_once_however_many_press() {
+    let house = std::sync::Arc::new(House::open().await);
+    let seat = house.seat("gw").await;
+    for person in 0..8 {
+        house.bind(FIRST_TENANT, &format!("p-{person}"), "gw").await;
+    }
+    for round in 0..10 {
+        let id = format!("ask-{round}");
+        let shown = json!({ "message_id": id, "direction": "out", "text": "?", "at": 1, "seq": 0, "edited": false,
+            "deleted": false, "reactions": [], "prompt": { "prompt_id": "p", "kind": "choice",
+            "options": [{ "id": "yes", "label": "Yes" }, { "id": "no", "label": "No" }] } });
+        house.app.desk.store.chat_append(FIRST_TENANT, "c", &id, shown.to_string(), 1).await.unwrap();
+        let mut presses = JoinSet::new();
+        for person in 0..8 {
+            let (house, chat, path) = (house.clone(), seat.chat.clone(), format!("/chat/v1/chats/c/messages/{id}/press"));
+            let option = if person % 2 == 0 { "yes" } else { "no" };
+            let press = json!({ "prompt_id": "p", "option_id": option, "user_id": format!("p-{person}") });
+            presses.spawn(async move { house.post(&path, &chat, &press).await.status });
+        }
+        let mut said = presses.join_all().await;
+        said.sort_unstable();
+        assert_eq!(said, [202, 409, 409, 409, 409, 409, 409, 409]);
+    }
+    let events = house.mail(&seat).await.len();
+    assert_eq!(events, 10, "one answer a prompt");
+    let Ok(house) = std::sync::Arc::try_unwrap(house) else { panic!("somebody still works") };
+    house.finish().await;
+}
+
+/// The name is the audience of signed tokens: with two owners, each could act as the other.
+#[tokio::test]
+async fn an_instance_id_has_one_owner_in_a_desk() {
+    let house = House::open().await;
+    house.seat("theirs").await;
+    house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    let identity = house.token("other", "identity").await;
+    let ask = |gateway: &str, instance: &str| json!({ "gatewayId": gateway, "platform": "relay", "instanceId": instance });
+    let taken = house.post("/relay/provision", &identity, &ask("mine", "theirs")).await.error(403);
+    assert!(!taken.contains(FIRST_TENANT), "whose it is, is nothing to be told: {taken}");
+    // As alarms would make it, and as the operator would.
+    let bound = json!({ "tenant": "other", "scope": "identity", "instance": "theirs" });
+    let bearer = house.admin("POST", "/tokens", &bound).await.expect(201)["token"].as_str().unwrap().to_owned();
+    let shot = json!({ "job_id": "j", "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
+    assert_eq!(house.post("/api/agent-cron/provision", &bearer, &shot).await.error(403), taken);
+    let link = json!({ "platform": "relay", "user_id": "u", "tenant": "other", "instance": "theirs" });
+    let told = house.admin("POST", "/bindings", &link).await;
+    assert_eq!(told.problem(409), "conflict");
+    assert!(told.text().contains(FIRST_TENANT), "the operator may know: {}", told.text());
+    house.post("/relay/provision", &identity, &ask("mine", "mine")).await.expect(200);
+    house.finish().await;
+}
+
+#[tokio::test]
+async fn a_retired_signing_key_leaves_the_key_set_at_its_time() {
+    let (house, clock) = House::still().await;
+    let kids = async || {
+        let set = house.get("/.well-known/jwks.json", "").await.expect(200);
+        set["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let first = kids().await;
+    let second = house.admin("POST", "/signing-keys/rotate", &json!({})).await.expect(200)["id"].as_str().unwrap().to_owned();
+    assert_eq!(kids().await, [second.clone(), first[0].clone()]);
+    clock.advance_ms(86_400_000 + 1);
+    assert_eq!(kids().await, [second], "without a restart, and without another rotation");
+    house.finish().await;
+}
+
+/// What is written into a file that is gone is gone with it.
+#[tokio::test]
+async fn a_database_that_is_removed_under_the_desk_is_noticed() {
+    for how in ["removed", "replaced", "truncated", "log"] {
+        let house = House::open().await;
+        let seat = house.seat("gw").await;
+        house.say(&seat, "c", "before").await;
+        let data = house.folder.path().join("data");
+        let file = data.join("frontdesk.db");
+        match how {
+            "removed" => std::fs::remove_file(&file).unwrap(),
+            "replaced" => {
+                std::fs::copy(&file, data.join("copy")).unwrap();
+                std::fs::rename(data.join("copy"), &file).unwrap();
+            }
+            "truncated" => std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap(),
+            _ => std::fs::remove_file(data.join("frontdesk.db-wal")).unwrap(),
+        }
+        let refused = house.say_as(&seat, "c", json!({ "user_id": seat.user, "text": "after" })).await;
+        assert_eq!(refused.problem(503), "unavailable", "{how}");
+        let ready = house.get("/readyz", "").await;
+        let text = ready.text();
+        assert!(ready.status == 503 && text.contains("while the desk was running") && text.contains("backup"), "{how}: {text}");
+        house.finish().await;
+    }
+}
+
+fn config(folder: &Path) -> Config {
+    let mut config = Config::load(None).unwrap();
+    config.data_dir = folder.join("data");
+    config.listen = "127.0.0.1:0".into();
+    config
+}
+
+#[tokio::test]
+async fn keys_without_a_database_are_begun_anew_only_when_that_is_meant() {
+    let folder = House::open().await.finish().await;
+    for file in ["frontdesk.db", "frontdesk.db-wal", "frontdesk.db-shm"] {
+        let _ = std::fs::remove_file(folder.path().join("data").join(file)); // the log goes with the last connection
+    }
+    let mut config = config(folder.path());
+    let Err(refused) = Frontdesk::open(&config).await else { panic!("it started") };
+    let text = format!("{refused:#}");
+    assert!(text.contains("--new") && text.contains("backup"), "{text}");
+    config.fresh = true;
+    Frontdesk::open(&config).await.unwrap();
+}
+
+/// As the first release could leave a database when a client hung up: two instances with one number.
+#[tokio::test]
+async fn a_database_with_shared_numbers_is_refused_and_repaired() {
+    let house = House::open().await;
+    let ours = house.seat("ours").await;
+    let theirs = house.seat_in("other", "theirs").await;
+    for (seat, text) in [(&ours, "for us"), (&theirs, "for them"), (&ours, "again"), (&theirs, "more")] {
+        house.say(seat, "c", text).await;
+    }
+    let number = |name: &str| house.app.desk.find_instance(name, None).unwrap().no;
+    let (kept, lost) = (number("ours"), number("theirs"));
+    let folder = house.finish().await;
+    {
+        let database = rusqlite::Connection::open(folder.path().join("data/frontdesk.db")).unwrap();
+        let spoil = format!(
+            "DROP INDEX record_number; DELETE FROM meta WHERE key = 'migration 8'; PRAGMA user_version = 7;
+             UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
+             UPDATE mail SET seq = seq + 2, instance = {kept} WHERE instance = {lost};"
+        );
+        database.execute_batch(&spoil).unwrap();
+    }
+    let config = config(folder.path());
+    let Err(refused) = Frontdesk::open(&config).await else { panic!("it started") };
+    let text = format!("{refused:#}");
+    assert!(text.contains("home/ours") && text.contains("other/theirs") && text.contains("doctor --repair"), "{text}");
+    let told = frontdesk::app::repair(&config).unwrap();
+    assert!(told.iter().any(|line| line.contains("2 messages moved")), "{told:?}");
+    assert!(frontdesk::app::repair(&config).unwrap().is_empty(), "once");
+
+    let house = House::again(folder, |_| {}).await;
+    let number = |name: &str| house.app.desk.find_instance(name, None).unwrap().no;
+    assert_ne!(number("ours"), number("theirs"));
+    for (seat, texts) in [(&ours, ["for us", "again"]), (&theirs, ["for them", "more"])] {
+        let mut socket = house.socket(seat).await;
+        for text in texts {
+            assert_eq!(socket.event().await.text(), text);
+        }
+    }
+    house.finish().await;
+}
+
+#[tokio::test]
+async fn a_post_says_whether_it_was_pushed_or_waits() {
+    let house = House::open().await;
+    let seat = house.seat("gw").await;
+    let asleep = house.say(&seat, "c", "one").await;
+    assert_eq!((&asleep["verdict"]["outcome"], &asleep["verdict"]["delivery"]), (&json!("delivered"), &json!("queued")));
+    let socket = house.socket(&seat).await;
+    let awake = house.say(&seat, "c", "two").await;
+    assert_eq!(awake["verdict"]["delivery"], "pushed");
+    let nobody = house.say_as(&seat, "c", json!({ "user_id": "stranger", "text": "x" })).await.expect(202);
+    assert!(nobody["verdict"].get("delivery").is_none(), "{nobody}");
+    drop(socket);
+    house.finish().await;
+}

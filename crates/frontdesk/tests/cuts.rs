@@ -1,0 +1,502 @@
+//! Every route that changes something, cut off by its client at random points under load. A request happens wholly or
+//! not at all, and memory says what the database says.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
+
+#[path = "house/mod.rs"]
+mod house;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use frontdesk::app::FIRST_TENANT;
+use frontdesk_core::Desk;
+use frontdesk_core::desk::{Identity, Speaker, is_under_way};
+use frontdesk_core::port::store::Record;
+use frontdesk_core::registry::facts::Scope;
+use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
+use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
+use house::{House, PATIENCE, Seat};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Cuts per route.
+const CUTS: usize = 200;
+/// Requests that are cut at the same time.
+const AT_ONCE: usize = 24;
+/// A cut comes at most this long after the request was written.
+const CUT_TIME_US: u64 = 4_000;
+const CHAT: &str = "room";
+
+/// A number that looks random and is the same in every run.
+fn dice(seed: u64) -> u64 {
+    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+struct Scene {
+    house: House,
+    seat: Seat,
+    agents: String,
+    operator: String,
+    /// Bound to an instance of its own, for alarms.
+    sleeper: String,
+}
+
+/// One request, ready to be cut.
+struct Request {
+    path: String,
+    bearer: String,
+    kind: &'static str,
+    body: Vec<u8>,
+}
+
+impl Scene {
+    async fn open() -> Self {
+        let house = House::with(|config| {
+            config.agents.rate_per_s = 0;
+            config.cron.relay_keys = vec!["a key".into()];
+        })
+        .await;
+        let seat = house.seat("home-gw").await;
+        let (agents, operator) = (house.token(FIRST_TENANT, "agents").await, house.token(FIRST_TENANT, "operator").await);
+        let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "sleeper" });
+        let sleeper = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
+        let scene = Self { house, seat, agents, operator, sleeper };
+        scene.desk().put_agent(scene.speaker(), "alice", AgentPut::default()).await.unwrap();
+        scene
+    }
+
+    fn desk(&self) -> &Arc<Desk> {
+        &self.house.app.desk
+    }
+
+    fn speaker(&self) -> Speaker<'static> {
+        Speaker { tenant: FIRST_TENANT, operator: true, caller: None }
+    }
+
+    async fn gateway(&self, id: &str) {
+        let who = Identity { tenant: FIRST_TENANT.into(), instance: None };
+        let ask = ProvisionRequest {
+            gateway_id: id.into(),
+            platform: "relay".into(),
+            bot_id: String::new(),
+            gateway_endpoint: None,
+            route_keys: Vec::new(),
+            instance_id: None,
+            wake_url: None,
+        };
+        self.desk().provision(&who, ask).await.unwrap();
+    }
+
+    fn link(&self, user: &str, instance: &str) -> BindingNew {
+        let [platform, user_id, tenant, instance] = ["relay", user, FIRST_TENANT, instance].map(str::to_owned);
+        BindingNew { platform, user_id, tenant, instance }
+    }
+
+    /// A request of this route that nobody made before, with what it needs to be there.
+    #[allow(clippy::too_many_lines, reason = "one line or two a route")]
+    async fn request(&self, route: &str, n: usize) -> Request {
+        let (desk, t) = (self.desk().clone(), FIRST_TENANT);
+        let admin = || self.house.admin.clone();
+        let gateway = || self.seat.bearer();
+        let made = |path: String, bearer: String, body: Value| {
+            let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+            Request { path, bearer, kind: "application/json", body }
+        };
+        let meta = json!({ "dispatch_id": format!("{route}-{n}"), "sent_at": 1, "origin": {} });
+        match route {
+            "PUT /v1/agents/{id}" => made(format!("/v1/agents/put-{n}"), self.agents.clone(), json!({ "agent_name": "x" })),
+            "DELETE /v1/agents/{id}" => {
+                let id = format!("del-{n}");
+                desk.put_agent(self.speaker(), &id, AgentPut::default()).await.unwrap();
+                let meta = DeliveryMeta { dispatch_id: id.clone(), ..DeliveryMeta::default() };
+                let payload = DeliveryPayload::Augment { content: "x".into(), meta };
+                desk.deliver(self.speaker(), &id, &payload).await.unwrap();
+                made(format!("/v1/agents/{id}"), self.operator.clone(), Value::Null)
+            }
+            "POST /v1/agents/{id}/deliver" => {
+                let body = json!({ "kind": "augment", "content": "x", "meta": meta });
+                made("/v1/agents/alice/deliver".into(), self.agents.clone(), body)
+            }
+            "POST /v1/agents/{id}/wake" => {
+                let when = if n.is_multiple_of(2) { json!("immediate") } else { json!(u64::MAX >> 20) };
+                made("/v1/agents/alice/wake".into(), self.agents.clone(), json!({ "context": format!("wake-{n}"), "when": when }))
+            }
+            "POST /v1/agents/{id}/exchange" => {
+                let mut meta = meta;
+                meta["correlation_id"] = format!("c-{n}").into();
+                let body = json!({ "kind": "augment", "content": "x", "meta": meta, "timeout_ms": 60_000 });
+                made("/v1/agents/alice/exchange".into(), self.agents.clone(), body)
+            }
+            "POST /v1/agents/{id}/replies" => {
+                let body = json!({ "correlation_id": "nobody", "content": "x" });
+                made("/v1/agents/alice/replies".into(), self.agents.clone(), body)
+            }
+            "POST /v1/notify" => {
+                let body = json!({ "agent": "alice", "message": format!("notify-{n}"), "origin": {} });
+                made("/v1/notify".into(), self.agents.clone(), body)
+            }
+            "PUT /v1/skills/{name}" => {
+                made(format!("/v1/skills/put-{n}"), self.agents.clone(), json!({ "source": "# Skill: x\n" }))
+            }
+            "DELETE /v1/skills/{name}" | "POST /v1/skills/{name}/status" => {
+                let name = format!("{}-{n}", if route.starts_with('D') { "del" } else { "status" });
+                desk.skills(t).store(&name, "# Skill: x\n", &SkillNote::default()).await.unwrap();
+                match route.starts_with('D') {
+                    true => made(format!("/v1/skills/{name}"), self.operator.clone(), Value::Null),
+                    false => made(format!("/v1/skills/{name}/status"), self.agents.clone(), json!({ "status": "Approved" })),
+                }
+            }
+            "POST /v1/skill-store/query" => made("/v1/skill-store/query".into(), self.agents.clone(), json!({})),
+            "POST /v1/data" => made("/v1/data".into(), self.agents.clone(), json!({ "content": format!("data-{n}") })),
+            "POST /v1/data-store/query" => {
+                made("/v1/data-store/query".into(), self.agents.clone(), json!({ "query": "data", "mode": "fts" }))
+            }
+            "POST /mcp" => {
+                let init = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion":
+                    "2025-06-18", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
+                made("/mcp".into(), self.agents.clone(), init)
+            }
+            "DELETE /mcp" => made("/mcp".into(), self.agents.clone(), Value::Null),
+            "PUT /admin/v1/tenants/{id}/skills" => {
+                made(format!("/admin/v1/tenants/{t}/skills"), admin(), json!({ "secured": false }))
+            }
+            "POST /relay/provision" => {
+                let body = json!({ "gatewayId": format!("prov-{n}"), "platform": "relay" });
+                made("/relay/provision".into(), self.seat.identity.clone(), body)
+            }
+            "POST /relay/enroll" => {
+                let token = desk.create_enrollment(t, None).await.unwrap().token;
+                let body = json!({ "enrollmentToken": token, "gatewayId": format!("enroll-{n}") });
+                made("/relay/enroll".into(), self.seat.identity.clone(), body)
+            }
+            "POST /relay/policy" => {
+                let body = json!({ "platform": format!("p-{n}"), "requireAddress": true, "freeResponseScopes": [] });
+                made("/relay/policy".into(), gateway(), body)
+            }
+            "POST /relay/media" | "POST /chat/v1/media" => {
+                let (path, bearer) = match route {
+                    "POST /relay/media" => ("/relay/media", gateway()),
+                    _ => ("/chat/v1/media", self.seat.chat.clone()),
+                };
+                Request { path: path.into(), bearer, kind: "image/png", body: vec![7; 20_000] }
+            }
+            "POST /manage/link" => {
+                let id = format!("linker-{n}");
+                self.gateway(&id).await;
+                let token = desk.rotate(&id).await.unwrap().secret;
+                let bearer = frontdesk_wire::token::mint(&id, &frontdesk_wire::Secret::new(token), 0);
+                made("/manage/link".into(), bearer, json!({ "platform": "relay" }))
+            }
+            "POST /manage/scope" | "POST /manage/scope/release" => {
+                let channel_id = format!("ch-{}-{n}", route.len());
+                if route.ends_with("release") {
+                    let ask = ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: channel_id.clone() };
+                    let guest = desk.prove_gateway(&gateway()).unwrap().guest();
+                    desk.claim_scope(&guest, ask).await.unwrap();
+                }
+                let body = json!({ "platform": "relay", "scope_id": "s", "channel_id": channel_id });
+                made(route.trim_start_matches("POST ").into(), gateway(), body)
+            }
+            "POST /manage/principal" => {
+                let body = json!({ "policy": "allow-list", "allow": [format!("user-{n}")] });
+                made("/manage/principal".into(), gateway(), body)
+            }
+            "POST /manage/dm-default" => {
+                let user = format!("dm-{n}");
+                desk.bind(self.link(&user, "home-gw")).await.unwrap();
+                made("/manage/dm-default".into(), gateway(), json!({ "platform": "relay", "user_id": user }))
+            }
+            "POST /manage/deprovision" => {
+                let id = format!("leave-{n}");
+                self.gateway(&id).await;
+                let secret = desk.rotate(&id).await.unwrap().secret;
+                let bearer = frontdesk_wire::token::mint(&id, &frontdesk_wire::Secret::new(secret), 0);
+                desk.bind(self.link(&format!("leaver-{n}"), &id)).await.unwrap();
+                made("/manage/deprovision".into(), bearer, json!({}))
+            }
+            "POST /api/agent-cron/provision" | "POST /api/agent-cron/cancel" => {
+                let job = format!("{}-{n}", if route.ends_with("cancel") { "cancel" } else { "arm" });
+                let due_ms = i64::try_from(desk.env.now_ms() + 600_000 + n as u64).unwrap();
+                let fire_at = jiff::Timestamp::from_millisecond(due_ms).unwrap().to_string();
+                let ask = json!({ "job_id": job, "fire_at": fire_at, "agent_callback_url": "relay:" });
+                if route.ends_with("cancel") {
+                    let who = Identity { tenant: t.into(), instance: Some("sleeper".into()) };
+                    let guest = desk.guest_of(&who).await.unwrap();
+                    desk.provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+                    return made("/api/agent-cron/cancel".into(), self.sleeper.clone(), json!({ "job_id": job }));
+                }
+                made("/api/agent-cron/provision".into(), self.sleeper.clone(), ask)
+            }
+            "POST /api/agent-cron/relay" => made("/api/agent-cron/relay".into(), String::new(), json!({})),
+            "POST /chat/login" => made("/chat/login".into(), String::new(), json!({ "token": self.seat.chat })),
+            "PUT /chat/v1/chats/{chat_id}" => {
+                made(format!("/chat/v1/chats/set-{n}"), self.seat.chat.clone(), json!({ "name": "x" }))
+            }
+            "POST /chat/v1/chats/{chat_id}/messages" => {
+                let body = json!({ "user_id": self.seat.user, "text": "x", "message_id": format!("cut-{n}") });
+                made(format!("/chat/v1/chats/{CHAT}/messages"), self.seat.chat.clone(), body)
+            }
+            "POST /chat/v1/chats/{chat_id}/messages/{message_id}/press" => {
+                let options = json!([{ "id": "yes", "label": "Yes" }]);
+                let shown = json!({ "message_id": format!("ask-{n}"), "direction": "out", "text": "?", "at": 1, "seq": 0,
+                    "edited": false, "deleted": false, "reactions": [],
+                    "prompt": { "prompt_id": "p", "kind": "choice", "options": options } });
+                let id = format!("ask-{n}");
+                desk.store.chat_append(t, CHAT, &id, shown.to_string(), 1).await.unwrap();
+                let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.seat.user });
+                made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.seat.chat.clone(), body)
+            }
+            "POST /admin/v1/tenants" => made("/admin/v1/tenants".into(), admin(), json!({ "name": format!("t-{n}") })),
+            "POST /admin/v1/tokens" => made("/admin/v1/tokens".into(), admin(), json!({ "tenant": t, "scope": "chat" })),
+            "DELETE /admin/v1/tokens/{id}" => {
+                let id = desk.create_token(t, Scope::Chat, None, None).await.unwrap().id;
+                made(format!("/admin/v1/tokens/{id}"), admin(), Value::Null)
+            }
+            "POST /admin/v1/enrollment-tokens" => made("/admin/v1/enrollment-tokens".into(), admin(), json!({ "tenant": t })),
+            "POST /admin/v1/bots" => {
+                made("/admin/v1/bots".into(), admin(), json!({ "platform": "fake", "id": format!("bot-{n}") }))
+            }
+            "DELETE /admin/v1/bots/{platform}/{id}" => {
+                let bot = json!({ "platform": "fake", "id": format!("gone-{n}") });
+                desk.add_bot(serde_json::from_value::<BotNew>(bot).unwrap()).await.unwrap();
+                made(format!("/admin/v1/bots/fake/gone-{n}"), admin(), Value::Null)
+            }
+            "POST /admin/v1/routes" => {
+                let body = json!({ "platform": "fake", "key": format!("r-{n}"), "tenant": t });
+                made("/admin/v1/routes".into(), admin(), body)
+            }
+            "DELETE /admin/v1/routes/{platform}/{key}" => {
+                let ask = RouteNew { platform: "fake".into(), key: format!("x-{n}"), tenant: t.into() };
+                desk.add_route(ask).await.unwrap();
+                made(format!("/admin/v1/routes/fake/x-{n}"), admin(), Value::Null)
+            }
+            "POST /admin/v1/bindings" => {
+                let body = serde_json::to_value(self.link(&format!("bound-{n}"), &format!("bound-{n}"))).unwrap();
+                made("/admin/v1/bindings".into(), admin(), body)
+            }
+            "DELETE /admin/v1/bindings" => {
+                let link = self.link(&format!("unbound-{n}"), "home-gw");
+                desk.bind(serde_json::from_value(serde_json::to_value(&link).unwrap()).unwrap()).await.unwrap();
+                made("/admin/v1/bindings".into(), admin(), serde_json::to_value(link).unwrap())
+            }
+            "DELETE /admin/v1/grants" => {
+                let ask = ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: format!("grant-{n}") };
+                let guest = desk.prove_gateway(&gateway()).unwrap().guest();
+                desk.claim_scope(&guest, ask).await.unwrap();
+                let body = json!({ "tenant": t, "platform": "relay", "scope_id": "s", "channel_id": format!("grant-{n}") });
+                made("/admin/v1/grants".into(), admin(), body)
+            }
+            "POST /admin/v1/gateways" => {
+                made("/admin/v1/gateways".into(), admin(), json!({ "id": format!("added-{n}"), "tenant": t }))
+            }
+            "POST /admin/v1/gateways/{id}/rotate" => {
+                self.gateway(&format!("rotate-{n}")).await;
+                made(format!("/admin/v1/gateways/rotate-{n}/rotate"), admin(), Value::Null)
+            }
+            "POST /admin/v1/gateways/{id}/revoke" => {
+                self.gateway(&format!("revoke-{n}")).await;
+                made(format!("/admin/v1/gateways/revoke-{n}/revoke"), admin(), Value::Null)
+            }
+            "POST /admin/v1/mail/{id}/replay" => made("/admin/v1/mail/1.1/replay".into(), admin(), Value::Null),
+            "POST /admin/v1/mail/{id}/drop" => {
+                made(format!("/admin/v1/mail/1.{}/drop", n + 1), admin(), json!({ "reason": "a test" }))
+            }
+            "POST /admin/v1/alarms/{id}/replay" => made("/admin/v1/alarms/1/replay".into(), admin(), Value::Null),
+            "POST /admin/v1/signing-keys/rotate" => made("/admin/v1/signing-keys/rotate".into(), admin(), Value::Null),
+            "POST /admin/v1/chat-link" => made("/admin/v1/chat-link".into(), admin(), json!({ "name": t })),
+            "POST /admin/v1/backup" => {
+                let file = self.house.folder.path().join(format!("backup-{n}.db"));
+                made("/admin/v1/backup".into(), admin(), json!({ "file": file }))
+            }
+            other => panic!("no request is known for {other}; add one here"),
+        }
+    }
+
+    /// Sends it and hangs up: after a part of it, or some time after all of it.
+    async fn cut(&self, route: &str, request: Request, seed: u64) {
+        let method = route.split(' ').next().unwrap();
+        let Request { path, bearer, kind, body } = request;
+        let mut bytes = format!(
+            "{method} {path} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {bearer}\r\nContent-Type: {kind}\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        bytes.extend_from_slice(&body);
+        let mut stream = TcpStream::connect(self.house.url.trim_start_matches("http://")).await.unwrap();
+        if seed.is_multiple_of(8) {
+            bytes.truncate(usize::try_from(dice(seed)).unwrap_or(0) % bytes.len());
+        }
+        let _ = stream.write_all(&bytes).await; // it may be answered before all of it came
+        tokio::time::sleep(Duration::from_micros(dice(seed ^ 0xff) % CUT_TIME_US)).await;
+        drop(stream);
+    }
+}
+
+/// From the desk's own description: a route that is added there is cut here.
+async fn changing_routes(house: &House) -> Vec<String> {
+    let page = house.get("/openapi.json", "").await.expect(200);
+    let mut routes = Vec::new();
+    for (path, methods) in page["paths"].as_object().unwrap() {
+        for method in ["post", "put", "patch", "delete"] {
+            if methods.get(method).is_some() {
+                routes.push(format!("{} {path}", method.to_uppercase()));
+            }
+        }
+    }
+    routes
+}
+
+async fn stored(desk: &Desk) -> Vec<Record> {
+    let mut records = desk.store.load().await.unwrap();
+    records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
+    records
+}
+
+#[track_caller]
+fn assert_same(memory: &[Record], stored: &[Record]) {
+    let missing: Vec<_> = stored.iter().filter(|it| !memory.contains(it)).map(|it| (&it.kind, &it.key)).collect();
+    let extra: Vec<_> = memory.iter().filter(|it| !stored.contains(it)).map(|it| (&it.kind, &it.key)).collect();
+    assert!(missing.is_empty() && extra.is_empty(), "memory lacks {missing:?}, and has {extra:?} that is not stored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_cut_off_happens_wholly_or_not_at_all() {
+    let scene = Arc::new(Scene::open().await);
+    let routes = changing_routes(&scene.house).await;
+    assert!(routes.len() > 50, "{routes:?}");
+    // Rows for the operator to drop: instance 1 is the first one that was made.
+    for n in 0..CUTS {
+        scene.house.say(&scene.seat, "mail", &format!("row {n}")).await;
+    }
+    let resting = scene.house.app.sessions.len();
+
+    let (stop, posted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let load = tokio::spawn({
+        let (scene, stop, posted) = (scene.clone(), stop.clone(), posted.clone());
+        async move {
+            while !stop.load(Ordering::SeqCst) {
+                scene.house.say(&scene.seat, "load", "x").await;
+                posted.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    for (at, route) in routes.iter().enumerate() {
+        let room = Arc::new(Semaphore::new(AT_ONCE));
+        let mut cuts = JoinSet::new();
+        for n in 0..CUTS {
+            let (scene, route, room) = (scene.clone(), route.clone(), room.clone());
+            cuts.spawn(async move {
+                let _turn = room.acquire_owned().await.unwrap();
+                let request = scene.request(&route, n).await;
+                scene.cut(&route, request, (at * CUTS + n) as u64).await;
+            });
+        }
+        cuts.join_all().await;
+    }
+    stop.store(true, Ordering::SeqCst);
+    load.await.unwrap();
+    // What was begun goes on to its end; then nothing is under way.
+    let ended = async {
+        while scene.house.app.sessions.len() > resting {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, ended).await.expect("what was begun did not end");
+    assert!(posted.load(Ordering::SeqCst) > 100, "the desk worked meanwhile");
+
+    compare(&scene).await;
+    let Ok(scene) = Arc::try_unwrap(scene) else { panic!("somebody still works") };
+    let Scene { house, .. } = scene;
+    let before = stored(&house.app.desk).await;
+    let folder = house.finish().await;
+    let house = House::again(folder, |_| {}).await;
+    assert_same(&house.app.desk.registry.read(|view| view.records()), &before);
+    house.finish().await;
+}
+
+async fn compare(scene: &Scene) {
+    let (desk, t) = (scene.desk(), FIRST_TENANT);
+    let memory = desk.registry.read(|view| view.records());
+    assert_same(&memory, &stored(desk).await);
+
+    // Numbers: one owner each.
+    let numbers: Vec<u64> = desk.registry.read(|view| view.instances.values().map(|it| it.no).collect());
+    assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
+
+    // A gateway and its instance, an enrollment and its gateway, a link and its instance.
+    let whole = desk.registry.read(|view| {
+        let seated = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
+        let used: HashSet<&String> = view.enrollments.values().filter_map(|it| it.used_by.as_ref()).collect();
+        let enrolled = view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.contains(id))
+            && used.iter().all(|id| view.gateways.contains_key(*id));
+        let bound = (0..CUTS).map(|n| format!("bound-{n}"));
+        let linked = bound.clone().all(|name| view.links(t, "relay", &name).len() == usize::from(view.instance(t, &name).is_some()));
+        [seated, enrolled, linked]
+    });
+    assert_eq!(whole, [true; 3], "seated, enrolled, linked");
+
+    // A line of the chat and its event; a press, its line, its event and the mark on its prompt.
+    let mut happened = [0; 2];
+    for n in 0..CUTS {
+        let press = format!("press-ask-{n}-");
+        let prompt = desk.store.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
+        let prompt: Value = serde_json::from_str(&prompt.json).unwrap();
+        let is_chosen = prompt["prompt"]["chosen"] == "yes";
+        let user = hex::encode(frontdesk_core::seal::short_hash(&[scene.seat.user.as_str()]));
+        for (id, expected, count) in [(format!("cut-{n}"), None, 0), (format!("{press}{user}"), Some(is_chosen), 1)] {
+            let line = desk.store.chat_line(t, CHAT, &id).await.unwrap().is_some();
+            let event = desk.store.event_named(t, prefix(&id), &id, Some(CHAT)).await.unwrap().is_some();
+            assert_eq!(line, event, "{id}: a line and its event");
+            assert_eq!(expected.unwrap_or(line), line, "{id}: the mark on its prompt");
+            happened[count] += usize::from(line);
+        }
+    }
+    assert!(happened.iter().all(|count| (1..=CUTS).contains(count)), "{happened:?}");
+
+    // Alarms that are armed are in the schedule.
+    let instance = desk.find_instance("sleeper", None).unwrap();
+    let armed = desk.store.armed(instance.no, 0, 9_999).await.unwrap();
+    let of_cut: Vec<_> = armed.iter().filter(|it| it.job_id.starts_with("arm-")).collect();
+    assert!(!of_cut.is_empty());
+    let entries = desk.alarms.schedule().len();
+    assert!(entries >= armed.len(), "{entries} entries for {} armed alarms", armed.len());
+
+    // Words between agents: every letter was carried to its end, and none is left of agents that are gone.
+    for no in desk.store.inboxes().await.unwrap() {
+        assert!(desk.registry.read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
+        let mut after = 0;
+        loop {
+            let page = desk.store.letters(no, after, 500).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = last.event;
+            assert!(page.iter().all(|filed| !is_under_way(filed)), "a letter that nobody carries any more");
+        }
+    }
+    // Files and their rows.
+    let database = rusqlite::Connection::open(scene.house.folder.path().join("data/frontdesk.db")).unwrap();
+    let mut ids = database.prepare("SELECT id FROM media").unwrap();
+    let rows: HashSet<String> = ids.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let files = std::fs::read_dir(scene.house.folder.path().join("data/media")).unwrap();
+    let files: HashSet<String> = files.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(rows, files);
+    assert!(!rows.is_empty());
+}
+
+/// As the desk marks a message: by its id, or a hash of a long one.
+fn prefix(id: &str) -> Vec<u8> {
+    if id.len() <= 48 {
+        return id.as_bytes().to_vec();
+    }
+    [&[0][..], &frontdesk_core::seal::short_hash(&[id])].concat()
+}
