@@ -1,10 +1,13 @@
 //! Agents by name: who they are, what ways lead to them, and whether they are there.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::Secret;
-use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
+use frontdesk_wire::agents::{
+    AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, DeliveryPayload, Fault, Origin,
+};
 use tokio::sync::Notify;
 
 use super::people::check_id;
@@ -30,11 +33,56 @@ const HEALTH_TIME: Duration = Duration::from_secs(10);
 const ACTIVE_MS: u64 = 300_000;
 
 /// Who asks, as a token proved it. `caller` is what it calls itself: attribution, nothing more.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Speaker<'a> {
     pub tenant: &'a str,
     pub operator: bool,
     pub caller: Option<&'a str>,
+    /// The token belongs to this agent: it reads, answers and registers as this one only, and is always named as
+    /// the sender.
+    pub bound: Option<&'a str>,
+}
+
+impl Speaker<'_> {
+    /// Refuses what only the agent itself may do when the token belongs to another one.
+    pub(super) fn check_own(&self, id: &str, what: &str) -> Result<(), Fault> {
+        let Some(own) = self.bound.filter(|own| *own != id) else { return Ok(()) };
+        let text = format!(
+            "this token is bound to the agent {own:?} and cannot {what} {id:?}; use that agent's own token, or one \
+             that is not bound to an agent"
+        );
+        Err(Fault::new(Class::ForbiddenError, text))
+    }
+
+    /// A name that a body claims as its sender. With a bound token it is that agent's or none.
+    pub fn check_name(&self, field: &str, claimed: Option<&str>) -> Result<(), Fault> {
+        let claimed = claimed.filter(|name| !name.is_empty());
+        let (Some(own), Some(claimed)) = (self.bound, claimed.filter(|name| Some(*name) != self.bound)) else {
+            return Ok(());
+        };
+        let text = format!(
+            "{field} names {claimed:?}, but this token is bound to the agent {own:?}; leave it out, or name {own:?}"
+        );
+        Err(Fault::new(Class::ForbiddenError, text))
+    }
+
+    /// Writes the agent of a bound token into the envelope as the sender.
+    pub(super) fn sign(&self, origin: &mut Origin) -> Result<(), Fault> {
+        self.check_name("origin.caller_agent_id", origin.caller_agent_id.as_deref())?;
+        if let Some(own) = self.bound {
+            origin.caller_agent_id = Some(own.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn signed<'p>(&self, payload: &'p DeliveryPayload) -> Result<Cow<'p, DeliveryPayload>, Fault> {
+        if self.bound.is_none() {
+            return Ok(Cow::Borrowed(payload));
+        }
+        let mut payload = payload.clone();
+        self.sign(&mut payload.meta_mut().origin)?;
+        Ok(Cow::Owned(payload))
+    }
 }
 
 /// Agents that speak to agents: who hears, who waits, who is to be poked.
@@ -75,6 +123,7 @@ impl Desk {
     /// Registers an agent, or changes it.
     pub async fn put_agent(&self, who: Speaker<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
         check_id("agent_id", id)?;
+        who.check_own(id, "register")?;
         if let Some(name) = put.agent_name.as_deref().filter(|name| !name.is_empty()) {
             check_id("agent_name", name)?;
         }
@@ -131,6 +180,7 @@ impl Desk {
                 return Err(Fault::new(Class::ForbiddenError, text));
             }
             if let ConnectorSpec::Relay { instance } = spec {
+                who.check_own(instance, "connect to the instance")?;
                 let there = |view: &View| view.instance(who.tenant, instance).is_some_and(|it| it.left_ms.is_none());
                 let there = self.registry.read(there);
                 if !there {

@@ -21,6 +21,24 @@ use crate::seal::short_hash;
 pub(super) struct Delivered {
     pub(super) receipt: DeliveryReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
+    /// The message in the inbox says this. False: another one stands in its place, or none any more.
+    pub(super) stands: bool,
+}
+
+/// What is special about a delivery.
+#[derive(Default)]
+pub(super) struct How<'a> {
+    /// Somebody waits for an answer.
+    pub(super) asks: Option<Asks<'a>>,
+    /// The same message whatever it says; otherwise the dispatch and the payload tell.
+    pub(super) dedup: Option<[u8; 16]>,
+}
+
+pub(super) struct Asks<'a> {
+    /// The agent that asks. A late answer goes to its inbox.
+    pub(super) by: Option<&'a str>,
+    /// Told the delivery id under which the question was written down the first time, before a socket gets it again.
+    pub(super) named: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Desk {
@@ -34,7 +52,8 @@ impl Desk {
         payload: &DeliveryPayload,
     ) -> Result<DeliveryReceipt, Fault> {
         let to = self.addressee(who.tenant, address).await?;
-        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id(), false)).await.map(|done| done.receipt)
+        let payload = &*who.signed(payload)?;
+        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id(), How::default())).await.map(|done| done.receipt)
     }
 
     pub(super) fn new_delivery_id(&self) -> String {
@@ -46,13 +65,14 @@ impl Desk {
         to: &Addressee,
         payload: &DeliveryPayload,
         delivery_id: String,
-        asks: bool,
+        how: How<'_>,
     ) -> Result<Delivered, Fault> {
         let meta = payload.meta();
         let from = speaker_of(meta);
         let hash = short_hash(&[payload.kind(), payload.text()]);
         // An agent's number is never given twice: who was deleted and made again is somebody else.
-        let dedup = short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
+        let dedup = || short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
+        let dedup = how.dedup.unwrap_or_else(dedup);
         let word = Word {
             kind: payload.kind(),
             text: payload.text(),
@@ -60,7 +80,8 @@ impl Desk {
             from,
             session: None,
             delivery_id: &delivery_id,
-            asks,
+            asks: how.asks.is_some(),
+            asked_by: how.asks.as_ref().and_then(|asks| asks.by),
             dedup,
         };
         let mut warnings = Vec::new();
@@ -83,6 +104,9 @@ impl Desk {
         let kept = if fresh { kept } else { serde_json::from_str(&filed.letter.receipts).unwrap_or_default() };
         if fresh {
             self.rooms.attendance.ring(to.agent.no);
+        } else if let Some(asks) = &how.asks {
+            (asks.named)(&filed.letter.delivery_id);
+            self.ask_again(to, &Word { delivery_id: &filed.letter.delivery_id, ..word }, at_ms).await?;
         }
         let receipts = match (kept.done || gone, &carrying) {
             (true, _) => kept.receipts,
@@ -101,13 +125,13 @@ impl Desk {
             warnings.push("this dispatch was delivered before; this is its first receipt".into());
         }
         let receipt = merged(&filed, &receipts, warnings);
-        let how = match (fresh, receipt.delivery_skipped) {
+        let outcome = match (fresh, receipt.delivery_skipped) {
             (false, _) => "duplicate",
             (true, true) => "skipped",
             (true, false) => "delivered",
         };
-        self.note_word(to, &filed, how, from, &receipts);
-        Ok(Delivered { receipt, receipts })
+        self.note_word(to, &filed, outcome, from, &receipts);
+        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && filed.letter.text == payload.text()) })
     }
 
     pub(super) fn is_attended(&self, to: &Addressee) -> bool {
@@ -143,10 +167,12 @@ impl Desk {
     pub async fn notify(&self, who: Speaker<'_>, post: NotifyPost) -> Result<Notified, Fault> {
         let dispatch_id = self.env.uuid_v4();
         let mut origin = post.origin;
+        who.check_name("origin.caller_agent_id", origin.caller_agent_id.as_deref())?;
         if origin.caller_agent_id.is_none() {
             origin.caller_agent_id = who.caller.map(str::to_owned);
         }
-        let origin = origin.in_order();
+        let mut origin = origin.in_order();
+        who.sign(&mut origin)?;
         let to = self.addressee(who.tenant, &post.agent).await?;
         if address::is_wake(&post.agent) {
             let opts = WakeOpts { context: Some(post.message), ..WakeOpts::default() };
@@ -163,7 +189,7 @@ impl Desk {
             ..DeliveryMeta::default()
         };
         let payload = DeliveryPayload::Augment { content: post.message, meta };
-        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id(), false)).await?;
+        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id(), How::default())).await?;
         Ok(Notified { dispatch_id, route: "deliver".into(), receipts: done.receipts })
     }
 

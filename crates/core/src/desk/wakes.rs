@@ -109,6 +109,7 @@ impl Desk {
             session: ear.as_ref().and_then(Ear::session),
             delivery_id: &delivery_id,
             asks: false,
+            asked_by: None,
             dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
         };
         let at_ms = self.env.now_ms();
@@ -265,7 +266,8 @@ impl Desk {
         let text = opts.context.as_deref().unwrap_or_default();
         let session = asked_session(opts, to)?;
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
-        let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
+        let word =
+            Word { kind, text, meta: None, from, session, delivery_id, asks: false, asked_by: None, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
         if self.store.armed(to.agent.no).await?.len() >= PLANNED_MAX {
             let text = format!("{PLANNED_MAX} wakes are planned for this agent already");

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
 
 mod addresses;
+mod bound;
 mod client;
 mod connectors;
 mod deliver;
