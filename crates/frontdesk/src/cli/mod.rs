@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
 use crate::config::{Config, DEFAULTS, LogForm};
+use crate::print::{err_line, out_line};
 
 #[derive(Parser)]
 #[command(name = "frontdesk", version, about = "The desk that never sleeps in front of agents that do")]
@@ -95,7 +96,7 @@ pub fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("frontdesk: {error:#}");
+            err_line!("frontdesk: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -105,7 +106,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { place, verb } = cli;
     match verb {
         Verb::Serve(args) => {
-            let mut config = settings(&place)?;
+            let mut config = checked_settings(&place)?;
             config.listen = args.listen.unwrap_or(config.listen);
             config.public_url = args.public_url.unwrap_or(config.public_url);
             config.log = args.log.unwrap_or(config.log);
@@ -114,12 +115,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Demo { port } => runtime(2)?.block_on(demo::demo(port, place.data_dir)),
         Verb::Remote(verb) => runtime(1)?.block_on(verbs::run(&place, verb)),
         Verb::Config(ConfigVerb::Example) => {
-            print!("{DEFAULTS}");
+            crate::print::out(format_args!("{DEFAULTS}"));
             Ok(())
         }
         Verb::Config(ConfigVerb::Check) => {
-            let config = settings(&place)?;
-            println!(
+            let config = checked_settings(&place)?;
+            out_line!(
                 "the settings are good; data folder {}, listening on {}",
                 config.data_dir.display(),
                 config.listen
@@ -133,11 +134,28 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 fn settings(place: &Place) -> anyhow::Result<Config> {
-    let mut config = Config::load(place.config.as_deref())?;
+    load_settings(place).map(|(config, _)| config)
+}
+
+/// For whoever runs the desk, who should hear of a variable that sets nothing.
+fn checked_settings(place: &Place) -> anyhow::Result<Config> {
+    let (config, ignored) = load_settings(place)?;
+    if !ignored.is_empty() {
+        let names = ignored.join(", ");
+        err_line!(
+            "frontdesk: warning: ignored environment variables that are no settings: {names} (`frontdesk config \
+             example` lists all settings)"
+        );
+    }
+    Ok(config)
+}
+
+fn load_settings(place: &Place) -> anyhow::Result<(Config, Vec<String>)> {
+    let (mut config, ignored) = Config::load_noting(place.config.as_deref())?;
     if let Some(folder) = &place.data_dir {
         config.data_dir.clone_from(folder);
     }
-    Ok(config)
+    Ok((config, ignored))
 }
 
 /// The store has threads of its own, so few workers are enough.
