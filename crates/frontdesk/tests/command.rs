@@ -139,3 +139,65 @@ fn a_second_desk_on_the_same_folder_is_refused() {
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second.stderr).contains("in use by another frontdesk process"), "{}", text(&second.stderr));
 }
+
+/// A pipe that nobody reads, as after `| head -1` has read enough.
+fn closed_pipe() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn a_closed_pipe_ends_a_verb_quietly() {
+    let desk = Desk::start();
+    for words in [
+        &["config", "example"] as &[&str],
+        &["config", "check"],
+        &["tenant", "ls"],
+        &["tenant", "ls", "--json"],
+        &["journal"],
+        &["instances"],
+        &["doctor"],
+        &["enroll-token", "--tenant", "home"],
+        &["tenant", "--help"],
+    ] {
+        let ended = program(desk.folder.path(), words).stdout(closed_pipe()).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""), "{words:?}");
+    }
+    let refused = program(desk.folder.path(), &["explain", "ev-999"]).stderr(closed_pipe()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "a refusal stays one, also if nobody reads why");
+}
+
+#[test]
+fn a_desk_whose_output_nobody_reads_works_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"])
+        .stdout(closed_pipe())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let ready = lines.by_ref().map(Result::unwrap).find(|line| line.starts_with("chat: "));
+    let desk = Desk { child, folder };
+    assert!(ready.is_some(), "it ended");
+    assert!(text(&desk.run(&["tenant", "ls"]).stdout).contains("home"));
+}
+
+#[test]
+fn variables_of_others_stop_no_verb_and_are_told_to_whoever_runs_the_desk() {
+    let desk = Desk::start();
+    let with = |words: &[&str]| {
+        let mut command = program(desk.folder.path(), words);
+        command.env("FRONTDESK_TOKEN", "fd_1").env("FRONTDESK_ID", "alice").output().unwrap()
+    };
+    let listed = with(&["tenant", "ls"]);
+    assert_eq!((listed.status.code(), text(&listed.stderr).as_str()), (Some(0), ""));
+    let checked = with(&["config", "check"]);
+    assert_eq!(checked.status.code(), Some(0));
+    let told = text(&checked.stderr);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("warning") && told.contains("FRONTDESK_ID, FRONTDESK_TOKEN"), "{told}");
+    assert!(!told.contains("fd_1"), "a value may be a secret: {told}");
+    let second = with(&["serve", "--listen", "127.0.0.1:0"]);
+    assert!(text(&second.stderr).contains("FRONTDESK_TOKEN"), "{}", text(&second.stderr));
+}

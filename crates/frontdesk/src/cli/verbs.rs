@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Place;
 use super::remote::{Remote, print_json, segment};
+use crate::print::out_line;
 
 #[derive(Subcommand)]
 pub(super) enum RemoteVerb {
@@ -412,10 +413,10 @@ async fn explain(desk: &Remote, event_id: &str) -> anyhow::Result<()> {
         return print_json(&answer);
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    println!("{} of tenant {}: {}", text(&answer["event_id"]), text(&answer["tenant"]), text(&answer["outcome"]));
+    out_line!("{} of tenant {}: {}", text(&answer["event_id"]), text(&answer["tenant"]), text(&answer["outcome"]));
     for line in answer["instances"].as_array().into_iter().flatten() {
         let who = line["instance"].as_str().filter(|name| !name.is_empty()).unwrap_or("nobody");
-        println!(
+        out_line!(
             "  {who}: {} at {} ({}): {}",
             text(&line["outcome"]),
             text(&line["layer"]),
@@ -449,14 +450,14 @@ async fn tail(desk: &Remote, tenant: Option<String>, instance: Option<String>) -
 
 fn print_notice(desk: &Remote, data: &str) -> anyhow::Result<()> {
     if desk.json {
-        println!("{data}");
+        out_line!("{data}");
         return Ok(());
     }
     let notice: Value = serde_json::from_str(data)?;
     let text = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
     let at = notice["at"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     let at = at.map(|at| at.strftime("%H:%M:%S%.3f").to_string()).unwrap_or_default();
-    println!(
+    out_line!(
         "{at} {:<11} {}/{} {} {} {}",
         text("step"),
         text("tenant"),
@@ -475,7 +476,7 @@ async fn doctor(desk: &Remote) -> anyhow::Result<()> {
     } else {
         for found in answer["findings"].as_array().into_iter().flatten() {
             let mark = if found["ok"] == true { "ok   " } else { "WRONG" };
-            println!("{mark} {}: {}", found["check"].as_str().unwrap_or("-"), found["text"].as_str().unwrap_or("-"));
+            out_line!("{mark} {}: {}", found["check"].as_str().unwrap_or("-"), found["text"].as_str().unwrap_or("-"));
         }
     }
     if answer["ok"] == true { Ok(()) } else { bail!("something is wrong; see above") }
