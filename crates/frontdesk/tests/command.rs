@@ -201,3 +201,39 @@ fn variables_of_others_stop_no_verb_and_are_told_to_whoever_runs_the_desk() {
     let second = with(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(text(&second.stderr).contains("FRONTDESK_TOKEN"), "{}", text(&second.stderr));
 }
+
+#[test]
+fn an_operator_speaks_to_an_agent_and_reads_its_inbox() {
+    let desk = Desk::start();
+    desk.json(&["gateway", "add", "bot:1", "--tenant", "home", "--instance", "helper"]);
+    assert_eq!(desk.json(&["agents", "ls", "--tenant", "home"])["agents"][0]["kind"], "instance");
+    assert!(desk.refused(&["say", "nobody", "hello", "--tenant", "home"]).contains("nobody"));
+    let receipt = desk.json(&["say", "helper", "tea is ready", "--tenant", "home", "--from", "ann"]);
+    assert!(receipt["delivery_id"].as_str().unwrap().starts_with("dl_"), "{receipt}");
+    let woken = desk.json(&["say", "helper", "now", "--tenant", "home", "--wake"]);
+    assert_eq!(woken["woken"], false);
+    let inbox = desk.json(&["inbox", "helper", "--tenant", "home"]);
+    assert_eq!(inbox["messages"].as_array().map(Vec::len), Some(2), "{inbox}");
+    let table = text(&desk.run(&["inbox", "helper", "--tenant", "home"]).stdout);
+    assert!(table.contains("FROM") && table.contains("ann") && table.contains("tea is ready"), "{table}");
+    let first = inbox["messages"][0]["seq"].to_string();
+    let rest = desk.json(&["inbox", "helper", "--tenant", "home", "--after", &first]);
+    assert_eq!(rest["messages"].as_array().map(Vec::len), Some(1));
+    let beyond = desk.run(&["inbox", "helper", "--tenant", "home", "--after", "999"]);
+    assert_eq!((beyond.status.code(), text(&beyond.stdout).as_str()), (Some(0), "none\n"));
+    assert!(text(&beyond.stderr).contains("beyond the end of this inbox"), "{}", text(&beyond.stderr));
+
+    let words = ["inbox", "helper", "--tenant", "home", "--after", &first, "--follow"];
+    let mut follower = program(desk.folder.path(), &words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().ends_with("wake_degraded -: now"));
+    desk.json(&["say", "helper", "and biscuits", "--tenant", "home", "--from", "ann"]);
+    assert!(lines.next().unwrap().ends_with("augment ann: and biscuits"));
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+
+    assert_eq!(desk.json(&["agents", "show", "helper", "--tenant", "home"])["agent_id"], "helper");
+    desk.json(&["agents", "rm", "helper", "--tenant", "home"]);
+    let instances = text(&desk.run(&["instances"]).stdout);
+    assert!(instances.contains("KIND") && instances.contains("instance"), "{instances}");
+}

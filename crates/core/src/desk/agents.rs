@@ -1,6 +1,7 @@
 //! Agents by name: who they are, what ways lead to them, and whether they are there.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,6 +92,8 @@ pub struct AgentRooms {
     pub attendance: Attendance,
     pub waiters: Waiters,
     pub under_way: UnderWay,
+    /// Why the last call of an agent's wake URL failed, until it is called again or the agent comes.
+    wake_failures: Mutex<HashMap<u64, String>>,
     /// Inboxes whose agents should be poked at their wake URL.
     pokes: Mutex<std::collections::HashSet<u64>>,
     pub poke_bell: Notify,
@@ -101,6 +104,19 @@ impl AgentRooms {
         if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
             self.poke_bell.notify_one();
         }
+    }
+
+    /// `None`: it is being called, or it came.
+    pub(super) fn note_wake_failure(&self, agent: u64, why: Option<&str>) {
+        let mut failures = self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => drop(failures.insert(agent, why.to_owned())),
+            None => drop(failures.remove(&agent)),
+        }
+    }
+
+    pub fn wake_failure(&self, agent: u64) -> Option<String> {
+        self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner).get(&agent).cloned()
     }
 
     pub fn take_pokes(&self) -> std::collections::HashSet<u64> {
@@ -248,6 +264,7 @@ impl Desk {
         let no = self.registry.write(change).await.map_err(amended)?;
         self.rooms.attendance.forget(no);
         self.rooms.waiters.forget(no);
+        self.rooms.note_wake_failure(no, None);
         // It is gone, and nobody can reach what it leaves. What cannot be erased now is erased at the next start.
         let erased = match self.store.disarm_all(no, self.env.now_ms()).await {
             Ok(()) => self.store.drop_inbox(no).await,

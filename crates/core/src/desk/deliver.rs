@@ -2,7 +2,8 @@
 //! says has happened.
 
 use frontdesk_wire::agents::{
-    ConnectorReceipt, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost, WakeOpts,
+    ConnectorReceipt, ConnectorSpec, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost,
+    WakeOpts,
 };
 use futures_util::future::join_all;
 use serde::Serialize;
@@ -37,8 +38,8 @@ pub(super) struct How<'a> {
 pub(super) struct Asks<'a> {
     /// The agent that asks. A late answer goes to its inbox.
     pub(super) by: Option<&'a str>,
-    /// Told the delivery id under which the question was written down the first time, before a socket gets it again.
-    pub(super) named: &'a (dyn Fn(&str) + Sync),
+    /// Told the delivery id under which the question is written down, before a socket gets it again.
+    pub(super) filed: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Desk {
@@ -102,10 +103,12 @@ impl Desk {
         let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
         // As it is noted now: whoever carried it before has let go.
         let kept = if fresh { kept } else { serde_json::from_str(&filed.letter.receipts).unwrap_or_default() };
+        if let Some(asks) = &how.asks {
+            (asks.filed)(&filed.letter.delivery_id);
+        }
         if fresh {
             self.rooms.attendance.ring(to.agent.no);
-        } else if let Some(asks) = &how.asks {
-            (asks.named)(&filed.letter.delivery_id);
+        } else if how.asks.is_some() {
             self.ask_again(to, &Word { delivery_id: &filed.letter.delivery_id, ..word }, at_ms).await?;
         }
         let receipts = match (kept.done || gone, &carrying) {
@@ -148,12 +151,13 @@ impl Desk {
         mut kept: Kept,
     ) -> Vec<ConnectorReceipt> {
         // All at once: whoever waits for the receipt waits for the slowest, not for their sum.
-        let tries = to.ways.iter().map(|spec| async move {
+        let names = way_names(&to.ways);
+        let tries = to.ways.iter().zip(&names).map(|(spec, name)| async move {
             let outcome = match self.connectors.open(&to.agent.id, spec) {
                 Ok(connector) => connector.deliver(&to.agent.id, payload).await,
                 Err(fault) => Err(fault),
             };
-            outcome.map_or_else(|fault| failed(spec.name(), &fault), |receipt| shown(spec.name(), &receipt))
+            outcome.map_or_else(|fault| failed(name, &fault), |receipt| shown(name, &receipt))
         });
         kept.receipts.extend(join_all(tries).await);
         kept.done = true;
@@ -197,6 +201,7 @@ impl Desk {
 
     /// A step of the errand to an agent's wake URL, for whoever watches.
     pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
+        self.rooms.note_wake_failure(agent.no, Some(text).filter(|_| step == "wake_failed"));
         self.say(&agent.tenant, step, |notice| {
             notice.instance.clone_from(&agent.id);
             notice.platform = "agents".into();
@@ -255,6 +260,16 @@ pub(super) fn shown(connector: &str, receipt: &impl Serialize) -> ConnectorRecei
 pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
     let error = Some(Value::Object(fault.as_object()));
     ConnectorReceipt { connector: connector.into(), ok: false, receipt: None, error }
+}
+
+/// Names of connectors in receipts: the type, and which one where an agent has several of it, as in `webhook#2`.
+pub(super) fn way_names(ways: &[ConnectorSpec]) -> Vec<String> {
+    let of_type = |name: &str, ways: &[ConnectorSpec]| ways.iter().filter(|it| it.name() == name).count();
+    let named = |(place, spec): (usize, &ConnectorSpec)| match of_type(spec.name(), ways) {
+        1 => spec.name().to_owned(),
+        _ => format!("{}#{}", spec.name(), of_type(spec.name(), &ways[..=place])),
+    };
+    ways.iter().enumerate().map(named).collect()
 }
 
 /// How a connector took it, for people.

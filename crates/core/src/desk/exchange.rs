@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin, Replied};
 use frontdesk_wire::{Act, Action};
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
 
 use super::agents::Speaker;
 use super::deliver::{Asks, How};
@@ -41,6 +43,7 @@ impl Desk {
             }
             Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges are under way"),
         })?;
+        let filed = Notify::new();
         let question = async {
             // Named before it is written: an answer may come before we hear that it was.
             let chat_id = super::deliver::chat_of_payload(payload);
@@ -48,26 +51,39 @@ impl Desk {
             let delivery_id = self.new_delivery_id();
             ticket.asked(&delivery_id, &chat_id, instances.clone());
             // A repeated question stands in the letter of the first time.
-            let named = |first: &str| ticket.asked(first, &chat_id, instances.clone());
-            let asks = Asks { by: asker.as_deref(), named: &named };
-            let how = How { asks: Some(asks), dedup: None };
-            Box::pin(self.deliver_to(&to, payload, delivery_id, how)).await?;
-            Ok(())
+            let named = |first: &str| {
+                ticket.asked(first, &chat_id, instances.clone());
+                filed.notify_one();
+            };
+            let how = How { asks: Some(Asks { by: asker.as_deref(), filed: &named }), dedup: None };
+            Box::pin(self.deliver_to(&to, payload, delivery_id, how)).await.map(drop)
         };
+        let mut question = std::pin::pin!(question.fuse());
         // Heard also while a slow connector still has the question.
         let heard = async {
             tokio::select! {
                 biased;
                 reply = &mut answer => Ok(reply.ok()),
-                Err(fault) = question => Err(fault),
+                Err(fault) = &mut question => Err(fault),
             }
         };
         let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
-        drop(ticket); // from here on a reply is told that nobody waits
+        ticket.leave();
         if answered.is_err()
             && let Ok(reply) = answer.try_recv()
         {
             answered = Ok(Ok(Some(reply))); // whoever gave it was told that it was heard
+        }
+        if asker.is_some() && matches!(answered, Ok(Ok(Some(_)))) {
+            // The answer may have come before the question was written down.
+            tokio::select! {
+                biased;
+                () = filed.notified() => {}
+                _ = &mut question => {}
+            }
+            if let Err(fault) = self.note_answered(who.tenant, to.agent.no, correlation_id).await {
+                tracing::warn!(%fault, "an answered question was not closed; a second answer may reach the asker");
+            }
         }
         let why = match &answered {
             Ok(Ok(Some(_))) => "answered",
@@ -75,12 +91,6 @@ impl Desk {
             Err(_) => "unanswered",
         };
         self.meters.agent_words.get_or_create(&Why { why }).inc();
-        if asker.is_some()
-            && why == "answered"
-            && let Err(fault) = self.note_answered(who.tenant, to.agent.no, correlation_id).await
-        {
-            tracing::warn!(%fault, "an answered question could not be closed; a second answer may reach the asker");
-        }
         match answered {
             Ok(Ok(Some(reply))) => Ok(reply),
             Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted while it was asked

@@ -25,6 +25,10 @@ impl Desk {
         who.check_own(&id, "read the inbox of")?;
         let Some(no) = no else { return Ok(Inbox::default()) };
         self.rooms.attendance.note_traffic(no, self.env.now_ms());
+        self.read_inbox(no, after).await
+    }
+
+    pub(super) async fn read_inbox(&self, no: u64, after: u64) -> Result<Inbox, Fault> {
         let letters = self.store.letters(no, after, INBOX_PAGE).await?;
         // Read second: it is never below what is shown.
         let newest = self.store.last_letter(no).await?;

@@ -16,6 +16,7 @@ mod outbound;
 mod people;
 mod presence;
 mod records;
+mod roster;
 mod shelf;
 mod signets;
 mod wakes;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use super::agents::{Addressee, Speaker};
-use super::deliver::{failed, shown};
+use super::deliver::{failed, shown, way_names};
 use super::letters::{Filing, Kept, Word};
 use super::people::check_id;
 use super::{Desk, DeskError};
@@ -208,20 +208,20 @@ impl Desk {
                 Err(fault) => Err(fault),
             }
         });
-        for (spec, outcome) in to.ways.iter().zip(join_all(tries).await) {
+        for (name, outcome) in way_names(&to.ways).iter().zip(join_all(tries).await) {
             match outcome {
                 Ok(theirs) => {
-                    kept.receipts.push(shown(spec.name(), &theirs));
+                    kept.receipts.push(shown(name, &theirs));
                     if theirs.woken && !receipt.woken {
                         receipt.woken = true;
                         receipt.session_id = theirs.session_id;
                         receipt.warnings.clear();
                     }
-                    receipt.warnings.extend(theirs.warnings.into_iter().map(|it| format!("{}: {it}", spec.name())));
+                    receipt.warnings.extend(theirs.warnings.into_iter().map(|it| format!("{name}: {it}")));
                 }
                 Err(fault) => {
-                    receipt.warnings.push(format!("{}: {}", spec.name(), fault.message));
-                    kept.receipts.push(failed(spec.name(), &fault));
+                    receipt.warnings.push(format!("{name}: {}", fault.message));
+                    kept.receipts.push(failed(name, &fault));
                 }
             }
         }
@@ -233,6 +233,9 @@ impl Desk {
 
     /// Somebody wants this agent woken, or it came: written down, so that a restart goes on calling.
     pub async fn note_called(&self, agent: u64, waits: bool) {
+        if !waits {
+            self.rooms.note_wake_failure(agent, None);
+        }
         if self.switchboard.presence(agent).idle == waits {
             return;
         }

@@ -1,6 +1,7 @@
 //! The command line. `serve`, `demo`, `bench` and `config` work here; every other verb speaks the admin API.
 
 mod agent;
+mod agents;
 mod demo;
 mod remote;
 mod serve;

@@ -9,6 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Place;
+use super::agents::{self, AgentsVerb, InboxArgs, SayArgs};
 use super::remote::{Remote, print_json, segment};
 use crate::print::out_line;
 
@@ -46,6 +47,13 @@ pub(super) enum RemoteVerb {
     Gateway(GatewayVerb),
     /// Agents, their sockets and what waits for them
     Instances,
+    /// Agents that others speak to by name
+    #[command(subcommand)]
+    Agents(AgentsVerb),
+    /// Say something to an agent
+    Say(SayArgs),
+    /// What an agent was told
+    Inbox(InboxArgs),
     /// What was written down for an agent
     #[command(subcommand)]
     Mail(MailVerb),
@@ -267,9 +275,19 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
         RemoteVerb::Gateway(verb) => gateway(&desk, verb).await,
         RemoteVerb::Instances => {
             let columns =
-                ["tenant", "instance", "connected", "idle", "seen_at", "wake_url", "waiting", "waiting_since"];
-            desk.show_list(&desk.call(get, "/instances", None).await?, "instances", &columns)
+                ["kind", "tenant", "instance", "connected", "idle", "seen_at", "wake_url", "waiting", "waiting_since"];
+            let mut answer = desk.call(get, "/instances", None).await?;
+            if !desk.json {
+                // One table: an agent without a gateway of its name has an inbox instead of a ledger.
+                let agents = answer["agents"].as_array().cloned().unwrap_or_default().into_iter().map(agent_row);
+                answer["instances"] =
+                    answer["instances"].as_array().cloned().unwrap_or_default().into_iter().chain(agents).collect();
+            }
+            desk.show_list(&answer, "instances", &columns)
         }
+        RemoteVerb::Agents(verb) => agents::agents(&desk, verb).await,
+        RemoteVerb::Say(args) => agents::say(&desk, args).await,
+        RemoteVerb::Inbox(args) => agents::inbox(&desk, args).await,
         RemoteVerb::Mail(verb) => mail(&desk, verb).await,
         RemoteVerb::Alarms(verb) => alarms(&desk, verb).await,
         RemoteVerb::RotateSigningKey => desk.show(&desk.call(post, "/signing-keys/rotate", None).await?),
@@ -289,6 +307,12 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
         }
         RemoteVerb::Doctor => doctor(&desk).await,
     }
+}
+
+fn agent_row(it: Value) -> Value {
+    let connected = matches!(it["status"].as_str(), Some("active" | "idle"));
+    json!({ "kind": it["kind"], "tenant": it["tenant"], "instance": it["agent_id"], "connected": connected,
+        "seen_at": it["seen_at"], "wake_url": it["wake_url"] })
 }
 
 async fn token(desk: &Remote, verb: TokenVerb) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ mod exchange;
 #[path = "../house/mod.rs"]
 mod house;
 mod mcp;
+mod operator;
 mod plane;
 mod scopes;
 mod stream;
