@@ -9,8 +9,9 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::agents::{Addressee, Speaker};
+use super::agents::Addressee;
 use super::letters::{Filing, Kept, Word, chat_of};
+use super::speaker::Speaker;
 use super::{Desk, event_id};
 use crate::agents::address;
 use crate::meters::Why;

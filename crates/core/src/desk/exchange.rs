@@ -7,9 +7,9 @@ use frontdesk_wire::{Act, Action};
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 
-use super::agents::Speaker;
 use super::deliver::{Asks, How};
 use super::letters::reply_mark;
+use super::speaker::Speaker;
 use super::{Caller, Desk};
 use crate::agents::waiters::{Refused, Unheard};
 use crate::meters::Why;

@@ -2,8 +2,8 @@
 
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
 
-use super::agents::Speaker;
 use super::letters::Kept;
+use super::speaker::Speaker;
 use super::{Desk, event_id};
 use crate::port::letters::Filed;
 

@@ -87,7 +87,7 @@ impl Desk {
         acceptance.letter = Some(letter.clone());
         let reaches = acceptance.reaches;
         let mut batch = vec![acceptance];
-        batch.extend(self.question_mark(to, word, at_ms));
+        batch.extend(question_mark(to, word, at_ms));
         let accepted = self.store.accept(batch).await?;
         let Some(accepted) = accepted.into_iter().next() else {
             return Err(StoreError::Unavailable("nothing was accepted".into()).into());
@@ -135,14 +135,6 @@ impl Desk {
         self.store.accept(vec![acceptance]).await?;
         self.show_people(to, &event).await;
         Ok(())
-    }
-
-    /// Says durably who asked: an event of its own in the commit of the question. It is forgotten with other events.
-    fn question_mark(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptance> {
-        let by = word.asked_by?;
-        let correlation_id = word.meta?.correlation_id.as_deref()?;
-        let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), word.delivery_id);
-        Some(mark(&to.agent.tenant, dedup.into_bytes(), by, at_ms))
     }
 
     /// The latest question of this name to this agent, as far as an agent asked it: its number, and who asked.
@@ -242,6 +234,14 @@ impl Desk {
 /// Keys of text: a range of them is everything that begins so.
 fn question_key(agent: u64, correlation_id: &str) -> String {
     format!("\0asked:{}", hex::encode(short_hash(&[&agent.to_string(), correlation_id])))
+}
+
+/// Says durably who asked: an event of its own in the commit of the question. It is forgotten with other events.
+fn question_mark(to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptance> {
+    let by = word.asked_by?;
+    let correlation_id = word.meta?.correlation_id.as_deref()?;
+    let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), word.delivery_id);
+    Some(mark(&to.agent.tenant, dedup.into_bytes(), by, at_ms))
 }
 
 /// One late answer to a question, whatever it says.

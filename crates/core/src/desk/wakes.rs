@@ -8,10 +8,11 @@ use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeRecei
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
-use super::agents::{Addressee, Speaker};
+use super::agents::Addressee;
 use super::deliver::{failed, shown, way_names};
 use super::letters::{Filing, Kept, Word};
 use super::people::check_id;
+use super::speaker::Speaker;
 use super::{Desk, DeskError};
 use crate::agents::attendance::Seat;
 use crate::alarms::FireAnswer;
