@@ -341,6 +341,40 @@ async fn an_agent_with_nothing_but_tools_listens_asks_and_answers() {
     plane.finish().await;
 }
 
+/// Whether it hangs up or ends its session: what was begun is done, and written down.
+#[tokio::test]
+async fn a_call_is_carried_out_although_its_client_is_gone() {
+    let source = crate::house::Source::open("application/json", b"{}").await;
+    let plane = Plane::open().await;
+    let hook = json!({ "type": "webhook", "url": source.url, "timeout_ms": 30_000 });
+    plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
+    let desk = plane.house.app.desk.clone();
+    for ends_session in [false, true] {
+        let client = Client::open(&plane).await;
+        let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "hello" } });
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call });
+        let calling = tokio::spawn(client.request("POST").json(&body).send());
+        source.asked().await;
+        if ends_session {
+            assert_eq!(plane.house.send(client.request("DELETE")).await.status, 204);
+        }
+        calling.abort();
+        let _ = calling.await;
+        source.answer(1);
+        let carried = async {
+            while !desk.rooms.under_way.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(crate::house::PATIENCE, carried).await.expect("it is still under way");
+        let said = plane.house.admin("GET", "/dispatches", &Value::Null).await.expect(200);
+        let receipts = said["dispatches"][0]["receipts"].as_array().unwrap().clone();
+        let webhook = receipts.iter().find(|it| it["connector"] == "webhook");
+        assert!(webhook.is_some_and(|it| it["ok"] == true), "ends session: {ends_session}, {receipts:?}");
+    }
+    plane.finish().await;
+}
+
 #[tokio::test]
 async fn a_bound_token_is_its_agent_by_tools_as_well() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;

@@ -36,6 +36,10 @@ async fn the_operator_lists_shows_speaks_reads_and_deletes() {
     assert_eq!((&shown["agent_name"], &shown["newest"]), (&json!("Alice"), &inbox["newest"]));
     assert_eq!((&shown["status"], &shown["seen_at"]), (&json!("asleep"), &json!(0)), "the operator is not the agent");
 
+    for path in ["/agents/alice", "/agents/alice/inbox", "/agents/alice/inbox?tenant=home&after=x"] {
+        let told = admin("GET", path, Value::Null).await;
+        assert_eq!((told.status, told.header("content-type")), (400, "application/problem+json"), "{path}");
+    }
     let mail = admin("GET", "/instances/alice/mail", Value::Null).await;
     assert_eq!(mail.status, 404);
     assert!(mail.text().contains("frontdesk inbox alice --tenant home"), "{}", mail.text());
