@@ -11,6 +11,12 @@ export interface DeskOptions {
   errors?: Readonly<Record<string, unknown>>;
   /** How long to wait for an answer. An exchange waits for its own time on top. */
   timeout_ms?: number;
+  /** How often a call that the desk refused for its pace (429) is tried again; 10 unless told. Nothing took effect then. */
+  retries?: number;
+  /** Agents that skills notify. `health_check` warns of those that the desk does not know. */
+  agents?: readonly string[];
+  /** Where warnings go; `console.warn` unless told. */
+  warn?: (text: string) => void;
 }
 
 export interface Origin { skill_name: string; entry_skill_name?: string; trigger_kind: string; caller_agent_id?: string }
@@ -45,6 +51,9 @@ export class FrontdeskError extends Error {
 const nameable = (text: string): boolean => text !== "" && text !== "." && text !== ".." && !/\p{Surrogate}/u.test(text);
 /** A timer that is set for longer goes off at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
+/** A desk that says no time to come back gets this, doubled with every try. */
+const FIRST_WAIT_MS = 250;
+const LONGEST_WAIT_MS = 30_000;
 /** One segment of a path, encoded once. */
 const segment = (text: string): string => encodeURIComponent(text);
 
@@ -58,6 +67,26 @@ export class Desk {
   }
 
   async call<T>(kind: Kind, method: string, path: string, body?: unknown, extra_ms = 0): Promise<T> {
+    const retries = Math.max(0, this.#options.retries ?? 10);
+    for (let tried = 0; ; tried += 1) {
+      const answer = await this.#ask<T>(kind, method, path, body, extra_ms);
+      if ("value" in answer) return answer.value;
+      if (answer.status !== 429 || tried >= retries) throw answer.refusal;
+      await pause(answer.retry_ms ?? FIRST_WAIT_MS * 2 ** tried);
+    }
+  }
+
+  /** One list or text of an answer. A desk's answer without it is an error, and not an empty one. */
+  field<T>(kind: Kind, answer: unknown, name: string, fits: (value: unknown) => boolean): T {
+    const value = (answer as Record<string, unknown> | null)?.[name];
+    if (fits(value)) return value as T;
+    throw this.error(kind, "InternalError", `the desk's answer has no ${name}`, { cause_kind: "malformed_response" });
+  }
+
+  warn(text: string): void { (this.#options.warn ?? console.warn)(`frontdesk: ${text}`); }
+  get expected(): readonly string[] { return this.#options.agents ?? []; }
+
+  async #ask<T>(kind: Kind, method: string, path: string, body: unknown, extra_ms: number): Promise<{ value: T } | { refusal: Error; status: number; retry_ms: number | undefined }> {
     const headers: Record<string, string> = {};
     if (this.#options.token !== undefined) headers["authorization"] = `Bearer ${this.#options.token}`;
     if (body !== undefined) headers["content-type"] = "application/json";
@@ -65,10 +94,12 @@ export class Desk {
     const sent = body === undefined ? {} : { body: this.#written(kind, body) };
     let status: number;
     let text: string;
+    let retry_ms: number | undefined;
     try {
       // A redirect is not followed: the token is for this desk alone.
       const response = await fetch(`${this.#base}/${path}`, { method, headers, signal, redirect: "manual", ...sent });
       status = response.status;
+      retry_ms = retryAfter(response.headers.get("retry-after"));
       text = await response.text();
     } catch (error) {
       const cause_kind = error instanceof Error && error.name === "TimeoutError" ? "timeout" : "network";
@@ -76,11 +107,12 @@ export class Desk {
       throw this.error(kind, name, `the desk does not answer (${cause_kind})`, { cause_kind });
     }
     const said = parse(text);
-    if (status >= 200 && status < 300 && (said !== undefined || status === 204)) return said as T;
+    if (status >= 200 && status < 300 && (said !== undefined || status === 204)) return { value: said as T };
     if (status >= 200 && status < 300) throw this.error(kind, "InternalError", "the desk's answer is no JSON", { cause_kind: "malformed_response" });
     const refusal = (said as { error?: unknown } | null | undefined)?.error;
     const { class: name, message, ...fields } = (typeof refusal === "object" ? refusal ?? {} : {}) as Record<string, unknown>;
-    throw this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
+    const refusal_error = this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
+    return { refusal: refusal_error, status, retry_ms };
   }
 
   #written(kind: Kind, body: unknown): string {
@@ -100,6 +132,19 @@ export class Desk {
 
 const IMPLEMENTATIONS: Record<Kind, string> = { agent_connector: "FrontdeskAgentConnector", skill_store: "FrontdeskSkillStore", data_store: "FrontdeskDataStore" };
 
+/** A number of seconds; a date is not what a desk says. */
+function retryAfter(header: string | null): number | undefined {
+  return header !== null && /^\d+$/.test(header.trim()) ? Number(header) * 1_000 : undefined;
+}
+
+/** At least this long, and up to twice: many that were refused at once do not come back at once. */
+function pause(wait_ms: number): Promise<void> {
+  const wait = Math.min(wait_ms, LONGEST_WAIT_MS) * (1 + Math.random());
+  return new Promise((resolve) => setTimeout(resolve, wait));
+}
+
+const isText = (value: unknown): boolean => typeof value === "string";
+
 function parse(text: string): unknown {
   try { return JSON.parse(text); } catch { return undefined; }
 }
@@ -114,7 +159,7 @@ export class FrontdeskAgentConnector {
   static staticCapabilities() { return capabilities("agent_connector", ["list_agents", "deliver", "wake", "health_check", "request_response", "agent_status"]); }
   async #call<T>(method: string, path: string, body?: unknown, extra_ms?: number): Promise<T> { return this.#desk.call<T>("agent_connector", method, path, body, extra_ms); }
 
-  async list_agents(): Promise<AgentDescriptor[]> { return (await this.#call<{ agents: AgentDescriptor[] }>("GET", "agents")).agents; }
+  async list_agents(): Promise<AgentDescriptor[]> { return this.#desk.field("agent_connector", await this.#call("GET", "agents"), "agents", Array.isArray); }
   #path(agent_id: string, rest: string): string {
     if (!nameable(agent_id)) throw this.#desk.error("agent_connector", "ValidationError", `${JSON.stringify(agent_id)} cannot be named in a URL`, { agent_id });
     return `agents/${segment(agent_id)}/${rest}`;
@@ -126,14 +171,21 @@ export class FrontdeskAgentConnector {
   async health_check(): Promise<boolean> {
     try {
       await this.#call("GET", "health");
-      await this.#call("GET", "agents"); // the token too
+      const known = new Set((await this.list_agents()).map((agent) => agent.agent_id)); // the token too
+      // The runtime asks for the list before each notify, and drops one to an agent that is not in it without an error.
+      const missing = this.#desk.expected.filter((id) => !known.has(id));
+      if (known.size === 0) this.#desk.warn("no agent is registered at the desk: a notify reaches nobody, and its result is dispatched: [] without an error");
+      else if (missing.length > 0) this.#desk.warn(`not registered at the desk: ${missing.join(", ")}; a notify to them reaches nobody, and its result is dispatched: [] without an error`);
       return true;
-    } catch { return false; }
+    } catch (error) {
+      this.#desk.warn(`health check failed: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
+      return false;
+    }
   }
   async request_response(agent_id: string, payload: DeliveryPayload, opts: { timeout_ms: number }): Promise<AgentReply> {
     return this.#call("POST", this.#path(agent_id, "exchange"), { ...payload, timeout_ms: opts.timeout_ms }, opts.timeout_ms);
   }
-  async agent_status(agent_id: string): Promise<AgentStatus> { return (await this.#call<{ status: AgentStatus }>("GET", this.#path(agent_id, "status"))).status; }
+  async agent_status(agent_id: string): Promise<AgentStatus> { return this.#desk.field("agent_connector", await this.#call("GET", this.#path(agent_id, "status")), "status", isText); }
 }
 
 export class FrontdeskSkillStore {
@@ -149,14 +201,14 @@ export class FrontdeskSkillStore {
   }
 
   async load(name: string, version?: string): Promise<SkillSource> { return this.#call("GET", this.#path(name, version === undefined ? "" : `?version=${encodeURIComponent(version)}`)); }
-  async query(filter: Record<string, unknown> = {}): Promise<SkillMeta[]> { return (await this.#call<{ skills: SkillMeta[] }>("POST", "skill-store/query", filter)).skills; }
+  async query(filter: Record<string, unknown> = {}): Promise<SkillMeta[]> { return this.#desk.field("skill_store", await this.#call("POST", "skill-store/query", filter), "skills", Array.isArray); }
   async metadata(name: string): Promise<SkillMeta> { return this.#call("GET", this.#path(name, "/metadata")); }
-  async versions(name: string): Promise<VersionInfo[]> { return (await this.#call<{ versions: VersionInfo[] }>("GET", this.#path(name, "/versions"))).versions; }
+  async versions(name: string): Promise<VersionInfo[]> { return this.#desk.field("skill_store", await this.#call("GET", this.#path(name, "/versions")), "versions", Array.isArray); }
   async store(name: string, source: string, metadata?: Partial<SkillMeta>): Promise<VersionInfo> { return this.#call("PUT", this.#path(name, "", "ValidationError"), { source, ...(metadata === undefined ? {} : { metadata }) }); }
   async delete(name: string): Promise<void> { await this.#call("DELETE", this.#path(name)); }
   async update_status(name: string, status: SkillStatus): Promise<VersionInfo> { return this.#call("POST", this.#path(name, "/status"), { status }); }
   async manifest(): Promise<ManifestInfo> { return this.#call("GET", "skill-store/manifest"); }
-  async version(): Promise<string> { return (await this.#call<{ version: string }>("GET", "skill-store/version")).version; }
+  async version(): Promise<string> { return this.#desk.field("skill_store", await this.#call("GET", "skill-store/version"), "version", isText); }
 }
 
 export class FrontdeskDataStore {
@@ -165,7 +217,7 @@ export class FrontdeskDataStore {
   static staticCapabilities() { return capabilities("data_store", ["supports_writes", "supports_tag_filter"]); }
   async #call<T>(method: string, path: string, body?: unknown): Promise<T> { return this.#desk.call<T>("data_store", method, path, body); }
 
-  async query(filters: { query: string; limit: number; mode: string; permissive_filters?: boolean; [filter: string]: unknown }): Promise<PortableData[]> { return (await this.#call<{ items: PortableData[] }>("POST", "data-store/query", filters)).items; }
+  async query(filters: { query: string; limit: number; mode: string; permissive_filters?: boolean; [filter: string]: unknown }): Promise<PortableData[]> { return this.#desk.field("data_store", await this.#call("POST", "data-store/query", filters), "items", Array.isArray); }
   async write(entry: DataWrite): Promise<{ id: string; created_at: number }> { return this.#call("POST", "data", entry); }
   /** Null for what is not there, and only for that: another 404 is an error. */
   async get(id: string): Promise<PortableData | null> {

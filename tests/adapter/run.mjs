@@ -302,6 +302,70 @@ async function drive(adapter, base, tokens) {
     assert.deepEqual([none.name, none.http_status], ["InternalError", 404]);
   });
 
+  await check("an answer without its list is an error, and no empty one", async () => {
+    for (const ask of [
+      (desk) => new FrontdeskAgentConnector(desk).list_agents(),
+      (desk) => new FrontdeskAgentConnector(desk).agent_status("x"),
+      (desk) => new FrontdeskSkillStore(desk).query(),
+      (desk) => new FrontdeskSkillStore(desk).versions("x"),
+      (desk) => new FrontdeskSkillStore(desk).version(),
+      (desk) => new FrontdeskDataStore(desk).query({ query: "x", limit: 1, mode: "fts" }),
+    ]) {
+      const empty = await answered(200, "{}", (desk) => error(ask(desk)));
+      assert.deepEqual([empty.name, empty.cause_kind], ["InternalError", "malformed_response"], String(ask));
+    }
+  });
+
+  await check("a desk that asks to slow down is asked again, so often and no more", async () => {
+    const refusal = JSON.stringify({ error: { class: "RateLimitedError", message: "slow down" } });
+    let asked = 0;
+    const twice = (_, response) => {
+      asked += 1;
+      if (asked <= 2) response.writeHead(429, { "retry-after": "0" }).end(refusal);
+      else response.writeHead(200).end(JSON.stringify({ agents: [{ agent_id: "ann" }] }));
+    };
+    assert.deepEqual(await served(twice, (desk) => new FrontdeskAgentConnector(desk).list_agents()), [{ agent_id: "ann" }]);
+    assert.equal(asked, 3);
+    asked = 0;
+    const always = (_, response) => { asked += 1; response.writeHead(429, { "retry-after": "0" }).end(refusal); };
+    const late = await served(always, (desk) => error(new FrontdeskSkillStore({ ...desk, retries: 3 }).query()));
+    assert.deepEqual([late.name, late.http_status, asked], ["RateLimitedError", 429, 4]);
+    asked = 0;
+    const since = Date.now();
+    const once = (_, response) => {
+      asked += 1;
+      if (asked === 1) response.writeHead(429, { "retry-after": "1" }).end(refusal);
+      else response.writeHead(200).end(JSON.stringify({ version: "v" }));
+    };
+    assert.equal(await served(once, (desk) => new FrontdeskSkillStore(desk).version()), "v");
+    assert.ok(Date.now() - since >= 1_000, "it waits for as long as it was told");
+  });
+
+  await check("the health check names agents that nobody registered", async () => {
+    const told = [];
+    const warn = (text) => told.push(text);
+    assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, agents: ["ann lee"] }).health_check(), true);
+    assert.deepEqual(told, []);
+    assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, agents: ["ann lee", "ghost"] }).health_check(), true);
+    assert.match(told.pop(), /not registered at the desk: ghost;.*dispatched: \[\]/);
+    assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, token: tokens.empty }).health_check(), true);
+    assert.match(told.pop(), /no agent is registered/);
+    assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, token: "wrong" }).health_check(), false);
+    assert.match(told.pop(), /UnauthorizedError/);
+  });
+
+  await check("what a runtime does at its start passes without a loss", async () => {
+    const ids = Array.from({ length: 20 }, (_, number) => `start-${number}`);
+    for (const id of ids) await ask(`${base}/v1/agents/${id}`, tokens.agents, "PUT", {});
+    const desks = ids.map(() => new FrontdeskSkillStore(desk));
+    const listed = desks.flatMap((one) => Array.from({ length: 111 }, () => one.metadata("hello")));
+    const at = Date.now() + 3_600_000;
+    const armed = Array.from({ length: 1_500 }, (_, number) => agents.wake(ids[number % ids.length], { when: at, context: `${number}` }));
+    const names = (await Promise.all(listed)).map((one) => one.name);
+    assert.ok(names.length === 2_220 && names.every((name) => name === "hello"));
+    assert.ok((await Promise.all(armed)).every((receipt) => receipt.scheduled_for === at));
+  });
+
   await check("what a data store refuses has its class and its fields", async () => {
     const filter = await error(data.query({ query: "x", limit: 1, mode: "fts", no_such_filter: "y" }));
     assert.equal(filter.name, "UnsupportedFilterError");
@@ -316,7 +380,11 @@ async function drive(adapter, base, tokens) {
 
 /** What comes of a question when something in the desk's place gives this answer. */
 async function answered(status, body, ask) {
-  const server = createHttpServer((_, response) => response.writeHead(status).end(body));
+  return served((_, response) => response.writeHead(status).end(body), ask);
+}
+
+async function served(answer, ask) {
+  const server = createHttpServer(answer);
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   try {
     return await ask({ url: `http://127.0.0.1:${server.address().port}` });
@@ -347,7 +415,9 @@ async function main() {
     const admin = (await readFile(path.join(folder, "data/admin.token"), "utf8")).trim();
     await ask(`${base}/admin/v1/tenants`, admin, "POST", { name: "adapter" });
     const token = async (scope) => (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "adapter", scope })).token;
-    await drive(adapter, base, { agents: await token("agents"), operator: await token("operator") });
+    await ask(`${base}/admin/v1/tenants`, admin, "POST", { name: "empty" });
+    const empty = (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "empty", scope: "agents" })).token;
+    await drive(adapter, base, { agents: await token("agents"), operator: await token("operator"), empty });
     await checkEnd(desk);
   } finally {
     if (desk.child.exitCode === null) desk.child.kill("SIGKILL");

@@ -63,6 +63,10 @@ const ARGUMENTS = {
   agent_deliver: ["agent_id", "kind", "content", "prompt", "event_type", "correlation_id"],
   agent_wake: ["agent_id", "context", "when", "session_id"],
   agent_status: ["agent_id"],
+  agent_exchange: ["agent_id", "content", "timeout_ms", "correlation_id"],
+  agent_register: ["agent_id", "agent_name", "wake_url"],
+  agent_inbox: ["agent_id", "after"],
+  agent_reply: ["agent_id", "correlation_id", "content"],
   skill_read: ["name", "version"],
   skill_write: ["name", "source", "overwrite"],
   skill_list: ["status", "author", "if_none_match"],
@@ -124,6 +128,26 @@ async function drive(base, tokens) {
     assert.deepEqual(armed.map((one) => [one.agent_id, Date.parse(one.fire_at)]), [["ann", at]]);
   });
 
+  await check("an agent with nothing but tools registers, listens, is asked and answers", async () => {
+    const carol = await connect(`${base}/mcp`, { authorization: `Bearer ${tokens.carol}` });
+    assert.equal((await carol.call("agent_register", { agent_id: "carol", agent_name: "Carol" })).agent_id, "carol");
+    const asked = desk.call("agent_exchange", { agent_id: "carol", content: "tea?", timeout_ms: LIMIT });
+    let question;
+    while (!question) question = (await carol.call("agent_inbox", { agent_id: "carol" })).messages.at(-1);
+    assert.deepEqual([question.text, question.meta.origin.caller_agent_id], ["tea?", "bob"]);
+    const { correlation_id } = question.meta;
+    assert.deepEqual(await carol.call("agent_reply", { agent_id: "carol", correlation_id, content: "yes" }), { ok: true });
+    const reply = await asked;
+    assert.deepEqual([reply.content, reply.agent_id, reply.correlation_id], ["yes", "carol", correlation_id]);
+    const rest = await carol.call("agent_inbox", { agent_id: "carol", after: question.seq });
+    assert.deepEqual(rest, { messages: [], newest: question.seq });
+    // Its token is bound: it is nobody else.
+    assert.equal((await carol.fault("agent_inbox", { agent_id: "ann" })).class, "ForbiddenError");
+    assert.equal((await carol.fault("agent_reply", { agent_id: "ann", correlation_id: "c", content: "x" })).class, "ForbiddenError");
+    await carol.client.close();
+    await ask(`${base}/v1/agents/carol`, tokens.operator, "DELETE");
+  });
+
   await check("skills are drafts, and are not written over by chance", async () => {
     const made = await desk.call("skill_write", { name: "hello", source: "# Skill: hello\n# Status: Approved\nemit 1\n" });
     assert.equal(made.status, "Draft");
@@ -155,6 +179,9 @@ async function drive(base, tokens) {
     const filter = await desk.fault("data_read", { query: "x", shoe_size: 5 });
     assert.deepEqual([filter.class, filter.unsupportedKeys], ["UnsupportedFilterError", ["shoe_size"]]);
     assert.equal((await desk.fault("no_such_tool")).class, "NotFoundError");
+    assert.match((await desk.fault("agent_wake", { agent_id: "ann", message: "x" })).message, /no argument "message"/);
+    assert.match((await desk.fault("skill_list", { status: "Gone" })).message, /Draft.*Approved.*Disabled/);
+    assert.deepEqual((await desk.call("skill_list", { status: [] })).skills, []);
   });
 
   await check("calls at the same time get their own answers", async () => {
@@ -212,6 +239,7 @@ async function main() {
     await ask(`${base}/admin/v1/tenants`, admin, "POST", { name: "tools" });
     const tokens = {};
     for (const scope of ["agents", "operator", "chat"]) tokens[scope] = (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "tools", scope })).token;
+    tokens.carol = (await ask(`${base}/admin/v1/tokens`, admin, "POST", { tenant: "tools", scope: "agents", instance: "carol" })).token;
     await ask(`${base}/v1/agents/ann`, tokens.agents, "PUT", { agent_name: "Ann" });
     await drive(base, tokens);
     await checkEnd(desk);

@@ -22,7 +22,7 @@ impl Relay {
     }
 
     fn speaker(&self) -> Speaker<'_> {
-        Speaker { tenant: &self.tenant, operator: false, caller: None }
+        Speaker { tenant: &self.tenant, ..Speaker::default() }
     }
 }
 

@@ -244,10 +244,23 @@ pub struct Chat {
 impl Config {
     /// Defaults, file, environment. The error names the key and where it came from.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
-        Self::layered(file, std::env::vars())
+        Self::load_noting(file).map(|(config, _)| config)
     }
 
-    fn layered(file: Option<&Path>, vars: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
+    /// With the environment variables that begin like settings and are none.
+    pub fn load_noting(file: Option<&Path>) -> anyhow::Result<(Self, Vec<String>)> {
+        // Names and values that are not Unicode are nobody's settings.
+        let read = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self::layered(file, std::env::vars_os().filter_map(read))
+    }
+
+    fn layered(
+        file: Option<&Path>,
+        vars: impl Iterator<Item = (String, String)>,
+    ) -> anyhow::Result<(Self, Vec<String>)> {
+        let mut ignored = Vec::new();
         let mut table: Table = DEFAULTS.parse().context("the embedded defaults are broken")?;
         if let Some(path) = file {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -255,15 +268,21 @@ impl Config {
             overlay(&mut table, given, "").with_context(|| format!("in {}", path.display()))?;
         }
         for (name, text) in vars {
-            if let Some(path) =
+            let Some(path) =
                 name.strip_prefix(PREFIX).filter(|path| !NOT_SETTINGS.contains(path) && !OF_TESTS.contains(path))
-            {
+            else {
+                continue;
+            };
+            if is_setting(&table, path) {
                 set_from_env(&mut table, path, &text).with_context(|| format!("in the environment variable {name}"))?;
+            } else {
+                ignored.push(name);
             }
         }
+        ignored.sort();
         let config: Self = Value::Table(table).try_into().context("the settings do not fit")?;
         config.check()?;
-        Ok(config)
+        Ok((config, ignored))
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -346,6 +365,15 @@ fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether a variable is meant as a setting: it is a key, or begins with one or with a section. Anything else is of
+/// another program, or of an agent that keeps its own token under our name.
+fn is_setting(table: &Table, path: &str) -> bool {
+    table
+        .keys()
+        .map(|key| key.to_uppercase())
+        .any(|name| path.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
+}
+
 fn set_from_env(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
     for (key, value) in table.iter_mut() {
         let name = key.to_uppercase();
@@ -378,7 +406,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("f.toml");
         std::fs::write(&file, toml).unwrap();
-        Config::layered(Some(&file), vars.iter().map(|(name, text)| ((*name).into(), (*text).into())))
+        load_noting(&file, vars).map(|(config, _)| config)
+    }
+
+    fn load_noting(file: &Path, vars: &[(&str, &str)]) -> anyhow::Result<(Config, Vec<String>)> {
+        Config::layered(Some(file), vars.iter().map(|(name, text)| ((*name).into(), (*text).into())))
+    }
+
+    #[test]
+    fn variables_that_are_no_settings_are_ignored_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.toml");
+        std::fs::write(&file, "").unwrap();
+        let vars = [
+            ("FRONTDESK_TOKEN", "fd_1"),
+            ("FRONTDESK_ID", "alice"),
+            ("FRONTDESK_URL", "http://x"),
+            ("FRONTDESK_RELAY_SETTLE_MS", "7"),
+            ("FRONTDESK_RELAYED", "1"),
+            ("OTHER", "1"),
+        ];
+        let (config, ignored) = load_noting(&file, &vars).unwrap();
+        assert_eq!(config.relay.settle_ms, 7);
+        assert_eq!(ignored, ["FRONTDESK_ID", "FRONTDESK_RELAYED", "FRONTDESK_TOKEN"]);
     }
 
     #[test]
@@ -397,7 +447,10 @@ mod tests {
         assert!(text("[relay]\nwindow = 0", &[]).contains("relay.window must be 1 to 4096"));
         assert!(text("x", &[]).contains("is not TOML"));
         assert!(text("", &[("FRONTDESK_RELAY_WINDOW", "many")]).contains("FRONTDESK_RELAY_WINDOW"));
-        assert!(text("", &[("FRONTDESK_NONSENSE", "1")]).contains("no such setting"));
+        for name in ["FRONTDESK_RELAY_WIDOW", "FRONTDESK_RELAY", "FRONTDESK_LISTEN_ON"] {
+            let told = text("", &[(name, "1")]);
+            assert!(told.contains("no such setting") && told.contains(name), "{told}");
+        }
         assert!(text("[outcall]\nallow = [\"10.0.0.0/99\"]", &[]).contains("10.0.0.0/99"));
         assert!(text("public_url = \"ftp://x\"", &[]).contains("public_url"));
     }

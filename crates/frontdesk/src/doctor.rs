@@ -15,6 +15,7 @@ pub(crate) async fn examine(app: &App) -> Value {
     findings.push(clock(app));
     findings.extend(shared_names(app));
     findings.extend(agents(app).await);
+    findings.extend(inboxes(app));
     let ok = findings.iter().all(|found| found["ok"] == true);
     json!({ "ok": ok, "findings": findings })
 }
@@ -104,6 +105,40 @@ async fn agents(app: &App) -> Vec<Value> {
             ),
         };
         findings.push(finding("agent", instance.wake_url.is_some(), text));
+    }
+    findings
+}
+
+/// Agents that have an inbox: a wake that waits, and a wake URL that does not answer.
+fn inboxes(app: &App) -> Vec<Value> {
+    let desk = &app.desk;
+    let agents: Vec<_> = desk.registry.read(|view| {
+        let agents = view.agent_nos().filter_map(|no| view.agent_no(no).cloned());
+        agents.filter(|it| it.wake_url.is_some()).collect()
+    });
+    let mut findings = Vec::new();
+    for agent in agents {
+        let name = format!("{}/{}", agent.tenant, agent.id);
+        let waits = desk.switchboard.presence(agent.no).idle;
+        let refused = agent.wake_url.as_deref().and_then(|url| desk.outcall.check(url).err());
+        let (ok, text) = match (refused, waits, desk.rooms.wake_failure(agent.no)) {
+            (Some(error), ..) => {
+                (false, format!("its wake URL will not be called ({error}); allow it by [outcall] allow, or change it"))
+            }
+            (None, true, Some(why)) => (
+                false,
+                format!(
+                    "a wake waits, and its wake URL fails ({why}); start the agent, or mend the URL with PUT \
+                     /v1/agents/{}",
+                    agent.id
+                ),
+            ),
+            (None, true, None) => {
+                (true, "a wake waits; its wake URL is being called, the agent has not come yet".into())
+            }
+            (None, false, _) => continue,
+        };
+        findings.push(finding("agent", ok, format!("{name}: {text}")));
     }
     findings
 }

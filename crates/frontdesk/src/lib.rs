@@ -1,5 +1,8 @@
 //! Frontdesk: the desk that never sleeps in front of agents that do.
 
+// They panic when the reader of a pipe goes away; `print` does not.
+#![deny(clippy::print_stdout)]
+
 pub mod app;
 pub mod bench;
 pub mod cli;
@@ -10,4 +13,5 @@ pub mod env;
 mod identity;
 mod keys;
 pub mod outcall;
+mod print;
 mod work;

@@ -139,3 +139,101 @@ fn a_second_desk_on_the_same_folder_is_refused() {
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second.stderr).contains("in use by another frontdesk process"), "{}", text(&second.stderr));
 }
+
+/// A pipe that nobody reads, as after `| head -1` has read enough.
+fn closed_pipe() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn a_closed_pipe_ends_a_verb_quietly() {
+    let desk = Desk::start();
+    for words in [
+        &["config", "example"] as &[&str],
+        &["config", "check"],
+        &["tenant", "ls"],
+        &["tenant", "ls", "--json"],
+        &["journal"],
+        &["instances"],
+        &["doctor"],
+        &["enroll-token", "--tenant", "home"],
+        &["tenant", "--help"],
+    ] {
+        let ended = program(desk.folder.path(), words).stdout(closed_pipe()).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""), "{words:?}");
+    }
+    let refused = program(desk.folder.path(), &["explain", "ev-999"]).stderr(closed_pipe()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "a refusal stays one, also if nobody reads why");
+}
+
+#[test]
+fn a_desk_whose_output_nobody_reads_works_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"])
+        .stdout(closed_pipe())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let ready = lines.by_ref().map(Result::unwrap).find(|line| line.starts_with("chat: "));
+    let desk = Desk { child, folder };
+    assert!(ready.is_some(), "it ended");
+    assert!(text(&desk.run(&["tenant", "ls"]).stdout).contains("home"));
+}
+
+#[test]
+fn variables_of_others_stop_no_verb_and_are_told_to_whoever_runs_the_desk() {
+    let desk = Desk::start();
+    let with = |words: &[&str]| {
+        let mut command = program(desk.folder.path(), words);
+        command.env("FRONTDESK_TOKEN", "fd_1").env("FRONTDESK_ID", "alice").output().unwrap()
+    };
+    let listed = with(&["tenant", "ls"]);
+    assert_eq!((listed.status.code(), text(&listed.stderr).as_str()), (Some(0), ""));
+    let checked = with(&["config", "check"]);
+    assert_eq!(checked.status.code(), Some(0));
+    let told = text(&checked.stderr);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("warning") && told.contains("FRONTDESK_ID, FRONTDESK_TOKEN"), "{told}");
+    assert!(!told.contains("fd_1"), "a value may be a secret: {told}");
+    let second = with(&["serve", "--listen", "127.0.0.1:0"]);
+    assert!(text(&second.stderr).contains("FRONTDESK_TOKEN"), "{}", text(&second.stderr));
+}
+
+#[test]
+fn an_operator_speaks_to_an_agent_and_reads_its_inbox() {
+    let desk = Desk::start();
+    desk.json(&["gateway", "add", "bot:1", "--tenant", "home", "--instance", "helper"]);
+    assert_eq!(desk.json(&["agents", "ls", "--tenant", "home"])["agents"][0]["kind"], "instance");
+    assert!(desk.refused(&["say", "nobody", "hello", "--tenant", "home"]).contains("nobody"));
+    let receipt = desk.json(&["say", "helper", "tea is ready", "--tenant", "home", "--from", "ann"]);
+    assert!(receipt["delivery_id"].as_str().unwrap().starts_with("dl_"), "{receipt}");
+    let woken = desk.json(&["say", "helper", "now", "--tenant", "home", "--wake"]);
+    assert_eq!(woken["woken"], false);
+    let inbox = desk.json(&["inbox", "helper", "--tenant", "home"]);
+    assert_eq!(inbox["messages"].as_array().map(Vec::len), Some(2), "{inbox}");
+    let table = text(&desk.run(&["inbox", "helper", "--tenant", "home"]).stdout);
+    assert!(table.contains("FROM") && table.contains("ann") && table.contains("tea is ready"), "{table}");
+    let first = inbox["messages"][0]["seq"].to_string();
+    let rest = desk.json(&["inbox", "helper", "--tenant", "home", "--after", &first]);
+    assert_eq!(rest["messages"].as_array().map(Vec::len), Some(1));
+    let beyond = desk.run(&["inbox", "helper", "--tenant", "home", "--after", "999"]);
+    assert_eq!((beyond.status.code(), text(&beyond.stdout).as_str()), (Some(0), "none\n"));
+    assert!(text(&beyond.stderr).contains("beyond the end of this inbox"), "{}", text(&beyond.stderr));
+
+    let words = ["inbox", "helper", "--tenant", "home", "--after", &first, "--follow"];
+    let mut follower = program(desk.folder.path(), &words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().ends_with("wake_degraded -: now"));
+    desk.json(&["say", "helper", "and biscuits", "--tenant", "home", "--from", "ann"]);
+    assert!(lines.next().unwrap().ends_with("augment ann: and biscuits"));
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+
+    assert_eq!(desk.json(&["agents", "show", "helper", "--tenant", "home"])["agent_id"], "helper");
+    desk.json(&["agents", "rm", "helper", "--tenant", "home"]);
+    let instances = text(&desk.run(&["instances"]).stdout);
+    assert!(instances.contains("KIND") && instances.contains("instance"), "{instances}");
+}

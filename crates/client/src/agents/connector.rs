@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use frontdesk_wire::agents::{
     AgentConnector, AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, AgentStatus, Class, DeliveryPayload,
-    DeliveryReceipt, Fault, Inbox, InboxMessage, Notified, NotifyPost, Promise, ReplyPost, WakeOpts, WakeReceipt,
+    DeliveryReceipt, Fault, Inbox, InboxMessage, Notified, NotifyPost, Promise, Replied, ReplyPost, WakeOpts,
+    WakeReceipt,
 };
 use reqwest::Method;
 use serde::Serialize;
@@ -44,17 +45,23 @@ impl AgentsClient {
         self.post("notify", post).await.map_err(|fault| broken(&post.agent, fault))
     }
 
-    /// The agent's answer to an exchange. `GoneError`: nobody waits any more.
-    pub async fn reply(&self, agent_id: &str, correlation_id: &str, content: &str) -> Result<(), Fault> {
+    /// The agent's answer to an exchange. A late one goes to the inbox of the agent that asked. `GoneError`: nobody
+    /// waits, and no agent asked.
+    pub async fn reply(&self, agent_id: &str, correlation_id: &str, content: &str) -> Result<Replied, Fault> {
         let reply = ReplyPost { correlation_id: correlation_id.into(), content: content.into() };
-        self.tell(self.request(Method::POST, &agent_path(agent_id, "/replies")?).json(&reply)).await
+        self.post(&agent_path(agent_id, "/replies")?, &reply).await
     }
 
     /// What came after this number; without one, what there is.
     pub async fn inbox(&self, agent_id: &str, after: Option<u64>) -> Result<Vec<InboxMessage>, Fault> {
+        Ok(self.inbox_page(agent_id, after).await?.messages)
+    }
+
+    /// The same with the newest number of the inbox: where it is below `after`, the desk was restored from an older
+    /// backup, and whoever reads goes on from it.
+    pub async fn inbox_page(&self, agent_id: &str, after: Option<u64>) -> Result<Inbox, Fault> {
         let after = after.map(|seq| format!("?after={seq}")).unwrap_or_default();
-        let inbox: Inbox = self.get(&agent_path(agent_id, &format!("/inbox{after}"))?).await?;
-        Ok(inbox.messages)
+        self.get(&agent_path(agent_id, &format!("/inbox{after}"))?).await
     }
 
     pub(super) fn stream_path(agent_id: &str, session: Option<&str>) -> Result<String, Fault> {

@@ -63,14 +63,19 @@ pub type Answer = oneshot::Receiver<AgentReply>;
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Ticket {
+    /// From here on a reply is told that nobody waits.
+    pub fn leave(&self) {
         let mut board = self.waiters.board();
         if board.waiters.get(&self.name).is_some_and(|waiter| waiter.number == self.number) {
             board.waiters.remove(&self.name);
         }
     }
-}
 
-impl Ticket {
     /// The question has been written down under this name, for these instances in this chat.
     pub fn asked(&self, delivery_id: &str, chat_id: &str, instances: Vec<u64>) {
         let mut board = self.waiters.board();

@@ -1,5 +1,6 @@
 //! Agents by name: who they are, what ways lead to them, and whether they are there.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, Conn
 use tokio::sync::Notify;
 
 use super::people::check_id;
+use super::speaker::Speaker;
 use super::{Desk, DeskError};
 use crate::agents::address;
 use crate::agents::attendance::Attendance;
@@ -29,20 +31,14 @@ const HEALTH_TIME: Duration = Duration::from_secs(10);
 /// Traffic within this is what makes a live agent active.
 const ACTIVE_MS: u64 = 300_000;
 
-/// Who asks, as a token proved it. `caller` is what it calls itself: attribution, nothing more.
-#[derive(Debug, Clone, Copy)]
-pub struct Speaker<'a> {
-    pub tenant: &'a str,
-    pub operator: bool,
-    pub caller: Option<&'a str>,
-}
-
 /// Agents that speak to agents: who hears, who waits, who is to be poked.
 #[derive(Default)]
 pub struct AgentRooms {
     pub attendance: Attendance,
     pub waiters: Waiters,
     pub under_way: UnderWay,
+    /// Why the last call of an agent's wake URL failed, until it is called again or the agent comes.
+    wake_failures: Mutex<HashMap<u64, String>>,
     /// Inboxes whose agents should be poked at their wake URL.
     pokes: Mutex<std::collections::HashSet<u64>>,
     pub poke_bell: Notify,
@@ -53,6 +49,19 @@ impl AgentRooms {
         if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
             self.poke_bell.notify_one();
         }
+    }
+
+    /// `None`: it is being called, or it came.
+    pub(super) fn note_wake_failure(&self, agent: u64, why: Option<&str>) {
+        let mut failures = self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => drop(failures.insert(agent, why.to_owned())),
+            None => drop(failures.remove(&agent)),
+        }
+    }
+
+    pub fn wake_failure(&self, agent: u64) -> Option<String> {
+        self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner).get(&agent).cloned()
     }
 
     pub fn take_pokes(&self) -> std::collections::HashSet<u64> {
@@ -75,6 +84,7 @@ impl Desk {
     /// Registers an agent, or changes it.
     pub async fn put_agent(&self, who: Speaker<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
         check_id("agent_id", id)?;
+        who.check_own(id, "register")?;
         if let Some(name) = put.agent_name.as_deref().filter(|name| !name.is_empty()) {
             check_id("agent_name", name)?;
         }
@@ -131,6 +141,7 @@ impl Desk {
                 return Err(Fault::new(Class::ForbiddenError, text));
             }
             if let ConnectorSpec::Relay { instance } = spec {
+                who.check_own(instance, "connect to the instance")?;
                 let there = |view: &View| view.instance(who.tenant, instance).is_some_and(|it| it.left_ms.is_none());
                 let there = self.registry.read(there);
                 if !there {
@@ -198,6 +209,7 @@ impl Desk {
         let no = self.registry.write(change).await.map_err(amended)?;
         self.rooms.attendance.forget(no);
         self.rooms.waiters.forget(no);
+        self.rooms.note_wake_failure(no, None);
         // It is gone, and nobody can reach what it leaves. What cannot be erased now is erased at the next start.
         let erased = match self.disarm_all(who.tenant, no).await {
             Ok(()) => self.store.drop_inbox(no).await,

@@ -2,14 +2,16 @@
 //! says has happened.
 
 use frontdesk_wire::agents::{
-    ConnectorReceipt, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost, WakeOpts,
+    ConnectorReceipt, ConnectorSpec, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost,
+    WakeOpts,
 };
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::agents::{Addressee, Speaker};
+use super::agents::Addressee;
 use super::letters::{Filing, Kept, Word, chat_of};
+use super::speaker::Speaker;
 use super::{Desk, event_id};
 use crate::agents::address;
 use crate::meters::Why;
@@ -21,6 +23,24 @@ use crate::seal::short_hash;
 pub(super) struct Delivered {
     pub(super) receipt: DeliveryReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
+    /// The message in the inbox says this. False: another one stands in its place, or none any more.
+    pub(super) stands: bool,
+}
+
+/// What is special about a delivery.
+#[derive(Default)]
+pub(super) struct How<'a> {
+    /// Somebody waits for an answer.
+    pub(super) asks: Option<Asks<'a>>,
+    /// The same message whatever it says; otherwise the dispatch and the payload tell.
+    pub(super) dedup: Option<[u8; 16]>,
+}
+
+pub(super) struct Asks<'a> {
+    /// The agent that asks. A late answer goes to its inbox.
+    pub(super) by: Option<&'a str>,
+    /// Told the delivery id under which the question is written down, before a socket gets it again.
+    pub(super) filed: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Desk {
@@ -34,7 +54,8 @@ impl Desk {
         payload: &DeliveryPayload,
     ) -> Result<DeliveryReceipt, Fault> {
         let to = self.addressee(who.tenant, address).await?;
-        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id(), false)).await.map(|done| done.receipt)
+        let payload = &*who.signed(payload)?;
+        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id(), How::default())).await.map(|done| done.receipt)
     }
 
     pub(super) fn new_delivery_id(&self) -> String {
@@ -46,13 +67,14 @@ impl Desk {
         to: &Addressee,
         payload: &DeliveryPayload,
         delivery_id: String,
-        asks: bool,
+        how: How<'_>,
     ) -> Result<Delivered, Fault> {
         let meta = payload.meta();
         let from = speaker_of(meta);
         let hash = short_hash(&[payload.kind(), payload.text()]);
         // An agent's number is never given twice: who was deleted and made again is somebody else.
-        let dedup = short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
+        let dedup = || short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
+        let dedup = how.dedup.unwrap_or_else(dedup);
         let word = Word {
             kind: payload.kind(),
             text: payload.text(),
@@ -60,7 +82,8 @@ impl Desk {
             from,
             session: None,
             delivery_id: &delivery_id,
-            asks,
+            asks: how.asks.is_some(),
+            asked_by: how.asks.as_ref().and_then(|asks| asks.by),
             dedup,
         };
         let mut warnings = Vec::new();
@@ -81,8 +104,13 @@ impl Desk {
         let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
         // As it is noted now: whoever carried it before has let go.
         let kept = if fresh { kept } else { serde_json::from_str(&filed.letter.receipts).unwrap_or_default() };
+        if let Some(asks) = &how.asks {
+            (asks.filed)(&filed.letter.delivery_id);
+        }
         if fresh {
             self.rooms.attendance.ring(to.agent.no);
+        } else if how.asks.is_some() {
+            self.ask_again(to, &Word { delivery_id: &filed.letter.delivery_id, ..word }, at_ms).await?;
         }
         let receipts = match (kept.done || gone, &carrying) {
             (true, _) => kept.receipts,
@@ -101,13 +129,13 @@ impl Desk {
             warnings.push("this dispatch was delivered before; this is its first receipt".into());
         }
         let receipt = merged(&filed, &receipts, warnings);
-        let how = match (fresh, receipt.delivery_skipped) {
+        let outcome = match (fresh, receipt.delivery_skipped) {
             (false, _) => "duplicate",
             (true, true) => "skipped",
             (true, false) => "delivered",
         };
-        self.note_word(to, &filed, how, from, &receipts);
-        Ok(Delivered { receipt, receipts })
+        self.note_word(to, &filed, outcome, from, &receipts);
+        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && filed.letter.text == payload.text()) })
     }
 
     pub(super) fn is_attended(&self, to: &Addressee) -> bool {
@@ -124,12 +152,13 @@ impl Desk {
         mut kept: Kept,
     ) -> Vec<ConnectorReceipt> {
         // All at once: whoever waits for the receipt waits for the slowest, not for their sum.
-        let tries = to.ways.iter().map(|spec| async move {
+        let names = way_names(&to.ways);
+        let tries = to.ways.iter().zip(&names).map(|(spec, name)| async move {
             let outcome = match self.connectors.open(&to.agent.id, spec) {
                 Ok(connector) => connector.deliver(&to.agent.id, payload).await,
                 Err(fault) => Err(fault),
             };
-            outcome.map_or_else(|fault| failed(spec.name(), &fault), |receipt| shown(spec.name(), &receipt))
+            outcome.map_or_else(|fault| failed(name, &fault), |receipt| shown(name, &receipt))
         });
         kept.receipts.extend(join_all(tries).await);
         kept.done = true;
@@ -143,10 +172,12 @@ impl Desk {
     pub async fn notify(&self, who: Speaker<'_>, post: NotifyPost) -> Result<Notified, Fault> {
         let dispatch_id = self.env.uuid_v4();
         let mut origin = post.origin;
+        who.check_name("origin.caller_agent_id", origin.caller_agent_id.as_deref())?;
         if origin.caller_agent_id.is_none() {
             origin.caller_agent_id = who.caller.map(str::to_owned);
         }
-        let origin = origin.in_order();
+        let mut origin = origin.in_order();
+        who.sign(&mut origin)?;
         let to = self.addressee(who.tenant, &post.agent).await?;
         if address::is_wake(&post.agent) {
             let opts = WakeOpts { context: Some(post.message), ..WakeOpts::default() };
@@ -163,7 +194,7 @@ impl Desk {
             ..DeliveryMeta::default()
         };
         let payload = DeliveryPayload::Augment { content: post.message, meta };
-        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id(), false)).await?;
+        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id(), How::default())).await?;
         Ok(Notified { dispatch_id, route: "deliver".into(), receipts: done.receipts })
     }
 
@@ -171,6 +202,7 @@ impl Desk {
 
     /// A step of the errand to an agent's wake URL, for whoever watches.
     pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
+        self.rooms.note_wake_failure(agent.no, Some(text).filter(|_| step == "wake_failed"));
         self.say(&agent.tenant, step, |notice| {
             notice.instance.clone_from(&agent.id);
             notice.platform = "agents".into();
@@ -229,6 +261,16 @@ pub(super) fn shown(connector: &str, receipt: &impl Serialize) -> ConnectorRecei
 pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
     let error = Some(Value::Object(fault.as_object()));
     ConnectorReceipt { connector: connector.into(), ok: false, receipt: None, error }
+}
+
+/// Names of connectors in receipts: the type, and which one where an agent has several of it, as in `webhook#2`.
+pub(super) fn way_names(ways: &[ConnectorSpec]) -> Vec<String> {
+    let of_type = |name: &str, ways: &[ConnectorSpec]| ways.iter().filter(|it| it.name() == name).count();
+    let named = |(place, spec): (usize, &ConnectorSpec)| match of_type(spec.name(), ways) {
+        1 => spec.name().to_owned(),
+        _ => format!("{}#{}", spec.name(), of_type(spec.name(), &ways[..=place])),
+    };
+    ways.iter().enumerate().map(named).collect()
 }
 
 /// How a connector took it, for people.

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use frontdesk_wire::agents::{AgentReply, Class, DeliveryPayload, Fault};
+use frontdesk_wire::agents::{AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin, Replied};
 use frontdesk_wire::{Act, Action};
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
 
-use super::agents::Speaker;
+use super::deliver::{Asks, How};
+use super::letters::reply_mark;
+use super::speaker::Speaker;
 use super::{Caller, Desk};
 use crate::agents::waiters::{Refused, Unheard};
 use crate::meters::Why;
@@ -29,6 +33,8 @@ impl Desk {
             return Err(Fault::invalid(format!("timeout_ms is between 1 and {TIMEOUT_MAX_MS}")));
         }
         let to = self.addressee(who.tenant, address).await?;
+        let payload = &*who.signed(payload)?;
+        let asker = self.asker(who, payload);
         let ticket = self.rooms.waiters.wait(who.tenant, correlation_id, to.agent.no, &to.agent.id);
         let (ticket, mut answer) = ticket.map_err(|refused| match refused {
             Refused::InFlight => {
@@ -37,31 +43,47 @@ impl Desk {
             }
             Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges are under way"),
         })?;
+        let filed = Notify::new();
         let question = async {
             // Named before it is written: an answer may come before we hear that it was.
             let chat_id = super::deliver::chat_of_payload(payload);
             let instances: Vec<u64> = to.relay.iter().map(|it| it.no).collect();
             let delivery_id = self.new_delivery_id();
             ticket.asked(&delivery_id, &chat_id, instances.clone());
-            let done = Box::pin(self.deliver_to(&to, payload, delivery_id, true)).await?;
             // A repeated question stands in the letter of the first time.
-            ticket.asked(&done.receipt.delivery_id.unwrap_or_default(), &chat_id, instances);
-            Ok(())
+            let named = |first: &str| {
+                ticket.asked(first, &chat_id, instances.clone());
+                filed.notify_one();
+            };
+            let how = How { asks: Some(Asks { by: asker.as_deref(), filed: &named }), dedup: None };
+            Box::pin(self.deliver_to(&to, payload, delivery_id, how)).await.map(drop)
         };
+        let mut question = std::pin::pin!(question.fuse());
         // Heard also while a slow connector still has the question.
         let heard = async {
             tokio::select! {
                 biased;
                 reply = &mut answer => Ok(reply.ok()),
-                Err(fault) = question => Err(fault),
+                Err(fault) = &mut question => Err(fault),
             }
         };
         let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
-        drop(ticket); // from here on a reply is told that nobody waits
+        ticket.leave();
         if answered.is_err()
             && let Ok(reply) = answer.try_recv()
         {
             answered = Ok(Ok(Some(reply))); // whoever gave it was told that it was heard
+        }
+        if asker.is_some() && matches!(answered, Ok(Ok(Some(_)))) {
+            // The answer may have come before the question was written down.
+            tokio::select! {
+                biased;
+                () = filed.notified() => {}
+                _ = &mut question => {}
+            }
+            if let Err(fault) = self.note_answered(who.tenant, to.agent.no, correlation_id).await {
+                tracing::warn!(%fault, "an answered question was not closed; a second answer may reach the asker");
+            }
         }
         let why = match &answered {
             Ok(Ok(Some(_))) => "answered",
@@ -81,21 +103,82 @@ impl Desk {
         }
     }
 
-    /// An agent answers by the API.
-    pub fn reply(&self, who: Speaker<'_>, address: &str, correlation_id: &str, content: String) -> Result<(), Fault> {
+    /// The agent that asks, if an agent does: by its token, else by the name that it gives.
+    fn asker(&self, who: Speaker<'_>, payload: &DeliveryPayload) -> Option<String> {
+        let claimed = payload.meta().origin.caller_agent_id.as_deref();
+        let mut names = [who.bound, who.caller, claimed].into_iter().flatten();
+        names.find_map(|name| self.find_agent(who.tenant, name).ok()).map(|(id, _)| id)
+    }
+
+    async fn note_answered(&self, tenant: &str, agent: u64, correlation_id: &str) -> Result<(), Fault> {
+        match self.question(tenant, agent, correlation_id).await? {
+            Some((question, _)) => self.close_question(tenant, question).await,
+            None => Ok(()),
+        }
+    }
+
+    /// An agent answers by the API. If nobody waits any more, an agent that asked finds it in its inbox.
+    pub async fn reply(
+        &self,
+        who: Speaker<'_>,
+        address: &str,
+        correlation_id: &str,
+        content: String,
+    ) -> Result<Replied, Fault> {
         let (id, no) = self.inbox_of(who.tenant, address)?;
+        who.check_own(&id, "answer as")?;
         let now_ms = self.env.now_ms();
         if let Some(no) = no {
             self.rooms.attendance.note_traffic(no, now_ms);
         }
         // An agent without an inbox was never asked anything: 0 is nobody's number.
-        let heard = self.rooms.waiters.reply(who.tenant, correlation_id, no.unwrap_or(0), content, now_ms);
-        heard.map_err(|unheard| match unheard {
-            Unheard::NobodyWaits => {
-                Fault::new(Class::GoneError, "nobody waits for this reply").with("correlation_id", correlation_id)
+        let heard = self.rooms.waiters.reply(who.tenant, correlation_id, no.unwrap_or(0), content.clone(), now_ms);
+        match heard {
+            Ok(()) => Ok(Replied { ok: true, delivered_to: None }),
+            Err(Unheard::OtherAgent) => {
+                Err(Fault::new(Class::ForbiddenError, format!("{id} was not asked: another agent was")))
             }
-            Unheard::OtherAgent => Fault::new(Class::ForbiddenError, format!("{id} was not asked: another agent was")),
-        })
+            Err(Unheard::NobodyWaits) if self.late_reply(who.tenant, &id, no, correlation_id, content).await? => {
+                Ok(Replied { ok: true, delivered_to: Some("inbox".into()) })
+            }
+            Err(Unheard::NobodyWaits) => {
+                let text =
+                    "nobody waits for this reply: it was answered, or nobody asked, or the asker is not an agent";
+                Err(Fault::new(Class::GoneError, text).with("correlation_id", correlation_id))
+            }
+        }
+    }
+
+    /// Whether it stands in the inbox of the agent that asked. The first one that comes late is the answer.
+    async fn late_reply(
+        &self,
+        tenant: &str,
+        id: &str,
+        no: Option<u64>,
+        correlation_id: &str,
+        content: String,
+    ) -> Result<bool, Fault> {
+        let Some(no) = no else { return Ok(false) };
+        let Some((question, asker)) = self.question(tenant, no, correlation_id).await? else { return Ok(false) };
+        let to = match self.addressee(tenant, &asker).await {
+            Ok(to) if to.agent.id == asker => to,
+            Err(fault) if fault.class != Class::UnknownAgentError => return Err(fault),
+            _ => return Ok(false), // it was deleted meanwhile
+        };
+        let origin =
+            Origin { trigger_kind: Some("agent".into()), caller_agent_id: Some(id.into()), ..Origin::default() };
+        let meta = DeliveryMeta {
+            dispatch_id: self.env.uuid_v4(),
+            sent_at: self.env.now_ms(),
+            origin,
+            event_type: Some("exchange.late_reply".into()),
+            correlation_id: Some(correlation_id.into()),
+            ..DeliveryMeta::default()
+        };
+        let payload = DeliveryPayload::Augment { content, meta };
+        let how = How { asks: None, dedup: Some(reply_mark(question)) };
+        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id(), how)).await?;
+        Ok(done.stands)
     }
 
     /// An agent says something on its own socket: if that answers a question, whoever asked gets it.

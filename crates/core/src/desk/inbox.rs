@@ -2,8 +2,8 @@
 
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
 
-use super::agents::Speaker;
 use super::letters::Kept;
+use super::speaker::Speaker;
 use super::{Desk, event_id};
 use crate::port::letters::Filed;
 
@@ -21,21 +21,24 @@ impl Desk {
     }
 
     pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: u64) -> Result<Inbox, Fault> {
-        let (_, Some(no)) = self.inbox_of(who.tenant, address)? else { return Ok(Inbox::default()) };
+        let (id, no) = self.inbox_of(who.tenant, address)?;
+        who.check_own(&id, "read the inbox of")?;
+        let Some(no) = no else { return Ok(Inbox::default()) };
         self.rooms.attendance.note_traffic(no, self.env.now_ms());
-        let after = self.known_place(no, after).await?;
-        let letters = self.store.letters(no, after, INBOX_PAGE).await?;
-        Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect() })
+        self.read_inbox(no, after).await
     }
 
-    /// Where somebody left off. A place that this inbox does not reach is of a desk that was put back to an older
-    /// state: all is new.
-    pub async fn known_place(&self, agent: u64, after: u64) -> Result<u64, Fault> {
-        Ok(if after > self.store.last_letter(agent).await? { 0 } else { after })
+    pub(super) async fn read_inbox(&self, no: u64, after: u64) -> Result<Inbox, Fault> {
+        let letters = self.store.letters(no, after, INBOX_PAGE).await?;
+        // Read second: it is never below what is shown.
+        let newest = self.store.last_letter(no).await?;
+        Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect(), newest })
     }
 
     /// A stream needs an inbox to sit in.
     pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<u64, Fault> {
+        let (id, _) = self.find_agent(who.tenant, address)?;
+        who.check_own(&id, "read the inbox of")?;
         self.addressee(who.tenant, address).await.map(|to| to.agent.no)
     }
 

@@ -18,6 +18,10 @@ const TEXT_MAX_BYTES: usize = 1 << 20;
 /// The plane on which a gateway hears words that come from no vendor's platform.
 const PLATFORM: &str = "relay";
 const BOT: &str = "desk";
+/// The message id of events that say who asked.
+const QUESTION: &str = "question";
+/// Rows that a socket still owes, among which a question is looked for.
+const PENDING_MAX: usize = 1_000;
 
 /// What is kept with a letter: who spoke, and how every connector took it.
 #[derive(Serialize, Deserialize, Default)]
@@ -43,6 +47,8 @@ pub(super) struct Word<'a> {
     pub(super) delivery_id: &'a str,
     /// Somebody waits for what is said to it.
     pub(super) asks: bool,
+    /// The agent that waits for it, to whom a late answer is delivered.
+    pub(super) asked_by: Option<&'a str>,
     /// Named again, it is the same word.
     pub(super) dedup: [u8; 16],
 }
@@ -80,7 +86,9 @@ impl Desk {
         let (event, mut acceptance) = self.acceptance(to, word, at_ms, receivers)?;
         acceptance.letter = Some(letter.clone());
         let reaches = acceptance.reaches;
-        let accepted = self.store.accept(vec![acceptance]).await?;
+        let mut batch = vec![acceptance];
+        batch.extend(question_mark(to, word, at_ms));
+        let accepted = self.store.accept(batch).await?;
         let Some(accepted) = accepted.into_iter().next() else {
             return Err(StoreError::Unavailable("nothing was accepted".into()).into());
         };
@@ -106,6 +114,45 @@ impl Desk {
         let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
         self.store.accept(vec![acceptance]).await?;
         self.show_people(to, &event).await;
+        Ok(())
+    }
+
+    /// A question that is asked once more, after a crash or because nobody answered in time. Sockets that still owe
+    /// it get it from their ledger; whoever settled it gets it again under the same delivery id.
+    pub(super) async fn ask_again(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
+        let mut receivers = Vec::new();
+        for instance in &to.relay {
+            let owed = self.store.pending(instance.no, 0, PENDING_MAX).await?;
+            if !owed.iter().any(|(_, delivery)| delivery.message_id == word.delivery_id) {
+                receivers.push(instance.no);
+            }
+        }
+        if receivers.is_empty() {
+            return Ok(());
+        }
+        let word = Word { dedup: short_hash(&["asked again", &self.env.random_hex(16)]), ..*word };
+        let (event, acceptance) = self.acceptance(to, &word, at_ms, receivers)?;
+        self.store.accept(vec![acceptance]).await?;
+        self.show_people(to, &event).await;
+        Ok(())
+    }
+
+    /// The latest question of this name to this agent, as far as an agent asked it: its number, and who asked.
+    pub(super) async fn question(
+        &self,
+        tenant: &str,
+        agent: u64,
+        correlation_id: &str,
+    ) -> Result<Option<(u64, String)>, Fault> {
+        let key = question_key(agent, correlation_id).into_bytes();
+        let found = self.store.event_named(tenant, key, QUESTION, None).await?;
+        Ok(found.map(|it| (it.event, it.chat_id)))
+    }
+
+    /// It was answered in time: what is said to it later is no answer.
+    pub(super) async fn close_question(&self, tenant: &str, question: u64) -> Result<(), Fault> {
+        let dedup = [b"\0agent:".as_slice(), &reply_mark(question)].concat();
+        self.store.accept(vec![mark(tenant, dedup, "", self.env.now_ms())]).await?;
         Ok(())
     }
 
@@ -182,6 +229,49 @@ impl Desk {
         if let Err(error) = self.store.note_receipts(filed.event, now).await {
             tracing::warn!(%error, "how the connectors took a message could not be written down");
         }
+    }
+}
+
+/// Keys of text: a range of them is everything that begins so.
+fn question_key(agent: u64, correlation_id: &str) -> String {
+    format!("\0asked:{}", hex::encode(short_hash(&[&agent.to_string(), correlation_id])))
+}
+
+/// Says durably who asked: an event of its own in the commit of the question. It is forgotten with other events.
+fn question_mark(to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptance> {
+    let by = word.asked_by?;
+    let correlation_id = word.meta?.correlation_id.as_deref()?;
+    let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), word.delivery_id);
+    Some(mark(&to.agent.tenant, dedup.into_bytes(), by, at_ms))
+}
+
+/// One late answer to a question, whatever it says.
+pub(super) fn reply_mark(question: u64) -> [u8; 16] {
+    short_hash(&["reply to", &question.to_string()])
+}
+
+/// An event that nobody receives.
+fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
+    Acceptance {
+        tenant: tenant.into(),
+        dedup,
+        delivery: Delivery {
+            event: 0,
+            at_ms,
+            passthrough: false,
+            json: String::new(),
+            platform: PLATFORM.into(),
+            bot: BOT.into(),
+            chat_id: chat_id.into(),
+            session_key: "".into(),
+            message_id: QUESTION.into(),
+        },
+        verdict: String::new(),
+        receivers: Vec::new(),
+        own_json: Vec::new(),
+        capabilities: Vec::new(),
+        reaches: false,
+        letter: None,
     }
 }
 

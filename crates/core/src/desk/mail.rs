@@ -5,6 +5,7 @@ use frontdesk_wire::api::Explanation;
 use super::{Desk, DeskError, event_id, parse_event_id};
 use crate::gate;
 use crate::port::store::{Mail, MailState};
+use crate::registry::View;
 use crate::registry::facts::Instance;
 use crate::switchboard::Order;
 
@@ -19,7 +20,7 @@ impl Desk {
             let mut found = view.instances_named(name).iter().filter(of_tenant);
             match (found.next(), found.next()) {
                 (Some(one), None) => Ok(one.clone()),
-                (None, _) => Err(DeskError::NotFound(format!("no instance is called {name:?}"))),
+                (None, _) => Err(DeskError::NotFound(no_instance(view, name, tenant))),
                 (Some(_), Some(_)) => {
                     Err(DeskError::BadRequest(format!("several tenants have an instance {name:?}; say which tenant")))
                 }
@@ -67,6 +68,17 @@ impl Desk {
         let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
         Ok(Explanation { event_id: event_id(event), tenant: kept.tenant, outcome, instances })
+    }
+}
+
+/// An agent without a socket of its own has an inbox and no ledger.
+fn no_instance(view: &View, name: &str, tenant: Option<&str>) -> String {
+    let mut tenants = view.tenants.keys().filter(|it| tenant.is_none_or(|tenant| tenant == it.as_str()));
+    match tenants.find(|it| view.agent(it, name).is_some()) {
+        Some(tenant) => format!(
+            "no instance is called {name:?}, but a registered agent is: see `frontdesk inbox {name} --tenant {tenant}`"
+        ),
+        None => format!("no instance is called {name:?}"),
     }
 }
 

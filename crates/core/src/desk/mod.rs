@@ -16,8 +16,10 @@ mod outbound;
 mod people;
 mod presence;
 mod records;
+mod roster;
 mod shelf;
 mod signets;
+mod speaker;
 mod wakes;
 
 use std::collections::HashMap;
@@ -40,7 +42,7 @@ use crate::switchboard::Switchboard;
 use crate::tail::{Notice, Tail};
 use crate::wake::WakeRules;
 
-pub use agents::{AgentRooms, Speaker};
+pub use agents::AgentRooms;
 pub use alarms::{AlarmClock, LEASE_MS, Loading};
 pub use exchange::TIMEOUT_MAX_MS;
 pub use inbound::Receipt;
@@ -48,6 +50,7 @@ pub use inbox::{inbox_message, is_under_way};
 pub use mail::mail_id;
 pub use people::{Identity, Unproven, check_source};
 pub use shelf::{TenantData, TenantSkills};
+pub use speaker::Speaker;
 
 /// The settings that the rules of the desk depend on.
 #[derive(Debug, Clone)]

@@ -42,6 +42,10 @@ impl Desk {
     ) -> Result<TokenMade, DeskError> {
         if let Some(instance) = &instance {
             check_id("instance", instance)?;
+            if matches!(scope, Scope::Operator | Scope::Chat) {
+                let text = "only tokens of scope identity and agents can be bound to an instance; leave instance out";
+                return Err(DeskError::BadRequest(text.into()));
+            }
         }
         let (id, token) = (self.env.random_hex(6), format!("fd_{}", self.env.random_hex(24)));
         let now_ms = self.env.now_ms();

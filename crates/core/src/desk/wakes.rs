@@ -8,10 +8,11 @@ use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeRecei
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
-use super::agents::{Addressee, Speaker};
-use super::deliver::{failed, shown};
+use super::agents::Addressee;
+use super::deliver::{failed, shown, way_names};
 use super::letters::{Filing, Kept, Word};
 use super::people::check_id;
+use super::speaker::Speaker;
 use super::{Desk, DeskError};
 use crate::agents::attendance::Seat;
 use crate::alarms::FireAnswer;
@@ -111,6 +112,7 @@ impl Desk {
             session: ear.as_ref().and_then(Ear::session),
             delivery_id: &delivery_id,
             asks: false,
+            asked_by: None,
             dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
         };
         let at_ms = self.env.now_ms();
@@ -209,20 +211,20 @@ impl Desk {
                 Err(fault) => Err(fault),
             }
         });
-        for (spec, outcome) in to.ways.iter().zip(join_all(tries).await) {
+        for (name, outcome) in way_names(&to.ways).iter().zip(join_all(tries).await) {
             match outcome {
                 Ok(theirs) => {
-                    kept.receipts.push(shown(spec.name(), &theirs));
+                    kept.receipts.push(shown(name, &theirs));
                     if theirs.woken && !receipt.woken {
                         receipt.woken = true;
                         receipt.session_id = theirs.session_id;
                         receipt.warnings.clear();
                     }
-                    receipt.warnings.extend(theirs.warnings.into_iter().map(|it| format!("{}: {it}", spec.name())));
+                    receipt.warnings.extend(theirs.warnings.into_iter().map(|it| format!("{name}: {it}")));
                 }
                 Err(fault) => {
-                    receipt.warnings.push(format!("{}: {}", spec.name(), fault.message));
-                    kept.receipts.push(failed(spec.name(), &fault));
+                    receipt.warnings.push(format!("{name}: {}", fault.message));
+                    kept.receipts.push(failed(name, &fault));
                 }
             }
         }
@@ -234,6 +236,9 @@ impl Desk {
 
     /// Somebody wants this agent woken, or it came: written down, so that a restart goes on calling.
     pub async fn note_called(&self, agent: u64, waits: bool) {
+        if !waits {
+            self.rooms.note_wake_failure(agent, None);
+        }
         if self.switchboard.presence(agent).idle == waits {
             return;
         }
@@ -267,7 +272,8 @@ impl Desk {
         let text = opts.context.as_deref().unwrap_or_default();
         let session = asked_session(opts, to)?;
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
-        let word = Word { kind, text, meta: None, from, session, delivery_id, asks: false, dedup: [0; 16] };
+        let word =
+            Word { kind, text, meta: None, from, session, delivery_id, asks: false, asked_by: None, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
         if self.store.armed(to.agent.no, 0, PLANNED_MAX).await?.len() >= PLANNED_MAX {
             let text = format!("{PLANNED_MAX} wakes are planned for this agent already");

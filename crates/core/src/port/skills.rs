@@ -32,8 +32,8 @@ pub struct SkillWrite {
 /// A query, checked and in the form in which it is asked.
 #[derive(Debug, Clone, Default)]
 pub struct SkillQuery {
-    /// Empty is any.
-    pub statuses: Vec<SkillStatus>,
+    /// Any of these; `None` does not ask for a status, an empty list finds nothing.
+    pub statuses: Option<Vec<SkillStatus>>,
     pub author: Option<String>,
     pub name: Option<regex::Regex>,
     /// All of them.
@@ -45,7 +45,7 @@ pub struct SkillQuery {
 
 impl SkillQuery {
     pub fn admits(&self, meta: &SkillMeta) -> bool {
-        (self.statuses.is_empty() || self.statuses.contains(&meta.status))
+        self.statuses.as_ref().is_none_or(|any| any.contains(&meta.status))
             && self.author.as_ref().is_none_or(|author| meta.author.as_ref() == Some(author))
             && self.name.as_ref().is_none_or(|name| name.is_match(&meta.name))
             && self.tags.iter().all(|tag| meta.tags.contains(tag))

@@ -86,7 +86,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 }
 
 async fn deliver(desk: &Arc<Desk>, messages: u64) -> anyhow::Result<Vec<f64>> {
-    let who = Speaker { tenant: FIRST_TENANT, operator: false, caller: None };
+    let who = Speaker { tenant: FIRST_TENANT, ..Speaker::default() };
     for agent in 0..AGENTS {
         desk.put_agent(who, &format!("a{agent}"), AgentPut::default()).await?;
     }

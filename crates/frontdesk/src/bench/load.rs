@@ -19,6 +19,7 @@ use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
 use super::report::quantile;
 use super::stage::Seat;
+use crate::print::out_line;
 
 /// Events per batch of the flood, and connections that feed it.
 const FLOOD_BATCH: u64 = 256;
@@ -116,7 +117,7 @@ thread_local! {
 }
 
 fn say(what: &impl Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string(what)?);
+    out_line!("{}", serde_json::to_string(what)?);
     Ok(())
 }
 

@@ -1,4 +1,5 @@
 //! Figures with the machine that they were measured on.
+use crate::print::out_line;
 
 use serde_json::{Value, json};
 
@@ -39,7 +40,7 @@ pub(super) fn median(values: &[f64]) -> f64 {
 
 pub(super) fn print(figures: &Value, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(figures)?);
+        out_line!("{}", serde_json::to_string_pretty(figures)?);
         return Ok(());
     }
     lines("", figures);
@@ -51,6 +52,6 @@ fn lines(prefix: &str, value: &Value) {
         Value::Object(fields) => fields.iter().for_each(|(name, inner)| {
             lines(&if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, inner);
         }),
-        other => println!("{prefix:<44} {other}"),
+        other => out_line!("{prefix:<44} {other}"),
     }
 }

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::report::quantile;
 use crate::env::SystemEnv;
+use crate::print::out_line;
 
 const ANSWER: &[u8] = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
 
@@ -47,7 +48,7 @@ pub fn sink() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        println!("{}", serde_json::to_string(&SinkReady { url })?);
+        out_line!("{}", serde_json::to_string(&SinkReady { url })?);
         let seen = Arc::new(Seen { orders, late_ms: Mutex::default() });
         loop {
             let (stream, _) = listener.accept().await?;
@@ -112,7 +113,7 @@ impl Seen {
                 early: late.iter().filter(|late| **late < 0).count(),
                 last_at_ms: now_ms,
             };
-            println!("{}", serde_json::to_string(&done).unwrap_or_default());
+            out_line!("{}", serde_json::to_string(&done).unwrap_or_default());
         }
     }
 }

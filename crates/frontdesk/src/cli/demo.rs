@@ -13,6 +13,7 @@ use super::agent;
 use super::serve::{begin_logging, keep_files_private, stop_on_signal};
 use crate::app::{FIRST_TENANT, Frontdesk};
 use crate::config::{Config, LogForm};
+use crate::print::err_line;
 
 const AGENT: &str = "demo-agent";
 
@@ -33,11 +34,11 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     let stop = desk.app.stop.clone();
     let dial = invite_agent(&desk).await?;
 
-    println!("frontdesk ready {}", desk.url);
+    crate::print::try_out(format_args!("frontdesk ready {}\n", desk.url));
     if let Some(link) = desk.chat_link() {
-        eprintln!("\n  Open this in your browser and type something:\n\n    {link}\n");
-        eprintln!("  The agent answers, falls asleep after a few quiet seconds, and is woken by your next message.");
-        eprintln!("  Ctrl-C ends it.\n");
+        err_line!("\n  Open this in your browser and type something:\n\n    {link}\n");
+        err_line!("  The agent answers, falls asleep after a few quiet seconds, and is woken by your next message.");
+        err_line!("  Ctrl-C ends it.\n");
     }
     tokio::spawn(stop_on_signal(stop.clone()));
     tokio::spawn(async move {

@@ -1,6 +1,7 @@
 //! The command line. `serve`, `demo`, `bench` and `config` work here; every other verb speaks the admin API.
 
 mod agent;
+mod agents;
 mod demo;
 mod remote;
 mod serve;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
 use crate::config::{Config, DEFAULTS, LogForm};
+use crate::print::{err_line, out_line};
 
 #[derive(Parser)]
 #[command(name = "frontdesk", version, about = "The desk that never sleeps in front of agents that do")]
@@ -98,7 +100,7 @@ pub fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("frontdesk: {error:#}");
+            err_line!("frontdesk: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -108,7 +110,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let Cli { place, verb } = cli;
     match verb {
         Verb::Serve(args) => {
-            let mut config = settings(&place)?;
+            let mut config = checked_settings(&place)?;
             config.listen = args.listen.unwrap_or(config.listen);
             config.public_url = args.public_url.unwrap_or(config.public_url);
             config.log = args.log.unwrap_or(config.log);
@@ -119,12 +121,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&place)?),
         Verb::Remote(verb) => runtime(1)?.block_on(verbs::run(&place, verb)),
         Verb::Config(ConfigVerb::Example) => {
-            print!("{DEFAULTS}");
+            crate::print::out(format_args!("{DEFAULTS}"));
             Ok(())
         }
         Verb::Config(ConfigVerb::Check) => {
-            let config = settings(&place)?;
-            println!(
+            let config = checked_settings(&place)?;
+            out_line!(
                 "the settings are good; data folder {}, listening on {}",
                 config.data_dir.display(),
                 config.listen
@@ -148,11 +150,28 @@ fn repair(config: &Config) -> anyhow::Result<()> {
 }
 
 fn settings(place: &Place) -> anyhow::Result<Config> {
-    let mut config = Config::load(place.config.as_deref())?;
+    load_settings(place).map(|(config, _)| config)
+}
+
+/// For whoever runs the desk, who should hear of a variable that sets nothing.
+fn checked_settings(place: &Place) -> anyhow::Result<Config> {
+    let (config, ignored) = load_settings(place)?;
+    if !ignored.is_empty() {
+        let names = ignored.join(", ");
+        err_line!(
+            "frontdesk: warning: ignored environment variables that are no settings: {names} (`frontdesk config \
+             example` lists all settings)"
+        );
+    }
+    Ok(config)
+}
+
+fn load_settings(place: &Place) -> anyhow::Result<(Config, Vec<String>)> {
+    let (mut config, ignored) = Config::load_noting(place.config.as_deref())?;
     if let Some(folder) = &place.data_dir {
         config.data_dir.clone_from(folder);
     }
-    Ok(config)
+    Ok((config, ignored))
 }
 
 /// The store has threads of its own, so few workers are enough.

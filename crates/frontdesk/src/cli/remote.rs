@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::{Place, settings};
+use crate::print::out_line;
 
 pub(super) struct Remote {
     client: reqwest::Client,
@@ -70,7 +71,7 @@ impl Remote {
         }
         let rows = answer[list].as_array().cloned().unwrap_or_default();
         if rows.is_empty() {
-            println!("none");
+            out_line!("none");
             return Ok(());
         }
         let mut table = Table::new();
@@ -78,7 +79,7 @@ impl Remote {
         for row in &rows {
             table.add_row(columns.iter().map(|column| plain(column, &row[*column])));
         }
-        println!("{table}");
+        out_line!("{table}");
         Ok(())
     }
 
@@ -87,7 +88,7 @@ impl Remote {
         match answer {
             Value::Object(fields) if !self.json => {
                 for (name, value) in fields {
-                    println!("{name}: {}", plain(name, value));
+                    out_line!("{name}: {}", plain(name, value));
                 }
                 Ok(())
             }
@@ -98,7 +99,7 @@ impl Remote {
 }
 
 pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    out_line!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 

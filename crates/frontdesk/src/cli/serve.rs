@@ -6,6 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::app::Frontdesk;
 use crate::config::{Config, LogForm};
+use crate::print::err_line;
 
 /// Whatever this process writes from now on is its owner's alone.
 pub(super) fn keep_files_private() {
@@ -16,9 +17,9 @@ pub(super) async fn serve(config: &Config) -> anyhow::Result<()> {
     keep_files_private();
     begin_logging(config.log);
     let desk = Frontdesk::open(config).await?;
-    println!("frontdesk ready {}", desk.url);
+    crate::print::try_out(format_args!("frontdesk ready {}\n", desk.url));
     if let Some(link) = desk.chat_link() {
-        eprintln!("chat: {link}");
+        err_line!("chat: {link}");
     }
     let stop = desk.app.stop.clone();
     tokio::spawn(stop_on_signal(stop));
@@ -34,7 +35,7 @@ pub(super) fn begin_logging(form: LogForm) {
         LogForm::Text => builder.with_ansi(colours()).with_target(false).try_init(),
     };
     if let Err(error) = begun {
-        eprintln!("frontdesk: no logging: {error}");
+        err_line!("frontdesk: no logging: {error}");
     }
 }
 

@@ -9,7 +9,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Place;
+use super::agents::{self, AgentsVerb, InboxArgs, SayArgs};
 use super::remote::{Remote, print_json, segment};
+use crate::print::out_line;
 
 #[derive(Subcommand)]
 pub(super) enum RemoteVerb {
@@ -45,6 +47,13 @@ pub(super) enum RemoteVerb {
     Gateway(GatewayVerb),
     /// Agents, their sockets and what waits for them
     Instances,
+    /// Agents that others speak to by name
+    #[command(subcommand)]
+    Agents(AgentsVerb),
+    /// Say something to an agent
+    Say(SayArgs),
+    /// What an agent was told
+    Inbox(InboxArgs),
     /// What was written down for an agent
     #[command(subcommand)]
     Mail(MailVerb),
@@ -270,9 +279,19 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
         RemoteVerb::Gateway(verb) => gateway(&desk, verb).await,
         RemoteVerb::Instances => {
             let columns =
-                ["tenant", "instance", "connected", "idle", "seen_at", "wake_url", "waiting", "waiting_since"];
-            desk.show_list(&desk.call(get, "/instances", None).await?, "instances", &columns)
+                ["kind", "tenant", "instance", "connected", "idle", "seen_at", "wake_url", "waiting", "waiting_since"];
+            let mut answer = desk.call(get, "/instances", None).await?;
+            if !desk.json {
+                // One table: an agent without a gateway of its name has an inbox instead of a ledger.
+                let agents = answer["agents"].as_array().cloned().unwrap_or_default().into_iter().map(agent_row);
+                answer["instances"] =
+                    answer["instances"].as_array().cloned().unwrap_or_default().into_iter().chain(agents).collect();
+            }
+            desk.show_list(&answer, "instances", &columns)
         }
+        RemoteVerb::Agents(verb) => agents::agents(&desk, verb).await,
+        RemoteVerb::Say(args) => agents::say(&desk, args).await,
+        RemoteVerb::Inbox(args) => agents::inbox(&desk, args).await,
         RemoteVerb::Mail(verb) => mail(&desk, verb).await,
         RemoteVerb::Alarms(verb) => alarms(&desk, verb).await,
         RemoteVerb::RotateSigningKey => desk.show(&desk.call(post, "/signing-keys/rotate", None).await?),
@@ -292,6 +311,12 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
         }
         RemoteVerb::Doctor { .. } => doctor(&desk).await,
     }
+}
+
+fn agent_row(it: Value) -> Value {
+    let connected = matches!(it["status"].as_str(), Some("active" | "idle"));
+    json!({ "kind": it["kind"], "tenant": it["tenant"], "instance": it["agent_id"], "connected": connected,
+        "seen_at": it["seen_at"], "wake_url": it["wake_url"] })
 }
 
 async fn token(desk: &Remote, verb: TokenVerb) -> anyhow::Result<()> {
@@ -416,10 +441,10 @@ async fn explain(desk: &Remote, event_id: &str) -> anyhow::Result<()> {
         return print_json(&answer);
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    println!("{} of tenant {}: {}", text(&answer["event_id"]), text(&answer["tenant"]), text(&answer["outcome"]));
+    out_line!("{} of tenant {}: {}", text(&answer["event_id"]), text(&answer["tenant"]), text(&answer["outcome"]));
     for line in answer["instances"].as_array().into_iter().flatten() {
         let who = line["instance"].as_str().filter(|name| !name.is_empty()).unwrap_or("nobody");
-        println!(
+        out_line!(
             "  {who}: {} at {} ({}): {}",
             text(&line["outcome"]),
             text(&line["layer"]),
@@ -453,14 +478,14 @@ async fn tail(desk: &Remote, tenant: Option<String>, instance: Option<String>) -
 
 fn print_notice(desk: &Remote, data: &str) -> anyhow::Result<()> {
     if desk.json {
-        println!("{data}");
+        out_line!("{data}");
         return Ok(());
     }
     let notice: Value = serde_json::from_str(data)?;
     let text = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
     let at = notice["at"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     let at = at.map(|at| at.strftime("%H:%M:%S%.3f").to_string()).unwrap_or_default();
-    println!(
+    out_line!(
         "{at} {:<11} {}/{} {} {} {}",
         text("step"),
         text("tenant"),
@@ -479,7 +504,7 @@ async fn doctor(desk: &Remote) -> anyhow::Result<()> {
     } else {
         for found in answer["findings"].as_array().into_iter().flatten() {
             let mark = if found["ok"] == true { "ok   " } else { "WRONG" };
-            println!("{mark} {}: {}", found["check"].as_str().unwrap_or("-"), found["text"].as_str().unwrap_or("-"));
+            out_line!("{mark} {}: {}", found["check"].as_str().unwrap_or("-"), found["text"].as_str().unwrap_or("-"));
         }
     }
     if answer["ok"] == true { Ok(()) } else { bail!("something is wrong; see above") }

@@ -1,5 +1,7 @@
 //! The admin API: every verb of the command line as JSON.
 
+mod agents;
+
 use std::convert::Infallible;
 
 use axum::Json as Reply;
@@ -54,6 +56,10 @@ pub(super) fn router() -> Router<App> {
         .route("/gateways/{id}", get(gateway))
         .route("/gateways/{id}/rotate", post(rotate))
         .route("/gateways/{id}/revoke", post(revoke))
+        .route("/agents", get(agents::list))
+        .route("/agents/{id}", get(agents::show).delete(agents::remove))
+        .route("/agents/{id}/say", post(agents::say))
+        .route("/agents/{id}/inbox", get(agents::inbox))
         .route("/instances", get(instances))
         .route("/instances/{id}/mail", get(mail))
         .route("/mail/{id}", get(mail_row))
@@ -268,12 +274,14 @@ async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
         let presence = app.desk.switchboard.presence(it.no);
         let waits = waiting.iter().find(|row| row.instance == it.no);
         json!({
-            "instance": it.name, "tenant": it.tenant, "connected": app.desk.switchboard.is_live(it.no),
+            "kind": "instance", "instance": it.name, "tenant": it.tenant, "connected": app.desk.switchboard.is_live(it.no),
             "idle": presence.idle, "seen_at": presence.seen_ms, "wake_url": it.wake_url.is_some(),
             "waiting": waits.map_or(0, |row| row.count), "waiting_since": waits.map(|row| row.oldest_ms),
         })
     };
-    Ok(Reply(json!({ "instances": all.iter().map(show).collect::<Vec<_>>() })))
+    let mut agents = app.desk.agents_shown(None)?;
+    agents.retain(|it| it.kind == "agent");
+    Ok(Reply(json!({ "instances": all.iter().map(show).collect::<Vec<_>>(), "agents": agents })))
 }
 
 // ---- mail and events --------------------------------------------------------------------------

@@ -185,7 +185,7 @@ mod tests {
         let env = Arc::new(TestEnv::default());
         let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
         desk.create_tenant("home").await.unwrap();
-        let who = Speaker { tenant: "home", operator: false, caller: None };
+        let who = Speaker { tenant: "home", ..Speaker::default() };
         desk.put_agent(who, "alice", AgentPut::default()).await.unwrap();
         let word = |text: &str| {
             let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };

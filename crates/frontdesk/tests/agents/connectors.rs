@@ -108,7 +108,7 @@ async fn connectors_are_tried_at_the_same_time() {
     let (told, ()) = tokio::join!(plane.notify(post), both_asked());
     let names: Vec<Value> =
         told.expect(200)["receipts"].as_array().unwrap().iter().map(|it| it["connector"].clone()).collect();
-    assert_eq!(names, ["inbox", "webhook", "webhook"]);
+    assert_eq!(names, ["inbox", "webhook#1", "webhook#2"]);
     let (woken, ()) = tokio::join!(plane.wake("alice", json!({ "context": "up" })), both_asked());
     woken.expect(200);
     plane.finish().await;

@@ -69,6 +69,117 @@ async fn rule_16_without_correlation_400_without_answer_504_and_the_id_is_free_a
 }
 
 #[tokio::test]
+async fn a_late_answer_goes_to_the_inbox_of_the_agent_that_asked() {
+    let plane = Plane::with_agents(&["alice", "bob"]).await;
+    let late = |content: &str| json!({ "correlation_id": "c", "content": content });
+    let told = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 20)).await;
+    assert_eq!(class(&told, 504), "TimeoutError");
+    let plane = plane.again().await; // who asked is written down
+    let heard = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
+    assert_eq!(heard, json!({ "ok": true, "delivered_to": "inbox" }));
+    let again = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
+    assert_eq!(again["delivered_to"], "inbox", "whoever did not hear that it was taken says it again");
+    assert_eq!(class(&plane.post("/v1/agents/alice/replies", &late("43")).await, 410), "GoneError");
+    let inbox = plane.inbox("bob").await;
+    assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("sorry, 42")));
+    let meta = &inbox[0]["meta"];
+    assert_eq!((&meta["correlation_id"], &meta["event_type"]), (&json!("c"), &json!("exchange.late_reply")));
+    assert_eq!(meta["origin"]["caller_agent_id"], "alice");
+
+    // Answered in time: nothing that comes later is an answer.
+    let body = question(&plane, "d", 20_000);
+    let ask = plane.post("/v1/agents/alice/exchange", &body);
+    let reply = json!({ "correlation_id": "d", "content": "in time" });
+    let answer = async {
+        while plane.house.app.desk.rooms.waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let heard = plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
+        assert_eq!(heard, json!({ "ok": true }));
+    };
+    let (told, ()) = tokio::join!(ask, answer);
+    assert_eq!(told.expect(200)["content"], "in time");
+    assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
+    assert_eq!(plane.inbox("bob").await.len(), 1);
+
+    // A name that is nobody's, and an asker that is deleted meanwhile.
+    let mut stranger = question(&plane, "e", 20);
+    stranger["meta"]["origin"]["caller_agent_id"] = json!("nobody");
+    assert_eq!(class(&plane.post("/v1/agents/alice/exchange", &stranger).await, 504), "TimeoutError");
+    let told = plane.post("/v1/agents/alice/exchange", &question(&plane, "f", 20)).await;
+    assert_eq!(class(&told, 504), "TimeoutError");
+    assert_eq!(plane.house.call("DELETE", "/v1/agents/bob", &plane.operator, &Value::Null).await.status, 204);
+    for id in ["e", "f"] {
+        let reply = json!({ "correlation_id": id, "content": "x" });
+        assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError", "{id}");
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn the_asker_is_known_by_its_token_or_by_its_header() {
+    let plane = Plane::with_agents(&["alice", "bob", "carol"]).await;
+    let token = crate::bound::bound(&plane, "carol").await;
+    let ask = async |token: &str, name: Option<&str>, id: &str| {
+        let mut body = question(&plane, id, 20);
+        body["meta"]["origin"] = json!({});
+        let mut request = plane.house.request("POST", "/v1/agents/alice/exchange").bearer_auth(token).json(&body);
+        if let Some(name) = name {
+            request = request.header("x-agent-id", name);
+        }
+        assert_eq!(class(&plane.house.send(request).await, 504), "TimeoutError");
+        let reply = json!({ "correlation_id": id, "content": format!("late {id}") });
+        plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
+    };
+    ask(&token, None, "c-1").await;
+    ask(&plane.token, Some("bob"), "c-2").await;
+    assert_eq!(plane.inbox("carol").await[0]["text"], "late c-1");
+    assert_eq!(plane.inbox("bob").await[0]["text"], "late c-2");
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_question_that_is_asked_again_after_a_crash_reaches_the_agent() {
+    let plane = Plane::open().await;
+    let seat = plane.house.seat("gw-1").await;
+    let body = question(&plane, "c", 60_000);
+    let mut socket = plane.house.socket(&seat).await;
+    let request = plane.house.request("POST", "/v1/agents/gw-1/exchange").bearer_auth(&plane.token).json(&body);
+    let asking = tokio::spawn(request.send());
+    let first = socket.of("inbound").await;
+    socket.ack(&first).await; // settled: the ledger does not owe it any more
+    let desk = plane.house.app.desk.clone();
+    let no = desk.registry.read(|view| view.instance("home", "gw-1").map(|it| it.no)).unwrap();
+    let settled = async {
+        while !desk.store.pending(no, 0, 10).await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::house::PATIENCE, settled).await.expect("the question stays unsettled");
+    drop((desk, socket));
+    asking.abort();
+    let plane = plane.again().await;
+    let mut socket = plane.house.socket(&seat).await;
+    let ask = plane.post("/v1/agents/gw-1/exchange", &body);
+    let answer = async {
+        let again = socket.of("inbound").await;
+        let event = &again.json["event"];
+        assert_eq!(event["message_id"], first.json["event"]["message_id"], "the same question by the same name");
+        assert_eq!(event["delivery"]["meta"]["correlation_id"], "c");
+        socket.ack(&again).await;
+        let send = json!({ "op": "send", "chat_id": event["source"]["chat_id"], "content": "42",
+            "reply_to": event["message_id"] });
+        socket.frame(&outbound("r1", send)).await;
+        socket
+    };
+    let (told, socket) = tokio::join!(ask, answer);
+    assert_eq!(told.expect(200)["content"], "42");
+    assert_eq!(plane.inbox("gw-1").await.len(), 1, "one question, however often it is asked");
+    drop(socket);
+    plane.finish().await;
+}
+
+#[tokio::test]
 async fn rule_16_a_caller_that_hangs_up_frees_the_waiter() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stream = plane.listen("alice", "").await;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
 
 mod addresses;
+mod bound;
 mod client;
 mod connectors;
 mod deliver;
@@ -11,6 +12,7 @@ mod exchange;
 #[path = "../house/mod.rs"]
 mod house;
 mod mcp;
+mod operator;
 mod plane;
 mod scopes;
 mod stream;

@@ -177,7 +177,7 @@ async fn rule_26_a_session_lives_until_it_is_ended() {
         client.call("agents_list", json!({})).await;
     }
     let ended = plane.house.send(client.request("DELETE")).await;
-    assert!((200..300).contains(&ended.status), "{} {}", ended.status, ended.text());
+    assert_eq!((ended.status, ended.text().as_str()), (204, ""));
     let call = json!({ "name": "agents_list", "arguments": {} });
     assert_eq!(class(&client.ask("tools/call", &call).await, 404), "NotFoundError");
     other.call("agents_list", json!({})).await;
@@ -219,6 +219,14 @@ async fn rule_26_a_tools_failure_is_an_error_with_its_class() {
         ("data_read", json!({ "query": "x", "shoe_size": 5 }), "UnsupportedFilterError"),
         ("data_write", json!({ "text": "x" }), "ValidationError"),
         ("no_such_tool", json!({}), "NotFoundError"),
+        ("agent_register", json!({ "agent_id": "" }), "ValidationError"),
+        ("agent_register", json!({ "agent_id": "carol", "wake_url": "ftp://x" }), "ValidationError"),
+        ("agent_inbox", json!({ "agent_id": "nobody" }), "UnknownAgentError"),
+        ("agent_inbox", json!({ "agent_id": "alice", "after": -1 }), "ValidationError"),
+        ("agent_reply", json!({ "agent_id": "alice", "correlation_id": "c", "content": "x" }), "GoneError"),
+        ("agent_reply", json!({ "agent_id": "alice", "content": "x" }), "ValidationError"),
+        ("agent_exchange", json!({ "agent_id": "nobody", "content": "x" }), "UnknownAgentError"),
+        ("agent_exchange", json!({ "agent_id": "alice", "content": "x", "timeout_ms": 0 }), "ValidationError"),
     ] {
         let fault = client.fault(tool, arguments.clone()).await;
         assert_eq!(fault["class"], class, "{tool} {arguments}");
@@ -250,6 +258,10 @@ async fn rule_27_every_tool_has_a_schema_of_an_object() {
         ("data_read", &["query", "mode", "limit"]),
         ("data_get", &["id"]),
         ("data_write", &["content"]),
+        ("agent_register", &["agent_id", "agent_name", "wake_url"]),
+        ("agent_inbox", &["agent_id", "after"]),
+        ("agent_reply", &["agent_id", "correlation_id", "content"]),
+        ("agent_exchange", &["agent_id", "content", "timeout_ms", "correlation_id"]),
         ("cron_list", &[]),
     ] {
         let tool = tools.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("no {name} in {names:?}"));
@@ -261,6 +273,130 @@ async fn rule_27_every_tool_has_a_schema_of_an_object() {
         let required = schema["required"].as_array().unwrap();
         assert!(required.iter().all(|it| properties.contains_key(it.as_str().unwrap())), "{name}: {schema}");
     }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_400_and_a_wrong_word_names_the_right_ones() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let client = Client::open(&plane).await;
+    for body in ["{", "", "[]", "null", r#"{"hello":1}"#] {
+        let request = client.request("POST").header("content-type", "application/json").body(body);
+        assert_eq!(class(&plane.house.send(request).await, 400), "ValidationError", "{body:?}");
+    }
+    let request = client.request("POST").header("content-type", "text/plain").body("{}");
+    assert_eq!(plane.house.send(request).await.status, 415);
+    let told = async |tool: &str, arguments: Value| {
+        let fault = client.fault(tool, arguments).await;
+        assert!(fault["class"] == "ValidationError" || fault["class"] == "UnsupportedKindError", "{fault}");
+        fault["message"].as_str().unwrap().to_owned()
+    };
+    for status in [json!("Gone"), json!(["Draft", "Gone"])] {
+        let text = told("skill_list", json!({ "status": status })).await;
+        assert!(["Draft", "Approved", "Disabled"].iter().all(|word| text.contains(word)), "{text}");
+    }
+    let kind = json!({ "agent_id": "alice", "kind": "song", "content": "x" });
+    let text = told("agent_deliver", kind).await;
+    assert!(text.contains("augment") && text.contains("template"), "{text}");
+    for (tool, arguments, names) in [
+        ("agent_deliver", json!({ "agent_id": "alice", "content": "x", "colour": 1 }), "\"colour\""),
+        ("agent_wake", json!({ "agent_id": "alice", "message": "x" }), "\"message\""),
+        ("skill_list", json!({ "states": ["Draft"] }), "\"states\""),
+        ("agents_list", json!({ "tenant": "x" }), "\"tenant\""),
+    ] {
+        let text = told(tool, arguments).await;
+        assert!(text.contains(names), "{text}");
+    }
+    assert!(plane.inbox("alice").await.is_empty());
+    assert_eq!(client.call("skill_list", json!({ "status": [] })).await["skills"], json!([]));
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn an_agent_with_nothing_but_tools_listens_asks_and_answers() {
+    let plane = Plane::open().await;
+    let (mut alice, mut bob) = (Client::open(&plane).await, Client::open(&plane).await);
+    (alice.name, bob.name) = (Some("alice"), Some("bob"));
+    let made = alice.call("agent_register", json!({ "agent_id": "alice", "agent_name": "Alice" })).await;
+    assert_eq!((&made["agent_id"], &made["agent_name"]), (&json!("alice"), &json!("Alice")));
+    bob.call("agent_register", json!({ "agent_id": "bob" })).await;
+    let question = json!({ "agent_id": "alice", "content": "tea?", "timeout_ms": 20_000 });
+    let answer = async {
+        let message = loop {
+            let page = alice.call("agent_inbox", json!({ "agent_id": "alice", "after": 0 })).await;
+            if let Some(message) = page["messages"].as_array().unwrap().last() {
+                assert_eq!(page["newest"], message["seq"]);
+                break message.clone();
+            }
+        };
+        assert_eq!((&message["text"], &message["meta"]["origin"]["caller_agent_id"]), (&json!("tea?"), &json!("bob")));
+        let name = message["meta"]["correlation_id"].clone();
+        let reply = json!({ "agent_id": "alice", "correlation_id": name, "content": "yes" });
+        assert_eq!(alice.call("agent_reply", reply).await, json!({ "ok": true }));
+        let page = alice.call("agent_inbox", json!({ "agent_id": "alice", "after": message["seq"] })).await;
+        assert_eq!(page["messages"], json!([]));
+    };
+    let (told, ()) = tokio::join!(bob.call("agent_exchange", question), answer);
+    assert_eq!((&told["content"], &told["agent_id"]), (&json!("yes"), &json!("alice")));
+    plane.finish().await;
+}
+
+/// Whether it hangs up or ends its session: what was begun is done, and written down.
+#[tokio::test]
+async fn a_call_is_carried_out_although_its_client_is_gone() {
+    let source = crate::house::Source::open("application/json", b"{}").await;
+    let plane = Plane::open().await;
+    let hook = json!({ "type": "webhook", "url": source.url, "timeout_ms": 30_000 });
+    plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
+    let desk = plane.house.app.desk.clone();
+    for ends_session in [false, true] {
+        let client = Client::open(&plane).await;
+        let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "hello" } });
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call });
+        let calling = tokio::spawn(client.request("POST").json(&body).send());
+        source.asked().await;
+        if ends_session {
+            assert_eq!(plane.house.send(client.request("DELETE")).await.status, 204);
+        }
+        calling.abort();
+        let _ = calling.await;
+        source.answer(1);
+        let carried = async {
+            while !desk.rooms.under_way.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(crate::house::PATIENCE, carried).await.expect("it is still under way");
+        let said = plane.house.admin("GET", "/dispatches", &Value::Null).await.expect(200);
+        let receipts = said["dispatches"][0]["receipts"].as_array().unwrap().clone();
+        let webhook = receipts.iter().find(|it| it["connector"] == "webhook");
+        assert!(webhook.is_some_and(|it| it["ok"] == true), "ends session: {ends_session}, {receipts:?}");
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_bound_token_is_its_agent_by_tools_as_well() {
+    let plane = Plane::with_agents(&["alice", "bob"]).await;
+    let mut client = Client::new(&plane, &crate::bound::bound(&plane, "alice").await);
+    client.begin().await;
+    client.call("agent_register", json!({ "agent_id": "alice" })).await;
+    client.call("agent_deliver", json!({ "agent_id": "bob", "content": "hello" })).await;
+    assert_eq!(plane.inbox("bob").await[0]["meta"]["origin"]["caller_agent_id"], "alice");
+    assert_eq!(client.call("agent_inbox", json!({ "agent_id": "alice" })).await["messages"], json!([]));
+    for (tool, arguments) in [
+        ("agent_register", json!({ "agent_id": "bob" })),
+        ("agent_inbox", json!({ "agent_id": "bob" })),
+        ("agent_reply", json!({ "agent_id": "bob", "correlation_id": "c", "content": "x" })),
+        ("data_write", json!({ "content": "x", "agent_id": "bob" })),
+    ] {
+        let fault = client.fault(tool, arguments).await;
+        assert_eq!(fault["class"], "ForbiddenError", "{tool}");
+        assert!(fault["message"].as_str().unwrap().contains("\"alice\""), "{fault}");
+    }
+    client.name = Some("bob");
+    let call = json!({ "name": "agents_list", "arguments": {} });
+    assert_eq!(class(&client.ask("tools/call", &call).await, 403), "ForbiddenError");
     plane.finish().await;
 }
 

@@ -70,6 +70,50 @@ async fn what_a_deletion_left_behind_is_erased_at_the_next_start() {
     plane.finish().await;
 }
 
+/// A desk that was restored from an older backup has a newest message below the place of a reader.
+#[tokio::test]
+async fn a_place_beyond_the_newest_replays_nothing_and_is_told() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let empty = plane.get("/v1/agents/alice/inbox?after=7").await.expect(200);
+    assert_eq!(empty, json!({ "messages": [], "newest": 0 }));
+    for text in ["1", "2"] {
+        plane.deliver("alice", &plane.augment(text)).await.expect(200);
+    }
+    let newest = plane.inbox("alice").await[1]["seq"].as_u64().unwrap();
+    for after in [newest, newest + 1, newest + 1_000] {
+        let page = plane.get(&format!("/v1/agents/alice/inbox?after={after}")).await.expect(200);
+        assert_eq!(page, json!({ "messages": [], "newest": newest }), "after {after}");
+    }
+    let path = format!("/v1/agents/alice/inbox/stream?after={}", newest + 1_000);
+    let mut stream = plane.house.request("GET", &path).bearer_auth(&plane.token).send().await.unwrap();
+    let ready = plane.house.follow(&mut stream, &["event: ready", "\n\n"]).await;
+    assert!(ready.contains(&format!("\"newest\":{newest}")) && ready.contains(&format!("id: {newest}\n")), "{ready}");
+    plane.deliver("alice", &plane.augment("3")).await.expect(200);
+    let came = plane.house.follow(&mut stream, &["event: message"]).await;
+    assert!(came.contains("\"text\":\"3\"") && !came.contains("\"text\":\"2\""), "{came}");
+    drop(stream);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_no_number_is_refused() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    for path in ["/v1/agents/alice/inbox?after=x", "/v1/agents/alice/inbox/stream?after=-1"] {
+        assert_eq!(plane.get(path).await.status, 400, "{path}");
+    }
+    for (id, status) in [("junk", 400), ("-1", 400), ("1.5", 400), ("", 200), (" 3 ", 200)] {
+        let request = plane.house.request("GET", "/v1/agents/alice/inbox/stream").bearer_auth(&plane.token);
+        let reply = request.header("Last-Event-ID", id).send().await.unwrap();
+        assert_eq!(reply.status(), status, "{id:?}");
+        if status == 400 {
+            let told: Value = reply.json().await.unwrap();
+            assert_eq!(told["error"]["class"], "ValidationError");
+            assert!(told["error"]["message"].as_str().unwrap().contains("Last-Event-ID"), "{told}");
+        }
+    }
+    plane.finish().await;
+}
+
 #[tokio::test]
 async fn rule_30_a_session_hears_the_agents_words_and_its_own() {
     let plane = Plane::with_agents(&["alice"]).await;

@@ -239,6 +239,7 @@ pub async fn rule_22_each_filter_narrows(store: &dyn SkillStore) {
     assert_eq!(found(json!({"status": "Approved"})).await, ["mail.read"], "rule 22: status");
     let many = json!({"status": ["Approved", "Disabled"]});
     assert_eq!(found(many).await, ["clean", "mail.read"], "rule 22: any of several statuses");
+    assert_eq!(found(json!({"status": []})).await, [""; 0], "rule 22: no skill has one of no statuses");
     assert_eq!(found(json!({"author": "ada"})).await, ["clean", "mail.read"], "rule 22: author");
     assert_eq!(found(json!({"name_pattern": "^mail\\."})).await, ["mail.read", "mail.send"], "rule 22: name_pattern");
     assert_eq!(found(json!({"name_pattern": "ea"})).await, ["clean", "mail.read"], "rule 22: anywhere in the name");

@@ -279,8 +279,10 @@ pub async fn heads_are_found_by_each_filter(House { store, .. }: House) {
     (other.meta.author, other.meta.tags, other.meta.updated_at) = (None, vec!["two".into()], 99);
     put(&*store, other).await;
     let found = async |query| names(&*store, query).await;
-    let statuses = vec![SkillStatus::Approved, SkillStatus::Disabled];
+    let statuses = Some(vec![SkillStatus::Approved, SkillStatus::Disabled]);
     assert_eq!(found(SkillQuery { statuses, ..any() }).await, ["other"]);
+    let none = SkillQuery { statuses: Some(Vec::new()), ..any() };
+    assert_eq!(found(none).await, [""; 0], "no skill has one of no statuses");
     assert_eq!(found(SkillQuery { author: Some("ada".into()), ..any() }).await, ["plain"]);
     assert_eq!(found(SkillQuery { author: Some("a".into()), ..any() }).await, [""; 0], "authors are whole");
     let pattern = regex::Regex::new("^o.h").unwrap();

@@ -33,6 +33,12 @@ impl DeliveryPayload {
             Self::Augment { meta, .. } | Self::Template { meta, .. } => meta,
         }
     }
+
+    pub fn meta_mut(&mut self) -> &mut DeliveryMeta {
+        match self {
+            Self::Augment { meta, .. } | Self::Template { meta, .. } => meta,
+        }
+    }
 }
 
 /// The envelope, filled by whoever sends. What is not set is absent, never null; what is unknown is kept.
@@ -292,6 +298,15 @@ pub struct ReplyPost {
     pub content: String,
 }
 
+/// How an answer went. Without `delivered_to` whoever waits has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replied {
+    pub ok: bool,
+    /// `inbox`: nobody waited any more, and it was put into the inbox of the agent that asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_to: Option<String>,
+}
+
 /// What waits in an agent's inbox: augment, template, wake, `wake_degraded`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InboxMessage {
@@ -310,6 +325,10 @@ pub struct InboxMessage {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Inbox {
     pub messages: Vec<InboxMessage>,
+    /// The highest `seq` of the inbox, 0 for none. A reader whose place is above it reads a desk that was restored
+    /// from an older backup, and goes on from here.
+    #[serde(default)]
+    pub newest: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! Skills: sources with a status, a history, and an author. Times are unix seconds.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{ManifestInfo, Promise};
@@ -96,11 +97,22 @@ pub struct SkillPut {
 }
 
 /// One or many of something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
+}
+
+/// Not derived: the derived one does not say what is wrong with a value, nor which values there are.
+impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = match Value::deserialize(deserializer)? {
+            Value::Array(many) => serde_json::from_value(Value::Array(many)).map(Self::Many),
+            one => serde_json::from_value(one).map(Self::One),
+        };
+        read.map_err(D::Error::custom)
+    }
 }
 
 impl<T> OneOrMany<T> {

@@ -278,7 +278,7 @@ fn checked(filter: &SkillFilter) -> Result<SkillQuery, Fault> {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let tags = filter.tag.clone().map(OneOrMany::into_vec).unwrap_or_default();
     Ok(SkillQuery {
-        statuses: each_once(filter.status.clone().map(OneOrMany::into_vec).unwrap_or_default()),
+        statuses: filter.status.clone().map(OneOrMany::into_vec).map(each_once),
         author: filter.author.clone(),
         name: filter.name_pattern.as_deref().map(pattern).transpose()?,
         tags: each_once(tags.into_iter().map(|tag| tag.trim().to_lowercase()).collect()),
@@ -317,6 +317,6 @@ mod tests {
             ..SkillFilter::default()
         };
         let query = checked(&filter).unwrap();
-        assert_eq!((query.statuses, query.tags), (vec![SkillStatus::Draft], vec!["daily".into(), "mail".into()]));
+        assert_eq!((query.statuses, query.tags), (Some(vec![SkillStatus::Draft]), vec!["daily".into(), "mail".into()]));
     }
 }

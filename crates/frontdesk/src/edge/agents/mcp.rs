@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use frontdesk_wire::agents::{
-    Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters, SkillFilter,
-    SkillNote, SkillStatus, SkillStore as _,
+    AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
+    SkillFilter, SkillNote, SkillStatus, SkillStore as _,
 };
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, Implementation,
@@ -21,9 +21,9 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Map, Value, json};
 
-use super::Refused;
 use super::who::Api;
-use super::words::read_wake;
+use super::words::{TIMEOUT_MS, read_wake};
+use super::{Refused, to_the_end};
 use crate::edge::App;
 
 /// A session that nobody used for this long is over; its client begins another.
@@ -121,6 +121,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
         return Refused(fault).into_response();
     }
     let ended = parts.method == http::Method::DELETE;
+    let is_json = parts.headers.get(http::header::CONTENT_TYPE).is_some_and(is_json);
     let (tenant, token_id) = (who.tenant.clone(), who.token_id.clone());
     parts.extensions.insert(Asker { app, who });
     let response = tools.service.handle(Request::from_parts(parts, body)).await;
@@ -132,7 +133,20 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
     {
         tools.sessions().insert(opened.to_owned(), Opened { tenant, token_id, at_ms: now_ms });
     }
-    response.map(Body::new)
+    match response.status() {
+        http::StatusCode::ACCEPTED if ended => http::StatusCode::NO_CONTENT.into_response(),
+        // What it says of any body that it cannot read, whatever the content type is.
+        http::StatusCode::UNSUPPORTED_MEDIA_TYPE if is_json => {
+            let text = "the body is not a JSON-RPC 2.0 message: one JSON object with jsonrpc, method, params and, for a \
+                        call, id";
+            Refused(Fault::invalid(text)).into_response()
+        }
+        _ => response.map(Body::new),
+    }
+}
+
+fn is_json(content_type: &http::HeaderValue) -> bool {
+    content_type.as_bytes().to_ascii_lowercase().starts_with(b"application/json")
 }
 
 #[derive(Clone)]
@@ -171,7 +185,18 @@ impl rmcp::ServerHandler for Handler {
             return Err(ErrorData::internal_error("the caller is not known", None));
         };
         let arguments = call.arguments.unwrap_or_default();
-        let answer = Box::pin(run(&app, &who, &call.name, arguments)).await.map_err(rpc_error)?;
+        let waits = call.name == "agent_exchange";
+        let (name, ct) = (call.name.into_owned(), context.ct);
+        let answer = if waits {
+            // Whoever hung up does not wait for an answer: a late one goes where the asker finds it.
+            tokio::select! {
+                answer = Box::pin(run(app, who, name, arguments)) => answer,
+                () = ct.cancelled() => Err(Fault::new(Class::TimeoutError, "the call was cancelled by its client")),
+            }
+        } else {
+            to_the_end(&app.clone(), Box::pin(run(app, who, name, arguments))).await
+        };
+        let answer = answer.map_err(rpc_error)?;
         let text = ContentBlock::text(answer.to_string());
         Ok(CallToolResponse::Complete(CallToolResult::success(vec![text])))
     }
@@ -186,7 +211,9 @@ fn rpc_error(fault: Fault) -> ErrorData {
     ErrorData::new(code, fault.to_string(), Some(data))
 }
 
-async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) -> Result<Value, Fault> {
+async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) -> Result<Value, Fault> {
+    let (app, who, tool) = (&app, &who, tool.as_str());
+    check_arguments(tool, &given)?;
     // Null is as absent, but not as a filter: one that is left out shows what the asker did not want to see.
     let is_filter = |name: &str| tool == "data_read" && !DATA_OPTIONS.contains(&name);
     given.retain(|name, value| !value.is_null() || is_filter(name));
@@ -208,6 +235,28 @@ async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) ->
             let id = text(&mut given, "agent_id")?;
             let opts = read_wake(given)?;
             shown(&desk.wake(who.speaker(), &id, &opts).await?)
+        }
+        "agent_register" => {
+            let id = text(&mut given, "agent_id")?;
+            let put: AgentPut = fit(Value::Object(given))?;
+            shown(&desk.put_agent(who.speaker(), &id, put).await?)
+        }
+        "agent_inbox" => {
+            let id = text(&mut given, "agent_id")?;
+            let after: u64 = given.remove("after").map(fit).transpose()?.unwrap_or_default();
+            shown(&desk.inbox(who.speaker(), &id, after).await?)
+        }
+        "agent_reply" => {
+            let (id, name) = (text(&mut given, "agent_id")?, text(&mut given, "correlation_id")?);
+            let content = text(&mut given, "content")?;
+            shown(&desk.reply(who.speaker(), &id, &name, content).await?)
+        }
+        "agent_exchange" => {
+            let id = text(&mut given, "agent_id")?;
+            let timeout_ms: Option<u64> = given.remove("timeout_ms").map(fit).transpose()?;
+            let mut payload = payload_of(app, who, given)?;
+            payload.meta_mut().correlation_id.get_or_insert_with(|| desk.env.uuid_v4());
+            shown(&desk.exchange(who.speaker(), &id, &payload, timeout_ms.unwrap_or(TIMEOUT_MS)).await?)
         }
         "skill_read" => {
             let name = text(&mut given, "name")?;
@@ -234,6 +283,7 @@ async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) ->
         }
         "data_write" => {
             let entry: DataWrite = fit(Value::Object(given))?;
+            who.check_data(&entry)?;
             shown(&data().write(&entry).await?)
         }
         "cron_list" => {
@@ -243,6 +293,21 @@ async fn run(app: &App, who: &Api, tool: &str, mut given: Map<String, Value>) ->
         }
         _ => Err(Fault::new(Class::NotFoundError, format!("there is no tool {tool:?}"))),
     }
+}
+
+/// An argument that no tool reads is a mistake that would change what the call means. Filters and rows of data are
+/// open: their stores say what they know.
+fn check_arguments(tool: &str, given: &Map<String, Value>) -> Result<(), Fault> {
+    let Some(known) = TOOLS.iter().find(|it| it.name == tool) else { return Ok(()) };
+    if known.input_schema.get("additionalProperties") != Some(&Value::Bool(false)) {
+        return Ok(());
+    }
+    let Some(Value::Object(takes)) = known.input_schema.get("properties") else { return Ok(()) };
+    let Some(unknown) = given.keys().find(|name| !takes.contains_key(*name)) else { return Ok(()) };
+    let shown: String = unknown.chars().take(80).collect();
+    let takes: Vec<&str> = takes.keys().map(String::as_str).collect();
+    let takes = if takes.is_empty() { "no arguments".into() } else { takes.join(", ") };
+    Err(Fault::invalid(format!("{tool} has no argument {shown:?}; it takes {takes}")))
 }
 
 /// Drafts only: approval is a person's, by another door.
@@ -298,11 +363,18 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(tools);
 
 fn tools() -> Vec<Tool> {
     let tool = |name: &'static str, about: &'static str, properties: Value, required: &[&str]| {
-        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        let open = ["data_read", "data_write"].contains(&name);
+        let schema = json!({ "type": "object", "properties": properties, "required": required,
+            "additionalProperties": open });
         let Value::Object(schema) = schema else { unreachable!("made as an object") };
         Tool::new(name, about, schema)
     };
     let string = || json!({ "type": "string" });
+    let one_or_many = |allowed: &[&str]| match allowed {
+        [] => json!({ "type": ["string", "array"], "items": string() }),
+        _ => json!({ "type": ["string", "array"], "items": { "type": "string", "enum": allowed },
+            "description": format!("one or a list of {}", allowed.join(", ")) }),
+    };
     let agent = json!({ "agent_id": string() });
     let filters = json!({ "query": string(), "mode": string(), "limit": { "type": "integer" },
         "permissive_filters": { "type": "boolean" } });
@@ -323,6 +395,32 @@ fn tools() -> Vec<Tool> {
                 "when": { "type": ["string", "integer"], "description": "\"immediate\" or unix milliseconds" } }),
             &["agent_id"],
         ),
+        tool(
+            "agent_exchange",
+            "Asks an agent and waits for its answer; one that comes too late is delivered to the asker's inbox",
+            json!({ "agent_id": string(), "content": string(),
+                "timeout_ms": { "type": "integer", "description": "30000 if it is left out, 600000 at most" },
+                "correlation_id": string() }),
+            &["agent_id", "content"],
+        ),
+        tool(
+            "agent_register",
+            "Registers an agent, or changes it, so that others can reach it by name",
+            json!({ "agent_id": string(), "agent_name": string(), "wake_url": string() }),
+            &["agent_id"],
+        ),
+        tool(
+            "agent_inbox",
+            "The messages of an agent after a number; ask again with the last seq for more",
+            json!({ "agent_id": string(), "after": { "type": "integer" } }),
+            &["agent_id"],
+        ),
+        tool(
+            "agent_reply",
+            "Answers a question in the inbox, named by its correlation_id",
+            json!({ "agent_id": string(), "correlation_id": string(), "content": string() }),
+            &["agent_id", "correlation_id", "content"],
+        ),
         tool("skill_read", "A skill's source", json!({ "name": string(), "version": string() }), &["name"]),
         tool(
             "skill_write",
@@ -333,7 +431,9 @@ fn tools() -> Vec<Tool> {
         tool(
             "skill_list",
             "Skills by status and author; with if_none_match only if something changed",
-            json!({ "status": string(), "author": string(), "if_none_match": string() }),
+            json!({ "status": one_or_many(&["Draft", "Approved", "Disabled"]), "author": string(),
+                "name_pattern": string(), "tag": one_or_many(&[]), "since": { "type": "integer" },
+                "offset": { "type": "integer" }, "limit": { "type": "integer" }, "if_none_match": string() }),
             &[],
         ),
         tool("data_read", "Rows that hold all words of a query", filters, &["query"]),

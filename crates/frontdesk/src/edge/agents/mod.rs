@@ -72,7 +72,7 @@ impl IntoResponse for Refused {
 type Answer<T> = Result<axum::Json<T>, Refused>;
 
 /// Goes on when the caller hangs up: what is written down is also carried to every connector, and noted.
-async fn to_the_end<T: Send + 'static>(
+pub(crate) async fn to_the_end<T: Send + 'static>(
     app: &App,
     work: impl Future<Output = Result<T, Fault>> + Send + 'static,
 ) -> Result<T, Fault> {

@@ -44,6 +44,7 @@ pub(crate) async fn store(
     Json(put): Json<SkillPut>,
 ) -> Answer<VersionInfo> {
     let note = put.metadata.unwrap_or_default();
+    who.speaker().check_name("metadata.author", note.author.as_deref())?;
     let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
     Ok(Reply(skills.store(&name, &put.source, &note).await?))
 }
@@ -88,6 +89,7 @@ pub(crate) async fn write(
     who: Api,
     Json(entry): Json<DataWrite>,
 ) -> Result<(StatusCode, Reply<DataWritten>), Refused> {
+    who.check_data(&entry)?;
     let written = app.desk.data(&who.tenant).by(who.caller.clone()).write(&entry).await?;
     Ok((StatusCode::CREATED, Reply(written)))
 }

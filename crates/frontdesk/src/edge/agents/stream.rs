@@ -48,14 +48,13 @@ pub(crate) async fn open(
         let text = format!("session has at most {SESSION_MAX_CHARS} characters and no control characters");
         return Err(Fault::invalid(text).into());
     }
-    let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.trim().parse().ok());
+    let resumed = last_event_id(&headers)?;
     let agent = app.desk.open_inbox(who.speaker(), &id).await?;
     let desk = &app.desk;
     // Where it begins is read before it sits down: what is said to whoever sits there is behind that.
-    let cursor = match resumed.or(which.after) {
-        Some(after) => desk.known_place(agent, after).await?,
-        None => desk.store.last_letter(agent).await.map_err(Fault::from)?,
-    };
+    let newest = desk.store.last_letter(agent).await.map_err(Fault::from)?;
+    // A place above the newest is of a desk that was restored from an older backup: what comes now is new.
+    let cursor = resumed.or(which.after).map_or(newest, |after| after.min(newest));
     let order = desk.switchboard.next_session();
     let seat = desk.rooms.attendance.sit_down(agent, session, order, desk.env.now_ms());
     let full = || Fault::new(Class::RateLimitedError, format!("{SEATS_MAX} streams of this agent are open"));
@@ -66,6 +65,7 @@ pub(crate) async fn open(
         token_id: who.token_id,
         agent,
         cursor,
+        newest,
         letters: VecDeque::new(),
         passed_over: Vec::new(),
         greeted: false,
@@ -76,6 +76,14 @@ pub(crate) async fn open(
         Some((Ok(event), listener))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+/// Where a client that was cut off goes on. An empty one is none.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
+    let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
+    let place = id.to_str().ok().and_then(|id| id.trim().parse().ok());
+    let text = "Last-Event-ID must be the seq of a message: a whole number, as the id of an event says it";
+    place.map(Some).ok_or_else(|| Fault::invalid(text))
 }
 
 /// A seat that is given up when the stream ends, however it ends.
@@ -97,6 +105,8 @@ struct Listener {
     agent: u64,
     /// Letters up to this one were read.
     cursor: u64,
+    /// The newest letter when it was opened.
+    newest: u64,
     letters: VecDeque<Filed>,
     /// Another session's, when they were read and not handed over yet. One that is not taken becomes everybody's.
     passed_over: Vec<u64>,
@@ -110,7 +120,7 @@ impl Listener {
     async fn next(&mut self) -> Option<Event> {
         if !std::mem::replace(&mut self.greeted, true) {
             // With the place where it begins: whoever is cut off before the first message resumes there.
-            let told = json!({ "session_id": self.seat.seat.session }).to_string();
+            let told = json!({ "session_id": self.seat.seat.session, "newest": self.newest }).to_string();
             return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
         }
         // We are asked for more: what was given away before is in the socket's hands.

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{Request, Uri, header};
 use frontdesk_core::desk::Speaker;
 use frontdesk_core::registry::facts::Scope;
-use frontdesk_wire::agents::{Class, Fault};
+use frontdesk_wire::agents::{Class, DataWrite, Fault};
 
 use super::Refused;
 use crate::edge::App;
@@ -27,11 +27,24 @@ pub(crate) struct Api {
     pub(crate) operator: bool,
     pub(crate) token_id: String,
     pub(crate) caller: Option<String>,
+    /// The agent that the token belongs to, if it is bound to one.
+    pub(crate) bound: Option<String>,
 }
 
 impl Api {
     pub(crate) fn speaker(&self) -> Speaker<'_> {
-        Speaker { tenant: &self.tenant, operator: self.operator, caller: self.caller.as_deref() }
+        let (caller, bound) = (self.caller.as_deref(), self.bound.as_deref());
+        Speaker { tenant: &self.tenant, operator: self.operator, caller, bound }
+    }
+}
+
+impl Api {
+    /// A row of data says whose it is in its metadata or beside it.
+    pub(crate) fn check_data(&self, entry: &DataWrite) -> Result<(), Fault> {
+        let beside = entry.more.get("agent_id");
+        let within = entry.metadata.as_ref().and_then(|metadata| metadata.get("agent_id"));
+        let mut claims = [beside, within].into_iter().flatten();
+        claims.try_for_each(|claimed| self.speaker().check_name("agent_id", claimed.as_str()))
     }
 }
 
@@ -57,12 +70,16 @@ impl FromRequestParts<App> for Api {
         }
         let caller = parts.headers.get(&app.limits.caller_header).and_then(|name| name.to_str().ok());
         let caller = caller.map(str::trim).filter(|it| !it.is_empty() && it.chars().count() <= CALLER_MAX_CHARS);
-        Ok(Self {
-            operator: token.scope == Scope::Operator,
-            tenant: token.tenant,
-            token_id: token.id,
-            caller: caller.map(str::to_owned),
-        })
+        let bound = token.instance.filter(|_| token.scope == Scope::Agents);
+        let caller = bound.clone().or_else(|| caller.map(str::to_owned));
+        let who =
+            Self { operator: token.scope == Scope::Operator, tenant: token.tenant, token_id: token.id, caller, bound };
+        // Every one that is given: which of several a proxy meant cannot be known.
+        for name in parts.headers.get_all(&app.limits.caller_header) {
+            let name = String::from_utf8_lossy(name.as_bytes());
+            who.speaker().check_name(&format!("the header {}", app.limits.caller_header), Some(name.trim()))?;
+        }
+        Ok(who)
     }
 }
 

@@ -6,7 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
-    Inbox, Notified, NotifyPost, ReplyPost, WakeOpts, WakeReceipt,
+    Inbox, Notified, NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
 };
 use frontdesk_wire::secret::same_bytes;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use super::{Answer, Refused, to_the_end};
 use crate::edge::App;
 
 /// How long an exchange waits if it does not say.
-const TIMEOUT_MS: u64 = 30_000;
+pub(super) const TIMEOUT_MS: u64 = 30_000;
 
 pub(crate) async fn health(_: Api) -> Reply<Value> {
     Reply(json!({ "status": "ok" }))
@@ -39,11 +39,13 @@ pub(crate) async fn put(
     Path(id): Path<String>,
     Json(put): Json<AgentPut>,
 ) -> Answer<AgentDescriptor> {
-    Ok(Reply(app.desk.put_agent(who.speaker(), &id, put).await?))
+    let desk = app.desk.clone();
+    Ok(Reply(to_the_end(&app, async move { desk.put_agent(who.speaker(), &id, put).await }).await?))
 }
 
 pub(crate) async fn delete(State(app): State<App>, who: Api, Path(id): Path<String>) -> Result<StatusCode, Refused> {
-    app.desk.delete_agent(who.speaker(), &id).await?;
+    let desk = app.desk.clone();
+    to_the_end(&app, async move { desk.delete_agent(who.speaker(), &id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -153,9 +155,10 @@ pub(crate) async fn reply(
     who: Api,
     Path(id): Path<String>,
     Json(post): Json<ReplyPost>,
-) -> Answer<Value> {
-    app.desk.reply(who.speaker(), &id, &post.correlation_id, post.content)?;
-    Ok(Reply(json!({ "ok": true })))
+) -> Answer<Replied> {
+    let desk = app.desk.clone();
+    let heard = async move { desk.reply(who.speaker(), &id, &post.correlation_id, post.content).await };
+    Ok(Reply(to_the_end(&app, heard).await?))
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,162 @@
+//! Verbs for agents: who they are, a message to one, its inbox.
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::remote::{Remote, segment};
+use crate::print::{err_line, out_line};
+
+#[derive(Subcommand)]
+pub(super) enum AgentsVerb {
+    Ls {
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    Show(AgentOf),
+    /// Delete an agent, its inbox and what is planned for it
+    Rm(AgentOf),
+}
+
+#[derive(clap::Args)]
+pub(super) struct AgentOf {
+    id: String,
+    #[arg(long)]
+    tenant: String,
+}
+
+#[derive(clap::Args)]
+pub(super) struct SayArgs {
+    agent: String,
+    text: String,
+    #[arg(long)]
+    tenant: String,
+    /// Who says it; without it, the desk
+    #[arg(long)]
+    from: Option<String>,
+    /// Wake the agent, and do not only put it into the inbox
+    #[arg(long)]
+    wake: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct InboxArgs {
+    agent: String,
+    #[arg(long)]
+    tenant: String,
+    /// Only what came after this number
+    #[arg(long, default_value_t = 0)]
+    after: u64,
+    /// Go on with what comes
+    #[arg(long)]
+    follow: bool,
+}
+
+fn path(agent: &str, what: &str, tenant: &str) -> String {
+    format!("/agents/{}{what}?tenant={}", segment(agent), segment(tenant))
+}
+
+pub(super) async fn agents(desk: &Remote, verb: AgentsVerb) -> anyhow::Result<()> {
+    match verb {
+        AgentsVerb::Ls { tenant } => {
+            let which = tenant.map(|tenant| format!("?tenant={}", segment(&tenant))).unwrap_or_default();
+            let columns = [
+                "tenant",
+                "agent_id",
+                "agent_name",
+                "kind",
+                "status",
+                "connectors",
+                "wake_url",
+                "wake_waits",
+                "seen_at",
+            ];
+            desk.show_list(&desk.call(Method::GET, &format!("/agents{which}"), None).await?, "agents", &columns)
+        }
+        AgentsVerb::Show(of) => desk.show(&desk.call(Method::GET, &path(&of.id, "", &of.tenant), None).await?),
+        AgentsVerb::Rm(of) => desk.show(&desk.call(Method::DELETE, &path(&of.id, "", &of.tenant), None).await?),
+    }
+}
+
+pub(super) async fn say(desk: &Remote, args: SayArgs) -> anyhow::Result<()> {
+    let body = json!({ "tenant": args.tenant, "text": args.text, "from": args.from, "wake": args.wake });
+    desk.show(&desk.call(Method::POST, &format!("/agents/{}/say", segment(&args.agent)), Some(body)).await?)
+}
+
+pub(super) async fn inbox(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> {
+    if args.follow {
+        return follow(desk, args).await;
+    }
+    let mut rows = Vec::new();
+    let (mut after, mut newest) = (args.after, 0);
+    loop {
+        let page = page(desk, &args, after).await?;
+        newest = page["newest"].as_u64().unwrap_or(newest);
+        let Some(last) = page["messages"].as_array().and_then(|messages| messages.last()) else { break };
+        after = last["seq"].as_u64().context("the desk's answer has a message without a number")?;
+        rows.extend(page["messages"].as_array().into_iter().flatten().cloned());
+    }
+    tell_place(args.after, newest);
+    if desk.json {
+        return desk.show(&json!({ "messages": rows, "newest": newest }));
+    }
+    for row in &mut rows {
+        row["from"] = row["meta"]["origin"]["caller_agent_id"].clone();
+    }
+    desk.show_list(&json!({ "messages": rows }), "messages", &["seq", "at", "type", "from", "text"])
+}
+
+async fn page(desk: &Remote, args: &InboxArgs, after: u64) -> anyhow::Result<Value> {
+    let path = format!("{}&after={after}", path(&args.agent, "/inbox", &args.tenant));
+    desk.call(Method::GET, &path, None).await
+}
+
+fn tell_place(after: u64, newest: u64) {
+    if after > newest {
+        err_line!("frontdesk: the newest message is {newest}: --after {after} is beyond the end of this inbox");
+    }
+}
+
+/// What is there, and then what comes: whatever the desk does for this agent is a reason to look again.
+async fn follow(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> {
+    let watched = format!("/events/stream?tenant={}&instance={}", segment(&args.tenant), segment(&args.agent));
+    // Opened before the first look: nothing falls between the two.
+    let mut events = desk.send(Method::GET, &watched, None).await?;
+    let mut after = args.after;
+    loop {
+        loop {
+            let page = page(desk, &args, after).await?;
+            let newest = page["newest"].as_u64().unwrap_or(after);
+            tell_place(after, newest);
+            after = after.min(newest);
+            let messages = page["messages"].as_array().cloned().unwrap_or_default();
+            let Some(last) = messages.last() else { break };
+            after = last["seq"].as_u64().context("the desk's answer has a message without a number")?;
+            for message in &messages {
+                print_message(desk, message)?;
+            }
+        }
+        // Comments keep the line alive; only data is news.
+        loop {
+            match events.chunk().await.context("the desk hung up")? {
+                Some(chunk) if chunk.windows(5).any(|it| it == b"data:") => break,
+                Some(_) => {}
+                None => bail!("the desk has stopped"),
+            }
+        }
+    }
+}
+
+fn print_message(desk: &Remote, message: &Value) -> anyhow::Result<()> {
+    if desk.json {
+        out_line!("{}", serde_json::to_string(message)?);
+        return Ok(());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let at = message["at"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let at = at.map(|at| at.strftime("%H:%M:%S%.3f").to_string()).unwrap_or_default();
+    let from = text(&message["meta"]["origin"]["caller_agent_id"]);
+    out_line!("{} {at} {} {from}: {}", message["seq"], text(&message["type"]), text(&message["text"]));
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Agents for the operator: who they are, what is in their inboxes, and a message to them.
+
+use axum::Json as Reply;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use frontdesk_core::desk::Speaker;
+use frontdesk_wire::Code;
+use frontdesk_wire::agents::{Class, DeliveryMeta, DeliveryPayload, Fault, Inbox, Origin, WakeOpts};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::edge::App;
+use crate::edge::agents::to_the_end;
+use crate::edge::auth::Admin;
+use crate::edge::body::Json;
+use crate::edge::error::Refusal;
+
+#[derive(Deserialize)]
+pub(super) struct OfTenant {
+    tenant: String,
+    #[serde(default)]
+    after: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Which {
+    tenant: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct SayPost {
+    tenant: String,
+    text: String,
+    from: Option<String>,
+    #[serde(default)]
+    wake: bool,
+}
+
+fn refused(fault: Fault) -> Refusal {
+    let code = match fault.class {
+        Class::UnknownAgentError => Code::NotFound,
+        Class::DeliveryFailedError => Code::PlatformFailed,
+        class => match class.status() {
+            400 | 422 => Code::BadRequest,
+            403 => Code::Forbidden,
+            404 => Code::NotFound,
+            409 => Code::Conflict,
+            413 => Code::TooLarge,
+            429 => Code::RateLimited,
+            503 => Code::Unavailable,
+            504 => Code::Timeout,
+            _ => Code::Internal,
+        },
+    };
+    Refusal::new(code, fault.message)
+}
+
+pub(super) async fn list(_: Admin, State(app): State<App>, Query(which): Query<Which>) -> Answer<Value> {
+    Ok(Reply(json!({ "agents": app.desk.agents_shown(which.tenant.as_deref())? })))
+}
+
+pub(super) async fn show(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(of): Query<OfTenant>,
+) -> Answer<Value> {
+    let mut shown = json!(app.desk.agent_shown(&of.tenant, &id)?);
+    let newest = match app.desk.inbox_of(&of.tenant, &id).map_err(refused)?.1 {
+        Some(no) => app.desk.store.last_letter(no).await?,
+        None => 0,
+    };
+    shown["newest"] = json!(newest);
+    Ok(Reply(shown))
+}
+
+pub(super) async fn remove(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(of): Query<OfTenant>,
+) -> Result<StatusCode, Refusal> {
+    let desk = app.desk.clone();
+    let removed = async move {
+        desk.delete_agent(Speaker { tenant: &of.tenant, operator: true, ..Speaker::default() }, &id).await
+    };
+    to_the_end(&app, removed).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Into the inbox, or a wake. The receipt says what happened.
+pub(super) async fn say(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Json(post): Json<SayPost>,
+) -> Answer<Value> {
+    let desk = app.desk.clone();
+    let said = async move {
+        let from = post.from.filter(|name| !name.is_empty());
+        let who = Speaker { tenant: &post.tenant, operator: true, caller: from.as_deref(), ..Speaker::default() };
+        if post.wake {
+            let opts = WakeOpts { context: Some(post.text), ..WakeOpts::default() };
+            return Ok(json!(desk.wake(who, &id, &opts).await?));
+        }
+        let origin = Origin { trigger_kind: Some("cli".into()), caller_agent_id: from.clone(), ..Origin::default() };
+        let meta = DeliveryMeta {
+            dispatch_id: desk.env.uuid_v4(),
+            sent_at: desk.env.now_ms(),
+            origin,
+            ..DeliveryMeta::default()
+        };
+        let payload = DeliveryPayload::Augment { content: post.text, meta };
+        Ok(json!(desk.deliver(who, &id, &payload).await?))
+    };
+    Ok(Reply(to_the_end(&app, said).await.map_err(refused)?))
+}
+
+pub(super) async fn inbox(
+    _: Admin,
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(of): Query<OfTenant>,
+) -> Answer<Inbox> {
+    Ok(Reply(app.desk.look_into_inbox(&of.tenant, &id, of.after).await.map_err(refused)?))
+}
