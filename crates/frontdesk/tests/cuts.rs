@@ -80,7 +80,7 @@ impl Scene {
     }
 
     fn speaker(&self) -> Speaker<'static> {
-        Speaker { tenant: FIRST_TENANT, operator: true, caller: None }
+        Speaker { tenant: FIRST_TENANT, operator: true, caller: None, bound: None }
     }
 
     async fn gateway(&self, id: &str) {
@@ -140,6 +140,14 @@ impl Scene {
             "POST /v1/agents/{id}/replies" => {
                 let body = json!({ "correlation_id": "nobody", "content": "x" });
                 made("/v1/agents/alice/replies".into(), self.agents.clone(), body)
+            }
+            "DELETE /admin/v1/agents/{id}" => {
+                desk.put_agent(self.speaker(), &format!("rm-{n}"), AgentPut::default()).await.unwrap();
+                made(format!("/admin/v1/agents/rm-{n}?tenant={t}"), admin(), Value::Null)
+            }
+            "POST /admin/v1/agents/{id}/say" => {
+                let body = json!({ "tenant": t, "text": format!("say-{n}"), "wake": n.is_multiple_of(2) });
+                made("/admin/v1/agents/alice/say".into(), admin(), body)
             }
             "POST /v1/notify" => {
                 let body = json!({ "agent": "alice", "message": format!("notify-{n}"), "origin": {} });

@@ -5,7 +5,8 @@ use std::time::Duration;
 use frontdesk_wire::agents::{AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin, Replied};
 use frontdesk_wire::{Act, Action};
 use futures_util::FutureExt as _;
-use tokio::sync::Notify;
+use futures_util::future::FusedFuture as _;
+use tokio::sync::{Notify, oneshot};
 
 use super::deliver::{Asks, How};
 use super::letters::reply_mark;
@@ -17,7 +18,11 @@ use crate::meters::Why;
 /// The longest that somebody may wait for an answer.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
+/// Where the asker waits. Closed by the asker, it has hung up.
+pub type Line = oneshot::Sender<Result<AgentReply, Fault>>;
+
 impl Desk {
+    /// Asks, and returns when the question has been carried to its end as well.
     pub async fn exchange(
         &self,
         who: Speaker<'_>,
@@ -25,6 +30,36 @@ impl Desk {
         payload: &DeliveryPayload,
         timeout_ms: u64,
     ) -> Result<AgentReply, Fault> {
+        let (line, answer) = oneshot::channel();
+        let (answer, ()) = tokio::join!(answer, Box::pin(self.ask(who, address, payload, timeout_ms, line)));
+        answer.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange broke off")))
+    }
+
+    /// Asks, and tells the answer on the line as soon as it is known. An asker that hangs up frees its place at once;
+    /// the question itself is carried to its end, whatever the asker does.
+    pub async fn ask(
+        &self,
+        who: Speaker<'_>,
+        address: &str,
+        payload: &DeliveryPayload,
+        timeout_ms: u64,
+        line: Line,
+    ) {
+        let mut line = Some(line);
+        let asked = self.ask_on(who, address, payload, timeout_ms, &mut line).await;
+        if let (Err(fault), Some(line)) = (asked, line) {
+            let _ = line.send(Err(fault)); // it may have hung up
+        }
+    }
+
+    async fn ask_on(
+        &self,
+        who: Speaker<'_>,
+        address: &str,
+        payload: &DeliveryPayload,
+        timeout_ms: u64,
+        line: &mut Option<Line>,
+    ) -> Result<(), Fault> {
         let correlation_id = payload.meta().correlation_id.as_deref().filter(|id| !id.is_empty());
         let Some(correlation_id) = correlation_id else {
             return Err(Fault::invalid("an exchange needs meta.correlation_id"));
@@ -61,10 +96,17 @@ impl Desk {
         let mut question = std::pin::pin!(question.fuse());
         // Heard also while a slow connector still has the question.
         let heard = async {
+            let hung_up = async {
+                match line.as_mut() {
+                    Some(line) => line.closed().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 reply = &mut answer => Ok(reply.ok()),
                 Err(fault) = &mut question => Err(fault),
+                () = hung_up => Err(Fault::new(Class::TimeoutError, "the asker hung up")),
             }
         };
         let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
@@ -91,7 +133,7 @@ impl Desk {
             Err(_) => "unanswered",
         };
         self.meters.agent_words.get_or_create(&Why { why }).inc();
-        match answered {
+        let answer = match answered {
             Ok(Ok(Some(reply))) => Ok(reply),
             Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted while it was asked
             Ok(Err(fault)) => Err(fault),
@@ -100,7 +142,14 @@ impl Desk {
                     format!("{} did not answer within {timeout_ms} ms; it may still find the question", to.agent.id);
                 Err(Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms))
             }
+        };
+        if let Some(line) = line.take() {
+            let _ = line.send(answer); // it may have hung up
         }
+        if !question.is_terminated() {
+            let _ = question.await; // its failure is in the receipts; the asker has its answer
+        }
+        Ok(())
     }
 
     /// The agent that asks, if an agent does: by its token, else by the name that it gives.

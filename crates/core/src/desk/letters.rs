@@ -272,6 +272,7 @@ fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
         capabilities: Vec::new(),
         reaches: false,
         letter: None,
+        chat: None,
     }
 }
 

@@ -44,7 +44,7 @@ use crate::wake::WakeRules;
 
 pub use agents::AgentRooms;
 pub use alarms::{AlarmClock, LEASE_MS, Loading};
-pub use exchange::TIMEOUT_MAX_MS;
+pub use exchange::{Line, TIMEOUT_MAX_MS};
 pub use inbound::Receipt;
 pub use inbox::{inbox_message, is_under_way};
 pub use mail::mail_id;

@@ -10,7 +10,6 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use frontdesk_core::port::store::PAGE_MAX_BYTES;
 use frontdesk_core::registry::View;
 use frontdesk_core::registry::facts::Instance;
 use frontdesk_core::tail::Notice;
@@ -27,7 +26,7 @@ use super::App;
 use super::auth::{ChatCaller, ChatTenant};
 use super::body::Json;
 use super::error::Refusal;
-use super::flow::{Spent, holding};
+use super::flow::{PAGE_KIB, Spent, holding};
 
 const MEMBERS_MAX: usize = 10_000;
 /// The person at the page; the desk's own user until people have accounts of their own.
@@ -153,8 +152,6 @@ pub(crate) async fn stream(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-/// KiB that a page of history may take: its lines, and the JSON around them.
-const PAGE_KIB: usize = 2 * PAGE_MAX_BYTES / 1024;
 /// How often it is seen to that the caller may still watch.
 const LOOK_TIME: Duration = Duration::from_secs(5);
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
+use frontdesk_core::port::store::PAGE_MAX_BYTES;
 use futures_util::StreamExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -161,8 +162,11 @@ pub struct Budgets {
     tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
+/// KiB that a page of what people or agents wrote may take: its rows, and the JSON around them.
+pub(crate) const PAGE_KIB: usize = 2 * PAGE_MAX_BYTES / 1024;
+
 /// Held while it is used.
-pub(super) type Spent = OwnedSemaphorePermit;
+pub(crate) type Spent = OwnedSemaphorePermit;
 
 impl Budgets {
     pub(crate) fn new(each: usize) -> Self {

@@ -8,7 +8,7 @@ mod chat;
 mod cron;
 pub(crate) mod door;
 mod error;
-mod flow;
+pub(crate) mod flow;
 mod manage;
 mod media;
 mod ops;

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use crate::edge::App;
-use crate::edge::agents::to_the_end;
 use crate::edge::auth::Admin;
 use crate::edge::body::Json;
 use crate::edge::error::Refusal;
@@ -81,11 +80,8 @@ pub(super) async fn remove(
     Path(id): Path<String>,
     Query(of): Query<OfTenant>,
 ) -> Result<StatusCode, Refusal> {
-    let desk = app.desk.clone();
-    let removed = async move {
-        desk.delete_agent(Speaker { tenant: &of.tenant, operator: true, ..Speaker::default() }, &id).await
-    };
-    to_the_end(&app, removed).await.map_err(refused)?;
+    let who = Speaker { tenant: &of.tenant, operator: true, ..Speaker::default() };
+    app.desk.delete_agent(who, &id).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -96,25 +92,18 @@ pub(super) async fn say(
     Path(id): Path<String>,
     Json(post): Json<SayPost>,
 ) -> Answer<Value> {
-    let desk = app.desk.clone();
-    let said = async move {
-        let from = post.from.filter(|name| !name.is_empty());
-        let who = Speaker { tenant: &post.tenant, operator: true, caller: from.as_deref(), ..Speaker::default() };
-        if post.wake {
-            let opts = WakeOpts { context: Some(post.text), ..WakeOpts::default() };
-            return Ok(json!(desk.wake(who, &id, &opts).await?));
-        }
-        let origin = Origin { trigger_kind: Some("cli".into()), caller_agent_id: from.clone(), ..Origin::default() };
-        let meta = DeliveryMeta {
-            dispatch_id: desk.env.uuid_v4(),
-            sent_at: desk.env.now_ms(),
-            origin,
-            ..DeliveryMeta::default()
-        };
-        let payload = DeliveryPayload::Augment { content: post.text, meta };
-        Ok(json!(desk.deliver(who, &id, &payload).await?))
-    };
-    Ok(Reply(to_the_end(&app, said).await.map_err(refused)?))
+    let desk = &app.desk;
+    let from = post.from.filter(|name| !name.is_empty());
+    let who = Speaker { tenant: &post.tenant, operator: true, caller: from.as_deref(), ..Speaker::default() };
+    if post.wake {
+        let opts = WakeOpts { context: Some(post.text), ..WakeOpts::default() };
+        return Ok(Reply(json!(desk.wake(who, &id, &opts).await.map_err(refused)?)));
+    }
+    let origin = Origin { trigger_kind: Some("cli".into()), caller_agent_id: from.clone(), ..Origin::default() };
+    let (dispatch_id, sent_at) = (desk.env.uuid_v4(), desk.env.now_ms());
+    let meta = DeliveryMeta { dispatch_id, sent_at, origin, ..DeliveryMeta::default() };
+    let payload = DeliveryPayload::Augment { content: post.text, meta };
+    Ok(Reply(json!(desk.deliver(who, &id, &payload).await.map_err(refused)?)))
 }
 
 pub(super) async fn inbox(

@@ -22,8 +22,8 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Map, Value, json};
 
 use super::who::Api;
-use super::words::{TIMEOUT_MS, read_wake};
-use super::{Refused, to_the_end};
+use super::words::{TIMEOUT_MS, ask, read_wake};
+use super::Refused;
 use crate::edge::App;
 
 /// A session that nobody used for this long is over; its client begins another.
@@ -194,7 +194,7 @@ impl rmcp::ServerHandler for Handler {
                 () = ct.cancelled() => Err(Fault::new(Class::TimeoutError, "the call was cancelled by its client")),
             }
         } else {
-            to_the_end(&app.clone(), Box::pin(run(app, who, name, arguments))).await
+            Box::pin(run(app, who, name, arguments)).await // rmcp runs a call to its end
         };
         let answer = answer.map_err(rpc_error)?;
         let text = ContentBlock::text(answer.to_string());
@@ -256,7 +256,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             let timeout_ms: Option<u64> = given.remove("timeout_ms").map(fit).transpose()?;
             let mut payload = payload_of(app, who, given)?;
             payload.meta_mut().correlation_id.get_or_insert_with(|| desk.env.uuid_v4());
-            shown(&desk.exchange(who.speaker(), &id, &payload, timeout_ms.unwrap_or(TIMEOUT_MS)).await?)
+            shown(&ask(app, who.clone(), id, payload, timeout_ms.unwrap_or(TIMEOUT_MS)).await?)
         }
         "skill_read" => {
             let name = text(&mut given, "name")?;

@@ -70,12 +70,3 @@ impl IntoResponse for Refused {
 }
 
 type Answer<T> = Result<axum::Json<T>, Refused>;
-
-/// Goes on when the caller hangs up: what is written down is also carried to every connector, and noted.
-pub(crate) async fn to_the_end<T: Send + 'static>(
-    app: &App,
-    work: impl Future<Output = Result<T, Fault>> + Send + 'static,
-) -> Result<T, Fault> {
-    let broke = |_| Err(Fault::new(Class::InternalError, "it broke off; it may be half done"));
-    app.sessions.spawn(work).await.unwrap_or_else(broke)
-}

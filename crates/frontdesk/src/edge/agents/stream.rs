@@ -20,6 +20,7 @@ use serde_json::json;
 use super::Refused;
 use super::who::Api;
 use crate::edge::App;
+use crate::edge::flow::{PAGE_KIB, Spent};
 
 /// Letters read at once.
 const PAGE: usize = 100;
@@ -63,10 +64,12 @@ pub(crate) async fn open(
         seat: Seated { app: app.clone(), seat },
         app,
         token_id: who.token_id,
+        tenant: who.tenant,
         agent,
         cursor,
         newest,
         letters: VecDeque::new(),
+        spent: None,
         passed_over: Vec::new(),
         greeted: false,
         yielded: 0,
@@ -102,12 +105,15 @@ struct Listener {
     app: App,
     seat: Seated,
     token_id: String,
+    tenant: String,
     agent: u64,
     /// Letters up to this one were read.
     cursor: u64,
     /// The newest letter when it was opened.
     newest: u64,
     letters: VecDeque<Filed>,
+    /// What those take of the tenant's budget.
+    spent: Option<Spent>,
     /// Another session's, when they were read and not handed over yet. One that is not taken becomes everybody's.
     passed_over: Vec<u64>,
     greeted: bool,
@@ -134,6 +140,7 @@ impl Listener {
                     self.passed_over.push(filed.event);
                 }
             }
+            self.spent = None;
             if !self.is_welcome() {
                 return None;
             }
@@ -142,9 +149,11 @@ impl Listener {
                 Ok(None) => {}
                 Err(error) => return broken(&error),
             }
+            // Held until the page has been taken: streams that nobody reads hold so much and no more.
+            self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
             let read = self.app.desk.store.letters(self.agent, self.cursor, PAGE).await;
             match read {
-                Ok(letters) if letters.is_empty() => {}
+                Ok(letters) if letters.is_empty() => self.spent = None,
                 Ok(letters) => {
                     self.cursor = letters.last().map_or(self.cursor, |filed| filed.event);
                     self.letters = letters.into();

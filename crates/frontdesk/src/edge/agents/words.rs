@@ -4,6 +4,7 @@ use aws_lc_rs::hmac;
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
     Inbox, Notified, NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
@@ -11,11 +12,13 @@ use frontdesk_wire::agents::{
 use frontdesk_wire::secret::same_bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 
 use super::body::{Json, Raw};
 use super::who::Api;
-use super::{Answer, Refused, to_the_end};
+use super::{Answer, Refused};
 use crate::edge::App;
+use crate::edge::flow::{PAGE_KIB, holding};
 
 /// How long an exchange waits if it does not say.
 pub(super) const TIMEOUT_MS: u64 = 30_000;
@@ -39,13 +42,11 @@ pub(crate) async fn put(
     Path(id): Path<String>,
     Json(put): Json<AgentPut>,
 ) -> Answer<AgentDescriptor> {
-    let desk = app.desk.clone();
-    Ok(Reply(to_the_end(&app, async move { desk.put_agent(who.speaker(), &id, put).await }).await?))
+    Ok(Reply(app.desk.put_agent(who.speaker(), &id, put).await?))
 }
 
 pub(crate) async fn delete(State(app): State<App>, who: Api, Path(id): Path<String>) -> Result<StatusCode, Refused> {
-    let desk = app.desk.clone();
-    to_the_end(&app, async move { desk.delete_agent(who.speaker(), &id).await }).await?;
+    app.desk.delete_agent(who.speaker(), &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -74,8 +75,7 @@ pub(crate) async fn deliver(
         }
     }
     let payload = read_payload(&app, &who, &id, body.json()?)?;
-    let desk = app.desk.clone();
-    Ok(Reply(to_the_end(&app, async move { desk.deliver(who.speaker(), &id, &payload).await }).await?))
+    Ok(Reply(app.desk.deliver(who.speaker(), &id, &payload).await?))
 }
 
 /// The kind is looked at first: one that is not known is another fault than a bad shape.
@@ -122,8 +122,7 @@ pub(crate) async fn wake(
     app.desk.inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
     check_named(&app, &who, &id, &body)?;
     let opts = read_wake(body)?;
-    let desk = app.desk.clone();
-    Ok(Reply(to_the_end(&app, async move { desk.wake(who.speaker(), &id, &opts).await }).await?))
+    Ok(Reply(app.desk.wake(who.speaker(), &id, &opts).await?))
 }
 
 pub(crate) fn read_wake(mut body: Map<String, Value>) -> Result<WakeOpts, Fault> {
@@ -147,7 +146,21 @@ pub(crate) async fn exchange(
         Some(given) => given.as_u64().ok_or_else(|| Fault::invalid("timeout_ms must be a number of milliseconds"))?,
     };
     let payload = read_payload(&app, &who, &id, body)?;
-    Ok(Reply(app.desk.exchange(who.speaker(), &id, &payload, timeout_ms).await?))
+    Ok(Reply(ask(&app, who, id, payload, timeout_ms).await?))
+}
+
+/// In a task of its own: whoever asked may hang up, which frees its place, and the question goes on to its end.
+pub(crate) async fn ask(
+    app: &App,
+    who: Api,
+    id: String,
+    payload: DeliveryPayload,
+    timeout_ms: u64,
+) -> Result<AgentReply, Fault> {
+    let (line, answer) = oneshot::channel();
+    let desk = app.desk.clone();
+    app.sessions.spawn(async move { desk.ask(who.speaker(), &id, &payload, timeout_ms, line).await });
+    answer.await.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange broke off; see the log")))
 }
 
 pub(crate) async fn reply(
@@ -156,9 +169,7 @@ pub(crate) async fn reply(
     Path(id): Path<String>,
     Json(post): Json<ReplyPost>,
 ) -> Answer<Replied> {
-    let desk = app.desk.clone();
-    let heard = async move { desk.reply(who.speaker(), &id, &post.correlation_id, post.content).await };
-    Ok(Reply(to_the_end(&app, heard).await?))
+    Ok(Reply(app.desk.reply(who.speaker(), &id, &post.correlation_id, post.content).await?))
 }
 
 #[derive(Deserialize)]
@@ -172,11 +183,14 @@ pub(crate) async fn inbox(
     who: Api,
     Path(id): Path<String>,
     Query(After { after }): Query<After>,
-) -> Answer<Inbox> {
-    Ok(Reply(app.desk.inbox(who.speaker(), &id, after).await?))
+) -> Result<Response, Refused> {
+    let busy = "too many answers of this tenant wait to be read; read them first";
+    let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
+    let spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
+    let inbox: Inbox = app.desk.inbox(who.speaker(), &id, after).await?;
+    Ok(holding(Reply(inbox).into_response(), spent))
 }
 
 pub(crate) async fn notify(State(app): State<App>, who: Api, Json(post): Json<NotifyPost>) -> Answer<Notified> {
-    let desk = app.desk.clone();
-    Ok(Reply(to_the_end(&app, async move { desk.notify(who.speaker(), post).await }).await?))
+    Ok(Reply(app.desk.notify(who.speaker(), post).await?))
 }
