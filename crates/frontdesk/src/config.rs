@@ -453,5 +453,9 @@ mod tests {
         }
         assert!(text("[outcall]\nallow = [\"10.0.0.0/99\"]", &[]).contains("10.0.0.0/99"));
         assert!(text("public_url = \"ftp://x\"", &[]).contains("public_url"));
+        let oidc = "[identity]\nverifier = \"oidc\"\nissuer = \"https://i.example\"\njwks = \"https://i.example/keys\"";
+        assert!(text(oidc, &[]).contains("identity.audience"), "tokens made for others are not for us");
+        assert!(load(&format!("{oidc}\naudience = \"desk\""), &[]).is_ok());
+        assert!(text("[server]\nanswers_per_tenant_kib = 9", &[]).contains("answers_per_tenant_kib"));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Source, outbound};
+use crate::house::{PATIENCE, Source, outbound};
 use crate::plane::{Plane, class};
 
 fn question(plane: &Plane, correlation: &str, timeout_ms: u64) -> Value {
@@ -248,7 +248,14 @@ async fn rule_16_a_reply_is_heard_while_a_connector_still_hangs() {
     let (told, ()) = tokio::join!(ask, answer);
     assert_eq!(told.expect(200)["content"], "quick");
     let desk = plane.house.app.desk.clone();
-    assert!(desk.rooms.waiters.is_empty() && desk.rooms.under_way.is_empty());
+    assert!(desk.rooms.waiters.is_empty());
+    source.answer(1); // the connector takes the question to its end, though nobody waits for it
+    let carried = async {
+        while !desk.rooms.under_way.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, carried).await.expect("it is carried for ever");
     plane.finish().await;
 }
 
