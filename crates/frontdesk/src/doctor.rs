@@ -59,13 +59,12 @@ fn clock(app: &App) -> Value {
 fn shared_names(app: &App) -> Vec<Value> {
     let mut shared: Vec<(String, Vec<String>)> = app.desk.registry.read(|view| {
         let names = view.instances.values().map(|it| it.name.clone());
-        let several = names.filter(|name| view.instances_named(name).len() > 1);
-        several
-            .map(|name| {
-                let owners = view.instances_named(&name).iter().map(|it| it.tenant.clone()).collect();
-                (name, owners)
-            })
-            .collect()
+        let owners = |name: String| {
+            let there = view.instances_named(&name).iter().filter(|it| it.left_ms.is_none());
+            let owners: Vec<String> = there.map(|it| it.tenant.clone()).collect();
+            (name, owners)
+        };
+        names.map(owners).filter(|(_, owners)| owners.len() > 1).collect()
     });
     shared.sort();
     shared.dedup();

@@ -272,6 +272,40 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     house.finish().await;
 }
 
+/// The same within one tenant: whose a message is, its verdict tells.
+#[tokio::test]
+async fn instances_of_one_tenant_with_a_shared_number_are_told_apart() {
+    let house = House::open().await;
+    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
+    for (seat, text) in [(&ann, "a1"), (&bob, "b1"), (&ann, "a2"), (&bob, "b2"), (&ann, "a3")] {
+        house.say(seat, "c", text).await;
+    }
+    let number = |house: &House, name: &str| house.app.desk.find_instance(name, None).unwrap().no;
+    let (kept, lost) = (number(&house, "ann"), number(&house, "bob"));
+    let folder = house.finish().await;
+    {
+        let database = rusqlite::Connection::open(folder.path().join("data/frontdesk.db")).unwrap();
+        let spoil = format!(
+            "DROP INDEX record_number; DELETE FROM meta WHERE key = 'migration 8'; PRAGMA user_version = 7;
+             UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
+             UPDATE mail SET seq = seq + 3, instance = {kept} WHERE instance = {lost};"
+        );
+        database.execute_batch(&spoil).unwrap();
+    }
+    frontdesk::app::repair(&config(folder.path())).unwrap();
+    let house = House::again(folder, |_| {}).await;
+    let waiting = house.app.desk.store.waiting().await.unwrap();
+    let owed = |name: &str| waiting.iter().find(|it| it.instance == number(&house, name)).map(|it| it.count);
+    assert_eq!((owed("ann"), owed("bob")), (Some(3), Some(2)), "both are known to have mail, and are woken");
+    for (seat, texts) in [(&ann, &["a1", "a2", "a3"][..]), (&bob, &["b1", "b2"][..])] {
+        let mut socket = house.socket(seat).await;
+        for text in texts {
+            assert_eq!(socket.event().await.text(), *text);
+        }
+    }
+    house.finish().await;
+}
+
 #[tokio::test]
 async fn a_post_says_whether_it_was_pushed_or_waits() {
     let house = House::open().await;

@@ -219,10 +219,10 @@ async fn a_tenant_has_so_many_instances_gateways_and_alarms() {
     };
     provision("a", "one").await.expect(200);
     provision("b", "two").await.expect(200);
-    let told = provision("c", "one").await.error(429);
+    let told = provision("c", "one").await.error(403);
     assert!(told.contains("relay.gateways_per_tenant (2)"), "{told}");
     provision("a", "three").await.expect(200);
-    let told = provision("b", "four").await.error(429);
+    let told = provision("b", "four").await.error(403);
     assert!(told.contains("relay.instances_per_tenant (3)"), "{told}");
     let other = house.seat_in("other", "theirs").await;
     assert_eq!(other.tenant, "other", "another tenant has its own");

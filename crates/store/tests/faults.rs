@@ -509,3 +509,32 @@ impl Drop for Playing {
         let _ = self.child.wait();
     }
 }
+
+/// A purge whose write fails in the middle of a round begins a new one: what is owed is not forgotten.
+#[tokio::test]
+async fn a_purge_that_failed_half_way_keeps_what_is_owed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for number in 1..=600 {
+        let receivers: &[u64] = if number % 2 == 0 { &[7, 8] } else { &[7] };
+        accept(&*store, acceptance(number, receivers)).await;
+    }
+    let all: Vec<u64> = (1..=600).collect();
+    store.settle(7, Position { above: all, ..Position::default() }).await.unwrap();
+    let before = owed(&*store, 8).await;
+    let keep = frontdesk_core::port::store::Retention {
+        events_before_ms: u64::MAX >> 2,
+        verdicts_before_ms: u64::MAX >> 2,
+        ..Default::default()
+    };
+    store.purge(keep).await.unwrap(); // the round has begun
+    store.purge(keep).await.unwrap(); // and taken its first step
+    let other = Connection::open(folder.path().join("frontdesk.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(store.purge(keep).await.is_err(), "the file is locked by somebody else");
+    other.execute_batch("ROLLBACK").unwrap();
+    frontdesk_testkit::store_suite::purge(&*store, keep).await;
+    assert_eq!(owed(&*store, 8).await, before);
+    assert_eq!(store.pending(8, 0, 999).await.unwrap().len(), 300, "with their events");
+    assert_eq!(store.mail(7, None, 0, 999).await.unwrap(), [], "and the rest is gone");
+}

@@ -111,22 +111,12 @@ impl Desk {
         };
         let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
         ticket.leave();
-        if answered.is_err()
+        if !matches!(answered, Ok(Ok(Some(_))))
             && let Ok(reply) = answer.try_recv()
         {
             answered = Ok(Ok(Some(reply))); // whoever gave it was told that it was heard
         }
-        if asker.is_some() && matches!(answered, Ok(Ok(Some(_)))) {
-            // The answer may have come before the question was written down.
-            tokio::select! {
-                biased;
-                () = filed.notified() => {}
-                _ = &mut question => {}
-            }
-            if let Err(fault) = self.note_answered(who.tenant, to.agent.no, correlation_id).await {
-                tracing::warn!(%fault, "an answered question was not closed; a second answer may reach the asker");
-            }
-        }
+        let is_answered = matches!(answered, Ok(Ok(Some(_))));
         let why = match &answered {
             Ok(Ok(Some(_))) => "answered",
             Ok(_) => "exchange_failed",
@@ -143,8 +133,25 @@ impl Desk {
                 Err(Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms))
             }
         };
-        if let Some(line) = line.take() {
-            let _ = line.send(answer); // it may have hung up
+        let unheard = line.take().and_then(|line| line.send(answer).err());
+        if asker.is_some() && is_answered {
+            // The answer may have come before the question was written down.
+            tokio::select! {
+                biased;
+                () = filed.notified() => {}
+                _ = &mut question => {}
+            }
+            let noted = match unheard {
+                // Whoever asked hung up in that moment, and whoever answered was told that it was heard.
+                Some(Ok(reply)) => {
+                    let late = self.late_reply(who.tenant, &to.agent.id, Some(to.agent.no), correlation_id, reply.content);
+                    Box::pin(late).await.map(drop)
+                }
+                _ => self.note_answered(who.tenant, to.agent.no, correlation_id).await,
+            };
+            if let Err(fault) = noted {
+                tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
+            }
         }
         if !question.is_terminated() {
             let _ = question.await; // its failure is in the receipts; the asker has its answer

@@ -14,7 +14,7 @@ use crate::gate::{self, Case, Layer, Place, Ruling, Sees, Sight, Verdict};
 use crate::intake::{Handover, Intake, RawCapability, Whose};
 use crate::meters::{VerdictLabels, Why};
 use crate::port::platform::Stand;
-use crate::port::store::{Acceptance, ChatWrite, Delivery, SealedCapability};
+use crate::port::store::{Acceptance, ChatWrite, Delivery, SealedCapability, StoreError};
 use crate::registry::View;
 use crate::registry::facts::Instance;
 use crate::seal::short_hash;
@@ -69,8 +69,11 @@ impl Desk {
             batch.push(acceptance);
         }
         let accepted = self.store.accept(batch).await.inspect_err(|error| {
-            self.meters.store_faults.inc();
-            tracing::error!(%error, "events were not accepted");
+            // A chat line that changed meanwhile is no fault: its platform looks again.
+            if *error != StoreError::Conflict {
+                self.meters.store_faults.inc();
+                tracing::error!(%error, "events were not accepted");
+            }
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
         for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {

@@ -20,8 +20,6 @@ const PLATFORM: &str = "relay";
 const BOT: &str = "desk";
 /// The message id of events that say who asked.
 const QUESTION: &str = "question";
-/// Rows that a socket still owes, among which a question is looked for.
-const PENDING_MAX: usize = 1_000;
 
 /// What is kept with a letter: who spoke, and how every connector took it.
 #[derive(Serialize, Deserialize, Default)]
@@ -122,8 +120,7 @@ impl Desk {
     pub(super) async fn ask_again(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
         let mut receivers = Vec::new();
         for instance in &to.relay {
-            let owed = self.store.pending(instance.no, 0, PENDING_MAX).await?;
-            if !owed.iter().any(|(_, delivery)| delivery.message_id == word.delivery_id) {
+            if !self.store.owes(instance.no, word.delivery_id).await? {
                 receivers.push(instance.no);
             }
         }

@@ -262,7 +262,8 @@ impl Desk {
             gateway.route_keys = route_keys;
         }
         if known.is_none() {
-            check_quota("gateways", gateway_count(view, tenant), self.rules.gateways_max, "relay.gateways_per_tenant")?;
+            let there = view.house(tenant).map_or((0, 0), House::gateway_counts);
+            check_quota("gateways", there, self.rules.gateways_max, "relay.gateways_per_tenant")?;
         }
         self.seat_instance(view, draft, tenant, &instance, wake_url, true)?;
         let reply = ProvisionReply {
@@ -292,10 +293,10 @@ impl Desk {
         let Some(known) = view.instance(tenant, name) else {
             if let Some(other) = view.instances_named(name).first() {
                 tracing::warn!(instance = name, tenant, owner = other.tenant, "instance id refused: another tenant has it");
-                let text = "this instanceId is not available on this desk; choose another";
+                let text = "this instanceId (the gatewayId, where none is given) is not available on this desk; choose another";
                 return Err(DeskError::Forbidden(text.into()));
             }
-            let there = view.house(tenant).map_or(0, House::instance_count);
+            let there = view.house(tenant).map_or((0, 0), House::instance_counts);
             check_quota("instances", there, self.rules.instances_max, "relay.instances_per_tenant")?;
             draft.put(Fact::Instance(Instance {
                 no: 0, // drawn from the store
@@ -375,17 +376,17 @@ impl Guest {
     }
 }
 
-fn gateway_count(view: &View, tenant: &str) -> usize {
-    view.house(tenant).map_or(0, House::gateway_count)
-}
-
-/// `max` 0 is no limit.
-pub(super) fn check_quota(what: &str, there: usize, max: usize, setting: &str) -> Result<(), DeskError> {
-    if max > 0 && there >= max {
-        let text = format!("this tenant has {there} {what}; remove some, or ask the operator to raise {setting} ({max})");
-        return Err(DeskError::RateLimited(text));
+/// Those that are gone stay on record, so that no name is given to somebody else; of them there may be ten times as
+/// many. `max` 0 is no limit.
+fn check_quota(what: &str, (live, gone): (usize, usize), max: usize, setting: &str) -> Result<(), DeskError> {
+    if max == 0 || (live < max && gone < max.saturating_mul(10)) {
+        return Ok(());
     }
-    Ok(())
+    let text = format!(
+        "this tenant has {live} {what}, and {gone} more that are gone but on record; deprovision some that are live, or \
+         ask the operator to raise {setting} ({max})"
+    );
+    Err(DeskError::Forbidden(text))
 }
 
 /// What a gateway wants to sit on.

@@ -254,6 +254,8 @@ pub trait Ledger: Send + Sync {
     fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>>;
     /// Unsettled rows with `seq > after`, in order.
     fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>>;
+    /// Whether a row of this message is still owed to an instance.
+    fn owes<'a>(&'a self, instance: u64, message_id: &'a str) -> Stored<'a, bool>;
     fn waiting(&self) -> Stored<'_, Vec<Waiting>>;
     /// Newest first, rows below `before` (0 = from the top).
     fn mail(&self, instance: u64, state: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>>;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::facts::{Agent, Binding, DmDefault, Grant, Instance, Policy, Principal};
+use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, Principal};
 
 /// Everything of one tenant.
 #[derive(Default)]
@@ -14,8 +14,8 @@ pub struct House {
     pub(super) instances: HashMap<String, Arc<Instance>>,
     pub(super) principals: HashMap<String, Arc<Principal>>,
     pub(super) agents: HashMap<String, Arc<Agent>>,
-    /// How many gateways joined, revoked ones included.
-    pub(super) gateways: usize,
+    /// How many gateways joined: live ones, and those that were revoked.
+    pub(super) gateways: (usize, usize),
     pub(super) floors: HashMap<String, Floor>,
 }
 
@@ -59,13 +59,19 @@ impl House {
         self.agents.values()
     }
 
-    /// How many instances there are, those that left included.
-    pub fn instance_count(&self) -> usize {
-        self.instances.len()
+    /// How many instances are there, and how many have left.
+    pub fn instance_counts(&self) -> (usize, usize) {
+        let live = self.instances.values().filter(|it| it.left_ms.is_none()).count();
+        (live, self.instances.len() - live)
     }
 
-    pub fn gateway_count(&self) -> usize {
+    /// How many gateways are live, and how many were revoked.
+    pub fn gateway_counts(&self) -> (usize, usize) {
         self.gateways
+    }
+
+    pub(super) fn gateways_mut(&mut self, gateway: &Gateway) -> &mut usize {
+        if gateway.revoked_ms.is_none() { &mut self.gateways.0 } else { &mut self.gateways.1 }
     }
 
     pub fn principal(&self, instance: &str) -> Option<&Arc<Principal>> {

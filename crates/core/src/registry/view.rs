@@ -148,7 +148,7 @@ impl View {
             Fact::Enrollment(it) => drop(self.enrollments.insert(fact_key, Arc::new(it))),
             Fact::Bot(it) => drop(self.bots.insert(fact_key, Arc::new(it))),
             Fact::Gateway(it) => {
-                self.houses.entry(it.tenant.clone()).or_default().gateways += 1;
+                *self.houses.entry(it.tenant.clone()).or_default().gateways_mut(&it) += 1;
                 self.gateways.insert(fact_key, Arc::new(it));
             }
             Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
@@ -221,7 +221,7 @@ impl View {
             "gateway" => {
                 let Some(it) = self.gateways.remove(fact_key) else { return };
                 if let Some(house) = self.houses.get_mut(&it.tenant) {
-                    house.gateways -= 1;
+                    *house.gateways_mut(&it) -= 1;
                 }
             }
             "link_code" => drop(self.link_codes.remove(fact_key)),

@@ -29,6 +29,7 @@ use super::error::Refusal;
 use super::flow::{PAGE_KIB, Spent, holding};
 
 const MEMBERS_MAX: usize = 10_000;
+const MEMBERS_MAX_BYTES: usize = 256 << 10;
 /// The person at the page; the desk's own user until people have accounts of their own.
 const PAGE_USER: (&str, &str) = ("you", "You");
 
@@ -54,8 +55,14 @@ pub(crate) async fn chats(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
     Query(AfterChat { after }): Query<AfterChat>,
-) -> Result<Reply<ChatList>, Refusal> {
-    Ok(Reply(app.chat.chats(&tenant, &after).await?))
+) -> Result<Response, Refusal> {
+    let spent = app.answers.take(&tenant, PAGE_KIB).await.ok_or_else(unread)?;
+    let page: ChatList = app.chat.chats(&tenant, &after).await?;
+    Ok(holding(Reply(page).into_response(), spent))
+}
+
+fn unread() -> Refusal {
+    Refusal::new(Code::RateLimited, "too many answers of this tenant wait to be read; read them first")
 }
 
 /// How many dispatches the page shows.
@@ -83,6 +90,12 @@ pub(crate) async fn set(
     {
         return Err(Refusal::new(Code::BadRequest, format!("a chat has at most {MEMBERS_MAX} members")));
     }
+    if let Members::Only(members) = &settings.members
+        && members.iter().map(String::len).sum::<usize>() > MEMBERS_MAX_BYTES
+    {
+        let text = format!("the members of a chat have at most {MEMBERS_MAX_BYTES} bytes together");
+        return Err(Refusal::new(Code::BadRequest, text));
+    }
     let change = |facts: &mut ChatFacts| {
         if let Some(name) = &settings.name {
             facts.name = Some(name.chars().take(200).collect());
@@ -105,8 +118,7 @@ pub(crate) async fn history(
     Path(chat_id): Path<String>,
     Query(After { after }): Query<After>,
 ) -> Result<Response, Refusal> {
-    let busy = || Refusal::new(Code::RateLimited, "too many answers of this tenant wait to be read; read them first");
-    let spent = app.answers.take(&tenant, PAGE_KIB).await.ok_or_else(busy)?;
+    let spent = app.answers.take(&tenant, PAGE_KIB).await.ok_or_else(unread)?;
     let page: ChatHistory = app.chat.history(&tenant, &chat_id, after).await?;
     Ok(holding(Reply(page).into_response(), spent))
 }

@@ -105,15 +105,21 @@ async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
         }
     };
     let is_over = Arc::new(AtomicBool::new(false));
-    let (told, mut size) = (is_over.clone(), 0);
-    let all = stream::iter([Ok(first)]).chain(pieces).map(move |piece| {
-        let piece = piece.map_err(std::io::Error::other)?;
-        size += piece.len();
-        if size > max {
-            told.store(true, Ordering::Release);
-            return Err(std::io::ErrorKind::FileTooLarge.into());
+    let told = is_over.clone();
+    let begun = (Box::pin(stream::iter([Ok(first)]).chain(pieces)), 0);
+    let all = stream::try_unfold(begun, move |(mut pieces, size)| {
+        let told = told.clone();
+        async move {
+            let Some(piece) = pieces.next().await else { return Ok(None) };
+            let piece = piece.map_err(std::io::Error::other)?;
+            let size = size + piece.len();
+            if size > max {
+                told.store(true, Ordering::Release);
+                discard(Body::from_stream(pieces)).await;
+                return Err(std::io::ErrorKind::FileTooLarge.into());
+            }
+            Ok(Some((piece, (pieces, size))))
         }
-        Ok(piece)
     });
     Ok(Some((Box::pin(all), is_over)))
 }

@@ -45,6 +45,13 @@ struct Open {
     by_peer: HashMap<IpAddr, usize>,
 }
 
+/// Which limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Total,
+    Peer,
+}
+
 /// The connections that are open, counted.
 #[derive(Clone)]
 struct Counter {
@@ -64,14 +71,14 @@ impl Counter {
     }
 
     /// Why there is no room, or a place.
-    fn admit(&self, peer: IpAddr) -> Result<Counted, &'static str> {
+    fn admit(&self, peer: IpAddr) -> Result<Counted, Limit> {
         let mut open = self.open();
         if self.limits.total > 0 && open.total >= self.limits.total {
-            return Err("total");
+            return Err(Limit::Total);
         }
         let of_peer = open.by_peer.entry(peer).or_default();
         if self.limits.per_peer > 0 && *of_peer >= self.limits.per_peer && !peer.is_loopback() {
-            return Err("peer");
+            return Err(Limit::Peer);
         }
         *of_peer += 1;
         open.total += 1;
@@ -119,8 +126,8 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
                     drop(counted);
                 });
             }
-            Err(why) => {
-                note_refused(&desk.meters, why, peer.ip());
+            Err(limit) => {
+                note_refused(&desk.meters, limit, peer.ip());
                 connections.spawn(turn_away(stream));
             }
         }
@@ -162,10 +169,14 @@ async fn serve_one(stream: TcpStream, peer: std::net::SocketAddr, router: Router
 }
 
 /// The first refusal of each power of two is logged: a flood must not fill the log.
-fn note_refused(meters: &Meters, why: &'static str, peer: IpAddr) {
+fn note_refused(meters: &Meters, limit: Limit, peer: IpAddr) {
+    let (why, setting) = match limit {
+        Limit::Total => ("total", "server.connections_max"),
+        Limit::Peer => ("peer", "server.connections_per_peer"),
+    };
     let count = meters.connections_refused.get_or_create(&Why { why }).inc() + 1;
     if count.is_power_of_two() {
-        tracing::warn!(%peer, limit = why, count, "refused a connection: too many are open");
+        tracing::warn!(%peer, setting, count, "refused a connection: too many are open");
     }
 }
 
@@ -186,9 +197,9 @@ mod tests {
         let counter = Counter { limits: ConnectionLimits { total: 4, per_peer: 2 }, open: Arc::default() };
         let peer = |last: u8| IpAddr::from([192, 0, 2, last]);
         let held: Vec<_> = [1, 1, 2].map(|last| counter.admit(peer(last)).ok().unwrap()).into();
-        assert_eq!(counter.admit(peer(1)).err(), Some("peer"));
+        assert_eq!(counter.admit(peer(1)).err(), Some(Limit::Peer));
         let local = counter.admit(IpAddr::from([127, 0, 0, 1])).ok().unwrap();
-        assert_eq!(counter.admit(peer(3)).err(), Some("total"));
+        assert_eq!(counter.admit(peer(3)).err(), Some(Limit::Total));
         drop((held, local));
         assert!(counter.open().by_peer.is_empty() && counter.open().total == 0);
     }

@@ -24,7 +24,7 @@ pub(super) async fn run_to_end(State(app): State<App>, request: Request, next: N
         Err(error) => {
             tracing::error!(%error, "a handler panicked");
             // The layer outside gives it the form of its path.
-            let text = "the desk failed while it worked on this request; it may be half done, see the log";
+            let text = "the desk failed while it worked on this request; it may be half done, and the operator's log has the reason";
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
         }
     }

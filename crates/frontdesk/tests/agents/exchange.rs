@@ -155,7 +155,7 @@ async fn a_question_that_is_asked_again_after_a_crash_reaches_the_agent() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::house::PATIENCE, settled).await.expect("the question stays unsettled");
+    tokio::time::timeout(PATIENCE, settled).await.expect("the question stays unsettled");
     drop((desk, socket));
     asking.abort();
     let plane = plane.again().await;
@@ -194,7 +194,7 @@ async fn rule_16_a_caller_that_hangs_up_frees_the_waiter() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::house::PATIENCE, freed).await.expect("the waiter stays");
+    tokio::time::timeout(PATIENCE, freed).await.expect("the waiter stays");
     let reply = json!({ "correlation_id": "c", "content": "hello?" });
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
     drop(stream);

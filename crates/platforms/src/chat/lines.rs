@@ -147,7 +147,8 @@ impl BuiltInChat {
     /// Chats after this one, in the order of their ids. A full page means that there may be more.
     pub async fn chats(&self, tenant: &str, after: &str) -> Result<ChatList, StoreError> {
         let records = self.store.chats(tenant, after, CHATS_PAGE).await?;
-        let more = records.len() >= CHATS_PAGE;
+        let bytes: usize = records.iter().map(|record| record.json.len()).sum();
+        let more = records.len() >= CHATS_PAGE || bytes >= PAGE_MAX_BYTES;
         let summary = |record: frontdesk_core::port::store::ChatRecord| {
             let facts: ChatFacts = serde_json::from_str(&record.json).unwrap_or_default();
             ChatSummary {

@@ -82,6 +82,15 @@ impl Ledger for MemoryStore {
         now(owed.take(limit).map(|(seq, (delivery, _))| (*seq, delivery.clone())).collect())
     }
 
+    fn owes<'a>(&'a self, instance: u64, message_id: &'a str) -> Stored<'a, bool> {
+        let state = self.state();
+        let owed = state.ledgers.get(&instance).is_some_and(|account| {
+            let mut rows = account.rows.iter();
+            rows.any(|(seq, (delivery, _))| delivery.message_id == message_id && !account.position.settled(*seq))
+        });
+        now(owed)
+    }
+
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
         let state = self.state();
         let waiting = state.ledgers.iter().filter_map(|(instance, account)| {

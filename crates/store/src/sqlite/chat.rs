@@ -99,16 +99,8 @@ impl ChatLog for SqliteStore {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = ?1 AND chat_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let (mut page, mut bytes) = (Vec::new(), 0);
-            for row in query.query_map((tenant, chat_id, signed(after), signed(limit as u64)), line).map_err(fault)? {
-                let row = row.map_err(fault)?;
-                bytes += row.json.len();
-                page.push(row);
-                if bytes >= PAGE_MAX_BYTES {
-                    break;
-                }
-            }
-            Ok(page)
+            let all = query.query_map((tenant, chat_id, signed(after), signed(limit as u64)), line).map_err(fault)?;
+            page(all, |row| row.json.len())
         })
     }
 
@@ -119,7 +111,7 @@ impl ChatLog for SqliteStore {
                        WHERE tenant = ?1 AND chat_id = ?2 ORDER BY seq DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let found = query.query_map((tenant, chat_id, signed(limit as u64)), line).map_err(fault)?;
-            let mut lines: Vec<ChatRow> = found.collect::<Result<_, _>>().map_err(fault)?;
+            let mut lines = page(found, |row| row.json.len())?;
             lines.reverse();
             Ok(lines)
         })
@@ -159,9 +151,27 @@ impl ChatLog for SqliteStore {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id > ?2
                        ORDER BY chat_id LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            query.query_map((tenant, after, signed(limit as u64)), record).and_then(Iterator::collect).map_err(fault)
+            let all = query.query_map((tenant, after, signed(limit as u64)), record).map_err(fault)?;
+            page(all, |record| record.json.len())
         })
     }
+}
+
+/// As much as a page may have.
+fn page<T>(
+    all: impl Iterator<Item = rusqlite::Result<T>>,
+    size: impl Fn(&T) -> usize,
+) -> Result<Vec<T>, StoreError> {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for one in all {
+        let one = one.map_err(fault)?;
+        bytes += size(&one);
+        page.push(one);
+        if bytes >= PAGE_MAX_BYTES {
+            break;
+        }
+    }
+    Ok(page)
 }
 
 fn line(row: &Row<'_>) -> rusqlite::Result<ChatRow> {

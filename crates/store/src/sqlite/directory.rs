@@ -51,7 +51,9 @@ impl Directory for SqliteStore {
 }
 
 fn write_one(connection: &Connection, change: Change) -> Result<(), StoreError> {
-    let is_new_instance = change.kind == "instance" && change.expect == 0 && change.json.is_some();
+    if let Some(json) = change.json.as_deref().filter(|_| change.kind == "instance" && change.expect == 0) {
+        raise_last_number(connection, json)?;
+    }
     let written = match change.json {
         Some(json) => connection
             .prepare_cached(
@@ -64,7 +66,6 @@ fn write_one(connection: &Connection, change: Change) -> Result<(), StoreError> 
             .and_then(|mut delete| delete.execute((change.kind, change.key))),
     };
     match written {
-        Ok(_) if is_new_instance => raise_last_number(connection),
         Ok(_) => Ok(()),
         // The number is another record's: see the index record_number.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(StoreError::Conflict),
@@ -73,8 +74,7 @@ fn write_one(connection: &Connection, change: Change) -> Result<(), StoreError> 
 }
 
 /// A record may bring its number along (an import does): it is not drawn again.
-fn raise_last_number(connection: &Connection) -> Result<(), StoreError> {
-    let sql = "UPDATE meta SET value = MAX(value, (SELECT MAX(json_extract(json, '$.no')) FROM record
-               WHERE kind = 'instance')) WHERE key = 'last_instance'";
-    connection.prepare_cached(sql).and_then(|mut raise| raise.execute([])).map(drop).map_err(fault)
+fn raise_last_number(connection: &Connection, json: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE meta SET value = MAX(value, COALESCE(json_extract(?1, '$.no'), 0)) WHERE key = 'last_instance'";
+    connection.prepare_cached(sql).and_then(|mut raise| raise.execute([json])).map(drop).map_err(fault)
 }

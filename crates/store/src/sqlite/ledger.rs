@@ -150,6 +150,23 @@ impl Ledger for SqliteStore {
         })
     }
 
+    fn owes<'a>(&'a self, instance: u64, message_id: &'a str) -> Stored<'a, bool> {
+        let message_id = message_id.to_owned();
+        self.readers.read(instance, move |connection| {
+            let position = read_position(connection, instance)?;
+            let sql = "SELECT m.seq FROM mail m JOIN event e ON e.id = m.event
+                       WHERE m.instance = ?1 AND m.seq > ?2 AND e.message_id = ?3";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let mut rows = query.query((signed(instance), signed(position.through), message_id)).map_err(fault)?;
+            while let Some(row) = rows.next().map_err(fault)? {
+                if !position.settled(unsigned(row.get(0).map_err(fault)?)) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
         self.readers.read(DESK, |connection| {
             let sql = "SELECT * FROM (SELECT p.instance,
@@ -159,7 +176,9 @@ impl Ledger for SqliteStore {
             let counted = |row: &Row<'_>| {
                 let above: String = row.get(3)?;
                 let above: Vec<u64> = serde_json::from_str(&above).unwrap_or_default();
-                Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?), above.len() as u64))
+                let (owed, through) = (unsigned(row.get(1)?), unsigned(row.get(2)?));
+                let settled = above.iter().filter(|seq| **seq <= through + owed).count();
+                Ok((unsigned(row.get(0)?), owed, through, settled as u64))
             };
             let counts: Vec<_> = query.query_map([], counted).and_then(Iterator::collect).map_err(fault)?;
             let mut waiting = Vec::new();
@@ -390,8 +409,11 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
 /// The line of an event, and the change of the line that it answers. Returns the number of a new line.
 fn write_chat(connection: &Connection, tenant: &str, it: &ChatWrite) -> Result<Option<u64>, StoreError> {
     let (seq, fresh) = chat::append(connection, [tenant, &it.chat_id, &it.message_id], &it.json, it.at_ms)?;
-    if let Some(change) = &it.amend {
-        chat::amend(connection, tenant, &it.chat_id, change)?; // it is at its revision: looked at in this transaction
+    if let Some(change) = &it.amend
+        && !chat::amend(connection, tenant, &it.chat_id, change)?
+    {
+        // It was at its revision when the batch began: another event of the same batch changed it.
+        return Err(StoreError::Unavailable("two events of one batch change the same chat line".into()));
     }
     Ok(fresh.then_some(seq))
 }

@@ -85,13 +85,13 @@ impl SqliteStore {
 
 impl SqliteStore {
     pub fn is_in(folder: &Path) -> bool {
-        folder.join(FILE).exists()
+        std::fs::metadata(folder.join(FILE)).is_ok_and(|meta| meta.len() > 0)
     }
 
     /// Mends what a start refuses, in a folder that no desk uses. Returns what was done, a sentence each.
     pub fn repair(folder: &Path) -> Result<Vec<String>, StoreError> {
         let path = folder.join(FILE);
-        if !path.exists() {
+        if !Self::is_in(folder) {
             return Err(StoreError::Unavailable(format!("there is no database {}", path.display())));
         }
         let _lock = lock(folder)?;

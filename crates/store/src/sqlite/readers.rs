@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -101,7 +102,8 @@ impl Readers {
             let shared = readers.shared.clone();
             let work = move || {
                 while let Some(job) = shared.next() {
-                    job(&connection);
+                    // A job that panics fails alone: its asker hears of it, and the thread goes on.
+                    let _ = catch_unwind(AssertUnwindSafe(|| job(&connection)));
                 }
             };
             let thread = std::thread::Builder::new().name(format!("store-reader-{number}")).spawn(work);

@@ -1,7 +1,7 @@
 //! Repair of a database in which two instances share one number, and so one ledger. The first release could write
 //! such a database when a client hung up during a provision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use frontdesk_core::port::store::{Position, StoreError};
 use rusqlite::Connection;
@@ -60,19 +60,13 @@ pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, Store
     let transaction = connection.transaction().map_err(fault)?;
     let mut told = Vec::new();
     for (no, mut owners) in shared_numbers(&transaction)? {
-        // The one with the most messages keeps the ledger: fewer rows move.
-        let mut counts = Vec::new();
-        for owner in &owners {
-            counts.push(rows_of(&transaction, no, owner, &owners)?.len());
-        }
-        let keeper = (0..owners.len()).max_by_key(|at| (counts[*at], std::cmp::Reverse(*at))).unwrap_or(0);
-        let keeper = owners.remove(keeper);
-        told.push(format!("{} keeps the number {no}", keeper.shown()));
-        for at in 0..owners.len() {
-            let rows = rows_of(&transaction, no, &owners[at], &owners)?;
+        let rows = rows_by_owner(&transaction, no, &owners)?;
+        // The one with the most messages keeps the ledger: fewer rows move. What is nobody's by its verdict stays there.
+        let keeper = (0..owners.len()).max_by_key(|at| (rows[*at].len(), std::cmp::Reverse(*at))).unwrap_or(0);
+        told.push(format!("{} keeps the number {no}", owners[keeper].shown()));
+        for (at, owner) in owners.iter_mut().enumerate().filter(|(at, _)| *at != keeper) {
             let drawn = draw(&transaction)?;
-            let moved = move_rows(&transaction, no, drawn, &rows)?;
-            let owner = &mut owners[at];
+            let moved = move_rows(&transaction, no, drawn, &rows[at])?;
             owner.json["no"] = drawn.into();
             let put = "UPDATE record SET json = ?2, version = version + 1 WHERE kind = 'instance' AND key = ?1";
             transaction.execute(put, (&owner.key, owner.json.to_string())).map_err(fault)?;
@@ -81,11 +75,13 @@ pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, Store
         // Whose an alarm is cannot be told: it could be fired at the wrong agent. Agents arm theirs again at start.
         let ended = "INSERT INTO shot_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
                      SELECT instance, job_id, fire_at, schedule_id, 'cancelled', attempts, armed_ms,
-                            'cancelled by repair: its owner cannot be told' FROM shot WHERE instance = ?1 AND state = 'armed'";
+                            'cancelled by repair: its owner cannot be told' FROM shot WHERE instance = ?1 AND state <> 'fired'";
         let alarms = transaction.execute(ended, [signed(no)]).map_err(fault)?;
-        transaction.execute("DELETE FROM shot WHERE instance = ?1", [signed(no)]).map_err(fault)?;
+        for sql in ["DELETE FROM shot WHERE instance = ?1", "DELETE FROM presence WHERE instance = ?1"] {
+            transaction.execute(sql, [signed(no)]).map_err(fault)?;
+        }
         if alarms > 0 {
-            told.push(format!("{alarms} alarms of number {no} were cancelled; their agents must arm them again"));
+            told.push(format!("{alarms} alarms of number {no}, armed or dead, were cancelled; their agents must arm them again"));
         }
     }
     transaction.commit().map_err(fault)?;
@@ -97,22 +93,37 @@ fn draw(connection: &Connection) -> Result<u64, StoreError> {
     connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
-/// Rows of a shared ledger that are this owner's: by the tenant of the event and, within one tenant, by the instance
-/// that its verdict names.
-fn rows_of(connection: &Connection, no: u64, owner: &Numbered, all: &[Numbered]) -> Result<Vec<u64>, StoreError> {
-    let alone = all.iter().filter(|other| other.tenant == owner.tenant).count() <= 1;
-    let sql = "SELECT m.seq, e.verdict FROM mail m JOIN event e ON e.id = m.event
-               WHERE m.instance = ?1 AND e.tenant = ?2 ORDER BY m.seq";
+/// Rows of a shared ledger, by owner: by the tenant of the event and, within one tenant, by the instances that its
+/// verdict names. An event that went to several of them has a row for each.
+fn rows_by_owner(connection: &Connection, no: u64, owners: &[Numbered]) -> Result<Vec<Vec<u64>>, StoreError> {
+    let sql = "SELECT m.seq, e.id, e.tenant, e.verdict FROM mail m JOIN event e ON e.id = m.event
+               WHERE m.instance = ?1 ORDER BY m.seq";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let pair = |row: &rusqlite::Row<'_>| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?));
-    let rows: Vec<(u64, String)> =
-        query.query_map((signed(no), &owner.tenant), pair).and_then(Iterator::collect).map_err(fault)?;
-    let names_owner = |verdict: &str| {
-        let verdict: Value = serde_json::from_str(verdict).unwrap_or_default();
-        let lines = verdict[2].as_array().cloned().unwrap_or_default();
-        lines.iter().any(|line| line[0] == owner.name.as_str() && line[1] == true)
-    };
-    Ok(rows.into_iter().filter(|(_, verdict)| alone || names_owner(verdict)).map(|(seq, _)| seq).collect())
+    let mut rows = query.query([signed(no)]).map_err(fault)?;
+    let mut found = vec![Vec::new(); owners.len()];
+    let mut given: HashMap<i64, usize> = HashMap::new();
+    while let Some(row) = rows.next().map_err(fault)? {
+        let (seq, event): (i64, i64) = (row.get(0).map_err(fault)?, row.get(1).map_err(fault)?);
+        let (tenant, verdict): (String, String) = (row.get(2).map_err(fault)?, row.get(3).map_err(fault)?);
+        let of_tenant: Vec<usize> = (0..owners.len()).filter(|at| owners[*at].tenant == tenant).collect();
+        let named = match of_tenant.as_slice() {
+            [_] => of_tenant,
+            _ => of_tenant.into_iter().filter(|at| names(&verdict, &owners[*at].name)).collect(),
+        };
+        let turn = given.entry(event).or_default();
+        if let Some(at) = named.get(*turn % named.len().max(1)) {
+            found[*at].push(unsigned(seq));
+        }
+        *turn += 1;
+    }
+    Ok(found)
+}
+
+/// Whether a verdict says that this instance got the event.
+fn names(verdict: &str, instance: &str) -> bool {
+    let verdict: Value = serde_json::from_str(verdict).unwrap_or_default();
+    let lines = verdict[2].as_array().cloned().unwrap_or_default();
+    lines.iter().any(|line| line[0] == instance && line[1] == true)
 }
 
 /// Moves rows into a ledger of their own, settled or not as they were; the places that they leave count as settled.

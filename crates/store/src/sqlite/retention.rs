@@ -37,6 +37,9 @@ pub(super) struct Round {
     part: Part,
     /// Events up to this one were looked at.
     event: u64,
+    /// The newest event when the round began. Later ones may be copies of old ones, and owed by ledgers that owed
+    /// nothing then.
+    last_event: u64,
     /// What ledgers still owe, to be compared with the events: each list rises, as events do.
     owed: BTreeMap<u64, Backlog>,
     ledgers: VecDeque<(u64, u64)>,
@@ -55,7 +58,8 @@ struct Backlog {
 impl Round {
     /// One step. `more` is false when the round is over.
     pub(super) async fn step(&mut self, store: &SqliteStore, keep: Retention) -> Result<Purged, StoreError> {
-        let (gone, next) = match self.part {
+        // A step that fails leaves nothing behind: the next one begins a new round, with what is owed read anew.
+        let (gone, next) = match std::mem::take(&mut self.part) {
             Part::Begin => {
                 self.begin(store).await?;
                 (0, Some(Part::Events))
@@ -75,11 +79,17 @@ impl Round {
         let sql = "SELECT p.instance, p.through, COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
                    FROM position p ORDER BY p.instance";
         let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?)));
-        let ledgers = store.readers.read(DESK, move |connection| {
-            let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            query.query_map([], row).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)
+        let found = store.readers.read(DESK, move |connection| {
+            // One moment for both: an event up to `last` has its rows among those that are read here or later.
+            let moment = connection.unchecked_transaction().map_err(fault)?;
+            let last = "SELECT COALESCE(MAX(id), 0) FROM event";
+            let last: i64 = moment.query_row(last, [], |row| row.get(0)).map_err(fault)?;
+            let mut query = moment.prepare_cached(sql).map_err(fault)?;
+            let ledgers = query.query_map([], row).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
+            Ok((unsigned(last), ledgers))
         });
-        let ledgers = ledgers.await?;
+        let (last, ledgers) = found.await?;
+        self.last_event = last;
         let behind = ledgers.iter().filter(|(_, through, last)| last > through);
         self.owed = behind
             .map(|(no, through, _)| (*no, Backlog { seq: *through, events: VecDeque::new(), is_read: false }))
@@ -95,9 +105,9 @@ impl Round {
     /// nobody now is owed to nobody when it is deleted.
     async fn events(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
-        let (after, mut owed) = (self.event, std::mem::take(&mut self.owed));
+        let (after, until, mut owed) = (self.event, self.last_event, std::mem::take(&mut self.owed));
         let found = store.readers.read(DESK, move |connection| {
-            let old = old_events(connection, after, before_ms)?;
+            let old = old_events(connection, after, until, before_ms)?;
             let Some(last) = old.last().copied() else { return Ok((owed, old, Vec::new())) };
             let kept = owed_until(connection, &mut owed, last)?;
             let free = old.iter().copied().filter(|event| !kept.contains(event)).collect();
@@ -202,10 +212,10 @@ impl Round {
     }
 }
 
-fn old_events(connection: &Connection, after: u64, before_ms: u64) -> Result<Vec<u64>, StoreError> {
-    let sql = "SELECT id, at_ms FROM event WHERE id > ?1 ORDER BY id LIMIT ?2";
+fn old_events(connection: &Connection, after: u64, until: u64, before_ms: u64) -> Result<Vec<u64>, StoreError> {
+    let sql = "SELECT id, at_ms FROM event WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let mut rows = query.query((signed(after), signed(STEP_ROWS as u64))).map_err(fault)?;
+    let mut rows = query.query((signed(after), signed(until), signed(STEP_ROWS as u64))).map_err(fault)?;
     let mut old = Vec::new();
     while let Some(row) = rows.next().map_err(fault)? {
         if unsigned(row.get(1).map_err(fault)?) >= before_ms {
@@ -352,7 +362,7 @@ async fn journal(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<
     let work = move |books: &mut Books| {
         // What is open is never old: its outcome is still to come.
         let sql = "DELETE FROM journal WHERE id IN (SELECT id FROM
-                   (SELECT id, at_ms, outcome FROM journal ORDER BY id LIMIT ?2) WHERE at_ms < ?1 AND outcome <> 'open')";
+                   (SELECT id, at_ms FROM journal WHERE outcome <> 'open' ORDER BY id LIMIT ?2) WHERE at_ms < ?1)";
         let before = signed(keep.journal_before_ms);
         books.connection.execute(sql, (before, signed(STEP_ROWS as u64))).map_err(fault)
     };

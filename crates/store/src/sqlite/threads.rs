@@ -86,7 +86,7 @@ impl Writer {
 }
 
 pub(super) fn gone() -> StoreError {
-    StoreError::Unavailable("the store has ended; nothing was written".into())
+    StoreError::Unavailable("the store has ended; it is not known whether this was written".into())
 }
 
 fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receiver<WriteJob>) {

@@ -27,8 +27,10 @@ impl Upkeep for SqliteStore {
             let mut check = connection.prepare("PRAGMA integrity_check(20)").map_err(fault)?;
             let found: Vec<String> =
                 check.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(fault)?;
-            let waiting = "SELECT COALESCE(SUM(MAX(0, COALESCE((SELECT MAX(m.seq) FROM mail m
-                           WHERE m.instance = p.instance), 0) - p.through - json_array_length(p.above))), 0) FROM position p";
+            let waiting = "SELECT COALESCE(SUM(MAX(0, last - through -
+                             (SELECT COUNT(*) FROM json_each(above) WHERE value <= last))), 0)
+                           FROM (SELECT through, above, COALESCE((SELECT MAX(m.seq) FROM mail m
+                                   WHERE m.instance = p.instance), 0) AS last FROM position p)";
             let rows_waiting: i64 = connection.query_row(waiting, [], |row| row.get(0)).map_err(fault)?;
             let size = |end: &str| {
                 let mut name = path.as_os_str().to_owned();

@@ -315,3 +315,12 @@ pub async fn the_epoch_is_the_stores_own(house: House) {
     house.store.settle(7, sent(1)).await.unwrap();
     assert_eq!(house.reopened().store.epoch(), epoch);
 }
+
+pub async fn what_is_owed_is_known_by_its_message(House { store, .. }: House) {
+    accept_many(&*store, 3, 7).await;
+    store.settle(7, settled(&[1, 3])).await.unwrap();
+    for (message, owes) in [("m-1", false), ("m-2", true), ("m-3", false), ("m-9", false)] {
+        assert_eq!(store.owes(7, message).await.unwrap(), owes, "{message}");
+    }
+    assert!(!store.owes(8, "m-2").await.unwrap(), "to another");
+}

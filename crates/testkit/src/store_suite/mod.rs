@@ -63,7 +63,7 @@ macro_rules! store_contract {
                     pending_begins_after_and_ends_at_the_limit, pending_skips_settled_and_dead_rows,
                     acks_in_any_order_move_the_watermark, a_lower_position_takes_nothing_back,
                     a_settled_row_is_never_pending_again, positions_survive, waiting_counts_and_names_the_oldest,
-                    the_latest_presence_counts, the_epoch_is_the_stores_own;
+                    the_latest_presence_counts, the_epoch_is_the_stores_own, what_is_owed_is_known_by_its_message;
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
                     a_replay_is_a_new_row_at_the_end, a_replay_rings, a_settled_and_a_dead_row_can_be_replayed,

@@ -25,6 +25,7 @@ use super::who::Api;
 use super::words::{TIMEOUT_MS, ask, read_wake};
 use super::Refused;
 use crate::edge::App;
+use crate::edge::flow::PAGE_KIB;
 
 /// A session that nobody used for this long is over; its client begins another.
 const SESSION_TIME: Duration = Duration::from_mins(30);
@@ -244,6 +245,9 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
         "agent_inbox" => {
             let id = text(&mut given, "agent_id")?;
             let after: u64 = given.remove("after").map(fit).transpose()?.unwrap_or_default();
+            let busy = "too many answers of this tenant wait to be read; read them first";
+            let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
+            let _spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
             shown(&desk.inbox(who.speaker(), &id, after).await?)
         }
         "agent_reply" => {
@@ -287,7 +291,10 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             shown(&data().write(&entry).await?)
         }
         "cron_list" => {
-            let armed = desk.armed_of_tenant(&who.tenant).await?;
+            let mut armed = desk.armed_of_tenant(&who.tenant).await?;
+            if let Some(bound) = who.speaker().bound {
+                armed.retain(|(name, _)| name == bound); // a bound token sees its own agent only
+            }
             let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts });
             Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
         }
