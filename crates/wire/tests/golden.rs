@@ -80,21 +80,37 @@ fn every_golden_file_is_used() {
 #[test]
 fn hello_is_read() {
     let read = golden("gateway_hello");
-    let hello = GatewayFrame::Hello { platform: "discord".into(), bot_id: "bot-1".into(), command_manifest: None };
+    let hello = GatewayFrame::Hello {
+        platform: "discord".into(),
+        bot_id: "bot-1".into(),
+        command_manifest: None,
+        ready: false,
+    };
     assert_eq!(GatewayFrame::parse(&read), Ok(hello));
-    assert_eq!(GatewayLine::Hello { platform: "discord", bot_id: "bot-1" }.line(), line("gateway_hello"));
+    assert_eq!(GatewayLine::Hello { platform: "discord", bot_id: "bot-1", ready: false }.line(), line("gateway_hello"));
 }
 
 #[test]
 fn hello_carries_a_command_manifest_and_may_lack_its_bot() {
     let read = golden("gateway_hello_manifest");
-    let Ok(GatewayFrame::Hello { platform, bot_id, command_manifest }) = GatewayFrame::parse(&read) else {
+    let Ok(GatewayFrame::Hello { platform, bot_id, command_manifest, .. }) = GatewayFrame::parse(&read) else {
         panic!("not a hello")
     };
     assert_eq!((platform.as_ref(), bot_id.as_ref()), ("discord", ""));
     assert_eq!(command_manifest.unwrap(), value("gateway_hello_manifest")["command_manifest"]);
     let bare = GatewayFrame::parse(r#"{"type":"hello","platform":"relay"}"#);
     assert!(matches!(bare, Ok(GatewayFrame::Hello { bot_id, .. }) if bot_id.is_empty()));
+}
+
+#[test]
+fn hello_may_say_that_nothing_needs_to_be_held_back() {
+    let says = |ready: &str| {
+        let text = format!(r#"{{"type":"hello","platform":"relay","ready":{ready}}}"#);
+        matches!(GatewayFrame::parse(&text), Ok(GatewayFrame::Hello { ready: true, .. }))
+    };
+    assert!(says("true") && !says("false") && !says("null") && !says("\"yes\"") && !says("1"));
+    let line = GatewayLine::Hello { platform: "relay", bot_id: "", ready: true }.line();
+    assert_eq!(line, "{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\",\"ready\":true}\n");
 }
 
 #[test]

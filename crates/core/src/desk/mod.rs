@@ -46,6 +46,7 @@ pub use exchange::TIMEOUT_MAX_MS;
 pub use inbound::Receipt;
 pub use inbox::{inbox_message, is_under_way};
 pub use mail::mail_id;
+pub use outbound::Refused;
 pub use people::{Identity, Unproven, check_source};
 pub use shelf::{TenantData, TenantSkills};
 

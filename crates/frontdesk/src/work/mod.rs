@@ -12,15 +12,14 @@ use frontdesk_core::Desk;
 use frontdesk_core::meters::Why;
 use frontdesk_core::port::outcall::OutcallError;
 use frontdesk_core::port::store::Retention;
-use frontdesk_core::wake::{Errand, Waker};
+use frontdesk_core::switchboard::Unserved;
+use frontdesk_core::wake::{Ended, Errand, POKES_MAX, Waker};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::edge::RetentionDays;
 
-/// Pokes under way at once; more wait for their turn.
-const POKES_MAX: usize = 64;
 /// A wake's answer is read no further than this.
 const POKE_ANSWER_BYTES: usize = 4096;
 const PURGE_EVERY: Duration = Duration::from_mins(1);
@@ -39,69 +38,91 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
     let mut waker = Waker::new(desk.rules.wake);
     let (done, mut ended) = mpsc::channel(POKES_MAX);
     match desk.store.waiting().await {
-        Ok(waiting) => waiting.iter().for_each(|row| desk.switchboard.note_unserved(row.instance)),
+        Ok(waiting) => {
+            waiting.iter().for_each(|row| desk.switchboard.note_unserved(row.instance, Unserved::NewMail));
+        }
         Err(error) => tracing::error!(%error, "it is unknown who has mail waiting; new mail will tell"),
     }
     loop {
-        let nap = waker
-            .next_due_ms()
-            .map_or(NAP_MAX, |due_ms| Duration::from_millis(due_ms.saturating_sub(desk.env.now_ms())).min(NAP_MAX));
         tokio::select! {
             () = desk.switchboard.unserved_bell.notified() => {}
-            Some((instance, how)) = ended.recv() => match how {
-                Poked::Answered => waker.poked(instance, true, desk.env.now_ms()),
-                Poked::Failed => waker.poked(instance, false, desk.env.now_ms()),
-                Poked::NoWay => waker.unwakeable(instance),
-            },
-            () = tokio::time::sleep(nap) => {}
+            Some((call, how)) = ended.recv() => waker.ended(call, how, desk.env.steady_ms()),
+            () = tokio::time::sleep(nap(&desk, &waker)) => {}
             () = stop.cancelled() => return,
         }
-        for instance in desk.switchboard.take_unserved() {
-            match desk.store.pending(instance, 0, 1).await {
-                Ok(rows) => {
-                    if let Some((_, oldest)) = rows.first() {
-                        let seen_ms = desk.switchboard.presence(instance).seen_ms;
-                        waker.mail_waits(instance, oldest.at_ms, seen_ms, desk.env.now_ms());
-                    }
-                }
-                Err(error) => tracing::error!(%error, "it is unknown whether mail waits; new mail will tell"),
-            }
+        for (instance, why) in desk.switchboard.take_unserved() {
+            note_waiting(&desk, &mut waker, instance, why).await;
         }
-        let served: Vec<u64> = waker.sleepers().filter(|instance| desk.switchboard.is_served(*instance)).collect();
-        for instance in served {
-            waker.settled(instance);
-        }
-        for errand in waker.due(desk.env.now_ms()) {
+        for errand in waker.due(desk.env.steady_ms()) {
             let (desk, done) = (desk.clone(), done.clone());
-            match errand {
-                Errand::Poke(instance) => drop(tracker.spawn(async move {
-                    let how = poke(&desk, instance).await;
-                    let _ = done.send((instance, how)).await; // the loop may have ended
-                })),
-                Errand::Notice(instance) => drop(tracker.spawn(async move {
-                    if let Err(error) = desk.notify_waiting(instance).await {
-                        tracing::error!(%error, "people could not be told that their agent is away");
-                    }
-                })),
-            }
+            drop(tracker.spawn(async move {
+                let (call, how) = match errand {
+                    Errand::Poke(instance, call) => (call, poke(&desk, instance).await),
+                    Errand::Notice(instance, call) => (call, notify(&desk, instance).await),
+                };
+                let _ = done.send((call, how)).await; // the loop may have ended
+            }));
         }
     }
 }
 
-enum Poked {
-    Answered,
-    Failed,
-    NoWay,
+/// Until the next errand, on a steady clock.
+fn nap(desk: &Desk, waker: &Waker) -> Duration {
+    let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(desk.env.steady_ms()));
+    waker.next_due_ms().map_or(NAP_MAX, until).min(NAP_MAX)
+}
+
+/// Somebody said that mail may wait for this instance.
+async fn note_waiting(desk: &Desk, waker: &mut Waker, instance: u64, why: Unserved) {
+    match desk.store.pending(instance, 0, 1).await {
+        Ok(rows) => match rows.first() {
+            Some((_, oldest)) => {
+                // A time that lies ahead was written before the clock was set back.
+                let waited_ms = desk.env.now_ms().saturating_sub(oldest.at_ms);
+                let dials = desk.switchboard.dials(instance);
+                waker.mail_waits(instance, waited_ms, dials, why == Unserved::NewMail, desk.env.steady_ms());
+            }
+            None => waker.settled(instance),
+        },
+        Err(error) => tracing::error!(%error, "it is unknown whether mail waits; new mail will tell"),
+    }
+}
+
+/// Whether there is still a reason to wake this instance. It may have come, and have acked everything.
+async fn is_needed(desk: &Desk, instance: u64) -> bool {
+    if desk.switchboard.is_served(instance) {
+        return false;
+    }
+    match desk.store.pending(instance, 0, 1).await {
+        Ok(rows) => !rows.is_empty(),
+        Err(error) => {
+            tracing::error!(%error, "it is unknown whether mail waits; the agent is woken all the same");
+            true
+        }
+    }
+}
+
+async fn notify(desk: &Desk, instance: u64) -> Ended {
+    if !is_needed(desk, instance).await {
+        return Ended::NotNeeded;
+    }
+    if let Err(error) = desk.notify_waiting(instance).await {
+        tracing::error!(%error, "people could not be told that their agent is away");
+    }
+    Ended::Noticed
 }
 
 /// GET the wake URL: payload-free, unsigned, through the guarded client.
-async fn poke(desk: &Desk, instance_no: u64) -> Poked {
+async fn poke(desk: &Desk, instance_no: u64) -> Ended {
+    if !is_needed(desk, instance_no).await {
+        return Ended::NotNeeded;
+    }
     let found = desk.registry.read(|view| view.instance_no(instance_no).cloned());
-    let Some(instance) = found else { return Poked::NoWay };
+    let Some(instance) = found else { return Ended::NoWay };
     let Some(url) = &instance.wake_url else {
         desk.meters.wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
         desk.say_wake(instance_no, "wake_failed", "it has no wake URL; it must dial by itself").await;
-        return Poked::NoWay;
+        return Ended::NoWay;
     };
     desk.say_wake(instance_no, "waking", "its wake URL is being called").await;
     let (how, why) = call_wake_url(desk, url).await;
@@ -113,16 +134,16 @@ async fn poke(desk: &Desk, instance_no: u64) -> Poked {
 }
 
 /// How it went, and why not.
-async fn call_wake_url(desk: &Desk, url: &str) -> (Poked, Option<String>) {
+async fn call_wake_url(desk: &Desk, url: &str) -> (Ended, Option<String>) {
     let (how, why, text) = match desk.outcall.get(url, POKE_ANSWER_BYTES).await {
         // An answer over the limit is an answer.
-        Ok(answer) if (200..300).contains(&answer.status) => (Poked::Answered, "answered", None),
-        Err(OutcallError::TooLarge(_)) => (Poked::Answered, "answered", None),
-        Ok(answer) => (Poked::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
+        Ok(answer) if (200..300).contains(&answer.status) => (Ended::Answered, "answered", None),
+        Err(OutcallError::TooLarge(_)) => (Ended::Answered, "answered", None),
+        Ok(answer) => (Ended::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
         Err(OutcallError::Refused) => {
-            (Poked::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
+            (Ended::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
         }
-        Err(error) => (Poked::Failed, "failed", Some(error.to_string())),
+        Err(error) => (Ended::Failed, "failed", Some(error.to_string())),
     };
     desk.meters.wakes.get_or_create(&Why { why }).inc();
     (how, text)

@@ -179,7 +179,7 @@ async fn a_stop_interrupts_the_live_turn_and_is_plain_text_where_there_is_none()
     house.say(&seat, "c", "work").await;
     assert_eq!(socket.event().await.text(), "work");
     let stopped = house.say(&seat, "c", "/stop").await;
-    assert_eq!(stopped["verdict"], json!({ "outcome": "delivered", "text": "the running turn was interrupted" }));
+    assert_eq!(stopped["verdict"], json!({ "outcome": "delivered", "text": "interrupt sent" }));
     let interrupt = socket.of("interrupt_inbound").await.json;
     assert_eq!((&interrupt["session_key"], &interrupt["chat_id"]), (&json!("agent:main:relay:dm:c"), &json!("c")));
     assert_eq!(socket.unread().await, 0);

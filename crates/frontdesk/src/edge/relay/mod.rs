@@ -1,6 +1,8 @@
 //! The relay socket's door: prove the gateway, then a session.
 
+mod actions;
 mod lane;
+mod later;
 mod outbox;
 mod session;
 
