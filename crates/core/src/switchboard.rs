@@ -25,11 +25,14 @@ const ORDERS_MAX_BYTES: usize = 4 << 20;
 /// Recent sends remembered per instance, to find the turn that a `/stop` means.
 const TURNS_MAX: usize = 128;
 /// Results kept for a gateway that dials again, and for how long: its callers wait 30 s.
-const PARKED_MAX: usize = 64;
+const PARKED_MAX: usize = 1024;
 const PARKED_MAX_BYTES: usize = 1 << 20;
 const PARKED_MS: u64 = 30_000;
 /// Rows given up that are remembered per instance, for whoever examines the desk.
 const GIVEN_UP_MAX: usize = 32;
+/// A refused dial of one gateway is logged once in this time, and of so many gateways.
+const REFUSED_DIAL_MS: u64 = 60_000;
+const REFUSED_DIALS_MAX: usize = 256;
 /// Refused actions of one instance that are written down in one second; more are only counted.
 const REFUSALS_PER_S: u32 = 10;
 
@@ -240,6 +243,8 @@ pub struct Switchboard {
     /// Instances that got mail while no socket served them.
     unserved: Mutex<HashMap<u64, Unserved>>,
     pub unserved_bell: Notify,
+    /// When a refused dial of each gateway was last logged; strangers share one entry.
+    refused_dials: Mutex<HashMap<String, u64>>,
 }
 
 impl Switchboard {
@@ -353,6 +358,7 @@ impl Switchboard {
         }
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
+        memory.parked.retain(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
         memory.parked.push_back((now_ms, line));
         let bytes = |parked: &VecDeque<(u64, String)>| parked.iter().map(|(_, line)| line.len()).sum::<usize>();
         while memory.parked.len() > PARKED_MAX || (memory.parked.len() > 1 && bytes(&memory.parked) > PARKED_MAX_BYTES)
@@ -392,6 +398,19 @@ impl Switchboard {
         let of = |memory: &Arc<Mutex<Memory>>| lock(memory).given_up.iter().cloned().collect::<Vec<_>>();
         let all = self.memory.pin();
         all.iter().map(|(instance, memory)| (*instance, of(memory))).filter(|(_, rows)| !rows.is_empty()).collect()
+    }
+
+    /// Whether a refused dial of this gateway is worth a line in the log: one a minute is. `None`: no gateway
+    /// of ours.
+    pub fn may_log_refused_dial(&self, gateway: Option<&str>, steady_ms: u64) -> bool {
+        let mut logged = lock(&self.refused_dials);
+        logged.retain(|_, at_ms| steady_ms.saturating_sub(*at_ms) < REFUSED_DIAL_MS);
+        let gateway = gateway.unwrap_or_default();
+        if logged.contains_key(gateway) || logged.len() >= REFUSED_DIALS_MAX {
+            return false;
+        }
+        logged.insert(gateway.to_owned(), steady_ms);
+        true
     }
 
     /// Whether one more refused action of this instance may be written down in this second.

@@ -177,6 +177,16 @@ fn refusals_are_noted_up_to_a_rate_and_rows_given_up_are_remembered() {
 }
 
 #[test]
+fn refused_dials_are_logged_once_a_minute_and_gateway() {
+    let board = Switchboard::default();
+    let log = |gateway: Option<&str>, at_ms| board.may_log_refused_dial(gateway, at_ms);
+    assert!(log(Some("a"), 0) && !log(Some("a"), 59_999) && log(Some("b"), 1) && log(Some("a"), 60_000));
+    assert!(log(None, 60_000) && !log(None, 60_001), "strangers share one line");
+    let many = (0..1_000).filter(|number| log(Some(&number.to_string()), 60_002)).count();
+    assert!(many < 256, "{many}");
+}
+
+#[test]
 fn that_a_gateway_does_not_ack_is_known_after_a_restart() {
     let board = Switchboard::default();
     board.set_presence(7, |presence| presence.never_acks = true);
@@ -209,9 +219,9 @@ fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     board.answer(7, "third".into(), 29_000);
     assert_eq!(board.take_parked(7, 30_000), ["third"], "its asker waits 30 s, not longer");
     assert!(board.take_parked(7, 30_000).is_empty(), "told once");
-    (0..100).for_each(|number| board.answer(7, number.to_string(), 0));
+    (0..1_100).for_each(|number| board.answer(7, number.to_string(), 0));
     let parked = board.take_parked(7, 1);
-    assert_eq!((parked.len(), parked[0].as_str()), (64, "36"), "the oldest go first");
+    assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest go first");
 }
 
 #[test]

@@ -479,6 +479,7 @@ fn actions() -> Vec<(&'static str, Act)> {
                 message_id: "t-1".into(),
                 thread_name: "plans, final".into(),
                 only_if_current_name: text("plans"),
+                only_if_connector_created: false,
             },
         ),
         ("action_draft", Act::Draft { chat_id, draft_id: "d-1".into(), content: "so far".into(), sealed: true }),
@@ -582,13 +583,15 @@ fn results_leave_out_what_is_not_set() {
     both_ways("result_done", &ActionResult::done());
     both_ways("result_sent", &ActionResult::sent("m-9"));
     both_ways("result_thread", &ActionResult { thread_id: text("t-1"), ..ActionResult::done() });
+    let (thread_id, auto_thread_name) = (text("t-1"), text("plans"));
+    both_ways("result_auto_thread", &ActionResult { thread_id, auto_thread_name, ..ActionResult::sent("m-9") });
     let chat_info = Some(ChatInfo { name: "general".into(), chat_type: "channel".into() });
     both_ways("result_chat_info", &ActionResult { chat_info, ..ActionResult::done() });
     both_ways("result_egress_declined", &ActionResult::egress_declined("discord"));
     both_ways("result_capability_unavailable", &ActionResult::capability_unavailable());
     let unknown = Action::parse(r#"{"op":"dance"}"#).unwrap_err().to_string();
     both_ways("result_unknown_op", &ActionResult::refused(Code::UnsupportedOp, unknown));
-    let late = ActionResult { ambiguous: true, ..ActionResult::refused(Code::Timeout, "no answer in time") };
+    let late = ActionResult { ambiguous: true, ..ActionResult::refused(Code::Timeout, "timed out") };
     both_ways("result_ambiguous", &late);
     let partial = ActionResult { message_id: text("m-9"), ..ActionResult::refused(Code::Partial, "2 of 3 parts went") };
     both_ways("result_partial", &partial);

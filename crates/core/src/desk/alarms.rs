@@ -198,7 +198,7 @@ impl Desk {
     }
 
     /// Whose an instance or agent is; nobody's is an empty name.
-    fn tenant_of_no(&self, no: u64) -> String {
+    pub(super) fn tenant_of_no(&self, no: u64) -> String {
         self.registry.read(|view| view.owner_of_no(no)).map(|(tenant, _)| tenant).unwrap_or_default()
     }
 
@@ -421,7 +421,7 @@ impl Desk {
 }
 
 /// Shots of one lane share a host, whose answers may be slow.
-fn lane_of(callback: &str) -> &str {
+pub(super) fn lane_of(callback: &str) -> &str {
     let after_scheme = callback.split_once("://").map_or(callback, |(_, rest)| rest);
     after_scheme.split(['/', '?', '#']).next().unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod alarms;
+mod clock;
 mod context;
 mod deliver;
 mod exchange;
@@ -42,6 +43,7 @@ use crate::wake::WakeRules;
 
 pub use agents::{AgentRooms, Speaker};
 pub use alarms::{AlarmClock, LEASE_MS, Loading};
+pub use clock::ClockWatch;
 pub use exchange::TIMEOUT_MAX_MS;
 pub use inbound::Receipt;
 pub use inbox::{inbox_message, is_under_way};

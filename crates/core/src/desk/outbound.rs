@@ -274,6 +274,7 @@ impl Desk {
                     first.ambiguous = result.ambiguous;
                     let why = result.error.unwrap_or_else(|| "the platform refused it".into());
                     first.error = Some(format!("{cursor} of {} parts went out, then: {why}", parts.len()));
+                    *first = std::mem::take(first).worded();
                 }
             }
             if !went {
@@ -317,8 +318,7 @@ async fn act_in_time(
     capability: Option<&Secret>,
 ) -> ActionResult {
     match tokio::time::timeout(ACT_LIMIT, found.act(stand, action, capability)).await {
-        Ok(result) => result,
-        // "timed out" are the words by which gateways know that they must not send it again.
+        Ok(result) => result.worded(),
         Err(_) => ActionResult {
             ambiguous: true,
             ..ActionResult::refused(

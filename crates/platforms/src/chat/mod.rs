@@ -38,12 +38,13 @@ const TYPING_MS: u64 = 8_000;
 const FACTS_TRIES: usize = 32;
 /// Watchers that fall behind lose the oldest signals and read the history again.
 const SIGNALS_MAX: usize = 1024;
-const OPS: [&str; 11] = [
+const OPS: [&str; 12] = [
     "send",
     "edit",
     "delete",
     "typing",
     "follow_up",
+    "get_chat_info",
     "send_media",
     "prompt",
     "react",
@@ -113,6 +114,7 @@ pub struct ChatFacts {
     scope: Option<String>,
     #[serde(default)]
     profile: Option<String>,
+    /// Threads that `thread_create` made here, and their names.
     #[serde(default)]
     threads: HashMap<String, String>,
 }

@@ -8,12 +8,13 @@ use super::fault;
 
 pub(crate) const SKILLS_AND_DATA: &str = include_str!("migrations/0005_skills_and_data.sql");
 
-const MIGRATIONS: [(u32, &str); 5] = [
+const MIGRATIONS: [(u32, &str); 6] = [
     (1, include_str!("migrations/0001_spine.sql")),
     (2, include_str!("migrations/0002_own_json.sql")),
     (3, include_str!("migrations/0003_alarms.sql")),
     (4, include_str!("migrations/0004_letters.sql")),
     (5, SKILLS_AND_DATA),
+    (6, include_str!("migrations/0006_relay.sql")),
 ];
 
 /// Brings the database to this version and returns its epoch.

@@ -85,7 +85,7 @@ macro_rules! store_contract {
                     a_shot_is_claimed_by_one_and_not_before_its_time, a_fired_shot_is_never_claimed_again,
                     a_retry_comes_at_its_time_and_remembers, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
-                    what_is_over_is_forgotten_in_time;
+                    retries_are_hastened_and_first_tries_keep_their_time, what_is_over_is_forgotten_in_time;
                 letters: a_letter_is_filed_with_its_event, letters_are_read_in_pages, a_page_of_large_letters_is_short,
                     every_inbox_is_read_alone, no_place_is_given_twice, inboxes_are_found_by_their_letters,
                     old_letters_are_forgotten_when_that_is_wished,

@@ -14,7 +14,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use frontdesk_core::desk::Unproven;
 use frontdesk_core::meters::Why;
-use frontdesk_wire::Close;
+use frontdesk_wire::{Close, token};
 use tokio::time::timeout;
 
 use super::{App, auth};
@@ -41,9 +41,28 @@ pub(crate) async fn upgrade(State(app): State<App>, headers: HeaderMap, upgrade:
                 Unproven::Unauthorized => Close::Unauthorized,
             };
             app.desk.meters.sockets_refused.get_or_create(&Why { why: close.reason() }).inc();
+            log_refused(&app, &headers, close);
             upgrade.on_upgrade(move |socket| refuse(socket, close))
         }
     }
+}
+
+/// Says in the log that a gateway was refused, and why: once a minute for each, for it may dial for ever.
+fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
+    let claimed = auth::bearer(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
+    let known = claimed.as_ref().and_then(|id| app.desk.registry.read(|view| view.gateways.get(id).cloned()));
+    if !app.desk.switchboard.may_log_refused_dial(known.as_ref().map(|it| it.id.as_str()), app.desk.env.steady_ms()) {
+        return;
+    }
+    let why = match (&claimed, &known, close) {
+        (None, ..) => "there is no upgrade token",
+        (Some(_), None, _) => "no such gateway is known",
+        (.., Close::Expired) => "its token has expired",
+        (_, Some(gateway), _) if gateway.revoked_ms.is_some() => "it was revoked",
+        (_, Some(_), _) => "its token is not signed with its secret",
+    };
+    let gateway: String = claimed.unwrap_or_default().chars().take(128).collect();
+    tracing::warn!(gateway, why, "a relay socket was refused");
 }
 
 /// Waits for the peer's half: hanging up on one that is still talking could cost it the reason.
