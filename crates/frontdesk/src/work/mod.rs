@@ -178,14 +178,176 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
 
 #[cfg(test)]
 mod tests {
-    use frontdesk_core::Rules;
-    use frontdesk_core::desk::Speaker;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use frontdesk_core::desk::{Identity, Speaker};
+    use frontdesk_core::port::Soon;
+    use frontdesk_core::port::outcall::{Answer, Call, Outcall};
+    use frontdesk_core::port::store::{Acceptance, Delivery};
+    use frontdesk_core::seal::Sealer;
+    use frontdesk_core::{Env as _, Rules};
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
     use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
+    use frontdesk_wire::api::ProvisionRequest;
+    use zeroize::Zeroizing;
 
     use super::*;
+
+    /// A network behind which no agent comes: calls are refused, or hang.
+    #[derive(Default)]
+    struct Nobody {
+        called: Mutex<Vec<String>>,
+        hangs: AtomicBool,
+        open: AtomicUsize,
+    }
+
+    impl Outcall for Nobody {
+        fn check(&self, _: &str) -> Result<(), OutcallError> {
+            Ok(())
+        }
+
+        fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+            self.called.lock().unwrap().push(call.url.to_owned());
+            Box::pin(async move {
+                self.open.fetch_add(1, Ordering::SeqCst);
+                if self.hangs.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                self.open.fetch_sub(1, Ordering::SeqCst);
+                Ok(Answer { status: 503, content_type: None, body: Vec::new() })
+            })
+        }
+    }
+
+    impl Nobody {
+        fn calls_to(&self, name: &str) -> usize {
+            self.called.lock().unwrap().iter().filter(|url| url.ends_with(name)).count()
+        }
+    }
+
+    struct Sleepers {
+        desk: Arc<Desk>,
+        env: Arc<TestEnv>,
+        network: Arc<Nobody>,
+        stop: CancellationToken,
+        mails: AtomicUsize,
+    }
+
+    impl Sleepers {
+        async fn watched() -> Self {
+            let (env, network) = (Arc::new(TestEnv::default()), Arc::new(Nobody::default()));
+            let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
+            let desk = Desk::open(env.clone(), store, sealer, network.clone(), Vec::new(), Rules::default());
+            let (desk, stop) = (Arc::new(desk.await.unwrap()), CancellationToken::new());
+            desk.create_tenant("home").await.unwrap();
+            tokio::spawn(wake_sleepers(desk.clone(), TaskTracker::new(), stop.clone()));
+            Self { desk, env, network, stop, mails: AtomicUsize::new(0) }
+        }
+
+        /// Mail for an agent of this name, which is made if it is not there.
+        async fn mail(&self, name: &str) {
+            let found = self.desk.registry.read(|view| view.instance("home", name).cloned());
+            if found.is_none() {
+                let ask = ProvisionRequest {
+                    gateway_id: name.into(),
+                    platform: "relay".into(),
+                    bot_id: String::new(),
+                    gateway_endpoint: None,
+                    route_keys: Vec::new(),
+                    instance_id: Some(name.into()),
+                    wake_url: Some(format!("https://wake.example/{name}")),
+                };
+                let who = Identity { tenant: "home".into(), instance: None };
+                self.desk.provision(&who, ask).await.unwrap();
+            }
+            let instance = self.desk.registry.read(|view| view.instance("home", name).cloned()).unwrap();
+            let number = self.mails.fetch_add(1, Ordering::SeqCst);
+            let delivery = Delivery {
+                event: 0,
+                at_ms: self.env.now_ms(),
+                passthrough: false,
+                json: "{}".into(),
+                platform: "relay".into(),
+                bot: "desk".into(),
+                chat_id: "c".into(),
+                session_key: "k".into(),
+                message_id: number.to_string(),
+            };
+            let acceptance = Acceptance {
+                tenant: "home".into(),
+                dedup: number.to_be_bytes().to_vec(),
+                delivery,
+                verdict: String::new(),
+                receivers: vec![instance.no],
+                own_json: Vec::new(),
+                capabilities: Vec::new(),
+                reaches: false,
+                letter: None,
+            };
+            self.desk.store.accept(vec![acceptance]).await.unwrap();
+        }
+
+        /// Time passes, second by second, on every clock.
+        async fn pass(&self, seconds: u64) {
+            for _ in 0..seconds {
+                self.env.advance_ms(1_000);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_set_back_does_not_stop_wakes() {
+        let sleepers = Sleepers::watched().await;
+        sleepers.mail("ann").await;
+        sleepers.pass(4).await; // tried at once, after one second and after two more
+        let before = sleepers.network.calls_to("/ann");
+        assert_eq!(before, 3);
+        sleepers.env.set_ms(sleepers.env.now_ms() - 2 * 3_600_000);
+        sleepers.pass(30).await; // after four, eight and sixteen
+        assert!(sleepers.network.calls_to("/ann") >= before + 2, "{}", sleepers.network.calls_to("/ann"));
+        sleepers.mail("ben").await;
+        sleepers.pass(1).await;
+        assert!(sleepers.network.calls_to("/ben") >= 1, "a new wait begins at once");
+        sleepers.stop.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wake_calls_are_bounded_and_agents_that_do_not_come_do_not_hold_up_others() {
+        let sleepers = Sleepers::watched().await;
+        for number in 0..200 {
+            sleepers.mail(&format!("absent-{number}")).await;
+        }
+        sleepers.pass(1).await;
+        assert_eq!(sleepers.network.called.lock().unwrap().iter().collect::<std::collections::HashSet<_>>().len(), 200);
+        sleepers.network.hangs.store(true, Ordering::SeqCst);
+        sleepers.pass(60).await;
+        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 48, "their retries hang, as many as may");
+        for number in 0..100 {
+            sleepers.mail(&format!("new-{number}")).await;
+        }
+        sleepers.pass(1).await;
+        assert_eq!(sleepers.network.calls_to("/new-0"), 1, "a new one does not wait behind them");
+        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 64, "and all together are bounded");
+        sleepers.stop.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_settled_meanwhile_wakes_nobody() {
+        let sleepers = Sleepers::watched().await;
+        sleepers.mail("ann").await;
+        sleepers.pass(1).await;
+        let called = sleepers.network.calls_to("/ann");
+        let ann = sleepers.desk.registry.read(|view| view.instance("home", "ann").cloned()).unwrap();
+        let position = frontdesk_core::port::store::Position { through: 1, above: Vec::new(), sent: 1 };
+        sleepers.desk.store.settle(ann.no, position).await.unwrap();
+        sleepers.pass(600).await;
+        assert_eq!(sleepers.network.calls_to("/ann"), called);
+        sleepers.stop.cancel();
+    }
 
     /// Until it has been at work once, on a clock that moves by itself.
     async fn forget_once(desk: &Arc<Desk>, days: RetentionDays) {
