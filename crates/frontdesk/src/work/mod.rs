@@ -39,7 +39,9 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
     let (done, mut ended) = mpsc::channel(POKES_MAX);
     match desk.store.waiting().await {
         Ok(waiting) => {
-            waiting.iter().for_each(|row| desk.switchboard.note_unserved(row.instance, Unserved::NewMail));
+            for row in waiting {
+                desk.switchboard.note_unserved(row.instance, Unserved::NewMail);
+            }
         }
         Err(error) => tracing::error!(%error, "it is unknown who has mail waiting; new mail will tell"),
     }

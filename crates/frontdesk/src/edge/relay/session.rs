@@ -49,6 +49,8 @@ const IDLE_TICK: Duration = Duration::from_secs(30);
 const HELLO_TIME: Duration = Duration::from_secs(30);
 /// The replaced socket saves its last acks before its successor reads them.
 const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
+/// Rows that go into the outbox at once, and one more: they alone do not fill it, so acks are still read.
+const ROWS_MAX_BYTES: usize = OUTBOX_MAX_BYTES / 2;
 /// Messages read in one go before deliveries get their turn.
 const READ_BURST: usize = 64;
 
@@ -473,7 +475,7 @@ impl Session {
         }
         let desk = &self.app.desk;
         let (instance, cursor) = (self.caller.instance.no, serving.window.cursor());
-        let rows = if let Some(rows) = serving.mailbox.take_rows(cursor, room, OUTBOX_MAX_BYTES) {
+        let rows = if let Some(rows) = serving.mailbox.take_rows(cursor, room, ROWS_MAX_BYTES) {
             rows
         } else {
             serving.mailbox.close_gap();
@@ -630,11 +632,11 @@ impl Session {
     }
 }
 
-/// How many of these fit into an outbox: at least one.
+/// How many of these go into the outbox at once: at least one.
 fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
     let mut used = 0;
     let fits = |size: &usize| {
-        let fits = used < OUTBOX_MAX_BYTES;
+        let fits = used < ROWS_MAX_BYTES;
         used += size;
         fits
     };
