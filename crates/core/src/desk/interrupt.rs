@@ -34,42 +34,52 @@ impl Desk {
         Ok(told)
     }
 
-    /// A gateway asks: forwarded to the instance of its tenant that runs the session.
+    /// A gateway asks: forwarded to the instance of its tenant that runs the session, itself before others.
     pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
-        let mut live = vec![caller.instance.no];
+        let mut instances = vec![caller.instance.no];
         self.registry.read(|view| {
             let of_tenant = view.instances.values().filter(|it| it.tenant == caller.tenant).map(|it| it.no);
-            live.extend(of_tenant.filter(|no| *no != caller.instance.no));
+            instances.extend(of_tenant.filter(|no| *no != caller.instance.no));
         });
-        live.retain(|no| self.switchboard.is_live(*no));
-        let kept_as = session_aliases(session_key);
-        let kept_as: Vec<&str> = kept_as.iter().map(String::as_str).collect();
-        let found = self.find_turn(&live, &kept_as, self.env.now_ms()).await?;
+        let now_ms = self.env.now_ms();
+        let mut found = self.find_turn(&instances, &[session_key], now_ms).await?;
+        if found.is_none() {
+            // A newer gateway may call it otherwise than we do.
+            let aliases = session_aliases(session_key);
+            let aliases: Vec<&str> = aliases.iter().map(String::as_str).filter(|it| *it != session_key).collect();
+            if !aliases.is_empty() {
+                found = self.find_turn(&instances, &aliases, now_ms).await?;
+            }
+        }
         Ok(found.is_some_and(|(instance, chat_id)| self.interrupt(instance, session_key, &chat_id)))
     }
 
-    /// The first of these instances that has a turn kept under one of these names, and the turn's chat.
+    /// The first of these instances that is live and has a turn kept under one of these names, and the
+    /// turn's chat.
     async fn find_turn(
         &self,
         instances: &[u64],
         kept_as: &[&str],
         now_ms: u64,
     ) -> Result<Option<(u64, Arc<str>)>, StoreError> {
-        let instances: Vec<u64> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
-        if instances.is_empty() {
-            return Ok(None);
-        }
+        let mut live: Vec<u64> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
-        for &instance in &instances {
-            let mut names = kept_as.iter();
-            if let Some(chat_id) = names.find_map(|name| self.switchboard.turn_chat(instance, name, since_ms)) {
-                return Ok(Some((instance, chat_id)));
-            }
+        let remembered = |instance: u64| {
+            let chat_id = kept_as.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
+            chat_id.map(|chat_id| (instance, chat_id))
+        };
+        let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
+        if let Some((at, _)) = &known {
+            live.truncate(*at); // only those before it could be meant instead
+        }
+        if live.is_empty() {
+            return Ok(known.map(|(_, found)| found));
         }
         // Memory is short and ends with the process; the ledger remembers. It is asked once for all.
         let names = kept_as.iter().map(|name| (*name).to_owned()).collect();
-        let found = self.store.last_sent(instances, names, since_ms).await?;
-        Ok(found.map(|(instance, delivery)| (instance, delivery.chat_id.clone())))
+        let kept = self.store.last_sent(live, names, since_ms).await?;
+        let kept = kept.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
+        Ok(kept.or(known.map(|(_, found)| found)))
     }
 
     /// Tells the instance to stop this session.

@@ -16,6 +16,7 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
     // Nobody waits in a chat for these: there is no notice to give.
     let mut waker = Waker::new(WakeRules { notice_after_ms: u64::MAX >> 1, ..desk.rules.wake });
     let (done, mut ended) = mpsc::channel(POKES_MAX);
+    let mut swept_ms = 0;
     desk.called_agents().into_iter().for_each(|agent| desk.rooms.ask_for_poke(agent));
     loop {
         tokio::select! {
@@ -24,17 +25,26 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
             () = tokio::time::sleep(nap(&desk, &waker)) => {}
             () = stop.cancelled() => return,
         }
+        // Whoever listens or looked since has been woken, by us or not. The more there are, the more seldom
+        // all of them are looked at; each is looked at before it is called in any case.
+        let now_ms = desk.env.steady_ms();
+        if now_ms.saturating_sub(swept_ms) > waker.sleepers().count() as u64 {
+            swept_ms = now_ms;
+            let awake: Vec<u64> = waker.sleepers().filter(|agent| came(&desk, *agent, waker.dials(*agent))).collect();
+            for agent in awake {
+                waker.settled(agent);
+                desk.note_called(agent, false).await;
+            }
+        }
         for agent in desk.rooms.take_pokes() {
-            waker.mail_waits(agent, 0, desk.traces_of(agent), true, desk.env.steady_ms());
+            waker.mail_waits(agent, 0, desk.traces_of(agent), true, now_ms);
         }
         for errand in waker.due(desk.env.steady_ms()) {
             let Errand::Poke(agent, call) = errand else { continue };
             let since = waker.dials(agent);
             let (desk, done) = (desk.clone(), done.clone());
             drop(tracker.spawn(async move {
-                // Whoever listens or looked since has been woken, by us or not.
-                let came = desk.is_here(agent) || since != Some(desk.traces_of(agent));
-                let how = if came { Ended::NotNeeded } else { poke(&desk, agent).await };
+                let how = if came(&desk, agent, since) { Ended::NotNeeded } else { poke(&desk, agent).await };
                 if matches!(how, Ended::NotNeeded | Ended::NoWay) {
                     desk.note_called(agent, false).await;
                 }
@@ -42,6 +52,11 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
             }));
         }
     }
+}
+
+/// `since`: its traces when it was first to be woken.
+fn came(desk: &Desk, agent: u64, since: Option<u64>) -> bool {
+    desk.is_here(agent) || since != Some(desk.traces_of(agent))
 }
 
 async fn poke(desk: &Desk, no: u64) -> Ended {

@@ -163,6 +163,39 @@ async fn many_chats_are_worked_at_once_and_none_is_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_has_begun_when_a_socket_ends_is_done_and_answered_on_the_next() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let source = Source::open("image/png", b"png").await;
+    for number in 0..70 {
+        house.say(&seat, &format!("c{number}"), "hi").await;
+    }
+    let mut socket = house.socket(&seat).await;
+    // As many slow ones as are worked at once, each in a chat of its own; others wait behind them.
+    for number in 0..64 {
+        let chat = format!("c{number}");
+        let media = json!({ "op": "send_media", "chat_id": chat, "media_kind": "image", "source_url": source.url });
+        socket.frame(&outbound(&number.to_string(), media)).await;
+        source.asked().await;
+    }
+    for number in 64..70 {
+        let send = json!({ "op": "send", "chat_id": format!("c{number}"), "content": "x" });
+        socket.frame(&outbound(&number.to_string(), send)).await;
+    }
+    socket.settle().await;
+    let mut next = house.socket(&seat).await;
+    socket.closed().await;
+    for number in 64..70 {
+        assert_eq!(next.result(&number.to_string()).await.json["result"]["success"], true, "{number}");
+    }
+    source.answer(64);
+    for number in 0..64 {
+        assert_eq!(next.result(&number.to_string()).await.json["result"]["success"], true, "{number}");
+    }
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_ready_gets_its_mail_at_once() {
     let house = House::with(|config| config.relay.settle_ms = 600_000).await;
     let seat = house.seat("g").await;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::desk::Refused;
-use frontdesk_core::switchboard::Order;
+use frontdesk_core::Desk;
+use frontdesk_core::desk::{Caller, Refused};
+use frontdesk_core::switchboard::{Mailbox, Order};
 use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Act, Action, ActionResult, Code};
@@ -115,21 +116,22 @@ impl Session {
         let Some(serving) = &self.serving else { return };
         let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), serving.mailbox.clone());
         self.app.sessions.spawn(async move {
-            while let Some(job) = lane.next() {
-                let Job { request_id, candidates, identities, action, asked, _room } = job;
-                let result = if asked.elapsed() > WAIT_MAX {
-                    let text = "it waited too long behind other actions of this socket, and was not sent";
-                    ActionResult::refused(Code::RateLimited, text)
-                } else {
-                    let (platform, bot) = desk.speaking_as(&caller, &candidates, &action).await;
-                    desk.act(&caller, (platform, bot), &identities, action).await
-                };
-                let line = DeskFrame::OutboundResult { request_id, result }.line();
-                if !mailbox.order(Order::Result(line.clone())) {
-                    desk.switchboard.answer(caller.instance.no, line, desk.env.now_ms());
-                }
-            }
+            work_off(&desk, &caller, &mailbox, &lane).await;
             mailbox.order(Order::LaneDone(name));
+        });
+    }
+
+    /// The socket is at its end; what nobody has begun is done all the same, one lane after the other.
+    pub(super) fn leave_lanes(&mut self, mailbox: &Arc<Mailbox>) {
+        let left: Vec<_> = self.idle_lanes.drain(..).filter_map(|name| self.lanes.remove(&name)).collect();
+        if left.is_empty() {
+            return;
+        }
+        let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), mailbox.clone());
+        self.app.sessions.spawn(async move {
+            for lane in left {
+                work_off(&desk, &caller, &mailbox, &lane).await;
+            }
         });
     }
 
@@ -141,6 +143,24 @@ impl Session {
     fn note_refused(&self, refused: &Refused) {
         if let Some(noting) = self.app.desk.note_refused(&self.caller, refused) {
             self.app.sessions.spawn(noting);
+        }
+    }
+}
+
+/// Does the actions of a lane until there is none. Each is answered: on this socket, or on the next.
+async fn work_off(desk: &Desk, caller: &Caller, mailbox: &Mailbox, lane: &Lane) {
+    while let Some(job) = lane.next() {
+        let Job { request_id, candidates, identities, action, asked, _room } = job;
+        let result = if asked.elapsed() > WAIT_MAX {
+            let text = "it waited too long behind other actions of this socket, and was not sent";
+            ActionResult::refused(Code::RateLimited, text)
+        } else {
+            let (platform, bot) = desk.speaking_as(caller, &candidates, &action).await;
+            desk.act(caller, (platform, bot), &identities, action).await
+        };
+        let line = DeskFrame::OutboundResult { request_id, result }.line();
+        if !mailbox.order(Order::Result(line.clone())) {
+            desk.switchboard.answer(caller.instance.no, line, desk.env.now_ms());
         }
     }
 }

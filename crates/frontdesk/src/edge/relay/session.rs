@@ -193,6 +193,7 @@ impl Session {
                 tracing::error!(%error, "the last acks of a socket were not saved; their rows will come again");
             }
             serving.mailbox.finish();
+            self.leave_lanes(&serving.mailbox);
             let served = desk.switchboard.detach(self.caller.instance.no, &serving.mailbox);
             for order in serving.mailbox.take_orders() {
                 if let Order::Result(line) = order {
