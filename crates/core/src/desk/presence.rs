@@ -19,7 +19,8 @@ impl Desk {
     /// How long to hold delivery after a handshake: a cold gateway drops what comes too early.
     pub fn settle_time_ms(&self, instance: u64) -> u64 {
         let presence = self.switchboard.presence(instance);
-        let warm = presence.seen_ms != 0 && self.env.now_ms().saturating_sub(presence.seen_ms) <= WARM_MS;
+        // A time that lies ahead was written before the clock was set back: it says nothing.
+        let warm = presence.seen_ms != 0 && self.env.now_ms().abs_diff(presence.seen_ms) <= WARM_MS;
         if warm { 0 } else { self.rules.settle_ms }
     }
 

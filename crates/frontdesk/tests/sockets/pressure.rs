@@ -1,9 +1,14 @@
 //! Peers that ask for much and take little: what the desk holds for them is bounded, and others notice nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use frontdesk::config::Config;
+use frontdesk::env::SystemEnv;
+use frontdesk_core::Env as _;
 use frontdesk_core::port::store::Outcome;
 use frontdesk_core::window::Acks;
+use frontdesk_testkit::TestEnv;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -209,6 +214,29 @@ async fn a_client_that_is_ready_gets_its_mail_at_once() {
     let mut socket = house.socket(&other).await;
     socket.settle().await;
     assert_eq!(socket.came(), 0);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_clock_was_set_back_a_cold_gateway_is_not_taken_for_a_warm_one() {
+    let clock = Arc::new(TestEnv::default());
+    clock.set_ms(SystemEnv.now_ms());
+    let settle = |config: &mut Config| config.relay.settle_ms = 600_000;
+    let house = House::by(clock.clone(), tempfile::tempdir().unwrap(), settle).await;
+    let seat = house.seat("g").await;
+    house.socket(&seat).await.hang_up().await;
+    until("its end is noted", async || house.metric("frontdesk_sockets_open").await == 0).await;
+    house.say(&seat, "c", "warm").await;
+    let mut socket = house.socket(&seat).await;
+    let event = socket.event().await;
+    socket.ack(&event).await;
+    socket.hang_up().await;
+    until("its end is noted", async || house.metric("frontdesk_sockets_open").await == 0).await;
+    clock.set_ms(clock.now_ms() - 2 * 3_600_000);
+    house.say(&seat, "c", "cold").await;
+    let mut socket = house.socket(&seat).await;
+    socket.settle().await;
+    assert_eq!(socket.came(), 0, "it would drop what comes now");
     house.finish().await;
 }
 
