@@ -21,8 +21,9 @@ const PROBE_GRACE_MS: u64 = 3_000;
 const IDLE_PROBE_MS: u64 = 30_000;
 /// Bytes in flight; above this one row has to be acked before the next goes.
 const FLIGHT_MAX_BYTES: usize = 4 << 20;
-/// A row of a gateway that acks, unacked for this long while later rows were acked, is sent again.
-const RESEND_MS: u64 = 30_000;
+/// A row of a gateway that acks, unacked for this many ack limits while later rows were acked, is sent
+/// again: with the usual limit of 5 s after half a minute.
+const RESEND_LIMITS: u64 = 6;
 /// Sent again at most this often; after that the row is given up.
 pub const RESENDS_MAX: u8 = 3;
 /// A gateway that acks and has said nothing since this old row was sent gets no further rows: if it is
@@ -157,9 +158,9 @@ impl Window {
         if self.acks != Acks::Seen {
             return overdue;
         }
-        let acked = self.acked;
+        let (acked, resend_ms) = (self.acked, self.ack_limit_ms * RESEND_LIMITS);
         self.flight.retain_mut(|row| {
-            if row.seq > acked || now_ms.saturating_sub(row.sent_ms) < RESEND_MS {
+            if row.seq > acked || now_ms.saturating_sub(row.sent_ms) < resend_ms {
                 return true;
             }
             let found = (row.seq, row.delivery.clone());

@@ -1,5 +1,6 @@
 //! Peers that ask for much and take little: what the desk holds for them is bounded, and others notice nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use frontdesk::config::Config;
 use frontdesk::env::SystemEnv;
 use frontdesk_core::Env as _;
 use frontdesk_core::port::store::Outcome;
-use frontdesk_core::window::Acks;
+use frontdesk_core::window::{Acks, RESENDS_MAX};
 use frontdesk_testkit::TestEnv;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -310,6 +311,43 @@ async fn a_row_that_is_never_acked_is_ended_with_a_reason_and_reported() {
     socket.ack(&lost).await; // too late, and harmless
     house.say(&seat, "c", "next").await;
     assert_eq!(socket.event().await.text(), "next");
+    house.finish().await;
+}
+
+/// Every fifth row loses its ack, one of them each time. More are lost than the window holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_loses_acks_gets_everything() {
+    let house = House::with(|config| {
+        config.relay.window = 8;
+        config.relay.ack_limit_ms = 200;
+    })
+    .await;
+    let seat = house.seat("g").await;
+    let mut socket = house.socket(&seat).await;
+    for number in 0..100 {
+        house.say(&seat, "c", &number.to_string()).await;
+    }
+    let mut taken: HashMap<usize, usize> = HashMap::new();
+    let due = |number: usize| match number {
+        5 => 1 + usize::from(RESENDS_MAX),
+        _ if number % 5 == 0 => 2,
+        _ => 1,
+    };
+    while (0..100).any(|number| taken.get(&number).is_none_or(|times| *times < due(number))) {
+        let event = socket.event().await;
+        let number: usize = event.text().parse().unwrap();
+        let times = taken.entry(number).or_default();
+        *times += 1;
+        if number % 5 != 0 || (*times > 1 && number != 5) {
+            socket.ack(&event).await;
+        }
+    }
+    until("all is settled", async || house.mail(&seat).await.iter().all(|row| row["state"] != "sent")).await;
+    let rows = house.mail(&seat).await;
+    let dead: Vec<&Value> = rows.iter().filter(|row| row["state"] == "dead").collect();
+    assert_eq!((rows.len(), dead.len(), &dead[0]["seq"]), (100, 1, &json!(6)), "{dead:?}");
+    assert_eq!(house.metric("frontdesk_rows_resent_total").await, 19 + u64::from(RESENDS_MAX));
+    assert_eq!(house.metric("frontdesk_rows_given_up_total").await, 1);
     house.finish().await;
 }
 

@@ -1,6 +1,7 @@
 //! The relay socket's door: prove the gateway, then a session.
 
 mod actions;
+mod hello;
 mod lane;
 mod later;
 mod outbox;

@@ -14,10 +14,9 @@ use frontdesk_core::meters::Why;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::switchboard::{Mailbox, Order, Unserved};
 use frontdesk_core::window::{Acks, Health, Window};
-use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::frame::{DeskFrame, push_delivery};
 use frontdesk_wire::lines::Lines;
-use frontdesk_wire::{Close, Descriptor, GatewayFrame};
+use frontdesk_wire::{Close, GatewayFrame};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::sync::{Semaphore, mpsc};
@@ -40,15 +39,11 @@ const INTERRUPTS_MAX: usize = 16;
 const SESSION_KEY_MAX_BYTES: usize = 1024;
 /// A message that is not written in this time ends the socket.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// Identities one socket may front.
-const IDENTITIES_MAX: usize = 64;
 /// Looks at the clock: often while something is in flight, seldom otherwise.
 const BUSY_TICK: Duration = Duration::from_secs(1);
 const IDLE_TICK: Duration = Duration::from_secs(30);
 /// A socket that says nothing at all must say hello in this time.
 const HELLO_TIME: Duration = Duration::from_secs(30);
-/// The replaced socket saves its last acks before its successor reads them.
-const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
 /// Rows that go into the outbox at once, and one more: they alone do not fill it, so acks are still read.
 const ROWS_MAX_BYTES: usize = OUTBOX_MAX_BYTES / 2;
 /// Messages read in one go before deliveries get their turn.
@@ -81,16 +76,16 @@ pub(super) struct Session {
     /// To the task that looks up interrupts, once there was one.
     interrupts: Option<mpsc::Sender<String>>,
     ping: bool,
-    closing: Option<Close>,
+    pub(super) closing: Option<Close>,
 }
 
 /// What exists from the first good hello on.
 pub(super) struct Serving {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) window: Window,
-    deliver_at: Instant,
+    pub(super) deliver_at: Instant,
     /// Rows to ask the ledger for at once: as many as fitted into the outbox last time.
-    fetch: usize,
+    pub(super) fetch: usize,
 }
 
 pub(super) async fn run(app: App, caller: Caller, socket: WebSocket) {
@@ -222,7 +217,7 @@ impl Session {
         let _ = timeout(CLOSE_TIME, polite).await; // a peer that does not answer is let go
     }
 
-    fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
@@ -336,7 +331,7 @@ impl Session {
         }
     }
 
-    fn bad_frame(&mut self, why: &'static str) {
+    pub(super) fn bad_frame(&mut self, why: &'static str) {
         self.app.desk.meters.frames_bad.get_or_create(&Why { why }).inc();
         if self.bad.1.elapsed() > BAD_TIME {
             self.bad = (0, Instant::now());
@@ -373,79 +368,6 @@ impl Session {
                 Err(error) => tracing::error!(%error, "going idle could not be written down"),
             }
         });
-    }
-
-    // ---- hello ---------------------------------------------------------------------------
-
-    async fn take_hello(&mut self, platform: &str, bot: &str, ready: bool) {
-        let Some(bot) = self.app.desk.resolve_bot(&self.caller.tenant, platform, bot) else {
-            self.closing = Some(Close::ForeignPlatform);
-            return;
-        };
-        if self.identities.len() >= IDENTITIES_MAX {
-            return self.bad_frame("too_many_hellos");
-        }
-        if self.serving.is_none() {
-            if self.app.desk.disproof(&self.caller).is_none() {
-                match self.begin_serving().await {
-                    Ok(serving) => self.serving = Some(serving),
-                    Err(error) => {
-                        tracing::error!(%error, "a session could not begin");
-                        self.closing = Some(Close::TryLater);
-                        return;
-                    }
-                }
-            }
-            // A revoke closes the sockets that it finds; this one was not among them until now.
-            if let Some(why) = self.app.desk.disproof(&self.caller) {
-                self.closing = Some(why);
-                return;
-            }
-        }
-        if ready && let Some(serving) = &mut self.serving {
-            serving.deliver_at = Instant::now(); // it says that it takes events from now on
-        }
-        let identity = (platform.to_owned(), bot);
-        if !self.identities.contains(&identity) {
-            Arc::make_mut(&mut self.identities).push(identity);
-        }
-        let descriptor = match self.app.desk.platform(platform) {
-            Some(found) => found.descriptor().clone(),
-            None => bare_descriptor(platform),
-        };
-        self.outbox.push(&DeskFrame::Descriptor { descriptor }.line());
-    }
-
-    async fn begin_serving(&mut self) -> Result<Serving, StoreError> {
-        let desk = &self.app.desk;
-        let instance = self.caller.instance.no;
-        let settle = Duration::from_millis(desk.settle_time_ms(instance));
-        let (mailbox, old) = desk.switchboard.attach(instance, &self.caller.gateway, &self.caller.tenant);
-        if let Some(old) = old {
-            // Its last acks must be in the ledger before we read what is owed.
-            let _ = timeout(PREDECESSOR_TIME, old.finished()).await;
-        }
-        let begun = async {
-            desk.socket_opened(&self.caller).await?;
-            desk.store.position(instance).await
-        };
-        let position = match begun.await {
-            Ok(position) => position,
-            Err(error) => {
-                mailbox.finish();
-                if desk.switchboard.detach(instance, &mailbox) {
-                    desk.switchboard.note_unserved(instance, Unserved::NewMail); // it may have come in that moment
-                }
-                return Err(error);
-            }
-        };
-        let now_ms = self.now_ms();
-        let window =
-            Window::new(desk.rules.window, desk.rules.ack_limit_ms, position, desk.switchboard.acks(instance), now_ms);
-        for line in desk.switchboard.take_parked(instance, desk.env.now_ms()) {
-            mailbox.order(Order::Result(line));
-        }
-        Ok(Serving { mailbox, window, deliver_at: Instant::now() + settle, fetch: desk.rules.window.max(1) })
     }
 
     // ---- writing -------------------------------------------------------------------------
@@ -653,26 +575,4 @@ fn is_gone(error: axum::Error) -> bool {
         Error::Protocol(why) => why == ProtocolError::ResetWithoutClosingHandshake,
         _ => false,
     })
-}
-
-/// For a bot whose platform this desk does not run: complete, and honest about doing nothing.
-fn bare_descriptor(platform: &str) -> Descriptor {
-    Descriptor {
-        contract_version: CONTRACT_VERSION,
-        platform: platform.into(),
-        label: platform.into(),
-        max_message_length: 4096,
-        supports_draft_streaming: false,
-        supports_edit: false,
-        supports_threads: false,
-        markdown_dialect: "plain".into(),
-        len_unit: LenUnit::Chars,
-        emoji: "🔌".into(),
-        platform_hint: String::new(),
-        pii_safe: false,
-        supports_context: false,
-        supports_inchannel_continuable: false,
-        supports_block_formatting: false,
-        supported_ops: Vec::new(),
-    }
 }
