@@ -330,7 +330,7 @@ async fn a_gateway_that_loses_acks_gets_everything() {
     let mut taken: HashMap<usize, usize> = HashMap::new();
     let due = |number: usize| match number {
         5 => 1 + usize::from(RESENDS_MAX),
-        _ if number % 5 == 0 => 2,
+        _ if number.is_multiple_of(5) => 2,
         _ => 1,
     };
     while (0..100).any(|number| taken.get(&number).is_none_or(|times| *times < due(number))) {
@@ -338,7 +338,7 @@ async fn a_gateway_that_loses_acks_gets_everything() {
         let number: usize = event.text().parse().unwrap();
         let times = taken.entry(number).or_default();
         *times += 1;
-        if number % 5 != 0 || (*times > 1 && number != 5) {
+        if !number.is_multiple_of(5) || (*times > 1 && number != 5) {
             socket.ack(&event).await;
         }
     }
