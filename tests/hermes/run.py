@@ -859,11 +859,13 @@ def two_identities(b):
     done = link.act("send", platform="relay", chat_id="room", content="tagged")
     ensure(done.get("success"), f"a send that names the second platform: {done}")
     done = link.act("send", chat_id="room", content="untagged")
-    same(done.get("success"), False, "a send by the first platform to a chat of the second")
+    ensure(done.get("success"), f"a send that names no platform goes where its chat is known: {done}")
+    done = link.act("send", chat_id=unique("nowhere"), content="untagged")
+    same(done.get("success"), False, "a send to a chat that neither platform knows")
     done = link.act("send", platform="slack", chat_id="room", content="not mine")
     same(done.get("success"), False, "a send by a platform that was not named in a hello")
     ensure(done.get("error"), "a refusal without an error text")
-    same([m["text"] for m in tenant.history("room") if m["direction"] == "out"], ["tagged"], "what was sent")
+    same([m["text"] for m in tenant.history("room") if m["direction"] == "out"], ["tagged", "untagged"], "what was sent")
     link.close()
 
 

@@ -281,7 +281,9 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let (socket, _) = builder.connect().await.map_err(|e| closed(e.to_string()))?;
     let (mut sink, mut stream) = socket.split();
     for (platform, bot_id) in &shared.dial.identities {
-        let hello = GatewayLine::Hello { platform, bot_id }.line();
+        // With a handler in place nothing that comes early is dropped, so nothing has to be held back.
+        let ready = lock(&shared.handler).is_some();
+        let hello = GatewayLine::Hello { platform, bot_id, ready }.line();
         sink.send(Message::text(hello)).await.map_err(|e| closed(e.to_string()))?;
     }
     let (line_tx, mut line_rx) = mpsc::channel::<String>(QUEUE_MAX);

@@ -2,8 +2,12 @@
 
 /// Clock and entropy of the machine, or of a test.
 pub trait Env: Send + Sync {
-    /// Unix milliseconds.
+    /// Unix milliseconds. It may be set, backwards too: for what is written down and shown.
     fn now_ms(&self) -> u64;
+    /// Milliseconds of a clock that nobody sets: for how long something takes or waits.
+    fn steady_ms(&self) -> u64 {
+        self.now_ms()
+    }
     fn fill(&self, bytes: &mut [u8]);
 }
 

@@ -56,7 +56,13 @@ pub struct Meters {
     pub acks: Counter,
     pub acks_unknown: Counter,
     pub rows_settled_without_ack: Counter,
+    pub rows_resent: Counter,
+    pub rows_given_up: Counter,
     pub frames_bad: Family<Why, Counter>,
+    pub reads_paused: Counter,
+    pub outbox_bytes: Gauge,
+    pub refusals_unnoted: Counter,
+    pub clock_steps: Family<Why, Counter>,
     pub sockets_open: Gauge,
     pub sockets_refused: Family<Why, Counter>,
     pub sockets_closed: Family<Why, Counter>,
@@ -95,6 +101,19 @@ impl Meters {
         let text = "Rows settled by a healthy socket because the agent does not ack";
         r.register("rows_settled_without_ack", text, self.rows_settled_without_ack.clone());
         r.register("frames_bad", "Frames that were skipped, by reason", self.frames_bad.clone());
+        r.register(
+            "rows_resent",
+            "Rows sent again on a live socket because their ack stayed away",
+            self.rows_resent.clone(),
+        );
+        let text = "Rows that a live socket left unacked although they were sent several times";
+        r.register("rows_given_up", text, self.rows_given_up.clone());
+        let text = "Times a socket was not read from until its peer had read";
+        r.register("reads_paused", text, self.reads_paused.clone());
+        r.register("outbox_bytes", "Bytes that wait to be written to relay sockets", self.outbox_bytes.clone());
+        let text = "Refused actions that were counted and not written down, because there were too many";
+        r.register("refusals_unnoted", text, self.refusals_unnoted.clone());
+        r.register("clock_steps", "Times the wall clock was set, by direction", self.clock_steps.clone());
         r.register("sockets_open", "Authenticated relay sockets", self.sockets_open.clone());
         r.register("sockets_refused", "Relay upgrades refused, by reason", self.sockets_refused.clone());
         r.register("sockets_closed", "Relay sockets closed by us, by reason", self.sockets_closed.clone());

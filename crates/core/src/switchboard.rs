@@ -4,7 +4,7 @@
 //! rows and says so (`gap`); its session then reads them from the ledger. Losing a ring costs time,
 //! never a message.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,13 +17,24 @@ use crate::window::Acks;
 
 /// Rows held in memory per socket before its session has to read the ledger.
 const ROWS_MAX: usize = 512;
-/// Orders (results, interrupts) held per socket; a session drains them at every turn.
+const ROWS_MAX_BYTES: usize = 4 << 20;
+/// Orders (results, interrupts) held per socket; a session drains them at every turn. What comes when they
+/// are full is refused: a result is then kept for the next socket, an interrupt is not sent.
 const ORDERS_MAX: usize = 1024;
+const ORDERS_MAX_BYTES: usize = 4 << 20;
 /// Recent sends remembered per instance, to find the turn that a `/stop` means.
 const TURNS_MAX: usize = 128;
 /// Results kept for a gateway that dials again, and for how long: its callers wait 30 s.
-const PARKED_MAX: usize = 64;
+const PARKED_MAX: usize = 1024;
+const PARKED_MAX_BYTES: usize = 1 << 20;
 const PARKED_MS: u64 = 30_000;
+/// Rows given up that are remembered per instance, for whoever examines the desk.
+const GIVEN_UP_MAX: usize = 32;
+/// A refused dial of one gateway is logged once in this time, and of so many gateways.
+const REFUSED_DIAL_MS: u64 = 60_000;
+const REFUSED_DIALS_MAX: usize = 256;
+/// Refused actions of one instance that are written down in one second; more are only counted.
+const REFUSALS_PER_S: u32 = 10;
 
 /// What a session must do besides delivering.
 #[derive(Debug)]
@@ -35,15 +46,34 @@ pub enum Order {
     Close(Close),
     /// The operator ended this row.
     Dropped(u64),
-    /// An action of this lane ended.
-    ActionDone(String),
+    /// Nobody works on this lane any more.
+    LaneDone(String),
+}
+
+impl Order {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Line(text) | Self::Result(text) | Self::LaneDone(text) => text.len(),
+            Self::Close(_) | Self::Dropped(_) => 0,
+        }
+    }
 }
 
 #[derive(Default)]
 struct Waiting {
     rows: VecDeque<(u64, Arc<Delivery>)>,
+    rows_bytes: usize,
     gap: bool,
     orders: VecDeque<Order>,
+    orders_bytes: usize,
+}
+
+impl Waiting {
+    fn pop_row(&mut self) -> Option<(u64, Arc<Delivery>)> {
+        let row = self.rows.pop_front()?;
+        self.rows_bytes -= row.1.json.len();
+        Some(row)
+    }
 }
 
 /// The in-tray of one socket.
@@ -100,11 +130,16 @@ impl Mailbox {
     /// False: the session is over or the tray is full; the order was not taken.
     pub fn order(&self, order: Order) -> bool {
         let mut waiting = lock(&self.waiting);
-        // An action's end is always taken: a socket has few actions, and a lost end would count for ever.
-        let full = waiting.orders.len() >= ORDERS_MAX && !matches!(order, Order::ActionDone(_));
-        if full || self.finished.is_closed() {
+        // A lane's end is always taken: a socket has few lanes, and a lost end would count for ever.
+        // So is a close: it ends what fills the tray.
+        let must = matches!(order, Order::LaneDone(_) | Order::Close(_));
+        // Results have room of their own: somebody waits for each, and interrupts must not crowd them out.
+        let share = if matches!(order, Order::Result(_)) { 2 } else { 1 };
+        let full = waiting.orders.len() >= share * ORDERS_MAX || waiting.orders_bytes >= share * ORDERS_MAX_BYTES;
+        if (full && !must) || self.finished.is_closed() {
             return false;
         }
+        waiting.orders_bytes += order.bytes();
         waiting.orders.push_back(order);
         drop(waiting);
         self.bell.notify_one();
@@ -112,21 +147,29 @@ impl Mailbox {
     }
 
     pub fn take_orders(&self) -> VecDeque<Order> {
-        std::mem::take(&mut lock(&self.waiting).orders)
+        let mut waiting = lock(&self.waiting);
+        waiting.orders_bytes = 0;
+        std::mem::take(&mut waiting.orders)
     }
 
-    /// Rows above `cursor`, at most `room`. `None`: there is a gap, read the ledger.
-    pub fn take_rows(&self, cursor: u64, room: usize) -> Option<Vec<(u64, Arc<Delivery>)>> {
+    /// Rows above `cursor`, at most `room`, and none after `bytes` are full. `None`: there is a gap, read
+    /// the ledger.
+    pub fn take_rows(&self, cursor: u64, room: usize, bytes: usize) -> Option<Vec<(u64, Arc<Delivery>)>> {
         let mut waiting = lock(&self.waiting);
         while waiting.rows.front().is_some_and(|(seq, _)| *seq <= cursor) {
-            waiting.rows.pop_front();
+            waiting.pop_row();
         }
         let contiguous = waiting.rows.front().is_none_or(|(seq, _)| *seq == cursor + 1);
         if waiting.gap || !contiguous {
             return None;
         }
-        let count = room.min(waiting.rows.len());
-        Some(waiting.rows.drain(..count).collect())
+        let (mut taken, mut used) = (Vec::new(), 0);
+        while taken.len() < room && used < bytes {
+            let Some(row) = waiting.pop_row() else { break };
+            used += row.1.json.len();
+            taken.push(row);
+        }
+        Some(taken)
     }
 
     /// Before reading the ledger: from here on rings are kept again.
@@ -134,6 +177,7 @@ impl Mailbox {
         let mut waiting = lock(&self.waiting);
         waiting.gap = false;
         waiting.rows.clear();
+        waiting.rows_bytes = 0;
     }
 
     pub fn open_gap(&self) {
@@ -143,10 +187,13 @@ impl Mailbox {
     fn push_rows(&self, rows: &[(u64, u64, Arc<Delivery>)]) {
         let mut waiting = lock(&self.waiting);
         if !waiting.gap {
-            if waiting.rows.len() + rows.len() > ROWS_MAX {
+            let bytes: usize = rows.iter().map(|(_, _, delivery)| delivery.json.len()).sum();
+            if waiting.rows.len() + rows.len() > ROWS_MAX || waiting.rows_bytes + bytes > ROWS_MAX_BYTES {
                 waiting.gap = true;
                 waiting.rows = VecDeque::new();
+                waiting.rows_bytes = 0;
             } else {
+                waiting.rows_bytes += bytes;
                 waiting.rows.extend(rows.iter().map(|(_, seq, delivery)| (*seq, delivery.clone())));
             }
         }
@@ -163,6 +210,29 @@ pub struct Memory {
     turns: VecDeque<(Arc<str>, Arc<str>, u64)>,
     /// Results of actions whose socket ended before they did, for the next one.
     parked: VecDeque<(u64, String)>,
+    /// How many sockets it has opened.
+    dials: u64,
+    /// Rows that it left unacked on live sockets, although they were sent several times; newest last.
+    given_up: VecDeque<GivenUp>,
+    /// Refused actions written down in the second that began then.
+    refusals: (u64, u32),
+}
+
+/// A row that was sent several times on a live socket and never acked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenUp {
+    pub seq: u64,
+    pub event: u64,
+    pub at_ms: u64,
+}
+
+/// Why an instance is on the list of those that nobody serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unserved {
+    /// Its socket ended, or the desk began: perhaps something waits.
+    Look,
+    /// Mail came that no socket of it has seen.
+    NewMail,
 }
 
 #[derive(Default)]
@@ -171,8 +241,10 @@ pub struct Switchboard {
     memory: papaya::HashMap<u64, Arc<Mutex<Memory>>>,
     sessions: AtomicU64,
     /// Instances that got mail while no socket served them.
-    unserved: Mutex<HashSet<u64>>,
+    unserved: Mutex<HashMap<u64, Unserved>>,
     pub unserved_bell: Notify,
+    /// When a refused dial of each gateway was last logged; strangers share one entry.
+    refused_dials: Mutex<HashMap<String, u64>>,
 }
 
 impl Switchboard {
@@ -235,13 +307,19 @@ impl Switchboard {
     }
 
     /// Somebody should see to it that this instance gets a socket.
-    pub fn note_unserved(&self, instance: u64) {
-        if lock(&self.unserved).insert(instance) {
+    pub fn note_unserved(&self, instance: u64, why: Unserved) {
+        let mut unserved = lock(&self.unserved);
+        let known = unserved.get(&instance).copied();
+        if known != Some(Unserved::NewMail) {
+            unserved.insert(instance, why);
+        }
+        drop(unserved);
+        if known.is_none() {
             self.unserved_bell.notify_one();
         }
     }
 
-    pub fn take_unserved(&self) -> HashSet<u64> {
+    pub fn take_unserved(&self) -> HashMap<u64, Unserved> {
         std::mem::take(&mut lock(&self.unserved))
     }
 
@@ -261,8 +339,12 @@ impl Switchboard {
         memory.presence.clone()
     }
 
+    /// What is known of its acks: from its last socket, or from before the desk was restarted.
     pub fn acks(&self, instance: u64) -> Acks {
-        lock(&self.memory(instance)).acks.unwrap_or(Acks::Assumed)
+        let memory = self.memory(instance);
+        let memory = lock(&memory);
+        let kept = if memory.presence.never_acks { Acks::Never } else { Acks::Assumed };
+        memory.acks.unwrap_or(kept)
     }
 
     pub fn remember_acks(&self, instance: u64, acks: Acks) {
@@ -276,10 +358,13 @@ impl Switchboard {
         }
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
-        if memory.parked.len() >= PARKED_MAX {
+        memory.parked.retain(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
+        memory.parked.push_back((now_ms, line));
+        let bytes = |parked: &VecDeque<(u64, String)>| parked.iter().map(|(_, line)| line.len()).sum::<usize>();
+        while memory.parked.len() > PARKED_MAX || (memory.parked.len() > 1 && bytes(&memory.parked) > PARKED_MAX_BYTES)
+        {
             memory.parked.pop_front();
         }
-        memory.parked.push_back((now_ms, line));
     }
 
     pub fn take_parked(&self, instance: u64, now_ms: u64) -> Vec<String> {
@@ -287,6 +372,57 @@ impl Switchboard {
         let parked = std::mem::take(&mut lock(&memory).parked);
         let fresh = parked.into_iter().filter(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
         fresh.map(|(_, line)| line).collect()
+    }
+
+    /// A socket of the instance was opened.
+    pub fn note_dial(&self, instance: u64) {
+        lock(&self.memory(instance)).dials += 1;
+    }
+
+    /// How many sockets it has opened since the desk began: whoever waits for it sees that it came.
+    pub fn dials(&self, instance: u64) -> u64 {
+        self.memory.pin().get(&instance).map_or(0, |memory| lock(memory).dials)
+    }
+
+    pub fn note_given_up(&self, instance: u64, row: GivenUp) {
+        let memory = self.memory(instance);
+        let mut memory = lock(&memory);
+        if memory.given_up.len() >= GIVEN_UP_MAX {
+            memory.given_up.pop_front();
+        }
+        memory.given_up.push_back(row);
+    }
+
+    /// Instances that left rows unacked on live sockets, with the latest of those rows.
+    pub fn given_up(&self) -> Vec<(u64, Vec<GivenUp>)> {
+        let of = |memory: &Arc<Mutex<Memory>>| lock(memory).given_up.iter().cloned().collect::<Vec<_>>();
+        let all = self.memory.pin();
+        all.iter().map(|(instance, memory)| (*instance, of(memory))).filter(|(_, rows)| !rows.is_empty()).collect()
+    }
+
+    /// Whether a refused dial of this gateway is worth a line in the log: one a minute is. `None`: no gateway
+    /// of ours.
+    pub fn may_log_refused_dial(&self, gateway: Option<&str>, steady_ms: u64) -> bool {
+        let mut logged = lock(&self.refused_dials);
+        logged.retain(|_, at_ms| steady_ms.saturating_sub(*at_ms) < REFUSED_DIAL_MS);
+        let gateway = gateway.unwrap_or_default();
+        if logged.contains_key(gateway) || logged.len() >= REFUSED_DIALS_MAX {
+            return false;
+        }
+        logged.insert(gateway.to_owned(), steady_ms);
+        true
+    }
+
+    /// Whether one more refused action of this instance may be written down in this second.
+    pub fn may_note_refusal(&self, instance: u64, now_ms: u64) -> bool {
+        let memory = self.memory(instance);
+        let mut memory = lock(&memory);
+        let second = now_ms / 1000;
+        if memory.refusals.0 != second {
+            memory.refusals = (second, 0);
+        }
+        memory.refusals.1 += 1;
+        memory.refusals.1 <= REFUSALS_PER_S
     }
 
     /// Rows of these sessions just went to the instance.
@@ -322,10 +458,10 @@ impl Bell for Switchboard {
                 Some(mailbox) => {
                     mailbox.push_rows(run);
                     if mailbox.is_idle() {
-                        self.note_unserved(instance);
+                        self.note_unserved(instance, Unserved::NewMail);
                     }
                 }
-                None => self.note_unserved(instance),
+                None => self.note_unserved(instance, Unserved::NewMail),
             }
         }
     }

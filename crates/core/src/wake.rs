@@ -1,9 +1,12 @@
 //! When to poke a sleeping agent's wake URL, and when to tell the people who wait for it.
 //!
-//! Pure: told the time, it says which errands are due. One poke per cooldown; failures are retried
-//! with growing delays while mail waits; people are told once per wait.
+//! Pure: told the time (milliseconds of a steady clock), it says which errands are due. Failures are
+//! retried with growing delays while mail waits; a poke that was answered and not followed by a socket is
+//! repeated after a cool-down; one that brought the agent is over, so that its next message pokes at once.
+//! People are told once per wait. Calls under way are bounded, and retries never take all the room, so that
+//! many agents that do not come do not hold up one that would.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 #[derive(Debug, Clone, Copy)]
 pub struct WakeRules {
@@ -14,115 +17,229 @@ pub struct WakeRules {
 
 /// First retry after a failed poke; doubled each time up to `retry_max_ms`.
 const RETRY_FIRST_MS: u64 = 1_000;
+/// Pokes under way at once; more wait for their turn.
+pub const POKES_MAX: usize = 64;
+/// Of these, at most so many for agents that were poked before and did not come.
+const RETRIES_MAX: usize = 48;
+/// Notices under way at once.
+const NOTICES_MAX: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
-    Poke(u64),
-    Notice(u64),
+    /// Poke this instance, and report under the number of the call how it went.
+    Poke(u64, u64),
+    Notice(u64, u64),
+}
+
+/// How an errand ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The wake URL answered. An answer is not an agent.
+    Answered,
+    Failed,
+    /// There is no way to poke it: only the notice remains.
+    NoWay,
+    /// Nothing waits, or it came by itself.
+    NotNeeded,
+    /// A notice is given, or there was none to give.
+    Noticed,
+}
+
+/// What an errand waits in line for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Queue {
+    First,
+    Retry,
+    Notice,
 }
 
 struct Sleeper {
-    born_ms: u64,
-    since_ms: u64,
+    /// Tells this wait from another one of the same instance.
+    wait: u64,
+    /// The sockets that it had opened when the wait began.
+    dials: u64,
     failures: u32,
     unanswered: u32,
-    next_poke_ms: u64,
-    poking: bool,
-    noticed: bool,
+    /// When and in which line it waits for its poke; `None` while one is under way, or none is possible.
+    poke: Option<(Queue, u64)>,
+    notice: Option<u64>,
+}
+
+/// The last poke of an instance.
+struct LastPoke {
+    at_ms: u64,
+    /// The agent came after it.
+    came: bool,
+}
+
+struct Call {
+    instance: u64,
+    wait: u64,
+    queue: Queue,
 }
 
 pub struct Waker {
     rules: WakeRules,
     sleepers: HashMap<u64, Sleeper>,
-    /// When each instance was last poked, kept through one cooldown.
-    poked: HashMap<u64, u64>,
+    /// Who waits for what until when, in order.
+    lines: [BTreeSet<(u64, u64)>; 3],
+    calls: HashMap<u64, Call>,
+    under_way: [usize; 3],
+    /// Kept through one cooldown.
+    poked: HashMap<u64, LastPoke>,
+    last_number: u64,
 }
 
 impl Waker {
     pub fn new(rules: WakeRules) -> Self {
-        Self { rules, sleepers: HashMap::new(), poked: HashMap::new() }
+        Self {
+            rules,
+            sleepers: HashMap::new(),
+            lines: Default::default(),
+            calls: HashMap::new(),
+            under_way: [0; 3],
+            poked: HashMap::new(),
+            last_number: 0,
+        }
     }
 
-    /// Mail waits for an instance that no socket serves. `since_ms`: how long the oldest has waited.
-    /// `seen_ms`: when a socket last served it; a wait that began before has ended, and this is another.
-    pub fn mail_waits(&mut self, instance: u64, since_ms: u64, seen_ms: u64, now_ms: u64) {
-        if self.sleepers.get(&instance).is_some_and(|sleeper| sleeper.born_ms < seen_ms) {
+    /// Mail waits for an instance that no socket serves. `waited_ms`: how long the oldest has waited.
+    /// `dials`: how many sockets it has opened so far; if there are more than when a wait began, that wait
+    /// is over and this is another. `fresh`: something came that none of its sockets has seen.
+    pub fn mail_waits(&mut self, instance: u64, waited_ms: u64, dials: u64, fresh: bool, now_ms: u64) {
+        if self.sleepers.get(&instance).is_some_and(|sleeper| sleeper.dials != dials) {
             self.settled(instance);
         }
-        let quiet_until = self.poked.get(&instance).map_or(0, |at| at + self.rules.cooldown_ms);
-        self.sleepers.entry(instance).or_insert(Sleeper {
-            born_ms: now_ms,
-            since_ms,
-            failures: 0,
-            unanswered: 0,
-            next_poke_ms: quiet_until.max(now_ms),
-            poking: false,
-            noticed: false,
-        });
+        let quiet_until_ms = match self.poked.get(&instance) {
+            Some(last) if last.came && fresh => 0,
+            Some(last) => last.at_ms + self.rules.cooldown_ms,
+            None => 0,
+        };
+        let poke_ms = quiet_until_ms.max(now_ms);
+        if let Some(sleeper) = self.sleepers.get_mut(&instance) {
+            if let Some((queue, at_ms)) = sleeper.poke
+                && sleeper.failures + sleeper.unanswered == 0
+                && poke_ms < at_ms
+            {
+                self.lines[queue as usize].remove(&(at_ms, instance));
+                self.lines[queue as usize].insert((poke_ms, instance));
+                sleeper.poke = Some((queue, poke_ms));
+            }
+            return;
+        }
+        let notice_ms = now_ms + self.rules.notice_after_ms.saturating_sub(waited_ms);
+        self.lines[Queue::First as usize].insert((poke_ms, instance));
+        self.lines[Queue::Notice as usize].insert((notice_ms, instance));
+        let (wait, poke) = (self.number(), Some((Queue::First, poke_ms)));
+        let sleeper = Sleeper { wait, dials, failures: 0, unanswered: 0, poke, notice: Some(notice_ms) };
+        self.sleepers.insert(instance, sleeper);
     }
 
-    /// A socket serves it, or nothing waits any more.
+    /// A socket serves it, or did: whatever was done to wake it is over.
     pub fn settled(&mut self, instance: u64) {
-        self.sleepers.remove(&instance);
+        self.forget(instance);
+        if let Some(last) = self.poked.get_mut(&instance) {
+            last.came = true;
+        }
     }
 
+    fn forget(&mut self, instance: u64) {
+        let Some(sleeper) = self.sleepers.remove(&instance) else { return };
+        if let Some((queue, at_ms)) = sleeper.poke {
+            self.lines[queue as usize].remove(&(at_ms, instance));
+        }
+        if let Some(at_ms) = sleeper.notice {
+            self.lines[Queue::Notice as usize].remove(&(at_ms, instance));
+        }
+    }
+
+    /// What is to be done now. Each errand is under way until [`Self::ended`] is told how it went.
     pub fn due(&mut self, now_ms: u64) -> Vec<Errand> {
         let cooldown_ms = self.rules.cooldown_ms;
-        self.poked.retain(|_, at| *at + cooldown_ms > now_ms);
+        self.poked.retain(|_, last| last.at_ms + cooldown_ms > now_ms);
         let mut errands = Vec::new();
-        for (instance, sleeper) in &mut self.sleepers {
-            if !sleeper.poking && sleeper.next_poke_ms <= now_ms {
-                sleeper.poking = true;
-                self.poked.insert(*instance, now_ms);
-                errands.push(Errand::Poke(*instance));
-            }
-            if !sleeper.noticed && sleeper.since_ms + self.rules.notice_after_ms <= now_ms {
-                sleeper.noticed = true;
-                errands.push(Errand::Notice(*instance));
+        for queue in [Queue::First, Queue::Retry, Queue::Notice] {
+            while self.has_room(queue) {
+                let Some(&(at_ms, instance)) = self.lines[queue as usize].first() else { break };
+                if at_ms > now_ms {
+                    break;
+                }
+                self.lines[queue as usize].pop_first();
+                let call = self.number();
+                let Some(sleeper) = self.sleepers.get_mut(&instance) else { continue };
+                self.calls.insert(call, Call { instance, wait: sleeper.wait, queue });
+                self.under_way[queue as usize] += 1;
+                if queue == Queue::Notice {
+                    sleeper.notice = None;
+                    errands.push(Errand::Notice(instance, call));
+                } else {
+                    sleeper.poke = None;
+                    self.poked.insert(instance, LastPoke { at_ms: now_ms, came: false });
+                    errands.push(Errand::Poke(instance, call));
+                }
             }
         }
         errands
     }
 
-    /// A poke ended. Also a good one is repeated if no socket comes: an answer is not an agent.
-    pub fn poked(&mut self, instance: u64, ok: bool, now_ms: u64) {
-        let Some(sleeper) = self.sleepers.get_mut(&instance) else { return };
-        sleeper.poking = false;
-        let delay_ms = if ok {
-            sleeper.failures = 0;
-            sleeper.unanswered += 1;
-            grow(self.rules.cooldown_ms, sleeper.unanswered - 1, self.rules.retry_max_ms)
-        } else {
-            sleeper.failures += 1;
-            grow(RETRY_FIRST_MS, sleeper.failures - 1, self.rules.retry_max_ms)
-        };
-        sleeper.next_poke_ms = now_ms + delay_ms;
-    }
-
-    /// There is no way to poke it: only the notice remains.
-    pub fn unwakeable(&mut self, instance: u64) {
-        if let Some(sleeper) = self.sleepers.get_mut(&instance) {
-            sleeper.poking = false;
-            sleeper.next_poke_ms = u64::MAX;
+    fn has_room(&self, queue: Queue) -> bool {
+        let [first, retry, notice] = self.under_way;
+        match queue {
+            Queue::First => first + retry < POKES_MAX,
+            Queue::Retry => first + retry < POKES_MAX && retry < RETRIES_MAX,
+            Queue::Notice => notice < NOTICES_MAX,
         }
     }
 
-    pub fn next_due_ms(&self) -> Option<u64> {
-        let due = |s: &Sleeper| {
-            let poke = if s.poking { u64::MAX } else { s.next_poke_ms };
-            let notice = if s.noticed { u64::MAX } else { s.since_ms + self.rules.notice_after_ms };
-            poke.min(notice)
+    /// An errand ended. What it says of a wait that is over meanwhile is not heard.
+    pub fn ended(&mut self, call: u64, how: Ended, now_ms: u64) {
+        let Some(Call { instance, wait, queue }) = self.calls.remove(&call) else { return };
+        self.under_way[queue as usize] -= 1;
+        let Some(sleeper) = self.sleepers.get_mut(&instance).filter(|it| it.wait == wait) else { return };
+        let delay_ms = match how {
+            Ended::Answered => {
+                sleeper.failures = 0;
+                sleeper.unanswered += 1;
+                grow(self.rules.cooldown_ms, sleeper.unanswered - 1, self.rules.retry_max_ms)
+            }
+            Ended::Failed => {
+                sleeper.failures += 1;
+                grow(RETRY_FIRST_MS, sleeper.failures - 1, self.rules.retry_max_ms)
+            }
+            Ended::NoWay | Ended::Noticed => return,
+            Ended::NotNeeded => {
+                self.forget(instance);
+                self.poked.remove(&instance); // it was not called
+                return;
+            }
         };
-        self.sleepers.values().map(due).min().filter(|at| *at != u64::MAX)
+        let at_ms = now_ms + delay_ms;
+        sleeper.poke = Some((Queue::Retry, at_ms));
+        self.lines[Queue::Retry as usize].insert((at_ms, instance));
     }
 
-    /// Since when it is waited for.
-    pub fn born_ms(&self, instance: u64) -> Option<u64> {
-        self.sleepers.get(&instance).map(|sleeper| sleeper.born_ms)
+    pub fn next_due_ms(&self) -> Option<u64> {
+        let queues = [Queue::First, Queue::Retry, Queue::Notice].into_iter().filter(|queue| self.has_room(*queue));
+        queues.filter_map(|queue| self.lines[queue as usize].first().map(|(at_ms, _)| *at_ms)).min()
+    }
+
+    /// What `dials` was when the wait for it began.
+    pub fn dials(&self, instance: u64) -> Option<u64> {
+        self.sleepers.get(&instance).map(|sleeper| sleeper.dials)
+    }
+
+    /// Pokes and notices that were given out and have not ended.
+    pub fn under_way(&self) -> usize {
+        self.calls.len()
     }
 
     pub fn sleepers(&self) -> impl Iterator<Item = u64> + '_ {
         self.sleepers.keys().copied()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 }
 
@@ -136,30 +253,101 @@ mod tests {
 
     const RULES: WakeRules = WakeRules { cooldown_ms: 30_000, retry_max_ms: 300_000, notice_after_ms: 120_000 };
 
-    #[test]
-    fn one_poke_per_cooldown_even_when_it_dials_and_sleeps_again() {
+    /// A waker whose instance 1 has mail, and that is told how each poke ends at once.
+    fn waker() -> Waker {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0, 0);
-        assert_eq!(waker.due(0), [Errand::Poke(1)]);
-        assert_eq!(waker.due(0), [], "a poke is under way");
-        waker.poked(1, true, 10);
+        waker.mail_waits(1, 0, 0, true, 0);
+        waker
+    }
+
+    /// Does what is due: the instances that were poked, each with this end.
+    fn poke(waker: &mut Waker, how: Ended, now_ms: u64) -> Vec<u64> {
+        let mut poked = Vec::new();
+        for errand in waker.due(now_ms) {
+            match errand {
+                Errand::Poke(instance, call) => {
+                    poked.push(instance);
+                    waker.ended(call, how, now_ms);
+                }
+                Errand::Notice(_, call) => waker.ended(call, Ended::Noticed, now_ms),
+            }
+        }
+        poked
+    }
+
+    fn notices(waker: &mut Waker, now_ms: u64) -> Vec<u64> {
+        let due = waker.due(now_ms);
+        due.into_iter()
+            .filter_map(|it| if let Errand::Notice(instance, _) = it { Some(instance) } else { None })
+            .collect()
+    }
+
+    #[test]
+    fn after_a_poke_that_brought_the_agent_the_next_message_pokes_at_once() {
+        let mut waker = waker();
+        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
         waker.settled(1);
-        waker.mail_waits(1, 5_000, 0, 5_000);
-        assert_eq!(waker.due(5_000), []);
+        waker.mail_waits(1, 0, 1, true, 5_000);
+        assert_eq!(poke(&mut waker, Ended::Answered, 5_000), [1]);
+    }
+
+    #[test]
+    fn an_agent_that_comes_and_leaves_the_same_mail_unacked_waits_for_the_cool_down() {
+        let mut waker = waker();
+        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
+        waker.settled(1);
+        waker.mail_waits(1, 5_000, 1, false, 5_000);
+        assert!(poke(&mut waker, Ended::Answered, 5_000).is_empty());
         assert_eq!(waker.next_due_ms(), Some(30_000));
-        assert_eq!(waker.due(30_000), [Errand::Poke(1)]);
+        waker.mail_waits(1, 0, 1, true, 6_000);
+        assert_eq!(poke(&mut waker, Ended::Answered, 6_000), [1], "but what is new does not wait for it");
+    }
+
+    #[test]
+    fn new_mail_does_not_hurry_an_agent_that_does_not_come() {
+        let mut waker = waker();
+        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
+        waker.mail_waits(1, 1_000, 0, true, 1_000);
+        assert!(poke(&mut waker, Ended::Answered, 29_999).is_empty());
+        assert_eq!(poke(&mut waker, Ended::Answered, 30_000), [1]);
+    }
+
+    #[test]
+    fn one_poke_at_a_time() {
+        let mut waker = waker();
+        let Some(Errand::Poke(1, call)) = waker.due(0).pop() else { panic!("no poke") };
+        assert_eq!((waker.due(60_000), waker.under_way()), (vec![], 1));
+        waker.ended(call, Ended::Failed, 60_000);
+        assert_eq!(poke(&mut waker, Ended::Failed, 61_000), [1]);
+        assert_eq!(waker.under_way(), 0);
+    }
+
+    #[test]
+    fn the_end_of_an_older_poke_does_not_delay_the_next_wait() {
+        let mut waker = waker();
+        let Some(Errand::Poke(1, slow)) = waker.due(0).pop() else { panic!("no poke") };
+        // The agent came, slept again, and got another message while the call was still open.
+        waker.mail_waits(1, 0, 1, true, 5_000);
+        assert_eq!(poke(&mut waker, Ended::Failed, 5_000), [1]);
+        waker.ended(slow, Ended::Answered, 5_500);
+        assert_eq!(poke(&mut waker, Ended::Failed, 6_000), [1], "retried after a second, not after the cool-down");
+    }
+
+    #[test]
+    fn what_is_not_needed_any_more_ends_the_wait() {
+        let mut waker = waker();
+        assert_eq!(poke(&mut waker, Ended::NotNeeded, 0), [1]);
+        assert_eq!((waker.sleepers().count(), waker.next_due_ms()), (0, None), "no further poke, no notice");
     }
 
     #[test]
     fn failures_are_retried_with_growing_delays_up_to_the_limit() {
-        let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0, 0);
+        let mut waker = waker();
         let mut now = 0;
         let mut gaps = Vec::new();
         for _ in 0..12 {
-            assert!(waker.due(now).contains(&Errand::Poke(1)));
-            waker.poked(1, false, now);
-            let next = waker.sleepers[&1].next_poke_ms;
+            assert_eq!(poke(&mut waker, Ended::Failed, now), [1]);
+            let next = waker.sleepers[&1].poke.unwrap().1;
             gaps.push(next - now);
             now = next;
         }
@@ -169,39 +357,64 @@ mod tests {
 
     #[test]
     fn an_answer_is_not_an_agent_so_a_good_poke_is_repeated() {
-        let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0, 0);
-        waker.due(0);
-        waker.poked(1, true, 0);
-        assert_eq!(waker.due(29_999), []);
-        assert_eq!(waker.due(30_000), [Errand::Poke(1)]);
+        let mut waker = waker();
+        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
+        assert!(poke(&mut waker, Ended::Answered, 29_999).is_empty());
+        assert_eq!(poke(&mut waker, Ended::Answered, 30_000), [1]);
+        assert_eq!(waker.next_due_ms(), Some(90_000), "with growing delays");
     }
 
     #[test]
     fn people_are_told_once_per_wait() {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 1_000, 0, 1_000);
-        waker.due(1_000);
-        waker.unwakeable(1);
-        assert_eq!(waker.next_due_ms(), Some(121_000));
-        assert_eq!(waker.due(121_000), [Errand::Notice(1)]);
+        waker.mail_waits(1, 20_000, 0, true, 1_000);
+        assert_eq!(poke(&mut waker, Ended::NoWay, 1_000), [1]);
+        assert_eq!(waker.next_due_ms(), Some(101_000), "it had waited for 20 s");
+        assert_eq!(notices(&mut waker, 101_000), [1]);
         assert_eq!(waker.due(500_000), []);
     }
 
     #[test]
     fn a_socket_that_came_and_went_ends_a_wait_though_nobody_looked_meanwhile() {
-        let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0, 0);
-        waker.due(0);
-        for _ in 0..9 {
-            waker.poked(1, false, 0);
+        let mut waker = waker();
+        for now_ms in [0, 1_000, 3_000, 7_000, 15_000, 31_000, 63_000] {
+            assert_eq!(poke(&mut waker, Ended::Failed, now_ms), [1]);
         }
-        assert_eq!(waker.due(200_000), [Errand::Notice(1)]);
-        waker.mail_waits(1, 0, 0, 200_001);
-        assert_eq!(waker.due(200_001), [], "the same wait");
-        waker.mail_waits(1, 210_000, 205_000, 210_000);
-        assert_eq!(waker.due(210_000), [Errand::Poke(1)], "another one: its failures are forgotten");
-        waker.unwakeable(1);
-        assert_eq!(waker.due(330_000), [Errand::Notice(1)], "and people are told again");
+        assert_eq!(notices(&mut waker, 120_000), [1]);
+        waker.mail_waits(1, 120_001, 0, true, 120_001);
+        assert_eq!(waker.due(120_001), [], "the same wait");
+        waker.mail_waits(1, 0, 1, true, 125_000);
+        assert_eq!(poke(&mut waker, Ended::NoWay, 125_000), [1], "another one: its failures are forgotten");
+        assert_eq!(notices(&mut waker, 245_000), [1], "and people are told again");
+    }
+
+    #[test]
+    fn calls_are_bounded_and_agents_that_do_not_come_leave_room_for_others() {
+        let mut waker = Waker::new(RULES);
+        for instance in 0..300 {
+            waker.mail_waits(instance, 0, 0, true, 0);
+        }
+        let mut open: Vec<u64> = Vec::new();
+        let calls = |errands: Vec<Errand>| {
+            errands.into_iter().map(|it| if let Errand::Poke(_, call) = it { call } else { panic!("a notice") })
+        };
+        open.extend(calls(waker.due(0)));
+        let notices_ms = RULES.notice_after_ms;
+        assert_eq!((open.len(), waker.next_due_ms()), (POKES_MAX, Some(notices_ms)), "the rest waits for an end");
+        for now_ms in 0..300 {
+            for call in open.drain(..) {
+                waker.ended(call, Ended::Failed, now_ms);
+            }
+            open.extend(calls(waker.due(now_ms)));
+            assert!(open.len() <= POKES_MAX);
+        }
+        // All were tried and failed; their retries hang.
+        for call in open.drain(..) {
+            waker.ended(call, Ended::Failed, 300);
+        }
+        open.extend(calls(waker.due(10_000)));
+        assert_eq!(open.len(), RETRIES_MAX);
+        waker.mail_waits(1_000, 0, 0, true, 10_001);
+        assert_eq!(waker.due(10_001).len(), 1, "a new one does not wait behind them");
     }
 }

@@ -1,5 +1,6 @@
 //! What is in flight to one socket: bounded, in order, settled by acks or, for a gateway that
-//! proved that it does not ack, by a socket that stayed healthy.
+//! proved that it does not ack, by a socket that stayed healthy. A row whose ack stays away although
+//! later rows were acked is sent again a few times and then given up, so that it does not fill the window.
 //!
 //! Pure: it is told the time (milliseconds of any steady clock) and never waits.
 
@@ -18,12 +19,33 @@ const ANSWERED_CAPS: usize = 16;
 const PROBE_GRACE_MS: u64 = 3_000;
 /// An idle socket is probed this often, so that a vanished peer does not stay on the books.
 const IDLE_PROBE_MS: u64 = 30_000;
+/// Bytes in flight; above this one row has to be acked before the next goes.
+const FLIGHT_MAX_BYTES: usize = 4 << 20;
+/// A row of a gateway that acks, unacked for this many ack limits while later rows were acked, is sent
+/// again: with the usual limit of 5 s after half a minute.
+const RESEND_LIMITS: u64 = 6;
+/// Sent again at most this often; after that the row is given up.
+pub const RESENDS_MAX: u8 = 3;
+/// A gateway that acks and has said nothing since this old row was sent gets no further rows: if it is
+/// frozen, fewer rows come twice.
+const FROZEN_MS: u64 = 2_000;
 
 struct Flight {
     seq: u64,
     sent_ms: u64,
+    /// How often it was sent again.
+    resends: u8,
     answered: bool,
     delivery: Arc<Delivery>,
+}
+
+/// Rows whose ack stays away on a socket that acks.
+#[derive(Default)]
+pub struct Overdue {
+    /// To be sent again now.
+    pub resend: Vec<(u64, Arc<Delivery>)>,
+    /// Sent often enough: no longer in flight, and not settled.
+    pub given_up: Vec<(u64, Arc<Delivery>)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +73,8 @@ pub struct Window {
     cursor: u64,
     flight: VecDeque<Flight>,
     pub acks: Acks,
+    /// The highest row that was acked on this socket.
+    acked: u64,
     heard_ms: u64,
     probed_ms: Option<u64>,
     unsaved: bool,
@@ -66,6 +90,7 @@ impl Window {
             cursor,
             flight: VecDeque::new(),
             acks,
+            acked: 0,
             heard_ms: now_ms,
             probed_ms: None,
             unsaved: false,
@@ -74,11 +99,27 @@ impl Window {
 
     /// Rows that may go now. A gateway that never acked anything and has answered a row has surely
     /// taken it: such rows do not hold up others, within a bound.
-    pub fn room(&self) -> usize {
-        let taken = |row: &&Flight| self.acks != Acks::Seen && row.answered;
-        let unanswered = self.flight.len() - self.flight.iter().filter(taken).count();
+    pub fn room(&self, now_ms: u64) -> usize {
+        if self.is_frozen(now_ms) {
+            return 0;
+        }
+        let (mut unanswered, mut bytes) = (0, 0);
+        for row in self.flight.iter().filter(|row| self.acks == Acks::Seen || !row.answered) {
+            unanswered += 1;
+            bytes += row.delivery.json.len();
+        }
+        if bytes >= FLIGHT_MAX_BYTES {
+            return 0;
+        }
         let ceiling = (self.cap * ANSWERED_CAPS).saturating_sub(self.flight.len());
         self.cap.saturating_sub(unanswered).min(ceiling)
+    }
+
+    /// It acks, its oldest row is a while old, and nothing at all was heard since that row was sent. One
+    /// that is merely slow is heard: by its acks, its frames, or its answer to a probe.
+    fn is_frozen(&self, now_ms: u64) -> bool {
+        let silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms) >= FROZEN_MS && self.heard_ms <= sent_ms;
+        self.acks == Acks::Seen && self.oldest_sent_ms().is_some_and(silent)
     }
 
     /// Rows up to here were written, or are settled: the next one to read is above it.
@@ -94,7 +135,7 @@ impl Window {
     pub fn sent(&mut self, seq: u64, delivery: Arc<Delivery>, now_ms: u64) {
         self.cursor = self.cursor.max(seq);
         self.position.sent = self.position.sent.max(seq);
-        self.flight.push_back(Flight { seq, sent_ms: now_ms, answered: false, delivery });
+        self.flight.push_back(Flight { seq, sent_ms: now_ms, resends: 0, answered: false, delivery });
     }
 
     /// A row that need not be sent: it was settled before.
@@ -106,7 +147,33 @@ impl Window {
     pub fn ack(&mut self, seq: u64) -> Option<Arc<Delivery>> {
         let index = self.flight.binary_search_by_key(&seq, |row| row.seq).ok()?;
         self.acks = Acks::Seen;
+        self.acked = self.acked.max(seq);
         Some(self.settle_at(index))
+    }
+
+    /// What a live gateway that acks has left unacked for too long, though it acked later rows. What is
+    /// to be sent again counts as sent now.
+    pub fn overdue(&mut self, now_ms: u64) -> Overdue {
+        let mut overdue = Overdue::default();
+        if self.acks != Acks::Seen {
+            return overdue;
+        }
+        let (acked, resend_ms) = (self.acked, self.ack_limit_ms * RESEND_LIMITS);
+        self.flight.retain_mut(|row| {
+            if row.seq > acked || now_ms.saturating_sub(row.sent_ms) < resend_ms {
+                return true;
+            }
+            let found = (row.seq, row.delivery.clone());
+            if row.resends >= RESENDS_MAX {
+                overdue.given_up.push(found);
+                return false;
+            }
+            row.resends += 1;
+            row.sent_ms = now_ms;
+            overdue.resend.push(found);
+            true
+        });
+        overdue
     }
 
     /// The operator ended a row.
@@ -194,7 +261,7 @@ impl Window {
     }
 
     fn oldest_sent_ms(&self) -> Option<u64> {
-        self.flight.front().map(|row| row.sent_ms)
+        self.flight.iter().map(|row| row.sent_ms).min()
     }
 
     fn settle_at(&mut self, index: usize) -> Arc<Delivery> {
@@ -242,7 +309,7 @@ mod tests {
         for seq in 1..=3 {
             w.sent(seq, delivery("c", false), 0);
         }
-        assert_eq!(w.room(), 0);
+        assert_eq!(w.room(0), 0);
         assert!(w.ack(2).is_some());
         assert_eq!(w.take_unsaved(), Some(Position { through: 0, above: vec![2], sent: 3 }));
         assert!(w.ack(1).is_some());
@@ -250,7 +317,7 @@ mod tests {
         assert!(w.ack(1).is_none(), "a second ack is unknown");
         assert!(w.ack(9).is_none());
         assert_eq!(w.take_unsaved(), None);
-        assert_eq!(w.room(), 2);
+        assert_eq!(w.room(0), 2);
     }
 
     #[test]
@@ -311,21 +378,21 @@ mod tests {
         for seq in 1..=3 {
             w.sent(seq, delivery("c", false), 0);
         }
-        assert_eq!(w.room(), 0);
+        assert_eq!(w.room(0), 0);
         w.answered("c");
-        assert_eq!(w.room(), 3);
+        assert_eq!(w.room(0), 3);
         for seq in 4..=48 {
             w.sent(seq, delivery("c", false), 0);
             w.answered("c");
         }
-        assert_eq!(w.room(), 0, "but not without end");
+        assert_eq!(w.room(0), 0, "but not without end");
         let mut w = window();
         for seq in 1..=3 {
             w.sent(seq, delivery("c", false), 0);
         }
         w.ack(1);
         w.answered("c");
-        assert_eq!(w.room(), 1, "one that acks is held to its acks");
+        assert_eq!(w.room(0), 1, "one that acks is held to its acks");
     }
 
     #[test]
@@ -337,6 +404,69 @@ mod tests {
         w.sent(2, delivery("c", true), 10_000);
         w.followed_up("k");
         assert!(w.is_empty());
+    }
+
+    #[test]
+    fn a_lost_ack_is_asked_for_three_times_and_then_no_longer_fills_the_window() {
+        let mut w = window();
+        for seq in 1..=3 {
+            w.sent(seq, delivery("c", false), 0);
+        }
+        w.heard(1);
+        w.ack(2);
+        assert!(w.overdue(29_999).resend.is_empty(), "not yet");
+        for round in 1..=u64::from(RESENDS_MAX) {
+            w.heard(round * 30_000);
+            let overdue = w.overdue(round * 30_000);
+            assert_eq!(overdue.resend.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1], "only 1: 3 may be slow");
+            assert!(overdue.given_up.is_empty() && w.overdue(round * 30_000 + 29_999).resend.is_empty());
+        }
+        let overdue = w.overdue(120_000);
+        assert_eq!((overdue.resend.len(), overdue.given_up.len(), overdue.given_up[0].0), (0, 1, 1));
+        assert_eq!(w.room(120_000), 2, "3 is still waited for");
+        assert!(!w.settled(1), "nobody signed for it");
+        w.dropped(1);
+        assert_eq!(w.take_unsaved().unwrap().through, 2);
+    }
+
+    #[test]
+    fn a_gateway_that_never_acked_is_not_sent_anything_twice() {
+        let mut w = window();
+        w.sent(1, delivery("c", false), 0);
+        w.sent(2, delivery("c", false), 0);
+        let overdue = w.overdue(300_000);
+        assert!(overdue.resend.is_empty() && overdue.given_up.is_empty());
+    }
+
+    #[test]
+    fn a_silent_peer_gets_no_new_rows_and_a_slow_one_does() {
+        let mut w = window();
+        w.sent(1, delivery("c", false), 0);
+        w.heard(100);
+        w.ack(1);
+        w.sent(2, delivery("c", false), 1_000);
+        assert_eq!(w.room(2_999), 2);
+        assert_eq!(w.room(3_000), 0, "nothing was heard since row 2 was sent");
+        w.heard(3_100); // a pong, or the ack of something else
+        assert_eq!(w.room(60_000), 2, "slow, not frozen");
+        // One that has never acked may be one that does not.
+        let mut w = window();
+        w.sent(1, delivery("c", false), 0);
+        assert_eq!(w.room(50_000), 2);
+    }
+
+    #[test]
+    fn what_is_in_flight_is_bounded_in_bytes() {
+        let mut w = Window::new(32, 5_000, Position::default(), Acks::Assumed, 0);
+        let large = Arc::new(Delivery { json: "x".repeat(1 << 20), ..(*delivery("c", false)).clone() });
+        let mut sent = 0;
+        while w.room(0) > 0 {
+            sent += 1;
+            w.sent(sent, large.clone(), 0);
+        }
+        assert_eq!(sent, 4);
+        w.ack(1);
+        assert!(w.room(0) > 0);
     }
 
     #[test]

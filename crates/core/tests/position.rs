@@ -76,7 +76,7 @@ proptest! {
         let (mut settled, mut flying, mut saved) = (BTreeSet::new(), BTreeSet::new(), Position::default());
         for (now_ms, (kind, seq)) in (0..).zip(steps) {
             match kind {
-                0 | 1 if window.room() > 0 => {
+                0 | 1 if window.room(0) > 0 => {
                     let next = window.cursor() + 1;
                     if settled.contains(&next) {
                         window.skip(next);
@@ -103,7 +103,7 @@ proptest! {
                 saved.merge(&position);
             }
             prop_assert_eq!(set(&saved), settled.clone());
-            prop_assert_eq!(window.room(), 8 - flying.len());
+            prop_assert_eq!(window.room(0), 8 - flying.len());
             prop_assert_eq!(window.is_empty(), flying.is_empty());
             prop_assert!((1..=ROWS).all(|seq| window.settled(seq) == settled.contains(&seq)));
         }

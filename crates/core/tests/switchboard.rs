@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{Bell as _, Delivery, Presence};
-use frontdesk_core::switchboard::{Mailbox, Order, Switchboard};
+use frontdesk_core::switchboard::{GivenUp, Mailbox, Order, Switchboard, Unserved};
 use frontdesk_core::window::Acks;
 use frontdesk_wire::Close;
 
@@ -26,7 +26,7 @@ fn ring(board: &Switchboard, instance: u64, seqs: impl IntoIterator<Item = u64>)
 }
 
 fn rows(mailbox: &Mailbox, cursor: u64) -> Option<Vec<u64>> {
-    mailbox.take_rows(cursor, 9_999).map(|rows| rows.into_iter().map(|(seq, _)| seq).collect())
+    mailbox.take_rows(cursor, 9_999, usize::MAX).map(|rows| rows.into_iter().map(|(seq, _)| seq).collect())
 }
 
 /// A socket that has read its ledger up to now.
@@ -54,7 +54,7 @@ fn rows_are_taken_in_order_as_far_as_there_is_room() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
     ring(&board, 7, [3, 1, 2]); // one commit; it is put in order
-    let two: Vec<u64> = mailbox.take_rows(0, 2).unwrap().into_iter().map(|(seq, _)| seq).collect();
+    let two: Vec<u64> = mailbox.take_rows(0, 2, usize::MAX).unwrap().into_iter().map(|(seq, _)| seq).collect();
     assert_eq!(two, [1, 2]);
     assert_eq!(rows(&mailbox, 2), Some(vec![3]), "the rest waits");
 }
@@ -96,7 +96,7 @@ fn a_ring_reaches_its_instance_and_nobody_else() {
     let (seven, eight) = (served(&board, 7), served(&board, 8));
     board.ring(vec![(7, 1, delivery("a")), (9, 1, delivery("a")), (8, 4, delivery("a")), (7, 2, delivery("b"))]);
     assert_eq!((rows(&seven, 0), rows(&eight, 3)), (Some(vec![1, 2]), Some(vec![4])));
-    assert_eq!(board.take_unserved(), [9].into(), "nobody serves it: somebody must wake it");
+    assert_eq!(board.take_unserved(), [(9, Unserved::NewMail)].into(), "nobody serves it: somebody must wake it");
     assert!(board.take_unserved().is_empty(), "told once");
 }
 
@@ -129,6 +129,73 @@ fn orders_are_bounded() {
 }
 
 #[test]
+fn orders_and_rows_are_bounded_in_bytes() {
+    let board = Switchboard::default();
+    let mailbox = served(&board, 7);
+    let line = || "x".repeat(1 << 20);
+    let taken = (0..100).filter(|_| mailbox.order(Order::Line(line()))).count();
+    assert_eq!(taken, 4);
+    let taken = (0..100).filter(|_| mailbox.order(Order::Result(line()))).count();
+    assert_eq!(taken, 4, "results have room of their own, and not more");
+    assert!(mailbox.order(Order::Close(Close::GoingAway)), "a close always gets through");
+    mailbox.take_orders();
+    assert!(mailbox.order(Order::Line(line())), "room again");
+
+    let large = |seq: u64| {
+        let delivery = Delivery { json: line(), ..(*delivery("a")).clone() };
+        board.ring(vec![(7, seq, Arc::new(delivery))]);
+    };
+    (1..=4).for_each(large);
+    let two = mailbox.take_rows(0, 99, 1 << 20).unwrap();
+    assert_eq!(two.len(), 1, "no more than fits");
+    assert_eq!(rows(&mailbox, 1), Some(vec![2, 3, 4]));
+    (5..=9).for_each(large);
+    assert_eq!(rows(&mailbox, 4), None, "above the bound the ledger is read");
+    (0..100).for_each(|_| board.answer(8, line(), 0));
+    assert_eq!(board.take_parked(8, 1).len(), 1);
+}
+
+#[test]
+fn why_an_instance_is_unserved_is_told_once_and_new_mail_counts_most() {
+    let board = Switchboard::default();
+    board.note_unserved(7, Unserved::Look);
+    ring(&board, 7, [1]);
+    board.note_unserved(7, Unserved::Look);
+    assert_eq!(board.take_unserved(), [(7, Unserved::NewMail)].into());
+    assert!(board.take_unserved().is_empty());
+}
+
+#[test]
+fn refusals_are_noted_up_to_a_rate_and_rows_given_up_are_remembered() {
+    let board = Switchboard::default();
+    assert_eq!((0..100).filter(|_| board.may_note_refusal(7, 5_000)).count(), 10);
+    assert!(board.may_note_refusal(8, 5_000) && board.may_note_refusal(7, 6_000));
+    assert!(board.given_up().is_empty());
+    (0..100).for_each(|seq| board.note_given_up(7, GivenUp { seq, event: seq, at_ms: 0 }));
+    let found = board.given_up();
+    assert_eq!((found.len(), found[0].0, found[0].1.len(), found[0].1[31].seq), (1, 7, 32, 99));
+}
+
+#[test]
+fn refused_dials_are_logged_once_a_minute_and_gateway() {
+    let board = Switchboard::default();
+    let log = |gateway: Option<&str>, at_ms| board.may_log_refused_dial(gateway, at_ms);
+    assert!(log(Some("a"), 0) && !log(Some("a"), 59_999) && log(Some("b"), 1) && log(Some("a"), 60_000));
+    assert!(log(None, 60_000) && !log(None, 60_001), "strangers share one line");
+    let many = (0..1_000).filter(|number| log(Some(&number.to_string()), 60_002)).count();
+    assert!(many < 256, "{many}");
+}
+
+#[test]
+fn that_a_gateway_does_not_ack_is_known_after_a_restart() {
+    let board = Switchboard::default();
+    board.set_presence(7, |presence| presence.never_acks = true);
+    assert_eq!(board.acks(7), Acks::Never);
+    board.remember_acks(7, Acks::Seen);
+    assert_eq!(board.acks(7), Acks::Seen, "an ack ends it");
+}
+
+#[test]
 fn closing_a_gateway_closes_its_sockets_only() {
     let board = Switchboard::default();
     let (a, _) = board.attach(7, "gw-a", "acme");
@@ -152,9 +219,9 @@ fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     board.answer(7, "third".into(), 29_000);
     assert_eq!(board.take_parked(7, 30_000), ["third"], "its asker waits 30 s, not longer");
     assert!(board.take_parked(7, 30_000).is_empty(), "told once");
-    (0..100).for_each(|number| board.answer(7, number.to_string(), 0));
+    (0..1_100).for_each(|number| board.answer(7, number.to_string(), 0));
     let parked = board.take_parked(7, 1);
-    assert_eq!((parked.len(), parked[0].as_str()), (64, "36"), "the oldest go first");
+    assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest go first");
 }
 
 #[test]

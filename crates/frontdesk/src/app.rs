@@ -91,6 +91,7 @@ impl Frontdesk {
             answers: Arc::new(Budgets::new(config.server.answers_per_tenant_kib)),
             uploads: Arc::new(Budgets::new(UPLOADS_PER_TENANT)),
             readiness: Arc::default(),
+            in_hand: edge::in_hand(),
             relay_door: Arc::new(RelayDoor::new(&config.cron.relay_keys)),
             limits: Arc::new(config.agents.limits()?),
             tools: Arc::default(),

@@ -33,11 +33,10 @@ async fn store_writes(app: &App) -> Value {
 async fn store_is_whole(app: &App) -> Vec<Value> {
     match app.desk.store.report().await {
         Ok(report) if report.faults.is_empty() => {
-            let text =
-                format!(
-                    "{}: whole, {} bytes with its log, {} rows waiting",
-                    report.backend, report.bytes, report.rows_waiting
-                );
+            let text = format!(
+                "{}: whole, {} bytes with its log, {} rows waiting",
+                report.backend, report.bytes, report.rows_waiting
+            );
             vec![finding("integrity", true, text)]
         }
         Ok(report) => (report.faults.iter())
@@ -97,15 +96,38 @@ async fn agents(app: &App) -> Vec<Value> {
         if desk.switchboard.is_live(instance.no) || owed == 0 {
             continue;
         }
-        let text = match &instance.wake_url {
-            Some(_) => format!("{name}: {owed} messages wait; it is being poked, but has not dialed"),
-            None => format!(
+        let failure = desk.rooms.wake_failure(instance.no);
+        let text = match (&instance.wake_url, &failure) {
+            (Some(_), Some(why)) => format!(
+                "{name}: {owed} messages wait, and its wake URL keeps failing ({why}); start the agent, or provision it \
+                 with another wakeUrl"
+            ),
+            (Some(_), None) => format!("{name}: {owed} messages wait; its wake URL answers, but it has not dialed"),
+            (None, _) => format!(
                 "{name}: {owed} messages wait, and it has no wake URL: start it by hand, or provision it with a wakeUrl"
             ),
         };
-        findings.push(finding("agent", instance.wake_url.is_some(), text));
+        findings.push(finding("agent", instance.wake_url.is_some() && failure.is_none(), text));
     }
+    findings.extend(given_up(app));
     findings
+}
+
+/// Messages that an agent got several times on a live socket and never acked.
+fn given_up(app: &App) -> Vec<Value> {
+    let desk = &app.desk;
+    let show = |(no, rows): (u64, Vec<_>)| {
+        let instance = desk.registry.read(|view| view.instance_no(no).cloned())?;
+        let text = format!(
+            "{0}/{1}: {2} messages were sent several times and never acked, though its socket lives; they are dead: \
+             frontdesk mail ls --instance {1} --state dead (replay sends one again)",
+            instance.tenant,
+            instance.name,
+            rows.len()
+        );
+        Some(finding("acks", false, text))
+    };
+    desk.switchboard.given_up().into_iter().filter_map(show).collect()
 }
 
 /// Agents that have an inbox: a wake that waits, and a wake URL that does not answer.

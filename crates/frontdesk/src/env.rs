@@ -1,6 +1,7 @@
 //! The machine's clock and dice: the one place where they are asked.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use frontdesk_core::Env;
@@ -12,6 +13,12 @@ impl Env for SystemEnv {
     fn now_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    #[allow(clippy::disallowed_methods)] // likewise
+    fn steady_ms(&self) -> u64 {
+        static BEGAN: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     #[allow(clippy::disallowed_methods)] // likewise

@@ -47,7 +47,8 @@ async fn a_chat_session_lives_no_longer_than_its_token() {
 
     let long = make(None).await;
     let session = login(&house, long["token"].as_str().unwrap()).await;
-    let mut by_cookie = house.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
+    let mut by_cookie =
+        house.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
     let bearer = long["token"].as_str().unwrap();
     let mut by_token = house.request("GET", "/chat/v1/chats/c/stream").bearer_auth(bearer).send().await.unwrap();
     assert_eq!((by_cookie.status(), by_token.status()), (reqwest::StatusCode::OK, reqwest::StatusCode::OK));
@@ -76,10 +77,11 @@ async fn the_page_opens_by_itself_only_where_nobody_else_is_meant() {
     house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     assert!(!opens(&house).await, "whose chat would it be?");
     house.finish().await;
-    for change in [
-        (|config: &mut Config| config.public_url = "https://desk.example".into()) as fn(&mut Config),
-        |config| config.chat.open_locally = false,
-    ] {
+    for change in
+        [(|config: &mut Config| config.public_url = "https://desk.example".into()) as fn(&mut Config), |config| {
+            config.chat.open_locally = false
+        }]
+    {
         let house = House::with(change).await;
         assert!(!opens(&house).await);
         house.finish().await;
@@ -104,7 +106,15 @@ async fn files_are_their_owners_alone_in_any_folder() {
     let request = house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
     let id = house.send(request.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
     assert_eq!(mode(&data), 0o700, "a folder that others could read is narrowed");
-    for file in ["frontdesk.db", "frontdesk.db-wal", "frontdesk.lock", "master.key", "admin.token", "url", &format!("media/{id}")] {
+    for file in [
+        "frontdesk.db",
+        "frontdesk.db-wal",
+        "frontdesk.lock",
+        "master.key",
+        "admin.token",
+        "url",
+        &format!("media/{id}"),
+    ] {
         assert_eq!(mode(&data.join(file)), 0o600, "{file}");
     }
     // A database that was made readable is narrowed at the next start.
@@ -130,7 +140,8 @@ async fn a_prompt_is_answered_once_however_many_press() {
         house.app.desk.store.chat_append(FIRST_TENANT, "c", &id, shown.to_string(), 1).await.unwrap();
         let mut presses = JoinSet::new();
         for person in 0..8 {
-            let (house, chat, path) = (house.clone(), seat.chat.clone(), format!("/chat/v1/chats/c/messages/{id}/press"));
+            let (house, chat, path) =
+                (house.clone(), seat.chat.clone(), format!("/chat/v1/chats/c/messages/{id}/press"));
             let option = if person % 2 == 0 { "yes" } else { "no" };
             let press = json!({ "prompt_id": "p", "option_id": option, "user_id": format!("p-{person}") });
             presses.spawn(async move { house.post(&path, &chat, &press).await.status });
@@ -152,7 +163,8 @@ async fn an_instance_id_has_one_owner_in_a_desk() {
     house.seat("theirs").await;
     house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     let identity = house.token("other", "identity").await;
-    let ask = |gateway: &str, instance: &str| json!({ "gatewayId": gateway, "platform": "relay", "instanceId": instance });
+    let ask =
+        |gateway: &str, instance: &str| json!({ "gatewayId": gateway, "platform": "relay", "instanceId": instance });
     let taken = house.post("/relay/provision", &identity, &ask("mine", "theirs")).await.error(403);
     assert!(!taken.contains(FIRST_TENANT), "whose it is, is nothing to be told: {taken}");
     // As alarms would make it, and as the operator would.
@@ -176,7 +188,8 @@ async fn a_retired_signing_key_leaves_the_key_set_at_its_time() {
         set["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let first = kids().await;
-    let second = house.admin("POST", "/signing-keys/rotate", &json!({})).await.expect(200)["id"].as_str().unwrap().to_owned();
+    let second =
+        house.admin("POST", "/signing-keys/rotate", &json!({})).await.expect(200)["id"].as_str().unwrap().to_owned();
     assert_eq!(kids().await, [second.clone(), first[0].clone()]);
     clock.advance_ms(86_400_000 + 1);
     assert_eq!(kids().await, [second], "without a restart, and without another rotation");
@@ -205,7 +218,10 @@ async fn a_database_that_is_removed_under_the_desk_is_noticed() {
         assert_eq!(refused.problem(503), "unavailable", "{how}");
         let ready = house.get("/readyz", "").await;
         let text = ready.text();
-        assert!(ready.status == 503 && text.contains("while the desk was running") && text.contains("backup"), "{how}: {text}");
+        assert!(
+            ready.status == 503 && text.contains("while the desk was running") && text.contains("backup"),
+            "{how}: {text}"
+        );
         house.finish().await;
     }
 }
@@ -311,7 +327,10 @@ async fn a_post_says_whether_it_was_pushed_or_waits() {
     let house = House::open().await;
     let seat = house.seat("gw").await;
     let asleep = house.say(&seat, "c", "one").await;
-    assert_eq!((&asleep["verdict"]["outcome"], &asleep["verdict"]["delivery"]), (&json!("delivered"), &json!("queued")));
+    assert_eq!(
+        (&asleep["verdict"]["outcome"], &asleep["verdict"]["delivery"]),
+        (&json!("delivered"), &json!("queued"))
+    );
     let socket = house.socket(&seat).await;
     let awake = house.say(&seat, "c", "two").await;
     assert_eq!(awake["verdict"]["delivery"], "pushed");

@@ -31,7 +31,8 @@ async fn answer(stream: &mut TcpStream) -> (u16, String) {
         loop {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             if let Some((head, body)) = text.split_once("\r\n\r\n") {
-                let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+                let length =
+                    head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
                 if length.is_none_or(|length: usize| body.len() >= length) {
                     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
                     return (status, body.to_owned());
@@ -104,6 +105,30 @@ async fn connections_beyond_the_limit_are_told_so() {
         }
     };
     timeout(PATIENCE, again).await.expect("a place that is free again");
+    house.finish().await;
+}
+
+/// A socket is a connection for as long as it is open, though the HTTP that opened it has ended.
+#[tokio::test]
+async fn relay_sockets_count_as_connections() {
+    let house = House::with(|config| config.server.connections_max = 4).await;
+    let seat = house.seat("gw").await;
+    let socket = house.socket(&seat).await;
+    let mut others = Vec::new();
+    let full = async {
+        loop {
+            let mut stream = connect(&house).await;
+            let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: desk\r\n\r\n").await;
+            let (status, _) = answer(&mut stream).await;
+            if status == 503 {
+                return;
+            }
+            others.push(stream);
+        }
+    };
+    timeout(PATIENCE, full).await.expect("the limit holds");
+    assert!(others.len() <= 3, "{} beside the socket", others.len());
+    drop((socket, others));
     house.finish().await;
 }
 
@@ -230,7 +255,8 @@ async fn a_tenant_has_so_many_instances_gateways_and_alarms() {
     let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "one" });
     let bearer = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
     let arm = async |job: &str, year: u32| {
-        let ask = json!({ "job_id": job, "fire_at": format!("{year}-01-01T00:00:00Z"), "agent_callback_url": "relay:" });
+        let ask =
+            json!({ "job_id": job, "fire_at": format!("{year}-01-01T00:00:00Z"), "agent_callback_url": "relay:" });
         house.post("/api/agent-cron/provision", &bearer, &ask).await
     };
     arm("a", 2099).await.expect(200);
@@ -248,7 +274,8 @@ async fn a_tenant_has_so_many_bytes_of_files() {
     let house = House::with(|config| config.media.per_tenant_bytes = 100_000).await;
     let seat = house.seat("gw").await;
     let put = async |size: usize| {
-        let request = house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
+        let request =
+            house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
         house.send(request.body(vec![1; size])).await
     };
     let id = put(60_000).await.expect(200)["id"].as_str().unwrap().to_owned();
@@ -308,7 +335,8 @@ async fn a_backup_ends_under_load_and_is_private() {
     done.await.expect("the backup does not end").expect(200);
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let copy = rusqlite::Connection::open(&file).unwrap();
-    let lines: i64 = copy.query_row("SELECT COUNT(*) FROM chat_line WHERE chat_id = 'long'", [], |row| row.get(0)).unwrap();
+    let lines: i64 =
+        copy.query_row("SELECT COUNT(*) FROM chat_line WHERE chat_id = 'long'", [], |row| row.get(0)).unwrap();
     assert_eq!(lines, 240);
     house.finish().await;
 }

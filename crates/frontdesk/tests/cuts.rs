@@ -67,7 +67,8 @@ impl Scene {
         })
         .await;
         let seat = house.seat("home-gw").await;
-        let (agents, operator) = (house.token(FIRST_TENANT, "agents").await, house.token(FIRST_TENANT, "operator").await);
+        let (agents, operator) =
+            (house.token(FIRST_TENANT, "agents").await, house.token(FIRST_TENANT, "operator").await);
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "sleeper" });
         let sleeper = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
         let scene = Self { house, seat, agents, operator, sleeper };
@@ -114,7 +115,9 @@ impl Scene {
         };
         let meta = json!({ "dispatch_id": format!("{route}-{n}"), "sent_at": 1, "origin": {} });
         match route {
-            "PUT /v1/agents/{id}" => made(format!("/v1/agents/put-{n}"), self.agents.clone(), json!({ "agent_name": "x" })),
+            "PUT /v1/agents/{id}" => {
+                made(format!("/v1/agents/put-{n}"), self.agents.clone(), json!({ "agent_name": "x" }))
+            }
             "DELETE /v1/agents/{id}" => {
                 let id = format!("del-{n}");
                 desk.put_agent(self.speaker(), &id, AgentPut::default()).await.unwrap();
@@ -129,7 +132,11 @@ impl Scene {
             }
             "POST /v1/agents/{id}/wake" => {
                 let when = if n.is_multiple_of(2) { json!("immediate") } else { json!(u64::MAX >> 20) };
-                made("/v1/agents/alice/wake".into(), self.agents.clone(), json!({ "context": format!("wake-{n}"), "when": when }))
+                made(
+                    "/v1/agents/alice/wake".into(),
+                    self.agents.clone(),
+                    json!({ "context": format!("wake-{n}"), "when": when }),
+                )
             }
             "POST /v1/agents/{id}/exchange" => {
                 let mut meta = meta;
@@ -161,7 +168,9 @@ impl Scene {
                 desk.skills(t).store(&name, "# Skill: x\n", &SkillNote::default()).await.unwrap();
                 match route.starts_with('D') {
                     true => made(format!("/v1/skills/{name}"), self.operator.clone(), Value::Null),
-                    false => made(format!("/v1/skills/{name}/status"), self.agents.clone(), json!({ "status": "Approved" })),
+                    false => {
+                        made(format!("/v1/skills/{name}/status"), self.agents.clone(), json!({ "status": "Approved" }))
+                    }
                 }
             }
             "POST /v1/skill-store/query" => made("/v1/skill-store/query".into(), self.agents.clone(), json!({})),
@@ -208,7 +217,8 @@ impl Scene {
             "POST /manage/scope" | "POST /manage/scope/release" => {
                 let channel_id = format!("ch-{}-{n}", route.len());
                 if route.ends_with("release") {
-                    let ask = ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: channel_id.clone() };
+                    let ask =
+                        ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: channel_id.clone() };
                     let guest = desk.prove_gateway(&gateway()).unwrap().guest();
                     desk.claim_scope(&guest, ask).await.unwrap();
                 }
@@ -265,12 +275,16 @@ impl Scene {
                 made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.seat.chat.clone(), body)
             }
             "POST /admin/v1/tenants" => made("/admin/v1/tenants".into(), admin(), json!({ "name": format!("t-{n}") })),
-            "POST /admin/v1/tokens" => made("/admin/v1/tokens".into(), admin(), json!({ "tenant": t, "scope": "chat" })),
+            "POST /admin/v1/tokens" => {
+                made("/admin/v1/tokens".into(), admin(), json!({ "tenant": t, "scope": "chat" }))
+            }
             "DELETE /admin/v1/tokens/{id}" => {
                 let id = desk.create_token(t, Scope::Chat, None, None).await.unwrap().id;
                 made(format!("/admin/v1/tokens/{id}"), admin(), Value::Null)
             }
-            "POST /admin/v1/enrollment-tokens" => made("/admin/v1/enrollment-tokens".into(), admin(), json!({ "tenant": t })),
+            "POST /admin/v1/enrollment-tokens" => {
+                made("/admin/v1/enrollment-tokens".into(), admin(), json!({ "tenant": t }))
+            }
             "POST /admin/v1/bots" => {
                 made("/admin/v1/bots".into(), admin(), json!({ "platform": "fake", "id": format!("bot-{n}") }))
             }
@@ -301,7 +315,8 @@ impl Scene {
                 let ask = ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: format!("grant-{n}") };
                 let guest = desk.prove_gateway(&gateway()).unwrap().guest();
                 desk.claim_scope(&guest, ask).await.unwrap();
-                let body = json!({ "tenant": t, "platform": "relay", "scope_id": "s", "channel_id": format!("grant-{n}") });
+                let body =
+                    json!({ "tenant": t, "platform": "relay", "scope_id": "s", "channel_id": format!("grant-{n}") });
                 made("/admin/v1/grants".into(), admin(), body)
             }
             "POST /admin/v1/gateways" => {
@@ -449,7 +464,9 @@ async fn compare(scene: &Scene) {
         let enrolled = view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.contains(id))
             && used.iter().all(|id| view.gateways.contains_key(*id));
         let bound = (0..CUTS).map(|n| format!("bound-{n}"));
-        let linked = bound.clone().all(|name| view.links(t, "relay", &name).len() == usize::from(view.instance(t, &name).is_some()));
+        let linked = bound
+            .clone()
+            .all(|name| view.links(t, "relay", &name).len() == usize::from(view.instance(t, &name).is_some()));
         [seated, enrolled, linked]
     });
     assert_eq!(whole, [true; 3], "seated, enrolled, linked");

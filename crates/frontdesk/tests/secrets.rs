@@ -77,6 +77,22 @@ async fn a_follow_up_answers_the_command_whose_session_it_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_follow_up_over_the_limit_comes_in_parts() {
+    let house = House::open().await;
+    let seat = house.seat("g").await;
+    let mut socket = house.socket(&seat).await;
+    let key = command(&house, &seat, &mut socket, "/story").await;
+    let text = "Once upon a time. ".repeat(1_000);
+    let result = socket.follow_up(&key, KIND, &text).await.json["result"].clone();
+    assert_eq!(result["success"], true, "{result}");
+    let parts: Vec<_> =
+        house.history(&seat, "c").await.into_iter().filter(|line| line["kind"] == "follow_up").collect();
+    assert_eq!((parts.len(), &parts[0]["message_id"]), (3, &result["message_id"]));
+    assert!(parts.iter().all(|line| line["text"].as_str().unwrap().chars().count() <= 8_000));
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn absent_foreign_expired_and_of_another_kind_are_refused_in_the_same_bytes() {
     let (house, late) = (House::open().await, House::with(|config| config.vault.ttl_s = 0).await);
     let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);

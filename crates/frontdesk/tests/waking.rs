@@ -129,18 +129,41 @@ async fn a_sleeper_is_poked_once_per_cooldown_until_it_dials() {
     assert_eq!(socket.take(5).await, ["m0", "m1", "m2", "m3", "m4"]);
     until("all is acked", SOON, async || (door.waiting("ann").await == 0).then_some(())).await;
 
-    // It sleeps again at once: the next message waits for the rest of the cooldown.
+    // That poke brought it, so it is over: asleep again, the next message does not wait for a cooldown.
     socket.hang_up().await;
     wait_until_gone(door, "ann").await;
+    let asked = Instant::now();
     say(door, "ann", "m5").await;
-    wake.wait_for(3, cooldown + SOON).await;
-    let third = wake.times()[2];
-    assert!(third - second + SLACK >= cooldown, "{:?}", third - second);
+    wake.wait_for(3, SOON).await;
+    assert!(wake.times()[2] - asked + SLACK < cooldown, "{:?}", wake.times()[2] - asked);
     let mut socket = dial(door, &seat).await;
     assert_eq!(socket.take(1).await, ["m5"]);
     sleep(cooldown * 3).await;
     assert_eq!(wake.count(), 3, "whoever is awake is not poked");
     assert_eq!(door.metric("frontdesk_wakes_total{why=\"answered\"}").await, 3);
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_acks_and_sleeps_is_not_poked_for_nothing() {
+    let cooldown = Duration::from_millis(500);
+    let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "500")]).await;
+    let wake = WakeServer::start(200).await;
+    let seat = desk.door.seat("ann", Some(&wake.url)).await;
+    let door = &desk.door;
+    for round in 0..3 {
+        say(door, "ann", &format!("m{round}")).await;
+        wake.wait_for(round + 1, SOON).await;
+        let mut socket = dial(door, &seat).await;
+        assert_eq!(socket.take(1).await, [format!("m{round}")]);
+        until("all is acked", SOON, async || (door.waiting("ann").await == 0).then_some(())).await;
+        if round == 0 {
+            go_idle(&mut socket).await;
+        }
+        socket.hang_up().await;
+        wait_until_gone(door, "ann").await;
+    }
+    sleep(cooldown * 5).await; // a poke for nothing would come after one cooldown, and again after more
+    assert_eq!(wake.count(), 3);
 }
 
 #[tokio::test]

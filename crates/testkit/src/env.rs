@@ -6,6 +6,7 @@ use frontdesk_core::Env;
 
 pub struct TestEnv {
     now_ms: AtomicU64,
+    steady_ms: AtomicU64,
     dice: AtomicU64,
 }
 
@@ -14,14 +15,16 @@ impl TestEnv {
     pub const START_MS: u64 = 1_700_000_000_000;
 
     pub fn new(seed: u64) -> Self {
-        Self { now_ms: AtomicU64::new(Self::START_MS), dice: AtomicU64::new(seed) }
+        Self { now_ms: AtomicU64::new(Self::START_MS), steady_ms: AtomicU64::new(0), dice: AtomicU64::new(seed) }
     }
 
+    /// Time passes, on both clocks.
     pub fn advance_ms(&self, by_ms: u64) {
+        self.steady_ms.fetch_add(by_ms, Ordering::SeqCst);
         self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
 
-    /// Sets the clock, backwards too: real ones do that.
+    /// Sets the wall clock, backwards too: real ones do that. No time passes.
     pub fn set_ms(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::SeqCst);
     }
@@ -47,6 +50,10 @@ impl Env for TestEnv {
         self.now_ms.load(Ordering::SeqCst)
     }
 
+    fn steady_ms(&self) -> u64 {
+        self.steady_ms.load(Ordering::SeqCst)
+    }
+
     fn fill(&self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let throw = self.throw().to_le_bytes();
@@ -66,7 +73,7 @@ mod tests {
         env.advance_ms(1_500);
         assert_eq!(env.now_ms(), TestEnv::START_MS + 1_500);
         env.set_ms(7);
-        assert_eq!(env.now_ms(), 7);
+        assert_eq!((env.now_ms(), env.steady_ms()), (7, 1_500));
     }
 
     #[test]

@@ -90,15 +90,28 @@ pub enum Act {
         thread_name: String,
         #[serde(default)]
         only_if_current_name: Option<String>,
+        /// Only a thread that was made by `thread_create` is renamed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        only_if_connector_created: bool,
     },
     Draft {
         chat_id: String,
+        /// An integer or a string on the wire; the same draft under either.
+        #[serde(deserialize_with = "string_or_integer")]
         draft_id: String,
         #[serde(default)]
         content: String,
         #[serde(default, rename = "final")]
         sealed: bool,
     },
+}
+
+fn string_or_integer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::String(text) => Ok(text),
+        Value::Number(number) if number.is_u64() || number.is_i64() => Ok(number.to_string()),
+        _ => Err(serde::de::Error::custom("a string or an integer is expected")),
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,6 +223,29 @@ impl Act {
     }
 }
 
+/// What gateways take for a failure of the network, and how to say the same without it.
+const NETWORK_WORDS: [(&str, &str); 9] = [
+    ("connecterror", "connect error"),
+    ("connectionerror", "connection error"),
+    ("connectionreset", "connection reset"),
+    ("connectionrefused", "connection refused"),
+    ("connecttimeout", "connect timeout"),
+    ("network", "line"),
+    ("broken pipe", "closed pipe"),
+    ("remotedisconnected", "remote disconnected"),
+    ("eoferror", "EOF error"),
+];
+
+fn without_network_words(mut text: String) -> String {
+    for (word, instead) in NETWORK_WORDS {
+        // ASCII only, so that places in the text are the same in both cases.
+        while let Some(at) = text.to_ascii_lowercase().find(word) {
+            text.replace_range(at..at + word.len(), instead);
+        }
+    }
+    text
+}
+
 /// Callback token of a prompt's button, as platforms carry it.
 pub fn prompt_token(prompt_id: &str, option_id: &str) -> String {
     format!("hp1:{prompt_id}:{option_id}")
@@ -239,6 +275,9 @@ pub struct ActionResult {
     pub message_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
+    /// The name of a thread that was made for this message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_thread_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_info: Option<ChatInfo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,7 +306,30 @@ impl ActionResult {
     }
 
     pub fn refused(code: Code, error: impl Into<String>) -> Self {
-        Self { code: Some(code), error: Some(error.into()), ..Self::default() }
+        Self { code: Some(code), error: Some(error.into()), ..Self::default() }.worded()
+    }
+
+    /// A result whose error is understood by gateways that read the text instead of the code.
+    ///
+    /// Up to 0.19 they send a failed answer once more as plain text, unless the text says "timed out"
+    /// (then they leave it) or names a network failure (then they repeat it after some seconds). So what
+    /// may have been sent says the first and never the second, and what is worth another try says the
+    /// second.
+    #[must_use]
+    pub fn worded(mut self) -> Self {
+        let Some(error) = self.error.take().filter(|_| !self.success) else { return self };
+        let is_in = |word: &str, text: &str| text.to_lowercase().contains(word);
+        let may_have_been_sent = self.ambiguous
+            || matches!(self.code, Some(Code::Partial | Code::Unknown | Code::Timeout | Code::Internal) | None);
+        self.error = Some(if may_have_been_sent {
+            let error = without_network_words(error);
+            if is_in("timed out", &error) { error } else { format!("timed out: {error}") }
+        } else if matches!(self.code, Some(Code::RateLimited | Code::Unavailable)) && !is_in("network", &error) {
+            format!("network: {error}")
+        } else {
+            error
+        });
+        self
     }
 
     /// The uniform refusal: it does not tell whether the chat exists.
@@ -281,5 +343,47 @@ impl ActionResult {
     /// One answer for a capability that is absent, expired or another tenant's.
     pub fn capability_unavailable() -> Self {
         Self::refused(Code::CapabilityUnavailable, "no such capability is bound to this session")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_sent_says_timed_out_and_never_names_the_network() {
+        for code in [Code::Partial, Code::Unknown, Code::Timeout, Code::Internal] {
+            for text in ["it broke", "Network is down", "NETWORK, network", "ConnectionReset by peer", "Broken pipe"] {
+                let error = ActionResult::refused(code, text).error.unwrap().to_lowercase();
+                assert!(error.contains("timed out"), "{error}");
+                assert!(NETWORK_WORDS.iter().all(|(word, _)| !error.contains(word)), "{error}");
+            }
+        }
+        let error = ActionResult::refused(Code::Unknown, "it Timed Out").error.unwrap();
+        assert_eq!(error, "it Timed Out", "said once is enough");
+        let result = ActionResult { ambiguous: true, ..ActionResult::refused(Code::PlatformFailed, "no answer") };
+        assert_eq!(result.worded().error.unwrap(), "timed out: no answer");
+    }
+
+    #[test]
+    fn what_is_worth_another_try_names_the_network_and_the_rest_stays_as_it_is() {
+        for code in [Code::RateLimited, Code::Unavailable] {
+            assert_eq!(ActionResult::refused(code, "not now").error.unwrap(), "network: not now");
+        }
+        assert_eq!(ActionResult::refused(Code::BadRequest, "no").error.unwrap(), "no");
+        assert_eq!(ActionResult::done().worded(), ActionResult::done());
+    }
+
+    #[test]
+    fn a_draft_id_is_a_string_or_an_integer() {
+        let draft = |id: &str| Action::parse(&format!(r#"{{"op":"draft","chat_id":"c","draft_id":{id}}}"#));
+        let id_of = |id: &str| match draft(id).unwrap().act {
+            Act::Draft { draft_id, .. } => draft_id,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((id_of("17"), id_of("\"17\""), id_of("-1")), ("17".into(), "17".into(), "-1".into()));
+        for bad in ["1.5", "null", "true", "[]"] {
+            assert!(draft(bad).is_err(), "{bad}");
+        }
     }
 }

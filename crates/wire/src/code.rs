@@ -72,7 +72,8 @@ pub enum Code {
     Internal,
 }
 
-const CODES: [Code; 19] = [
+/// All of them.
+pub const CODES: [Code; 19] = [
     Code::BadRequest,
     Code::Unauthorized,
     Code::Forbidden,

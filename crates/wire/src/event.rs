@@ -122,13 +122,24 @@ pub struct Media {
     pub caption: Option<String>,
 }
 
-/// What kind of media a MIME type is, in the contract's words.
+/// What kind of media a MIME type is, in the contract's words. Sound in a container that recorders make is
+/// a voice note: agents write down what is said in one, and nothing else.
 pub fn media_kind(mime: &str) -> &'static str {
-    match mime.split('/').next().unwrap_or_default() {
-        "image" => "image",
-        "audio" => "audio",
-        "video" => "video",
+    let plain = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match (plain.split('/').next().unwrap_or_default(), plain.as_str()) {
+        ("image", _) => "image",
+        (_, "audio/ogg" | "audio/opus" | "audio/webm" | "audio/amr") => "voice",
+        ("audio", _) => "audio",
+        ("video", _) => "video",
         _ => "document",
+    }
+}
+
+/// The `message_type` of a message with this media: the contract calls an image a photo there.
+pub fn media_message_type(mime: &str) -> &'static str {
+    match media_kind(mime) {
+        "image" => "photo",
+        kind => kind,
     }
 }
 
@@ -161,4 +172,24 @@ pub struct PromptResponse {
     pub label: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_message_id: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_is_typed_in_the_words_of_the_contract() {
+        for (mime, kind, message_type) in [
+            ("image/png", "image", "photo"),
+            ("audio/ogg; codecs=opus", "voice", "voice"),
+            ("Audio/WebM", "voice", "voice"),
+            ("audio/mpeg", "audio", "audio"),
+            ("video/mp4", "video", "video"),
+            ("text/plain", "document", "document"),
+            ("", "document", "document"),
+        ] {
+            assert_eq!((media_kind(mime), media_message_type(mime)), (kind, message_type), "{mime}");
+        }
+    }
 }

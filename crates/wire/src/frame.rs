@@ -19,6 +19,8 @@ pub enum GatewayFrame<'a> {
         platform: Cow<'a, str>,
         bot_id: Cow<'a, str>,
         command_manifest: Option<Value>,
+        /// It takes events from now on; nothing needs to be held back until it has settled.
+        ready: bool,
     },
     Outbound {
         request_id: Cow<'a, str>,
@@ -57,6 +59,8 @@ struct Flat<'a> {
     bot_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     command_manifest: Option<&'a RawValue>,
+    #[serde(default)]
+    ready: Option<Value>,
     #[serde(borrow, default, rename = "requestId")]
     request_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -90,6 +94,7 @@ impl<'a> GatewayFrame<'a> {
                 platform: flat.platform.ok_or(need("hello", "platform"))?,
                 bot_id: flat.bot_id.unwrap_or_default(),
                 command_manifest: flat.command_manifest.and_then(|raw| serde_json::from_str(raw.get()).ok()),
+                ready: flat.ready == Some(Value::Bool(true)),
             },
             "interrupt" => Self::Interrupt {
                 session_key: flat.session_key.ok_or(need("interrupt", "session_key"))?,
@@ -174,6 +179,8 @@ pub enum GatewayLine<'a> {
         platform: &'a str,
         #[serde(rename = "botId")]
         bot_id: &'a str,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        ready: bool,
     },
     Outbound {
         #[serde(rename = "requestId")]

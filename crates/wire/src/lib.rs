@@ -21,4 +21,4 @@ pub use descriptor::Descriptor;
 pub use event::{MessageEvent, Source};
 pub use frame::{DeskFrame, GatewayFrame};
 pub use secret::Secret;
-pub use session_key::build_session_key;
+pub use session_key::{build_session_key, session_aliases, session_names, turn_names};

@@ -7,16 +7,24 @@ use crate::event::Source;
 
 pub fn build_session_key(source: &Source) -> String {
     let profile = source.profile.as_deref().filter(|p| !p.is_empty() && *p != "default");
+    key(profile.unwrap_or("main"), None, source)
+}
+
+/// The key in a namespace, as gateways after 0.19 form it where there is a `scope`: before the chat.
+fn key(namespace: &str, scope: Option<&str>, source: &Source) -> String {
     let whatsapp = source.platform == "whatsapp";
     let participant = participant(source, whatsapp);
     let thread = present(source.thread_id.as_deref());
 
     let mut key = String::with_capacity(64);
     key.push_str("agent:");
-    key.push_str(profile.unwrap_or("main"));
+    key.push_str(namespace);
     push(&mut key, &source.platform);
+    push(&mut key, &source.chat_type);
+    if let Some(scope) = present(scope) {
+        push(&mut key, scope);
+    }
     if source.chat_type == "dm" {
-        key.push_str(":dm");
         let chat = if whatsapp { canonical_whatsapp(&source.chat_id) } else { source.chat_id.clone() };
         if let Some(who) = present(Some(&chat)).or(participant.as_deref()) {
             push(&mut key, who);
@@ -26,7 +34,6 @@ pub fn build_session_key(source: &Source) -> String {
         }
         return key;
     }
-    push(&mut key, &source.chat_type);
     if let Some(chat) = present(Some(&source.chat_id)) {
         push(&mut key, chat);
     }
@@ -36,6 +43,86 @@ pub fn build_session_key(source: &Source) -> String {
         (None, None) => {}
     }
     key
+}
+
+/// Every name that a supported gateway may give to this conversation. A capability is bound under all of
+/// them: its own platform, or `relay` for a forwarded interaction, with and without its profile.
+pub fn session_names(source: &Source) -> Vec<String> {
+    let chat_types: &[&str] =
+        if source.is_direct() { &["dm"] } else { &[source.chat_type.as_str(), "channel", "thread", "group"] };
+    let mut keys = Vec::new();
+    for chat_type in chat_types {
+        push_names(&mut keys, &Source { chat_type: (*chat_type).into(), ..source.clone() });
+        let mut forwarded = Source { platform: "relay".into(), chat_type: (*chat_type).into(), ..source.clone() };
+        push_names(&mut keys, &forwarded);
+        if !source.is_direct() {
+            forwarded.thread_id = None; // 0.19 knows an interaction's channel and person, and no thread
+            push_names(&mut keys, &forwarded);
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// Every name under which a gateway may run the turn of an ordinary message from here.
+pub fn turn_names(source: &Source) -> Vec<String> {
+    if source.platform == "discord" {
+        return session_names(source); // its turns may have begun with a forwarded interaction
+    }
+    let mut keys = Vec::new();
+    push_names(&mut keys, source);
+    if source.chat_type == "channel" {
+        push_names(&mut keys, &Source { chat_type: "group".into(), ..source.clone() });
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// Every name under which we may keep the session that a gateway calls so.
+pub fn session_aliases(name: &str) -> Vec<String> {
+    let parts: Vec<&str> = name.split(':').collect();
+    let [agent, namespace, platform, chat_type, rest @ ..] = parts.as_slice() else { return vec![name.to_owned()] };
+    let mut names = vec![name.to_owned()];
+    let namespaces: &[&str] = if *namespace == "main~" { &["main~", "main"] } else { &[namespace] };
+    let chat_types: &[&str] = if *chat_type == "group" { &["group", "channel"] } else { &[chat_type] };
+    let unscoped = rest.get(1..).filter(|rest| *platform == "slack" && !rest.is_empty());
+    for namespace in namespaces {
+        for chat_type in chat_types {
+            for rest in [Some(rest), unscoped].into_iter().flatten() {
+                names.push([&[*agent, namespace, platform, chat_type], rest].concat().join(":"));
+            }
+        }
+    }
+    names.dedup();
+    names
+}
+
+/// The keys of one source: by each profile rule, with and without a Slack workspace, and in each thread
+/// that it may be taken to be in.
+fn push_names(keys: &mut Vec<String>, source: &Source) {
+    let mut threads = vec![source.clone()];
+    if let (false, None, Some(ahead)) =
+        (source.is_direct(), present(source.thread_id.as_deref()), present(source.prospective_thread_id.as_deref()))
+    {
+        let thread_id = Some(ahead.to_owned());
+        threads.push(Source { thread_id, chat_type: "thread".into(), ..source.clone() });
+    }
+    let is_slack = source.platform == "slack";
+    if is_slack && present(source.thread_id.as_deref()).is_none() && source.message_id.is_some() {
+        threads.push(Source { thread_id: source.message_id.clone(), ..source.clone() });
+    }
+    let scopes = [None, source.scope_id.as_deref().filter(|_| is_slack)];
+    let profile = source.profile.as_deref().unwrap_or("main");
+    // One called `main` is told apart from the default one after 0.19.
+    let marked = if profile == "main" && source.profile.is_some() { "main~" } else { profile };
+    for source in threads {
+        keys.push(build_session_key(&source));
+        for scope in scopes {
+            keys.extend(["main", marked].map(|namespace| key(namespace, scope, &source)));
+        }
+    }
 }
 
 fn push(key: &mut String, part: &str) {
@@ -115,6 +202,54 @@ mod tests {
         assert_eq!(build_session_key(&s), "agent:coder:slack:channel:c");
         s.profile = Some("default".into());
         assert_eq!(build_session_key(&s), "agent:main:slack:channel:c");
+    }
+
+    #[test]
+    fn a_conversation_is_known_under_the_names_of_every_gateway() {
+        let mut s = source("slack", "channel", "C1");
+        s.user_id = Some("U1".into());
+        s.message_id = Some("17.5".into());
+        s.set_scope(Some("T1".into()));
+        s.profile = Some("main".into());
+        let names = session_names(&s);
+        for name in [
+            "agent:main:slack:channel:C1:U1",
+            "agent:main~:slack:group:T1:C1:U1",
+            "agent:main:slack:group:T1:C1:17.5",
+            "agent:main:relay:channel:C1:U1",
+        ] {
+            assert!(names.iter().any(|known| known == name), "{name} is not in {names:#?}");
+        }
+
+        let mut s = source("discord", "thread", "th");
+        s.user_id = Some("u".into());
+        s.thread_id = Some("th".into());
+        let names = session_names(&s);
+        for name in
+            ["agent:main:discord:thread:th:th", "agent:main:relay:channel:th:u", "agent:main:relay:thread:th:th"]
+        {
+            assert!(names.iter().any(|known| known == name), "{name} is not in {names:#?}");
+        }
+        s.thread_id = None;
+        s.chat_type = "group".into();
+        s.prospective_thread_id = Some("soon".into());
+        assert!(turn_names(&s).contains(&"agent:main:discord:thread:th:soon".to_owned()));
+        assert_eq!(turn_names(&source("relay", "dm", "c")), ["agent:main:relay:dm:c"], "one name where there is one");
+    }
+
+    #[test]
+    fn what_a_newer_gateway_names_is_found_under_our_name() {
+        for (theirs, ours) in [
+            ("agent:main:relay:dm:c", "agent:main:relay:dm:c"),
+            ("agent:main~:relay:dm:c", "agent:main:relay:dm:c"),
+            ("agent:main:discord:group:c:u", "agent:main:discord:channel:c:u"),
+            ("agent:main:slack:group:T1:C1:U1", "agent:main:slack:channel:C1:U1"),
+        ] {
+            assert!(session_aliases(theirs).contains(&ours.to_owned()), "{theirs}: {:?}", session_aliases(theirs));
+        }
+        for odd in ["", "agent", "a:b:c", "agent:main:slack:dm"] {
+            assert!(session_aliases(odd).contains(&odd.to_owned()));
+        }
     }
 
     #[test]

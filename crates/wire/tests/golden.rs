@@ -80,21 +80,37 @@ fn every_golden_file_is_used() {
 #[test]
 fn hello_is_read() {
     let read = golden("gateway_hello");
-    let hello = GatewayFrame::Hello { platform: "discord".into(), bot_id: "bot-1".into(), command_manifest: None };
+    let hello = GatewayFrame::Hello {
+        platform: "discord".into(),
+        bot_id: "bot-1".into(),
+        command_manifest: None,
+        ready: false,
+    };
     assert_eq!(GatewayFrame::parse(&read), Ok(hello));
-    assert_eq!(GatewayLine::Hello { platform: "discord", bot_id: "bot-1" }.line(), line("gateway_hello"));
+    assert_eq!(GatewayLine::Hello { platform: "discord", bot_id: "bot-1", ready: false }.line(), line("gateway_hello"));
 }
 
 #[test]
 fn hello_carries_a_command_manifest_and_may_lack_its_bot() {
     let read = golden("gateway_hello_manifest");
-    let Ok(GatewayFrame::Hello { platform, bot_id, command_manifest }) = GatewayFrame::parse(&read) else {
+    let Ok(GatewayFrame::Hello { platform, bot_id, command_manifest, .. }) = GatewayFrame::parse(&read) else {
         panic!("not a hello")
     };
     assert_eq!((platform.as_ref(), bot_id.as_ref()), ("discord", ""));
     assert_eq!(command_manifest.unwrap(), value("gateway_hello_manifest")["command_manifest"]);
     let bare = GatewayFrame::parse(r#"{"type":"hello","platform":"relay"}"#);
     assert!(matches!(bare, Ok(GatewayFrame::Hello { bot_id, .. }) if bot_id.is_empty()));
+}
+
+#[test]
+fn hello_may_say_that_nothing_needs_to_be_held_back() {
+    let says = |ready: &str| {
+        let text = format!(r#"{{"type":"hello","platform":"relay","ready":{ready}}}"#);
+        matches!(GatewayFrame::parse(&text), Ok(GatewayFrame::Hello { ready: true, .. }))
+    };
+    assert!(says("true") && !says("false") && !says("null") && !says("\"yes\"") && !says("1"));
+    let line = GatewayLine::Hello { platform: "relay", bot_id: "", ready: true }.line();
+    assert_eq!(line, "{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\",\"ready\":true}\n");
 }
 
 #[test]
@@ -463,6 +479,7 @@ fn actions() -> Vec<(&'static str, Act)> {
                 message_id: "t-1".into(),
                 thread_name: "plans, final".into(),
                 only_if_current_name: text("plans"),
+                only_if_connector_created: false,
             },
         ),
         ("action_draft", Act::Draft { chat_id, draft_id: "d-1".into(), content: "so far".into(), sealed: true }),
@@ -566,13 +583,15 @@ fn results_leave_out_what_is_not_set() {
     both_ways("result_done", &ActionResult::done());
     both_ways("result_sent", &ActionResult::sent("m-9"));
     both_ways("result_thread", &ActionResult { thread_id: text("t-1"), ..ActionResult::done() });
+    let (thread_id, auto_thread_name) = (text("t-1"), text("plans"));
+    both_ways("result_auto_thread", &ActionResult { thread_id, auto_thread_name, ..ActionResult::sent("m-9") });
     let chat_info = Some(ChatInfo { name: "general".into(), chat_type: "channel".into() });
     both_ways("result_chat_info", &ActionResult { chat_info, ..ActionResult::done() });
     both_ways("result_egress_declined", &ActionResult::egress_declined("discord"));
     both_ways("result_capability_unavailable", &ActionResult::capability_unavailable());
     let unknown = Action::parse(r#"{"op":"dance"}"#).unwrap_err().to_string();
     both_ways("result_unknown_op", &ActionResult::refused(Code::UnsupportedOp, unknown));
-    let late = ActionResult { ambiguous: true, ..ActionResult::refused(Code::Timeout, "no answer in time") };
+    let late = ActionResult { ambiguous: true, ..ActionResult::refused(Code::Timeout, "timed out") };
     both_ways("result_ambiguous", &late);
     let partial = ActionResult { message_id: text("m-9"), ..ActionResult::refused(Code::Partial, "2 of 3 parts went") };
     both_ways("result_partial", &partial);

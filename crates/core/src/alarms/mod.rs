@@ -8,7 +8,9 @@ use crate::port::alarms::{Conclusion, Shot};
 
 /// The first retry comes after this; each further one after twice as long, up to the longest.
 const RETRY_FIRST_MS: u64 = 1_000;
-const RETRY_LONGEST_MS: u64 = 300_000;
+pub const RETRY_LONGEST_MS: u64 = 300_000;
+/// Retries are spread by up to a quarter: none is planned further ahead than this.
+pub const RETRY_AHEAD_MAX_MS: u64 = RETRY_LONGEST_MS + RETRY_LONGEST_MS / 4;
 
 /// The grace is counted in whole seconds: within one, nothing is late.
 const ON_TIME_MS: u64 = 1_000;

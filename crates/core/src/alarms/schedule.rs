@@ -328,7 +328,8 @@ impl Schedule {
             Some(at) => *at,
             None => {
                 let name: Arc<str> = tenant.into();
-                let turn = Turn { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
+                let turn =
+                    Turn { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
                 let at = self.tenants.put(turn);
                 self.tenant_of.insert(name, at);
                 at

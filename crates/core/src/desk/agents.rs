@@ -37,7 +37,7 @@ pub struct AgentRooms {
     pub attendance: Attendance,
     pub waiters: Waiters,
     pub under_way: UnderWay,
-    /// Why the last call of an agent's wake URL failed, until it is called again or the agent comes.
+    /// Why the last call of an agent's or instance's wake URL failed, until it is called again or the agent comes.
     wake_failures: Mutex<HashMap<u64, String>>,
     /// Inboxes whose agents should be poked at their wake URL.
     pokes: Mutex<std::collections::HashSet<u64>>,
@@ -52,7 +52,7 @@ impl AgentRooms {
     }
 
     /// `None`: it is being called, or it came.
-    pub(super) fn note_wake_failure(&self, agent: u64, why: Option<&str>) {
+    pub fn note_wake_failure(&self, agent: u64, why: Option<&str>) {
         let mut failures = self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
             Some(why) => drop(failures.insert(agent, why.to_owned())),

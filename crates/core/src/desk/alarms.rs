@@ -9,8 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_wire::cron::{
-    ArmedShot, BY_RELAY, CancelShot, FireBody, OnMiss, PastShot, ProvisionShot, Provisioned, RelayBody,
-    ShotHistory,
+    ArmedShot, BY_RELAY, CancelShot, FireBody, OnMiss, PastShot, ProvisionShot, Provisioned, RelayBody, ShotHistory,
 };
 use frontdesk_wire::frame::PassthroughForward;
 use serde_json::json;
@@ -133,9 +132,7 @@ impl Desk {
         if let Some(guest) = found() {
             return Ok(guest);
         }
-        let seat = |view: &View, draft: &mut Draft| {
-            self.seat_instance(view, draft, &who.tenant, name, None, true)
-        };
+        let seat = |view: &View, draft: &mut Draft| self.seat_instance(view, draft, &who.tenant, name, None, true);
         self.registry.write(seat).await.map_err(DeskError::from)?;
         found().ok_or_else(|| DeskError::NotFound("there is no such instance".into()))
     }
@@ -278,7 +275,7 @@ impl Desk {
     }
 
     /// Whose an instance or agent is; nobody's is an empty name.
-    fn tenant_of_no(&self, no: u64) -> String {
+    pub(super) fn tenant_of_no(&self, no: u64) -> String {
         self.registry.read(|view| view.owner_of_no(no)).map(|(tenant, _)| tenant).unwrap_or_default()
     }
 
@@ -514,7 +511,7 @@ impl Desk {
 }
 
 /// Shots of one lane share a host, whose answers may be slow.
-fn lane_of(callback: &str) -> &str {
+pub(super) fn lane_of(callback: &str) -> &str {
     let after_scheme = callback.split_once("://").map_or(callback, |(_, rest)| rest);
     after_scheme.split(['/', '?', '#']).next().unwrap_or_default()
 }

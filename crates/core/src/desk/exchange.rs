@@ -37,14 +37,7 @@ impl Desk {
 
     /// Asks, and tells the answer on the line as soon as it is known. An asker that hangs up frees its place at once;
     /// the question itself is carried to its end, whatever the asker does.
-    pub async fn ask(
-        &self,
-        who: Speaker<'_>,
-        address: &str,
-        payload: &DeliveryPayload,
-        timeout_ms: u64,
-        line: Line,
-    ) {
+    pub async fn ask(&self, who: Speaker<'_>, address: &str, payload: &DeliveryPayload, timeout_ms: u64, line: Line) {
         let mut line = Some(line);
         let asked = self.ask_on(who, address, payload, timeout_ms, &mut line).await;
         if let (Err(fault), Some(line)) = (asked, line) {
@@ -144,7 +137,8 @@ impl Desk {
             let noted = match unheard {
                 // Whoever asked hung up in that moment, and whoever answered was told that it was heard.
                 Some(Ok(reply)) => {
-                    let late = self.late_reply(who.tenant, &to.agent.id, Some(to.agent.no), correlation_id, reply.content);
+                    let late =
+                        self.late_reply(who.tenant, &to.agent.id, Some(to.agent.no), correlation_id, reply.content);
                     Box::pin(late).await.map(drop)
                 }
                 _ => self.note_answered(who.tenant, to.agent.no, correlation_id).await,

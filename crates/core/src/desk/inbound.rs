@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::event::ContextLine;
-use frontdesk_wire::{MessageEvent, Source, build_session_key};
+use frontdesk_wire::{MessageEvent, Source, build_session_key, session_names, turn_names};
 
 use super::context::Context;
 use super::links::DeskCommand;
@@ -152,7 +152,7 @@ impl Desk {
         if event.text.trim() == "/stop" && event.prompt_response.is_none() && reaches {
             let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
             let was_here = self.store.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
-            if !was_here && self.interrupt_live_turns(&numbers, &session_key, &main_key(source), now_ms).await? {
+            if !was_here && self.interrupt_live_turns(&numbers, &session_key, &turn_names(source), now_ms).await? {
                 receivers.clear();
                 interrupts = true;
                 brief.text = gate::STOPPED.into();
@@ -338,7 +338,7 @@ impl Desk {
             sealed: self.sealer.seal(&*self.env, &raw.value, &[tenant, &raw.kind, &id]),
             id,
             tenant: tenant.into(),
-            session_keys: session_keys(source),
+            session_keys: session_names(source),
             platform: source.platform.clone(),
             bot: bot.into(),
             chat_id: source.chat_id.clone(),
@@ -346,27 +346,6 @@ impl Desk {
             kind: raw.kind,
         }
     }
-}
-
-/// Every name that a supported gateway may give to this conversation: its own platform, or `relay`
-/// for a forwarded interaction (`dm`, `channel`, and for newer ones `thread`), with its profile.
-fn session_keys(source: &Source) -> Vec<String> {
-    let mut keys = vec![build_session_key(source), main_key(source)];
-    let chat_types: &[&str] = if source.chat_type == "dm" { &["dm"] } else { &["channel", "thread", "group"] };
-    for chat_type in chat_types {
-        for platform in [source.platform.as_str(), "relay"] {
-            let named = Source { platform: platform.into(), chat_type: (*chat_type).into(), ..source.clone() };
-            keys.extend([build_session_key(&named), main_key(&named)]);
-        }
-    }
-    keys.sort();
-    keys.dedup();
-    keys
-}
-
-/// The key of a gateway that does not tell profiles apart.
-fn main_key(source: &Source) -> String {
-    build_session_key(&Source { profile: None, ..source.clone() })
 }
 
 /// Whose event it is, by our records.

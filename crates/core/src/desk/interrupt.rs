@@ -1,6 +1,9 @@
 //! `/stop`, both ways: from a person to the instance that runs the turn, and from a gateway.
 
+use std::sync::Arc;
+
 use frontdesk_wire::frame::DeskFrame;
+use frontdesk_wire::session_aliases;
 
 use super::{Caller, Desk};
 use crate::port::store::StoreError;
@@ -10,71 +13,87 @@ use crate::switchboard::Order;
 const TURN_MS: u64 = 30 * 60 * 1000;
 
 impl Desk {
-    /// True if at least one live instance was told to stop a turn of this session.
+    /// True if at least one live instance was told to stop a turn of this session. Gateways name a session
+    /// in different ways: each is told to stop it under every name that it may have.
     pub(super) async fn interrupt_live_turns(
         &self,
         receivers: &[u64],
         session_key: &str,
-        main_key: &str,
+        names: &[String],
         now_ms: u64,
     ) -> Result<bool, StoreError> {
         let mut told = false;
         for &instance in receivers {
-            let this = self.interrupt(instance, session_key, session_key, now_ms).await?;
-            if this && main_key != session_key {
-                // A gateway that does not tell profiles apart runs the turn under this name.
-                self.interrupt(instance, session_key, main_key, now_ms).await?;
+            let Some((_, chat_id)) = self.find_turn(&[instance], &[session_key], now_ms).await? else { continue };
+            let this = self.interrupt(instance, session_key, &chat_id);
+            for name in names.iter().filter(|name| this && *name != session_key) {
+                self.interrupt(instance, name, &chat_id);
             }
             told |= this;
         }
         Ok(told)
     }
 
-    /// A gateway asks: forwarded to the instance of its tenant that runs the session.
+    /// A gateway asks: forwarded to the instance of its tenant that runs the session, itself before others.
     pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
-        let now_ms = self.env.now_ms();
-        if self.interrupt(caller.instance.no, session_key, session_key, now_ms).await? {
-            return Ok(true);
-        }
-        let others: Vec<u64> = self.registry.read(|view| {
-            let of_tenant = view.instances.values().filter(|it| it.tenant == caller.tenant);
-            of_tenant.map(|it| it.no).filter(|no| *no != caller.instance.no).collect()
+        let mut instances = vec![caller.instance.no];
+        self.registry.read(|view| {
+            let of_tenant = view.instances.values().filter(|it| it.tenant == caller.tenant).map(|it| it.no);
+            instances.extend(of_tenant.filter(|no| *no != caller.instance.no));
         });
-        for instance in others {
-            if self.switchboard.is_live(instance) && self.interrupt(instance, session_key, session_key, now_ms).await? {
-                return Ok(true);
+        let now_ms = self.env.now_ms();
+        let mut found = self.find_turn(&instances, &[session_key], now_ms).await?;
+        if found.is_none() {
+            // A newer gateway may call it otherwise than we do.
+            let aliases = session_aliases(session_key);
+            let aliases: Vec<&str> = aliases.iter().map(String::as_str).filter(|it| *it != session_key).collect();
+            if !aliases.is_empty() {
+                found = self.find_turn(&instances, &aliases, now_ms).await?;
             }
         }
-        Ok(false)
+        Ok(found.is_some_and(|(instance, chat_id)| self.interrupt(instance, session_key, &chat_id)))
     }
 
-    /// Finds the turn under `kept_as`, tells the instance to stop `session_key`.
-    async fn interrupt(
+    /// The first of these instances that is live and has a turn kept under one of these names, and the
+    /// turn's chat.
+    async fn find_turn(
         &self,
-        instance: u64,
-        kept_as: &str,
-        session_key: &str,
+        instances: &[u64],
+        kept_as: &[&str],
         now_ms: u64,
-    ) -> Result<bool, StoreError> {
-        let Some(mailbox) = self.switchboard.socket(instance) else { return Ok(false) };
+    ) -> Result<Option<(u64, Arc<str>)>, StoreError> {
+        let mut live: Vec<u64> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
-        let chat_id = match self.switchboard.turn_chat(instance, kept_as, since_ms) {
-            Some(chat_id) => chat_id,
-            // Memory is short and ends with the process; the ledger remembers.
-            None => match self.store.last_sent(instance, kept_as, since_ms).await? {
-                Some(delivery) => delivery.chat_id.clone(),
-                None => return Ok(false),
-            },
+        let remembered = |instance: u64| {
+            let chat_id = kept_as.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
+            chat_id.map(|chat_id| (instance, chat_id))
         };
-        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() }.line();
+        let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
+        if let Some((at, _)) = &known {
+            live.truncate(*at); // only those before it could be meant instead
+        }
+        if live.is_empty() {
+            return Ok(known.map(|(_, found)| found));
+        }
+        // Memory is short and ends with the process; the ledger remembers. It is asked once for all.
+        let names = kept_as.iter().map(|name| (*name).to_owned()).collect();
+        let kept = self.store.last_sent(live, names, since_ms).await?;
+        let kept = kept.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
+        Ok(kept.or(known.map(|(_, found)| found)))
+    }
+
+    /// Tells the instance to stop this session.
+    fn interrupt(&self, instance: u64, session_key: &str, chat_id: &str) -> bool {
+        let Some(mailbox) = self.switchboard.socket(instance) else { return false };
+        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.into() }.line();
         let told = mailbox.order(Order::Line(line));
         if told {
             self.meters.interrupts.inc();
             self.say(&mailbox.tenant, "interrupted", |notice| {
-                notice.chat_id = chat_id.to_string();
-                notice.text = format!("interrupt handed over for {session_key}");
+                notice.chat_id = chat_id.into();
+                notice.text = format!("interrupt sent for {session_key}");
             });
         }
-        Ok(told)
+        told
     }
 }

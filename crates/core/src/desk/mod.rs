@@ -2,6 +2,7 @@
 
 mod agents;
 mod alarms;
+mod clock;
 mod context;
 mod deliver;
 mod exchange;
@@ -44,10 +45,12 @@ use crate::wake::WakeRules;
 
 pub use agents::AgentRooms;
 pub use alarms::{AlarmClock, LEASE_MS, Loading};
+pub use clock::ClockWatch;
 pub use exchange::{Line, TIMEOUT_MAX_MS};
 pub use inbound::Receipt;
 pub use inbox::{inbox_message, is_under_way};
 pub use mail::mail_id;
+pub use outbound::Refused;
 pub use people::{Identity, Unproven, check_source};
 pub use shelf::{TenantData, TenantSkills};
 pub use speaker::Speaker;

@@ -17,8 +17,49 @@ use crate::split::split;
 
 /// The client waits 30 s for a result; we answer before that, whatever the platform does.
 const ACT_LIMIT: Duration = Duration::from_secs(25);
+/// More of a refused action's names is not written down.
+const NOTED_MAX_CHARS: usize = 128;
+
+/// An action that was refused before any platform saw it.
+#[derive(Debug)]
+pub struct Refused {
+    platform: String,
+    bot: String,
+    op: &'static str,
+    chat_id: String,
+    pub result: ActionResult,
+}
+
+impl Refused {
+    pub fn new(platform: &str, bot: &str, op: &'static str, chat_id: &str, result: ActionResult) -> Self {
+        let short = |text: &str| text.chars().take(NOTED_MAX_CHARS).collect();
+        Self { platform: short(platform), bot: short(bot), op, chat_id: short(chat_id), result }
+    }
+}
 
 impl Desk {
+    /// Which of these identities is meant by a gateway that does not say. One is; of several, the only one
+    /// that was reached from the chat, else the first.
+    pub async fn speaking_as<'a>(
+        &self,
+        caller: &Caller,
+        candidates: &'a [(String, String)],
+        action: &Action,
+    ) -> (&'a str, &'a str) {
+        let first = candidates.first().map_or(("", ""), |(platform, bot)| (platform.as_str(), bot.as_str()));
+        let (false, Some(chat_id)) = (candidates.len() < 2, action.act.chat_id()) else { return first };
+        let mut known = None;
+        for (platform, bot) in candidates {
+            match self.store.reached(&caller.tenant, platform, bot, chat_id).await {
+                Ok(true) if known.is_some() => return first,
+                Ok(true) => known = Some((platform.as_str(), bot.as_str())),
+                Ok(false) => {}
+                Err(_) => return first, // the guard asks the same store, and refuses
+            }
+        }
+        known.unwrap_or(first)
+    }
+
     /// Does one action as one of the identities that the caller's socket said hello for.
     pub async fn act(
         &self,
@@ -29,12 +70,67 @@ impl Desk {
     ) -> ActionResult {
         let op = action.act.op();
         self.hear_answer(caller, &action);
-        let result = self.try_act(caller, platform, bot, identities, action).await;
-        let outcome = outcome_of(&result);
-        self.meters.actions.get_or_create(&ActionLabels { op, outcome: outcome_name(outcome) }).inc();
-        result
+        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        match self.try_act(caller, platform, bot, identities, action).await {
+            Ok(result) => {
+                let outcome = outcome_name(outcome_of(&result));
+                self.meters.actions.get_or_create(&ActionLabels { op, outcome }).inc();
+                result
+            }
+            Err(result) => {
+                let refused = Refused::new(platform, bot, op, &chat_id, result);
+                if let Some(noting) = self.note_refused(caller, &refused) {
+                    noting.await;
+                }
+                refused.result
+            }
+        }
     }
 
+    /// Counts a refused action, tells whoever watches, and says how it is written down. `None`: this
+    /// instance had many refusals in this second, and this one is only counted.
+    pub fn note_refused(&self, caller: &Caller, refused: &Refused) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let outcome = outcome_name(outcome_of(&refused.result));
+        self.meters.actions.get_or_create(&ActionLabels { op: refused.op, outcome }).inc();
+        let now_ms = self.env.now_ms();
+        if !self.switchboard.may_note_refusal(caller.instance.no, now_ms) {
+            self.meters.refusals_unnoted.inc();
+            return None;
+        }
+        let note = refused.result.error.clone().unwrap_or_default();
+        self.say(&caller.tenant, "action", |notice| {
+            notice.instance.clone_from(&caller.instance.name);
+            notice.platform.clone_from(&refused.platform);
+            notice.chat_id.clone_from(&refused.chat_id);
+            notice.text = format!("{}: {outcome}: {note}", refused.op);
+        });
+        let entry = JournalEntry {
+            id: 0,
+            tenant: caller.tenant.clone(),
+            instance: caller.instance.name.clone(),
+            platform: refused.platform.clone(),
+            bot: refused.bot.clone(),
+            chat_id: refused.chat_id.clone(),
+            op: refused.op.into(),
+            at_ms: now_ms,
+            outcome: Outcome::Open,
+            parts: 1,
+            cursor: 0,
+            note: String::new(),
+        };
+        let (store, end) = (self.store.clone(), outcome_of(&refused.result));
+        Some(async move {
+            let noted = match store.open_entry(entry).await {
+                Ok(id) => store.close_entry(id, end, 0, note).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = noted {
+                tracing::warn!(%error, "a refused action could not be written down");
+            }
+        })
+    }
+
+    /// `Err`: refused before the platform was asked, and not in the journal.
     async fn try_act(
         &self,
         caller: &Caller,
@@ -42,32 +138,31 @@ impl Desk {
         bot: &str,
         identities: &[(String, String)],
         action: Action,
-    ) -> ActionResult {
+    ) -> Result<ActionResult, ActionResult> {
         if let Act::FollowUp { session_key, kind, .. } = &action.act {
-            return self.follow_up(caller, identities, session_key, kind, &action).await;
+            let (session_key, kind) = (session_key.clone(), kind.clone());
+            return self.follow_up(caller, identities, &session_key, &kind, action).await;
         }
         let Some(found) = self.platform(platform) else {
             let text = format!("this desk does not run the platform {platform:?}");
-            return ActionResult::refused(Code::UnsupportedOp, text);
+            return Err(ActionResult::refused(Code::UnsupportedOp, text));
         };
         let (op, descriptor) = (action.act.op(), found.descriptor());
         if op != "get_chat_info" && !descriptor.supports(op) {
-            return ActionResult::refused(Code::UnsupportedOp, format!("{platform} does not support {op}"));
+            return Err(ActionResult::refused(Code::UnsupportedOp, format!("{platform} does not support {op}")));
         }
         if let Act::Prompt { prompt_id, options, .. } = &action.act
             && let Err(text) = check_prompt(prompt_id, options)
         {
-            return ActionResult::refused(Code::BadRequest, text);
+            return Err(ActionResult::refused(Code::BadRequest, text));
         }
         let stand = Stand { tenant: &caller.tenant, bot };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
-        match self.may_speak(found, stand, platform, &chat_id).await {
-            Ok(true) => {}
-            Ok(false) => return ActionResult::egress_declined(platform),
-            Err(refusal) => return refusal,
+        if !self.may_speak(found, stand, platform, &chat_id).await? {
+            return Err(ActionResult::egress_declined(platform));
         }
         if action.act.is_fleeting() {
-            return act_in_time(found, stand, &action, None).await;
+            return Ok(act_in_time(found, stand, &action, None).await);
         }
         let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
         self.journaled(caller, found, stand, platform, &chat_id, &parts, None).await
@@ -80,27 +175,21 @@ impl Desk {
         identities: &[(String, String)],
         session_key: &str,
         kind: &str,
-        action: &Action,
-    ) -> ActionResult {
+        action: Action,
+    ) -> Result<ActionResult, ActionResult> {
         let now_ms = self.env.now_ms();
-        let found = match self.store.capability(&caller.tenant, session_key, kind, now_ms).await {
-            Ok(found) => found,
-            Err(error) => return unavailable(&error),
-        };
-        let Some(held) = found else { return ActionResult::capability_unavailable() };
+        let found = self.store.capability(&caller.tenant, session_key, kind, now_ms).await;
+        let absent = ActionResult::capability_unavailable;
+        let held = found.map_err(|error| unavailable(&error))?.ok_or_else(absent)?;
         let fronted = identities.iter().any(|(platform, bot)| *platform == held.platform && *bot == held.bot);
-        let (true, Some(platform)) = (fronted, self.platform(&held.platform)) else {
-            return ActionResult::capability_unavailable();
-        };
-        let value = match self.sealer.open(&held.sealed, &[&caller.tenant, &held.kind, &held.id]) {
-            Ok(value) => value,
-            Err(error) => {
-                tracing::error!(%error, kind, "a capability in the vault does not open");
-                return ActionResult::capability_unavailable();
-            }
-        };
+        let (true, Some(platform)) = (fronted, self.platform(&held.platform)) else { return Err(absent()) };
+        let value = self.sealer.open(&held.sealed, &[&caller.tenant, &held.kind, &held.id]).map_err(|error| {
+            tracing::error!(%error, kind, "a capability in the vault does not open");
+            absent()
+        })?;
         let stand = Stand { tenant: &caller.tenant, bot: &held.bot };
-        let parts = [action.clone()];
+        let descriptor = platform.descriptor();
+        let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
         self.journaled(caller, platform, stand, &held.platform, &held.chat_id, &parts, Some(&value)).await
     }
 
@@ -149,7 +238,7 @@ impl Desk {
         chat_id: &str,
         parts: &[Action],
         capability: Option<&Secret>,
-    ) -> ActionResult {
+    ) -> Result<ActionResult, ActionResult> {
         let op = parts[0].act.op();
         let entry = JournalEntry {
             id: 0,
@@ -165,10 +254,8 @@ impl Desk {
             cursor: 0,
             note: String::new(),
         };
-        let id = match self.store.open_entry(entry).await {
-            Ok(id) => id,
-            Err(error) => return unavailable(&error), // not written down, so not sent
-        };
+        // Not written down, so not sent.
+        let id = self.store.open_entry(entry).await.map_err(|error| unavailable(&error))?;
         let mut first: Option<ActionResult> = None;
         let mut cursor = 0;
         for part in parts {
@@ -187,6 +274,7 @@ impl Desk {
                     first.ambiguous = result.ambiguous;
                     let why = result.error.unwrap_or_else(|| "the platform refused it".into());
                     first.error = Some(format!("{cursor} of {} parts went out, then: {why}", parts.len()));
+                    *first = std::mem::take(first).worded();
                 }
             }
             if !went {
@@ -205,9 +293,12 @@ impl Desk {
             notice.platform = platform.into();
             notice.chat_id = chat_id.into();
             notice.message_id = result.message_id.clone().unwrap_or_default();
-            notice.text = format!("{op}: {}", outcome_name(outcome));
+            notice.text = match &result.error {
+                Some(why) => format!("{op}: {}: {why}", outcome_name(outcome)),
+                None => format!("{op}: {}", outcome_name(outcome)),
+            };
         });
-        result
+        Ok(result)
     }
 }
 
@@ -227,8 +318,7 @@ async fn act_in_time(
     capability: Option<&Secret>,
 ) -> ActionResult {
     match tokio::time::timeout(ACT_LIMIT, found.act(stand, action, capability)).await {
-        Ok(result) => result,
-        // "timed out" are the words by which gateways know that they must not send it again.
+        Ok(result) => result.worded(),
         Err(_) => ActionResult {
             ambiguous: true,
             ..ActionResult::refused(
@@ -239,20 +329,24 @@ async fn act_in_time(
     }
 }
 
-/// A long `send` becomes several; everything else stays whole.
+/// A long `send` or `follow_up` becomes several; everything else stays whole.
 fn parts_of(action: Action, max: usize, unit: frontdesk_wire::descriptor::LenUnit) -> Vec<Action> {
-    let Act::Send { chat_id, content, reply_to } = &action.act else { return vec![action] };
+    let (Act::Send { content, .. } | Act::FollowUp { content, .. }) = &action.act else { return vec![action] };
     if unit.measure(content) <= max {
         return vec![action];
     }
     let texts = split(content, max, unit);
-    let part = |(index, content): (usize, String)| Action {
-        act: Act::Send {
-            chat_id: chat_id.clone(),
-            content,
-            reply_to: reply_to.clone().filter(|_| index == 0), // only the first part answers
-        },
-        metadata: action.metadata.clone(),
+    let part = |(index, text): (usize, String)| {
+        let mut part = action.clone();
+        match &mut part.act {
+            Act::Send { content, reply_to, .. } => {
+                *content = text;
+                *reply_to = reply_to.take().filter(|_| index == 0); // only the first part answers
+            }
+            Act::FollowUp { content, .. } => *content = text,
+            _ => {}
+        }
+        part
     };
     texts.into_iter().enumerate().map(part).collect()
 }

@@ -292,7 +292,12 @@ impl Desk {
     ) -> Result<(), DeskError> {
         let Some(known) = view.instance(tenant, name) else {
             if let Some(other) = view.instances_named(name).first() {
-                tracing::warn!(instance = name, tenant, owner = other.tenant, "instance id refused: another tenant has it");
+                tracing::warn!(
+                    instance = name,
+                    tenant,
+                    owner = other.tenant,
+                    "instance id refused: another tenant has it"
+                );
                 let text = "this instanceId (the gatewayId, where none is given) is not available on this desk; choose another";
                 return Err(DeskError::Forbidden(text.into()));
             }

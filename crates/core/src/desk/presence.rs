@@ -1,11 +1,14 @@
 //! Awake, asleep, gone: what the desk knows of an instance's sockets, and telling people who wait.
 
+use std::sync::Arc;
+
 use frontdesk_wire::ActionResult;
 
-use super::{Caller, Desk, event_id};
+use super::{Caller, Desk, event_id, mail_id};
 use crate::port::platform::Stand;
 use crate::port::store::{Delivery, Presence, StoreError};
-use crate::window::Acks;
+use crate::switchboard::{GivenUp, Order, Unserved};
+use crate::window::{Acks, RESENDS_MAX};
 
 /// A socket that ended this recently left a warm process behind: no settle time needed.
 const WARM_MS: u64 = 60_000;
@@ -16,7 +19,8 @@ impl Desk {
     /// How long to hold delivery after a handshake: a cold gateway drops what comes too early.
     pub fn settle_time_ms(&self, instance: u64) -> u64 {
         let presence = self.switchboard.presence(instance);
-        let warm = presence.seen_ms != 0 && self.env.now_ms().saturating_sub(presence.seen_ms) <= WARM_MS;
+        // A time that lies ahead was written before the clock was set back: it says nothing.
+        let warm = presence.seen_ms != 0 && self.env.now_ms().abs_diff(presence.seen_ms) <= WARM_MS;
         if warm { 0 } else { self.rules.settle_ms }
     }
 
@@ -27,9 +31,29 @@ impl Desk {
             known.live = true;
             known.seen_ms = now_ms;
         };
+        self.switchboard.note_dial(caller.instance.no);
         let presence = self.switchboard.set_presence(caller.instance.no, change);
+        self.rooms.note_wake_failure(caller.instance.no, None);
         self.say_state(caller, "awake", "its socket is open");
         self.store.mark_presence(caller.instance.no, presence).await
+    }
+
+    /// A number that changes when the agent says something here, looks into its inbox, or opens a socket.
+    /// Times are compared for being another, not for being later: clocks are set.
+    pub fn traces_of(&self, agent_no: u64) -> u64 {
+        let heard = self.rooms.attendance.traffic_ms(agent_no);
+        let Some(agent) = self.registry.read(|view| view.agent_no(agent_no).cloned()) else { return heard };
+        let dials = self.ways_to(&agent).0.iter().map(|it| self.switchboard.dials(it.no)).sum::<u64>();
+        heard.wrapping_add(dials)
+    }
+
+    /// Whether the agent is here now: by a stream or a socket.
+    pub fn is_here(&self, agent_no: u64) -> bool {
+        if self.rooms.attendance.is_attended(agent_no) {
+            return true;
+        }
+        let found = self.registry.read(|view| view.agent_no(agent_no).cloned());
+        found.is_some_and(|agent| self.ways_to(&agent).0.iter().any(|it| self.switchboard.is_served(it.no)))
     }
 
     /// Called only for the socket that served last; a replaced one says nothing.
@@ -40,6 +64,7 @@ impl Desk {
         let change = |known: &mut Presence| {
             known.live = false;
             known.seen_ms = now_ms;
+            known.never_acks = acks == Acks::Never;
         };
         let presence = self.switchboard.set_presence(instance, change);
         let text = if presence.idle { "it went to sleep" } else { "its socket is gone" };
@@ -47,7 +72,58 @@ impl Desk {
         if let Err(error) = self.store.mark_presence(instance, presence).await {
             tracing::warn!(%error, "the end of a socket could not be written down");
         }
-        self.switchboard.note_unserved(instance); // perhaps something waits already
+        self.switchboard.note_unserved(instance, Unserved::Look); // perhaps something waits already
+    }
+
+    /// The gateway was proven not to ack. Written down at once: a restart of the desk must not make it get
+    /// the same rows again.
+    pub async fn note_never_acks(&self, caller: &Caller) {
+        let instance = caller.instance.no;
+        self.switchboard.remember_acks(instance, Acks::Never);
+        if self.switchboard.presence(instance).never_acks {
+            return;
+        }
+        let presence = self.switchboard.set_presence(instance, |known| known.never_acks = true);
+        if let Err(error) = self.store.mark_presence(instance, presence).await {
+            tracing::warn!(%error, "that a gateway does not ack could not be written down");
+        }
+    }
+
+    /// Rows that a live gateway left unacked, several times: ended with a reason, so that they are in the
+    /// list of dead mail and can be replayed, and reported.
+    pub async fn give_up_rows(&self, caller: &Caller, rows: &[(u64, Arc<Delivery>)]) {
+        let instance = caller.instance.no;
+        for (seq, delivery) in rows {
+            let reason = format!("sent {} times on a live socket and never acked", RESENDS_MAX + 1);
+            match self.store.drop_mail(instance, *seq, reason).await {
+                Ok(true) => {}
+                Ok(false) => continue, // settled meanwhile
+                Err(error) => {
+                    tracing::error!(%error, "a row that is not acked could not be ended; the next socket gets it again");
+                    continue;
+                }
+            }
+            if let Some(mailbox) = self.switchboard.socket(instance) {
+                mailbox.order(Order::Dropped(*seq));
+            }
+            self.meters.rows_given_up.inc();
+            let row = GivenUp { seq: *seq, event: delivery.event, at_ms: self.env.now_ms() };
+            self.switchboard.note_given_up(instance, row);
+            tracing::warn!(
+                tenant = caller.tenant,
+                instance = caller.instance.name,
+                mail = mail_id(instance, *seq),
+                "a row was given up: its gateway acks later rows and not this one"
+            );
+            self.say(&caller.tenant, "given_up", |notice| {
+                notice.instance.clone_from(&caller.instance.name);
+                notice.event_id = event_id(delivery.event);
+                notice.platform.clone_from(&delivery.platform);
+                notice.chat_id = delivery.chat_id.to_string();
+                notice.message_id.clone_from(&delivery.message_id);
+                notice.text = format!("{} never acked it, though it was sent again", caller.instance.name);
+            });
+        }
     }
 
     /// The durable flip to "buffer only"; the ack goes out after it.

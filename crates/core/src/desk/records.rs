@@ -141,7 +141,8 @@ impl Desk {
             if view.instance(&ask.tenant, &ask.instance).is_none()
                 && let Some(other) = others.first()
             {
-                let text = format!("instance {:?} belongs to tenant {:?}; choose another name", ask.instance, other.tenant);
+                let text =
+                    format!("instance {:?} belongs to tenant {:?}; choose another name", ask.instance, other.tenant);
                 return Err(DeskError::Conflict(text));
             }
             self.seat_instance(view, draft, &ask.tenant, &ask.instance, None, false)?;

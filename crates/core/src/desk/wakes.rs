@@ -356,7 +356,13 @@ impl Desk {
             if found.len() >= TENANT_ARMED_MAX {
                 break;
             }
-            found.extend(self.store.armed(no, 0, TENANT_ARMED_MAX - found.len()).await?.into_iter().map(|shot| (name.clone(), shot)));
+            found.extend(
+                self.store
+                    .armed(no, 0, TENANT_ARMED_MAX - found.len())
+                    .await?
+                    .into_iter()
+                    .map(|shot| (name.clone(), shot)),
+            );
         }
         found.sort_by_key(|(_, shot)| (shot.next_ms, shot.id));
         Ok(found)

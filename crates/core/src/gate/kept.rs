@@ -9,7 +9,7 @@ use super::{Layer, Line, Verdict};
 /// Kept in the place of the outcome where an event stopped a turn.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 /// What whoever sent such an event is told.
-pub(crate) const STOPPED: &str = "the running turn was interrupted";
+pub(crate) const STOPPED: &str = "interrupt sent";
 
 impl Serialize for Line {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

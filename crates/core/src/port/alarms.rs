@@ -101,6 +101,10 @@ pub trait Alarms: Send + Sync {
     fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()>;
     /// A dead shot is armed again, from now. `None`: it is not dead, or not there.
     fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>>;
+    /// After the clock was set back: armed shots that were tried before, and whose next try is after
+    /// `ahead_ms`, are tried at `next_ms` instead; claims that end after `claims_ms` end then. Returns the
+    /// shots that were moved.
+    fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<ShotTime>>;
     fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>>;
     /// Newest first.
     fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>>;

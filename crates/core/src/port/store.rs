@@ -235,12 +235,20 @@ pub struct Presence {
     /// People were told that rows up to this one wait.
     #[serde(default)]
     pub noticed_through: u64,
+    /// Its gateway was proven not to ack; an ack ends that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never_acks: bool,
 }
 
 /// Rung by the store after each commit, in commit order. Must not block: it runs where rows are written.
 pub trait Bell: Send + Sync {
     fn ring(&self, rows: Vec<(u64, u64, Arc<Delivery>)>);
 }
+
+/// Rows of one instance that a search for a turn looks through.
+pub const LAST_SENT_ROWS: usize = 200;
+/// Rows of all instances together that it looks through.
+pub const LAST_SENT_ROWS_ALL: usize = 2_000;
 
 pub trait Ledger: Send + Sync {
     /// A random number made with the store: buffer ids of two stores never look alike.
@@ -264,9 +272,15 @@ pub trait Ledger: Send + Sync {
     fn drop_mail(&self, instance: u64, seq: u64, reason: String) -> Stored<'_, bool>;
     /// Puts the same delivery at the end of the ledger again.
     fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>>;
-    /// The newest row of this session that was written to a socket, if it was accepted since then.
-    fn last_sent<'a>(&'a self, instance: u64, session_key: &'a str, since_ms: u64)
-    -> Stored<'a, Option<Arc<Delivery>>>;
+    /// The newest row kept under one of these session keys that was written to a socket of the first of
+    /// these instances that has one, if it was accepted since then. Looks through the last
+    /// [`LAST_SENT_ROWS`] rows of each, and [`LAST_SENT_ROWS_ALL`] in all.
+    fn last_sent(
+        &self,
+        instances: Vec<u64>,
+        session_keys: Vec<String>,
+        since_ms: u64,
+    ) -> Stored<'_, Option<(u64, Arc<Delivery>)>>;
     fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>>;
     /// The newest event of this tenant that carries this message id and was marked under a dedup key
     /// beginning so; in this chat, if one is named.

@@ -159,7 +159,8 @@ pub(crate) async fn stream(
     let instances = instances_of(&app, &caller.tenant);
     let first = instances.iter().map(|it| event("agent", &agent_state(&app, it))).collect();
     let tenant = caller.tenant.clone();
-    let watch = Watch { app, tenant, caller, chat_id, signals, notices, ready: first, spent: None, history: Some(after) };
+    let watch =
+        Watch { app, tenant, caller, chat_id, signals, notices, ready: first, spent: None, history: Some(after) };
     let events = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (Ok(event), watch)) });
     Sse::new(events).keep_alive(KeepAlive::default())
 }

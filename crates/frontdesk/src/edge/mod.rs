@@ -30,11 +30,18 @@ use frontdesk_core::meters::Why;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_wire::agents::{Class, Fault};
 use frontdesk_wire::{Code, Secret};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use server::{ConnectionLimits, serve};
 pub use flow::Budgets;
+pub(crate) use server::Place;
+pub use server::{ConnectionLimits, serve};
+
+/// Room for requests that are worked on to their end.
+pub(crate) fn in_hand() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(to_end::IN_HAND_KIB))
+}
 
 use crate::identity::{AgentJwt, Verifier};
 
@@ -54,6 +61,8 @@ pub struct App {
     /// Uploads under way, per tenant.
     pub uploads: Arc<Budgets>,
     pub readiness: Arc<ops::Readiness>,
+    /// KiB of requests that are worked on to their end.
+    pub in_hand: Arc<Semaphore>,
     pub relay_door: Arc<door::RelayDoor>,
     pub limits: Arc<agents::Limits>,
     pub tools: Arc<agents::Tools>,

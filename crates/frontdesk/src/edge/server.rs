@@ -1,7 +1,7 @@
 //! Accepting connections: how many there may be, how slowly they may come and go, and a graceful end.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,6 +57,12 @@ enum Limit {
 struct Counter {
     limits: ConnectionLimits,
     open: Arc<Mutex<Open>>,
+}
+
+/// A place among them. An upgraded socket holds it for as long as it is open, though its HTTP connection has ended.
+#[derive(Clone)]
+pub(crate) struct Place {
+    _counted: Arc<Counted>,
 }
 
 /// One of them; dropped, it is closed.
@@ -121,10 +127,8 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
         match counter.admit(peer.ip()) {
             Ok(counted) => {
                 let (router, stop) = (router.clone(), stop.clone());
-                connections.spawn(async move {
-                    serve_one(stream, peer, router, stop).await;
-                    drop(counted);
-                });
+                let place = Place { _counted: Arc::new(counted) };
+                connections.spawn(serve_one(stream, peer, place, router, stop));
             }
             Err(limit) => {
                 note_refused(&desk.meters, limit, peer.ip());
@@ -141,11 +145,12 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     }
 }
 
-async fn serve_one(stream: TcpStream, peer: std::net::SocketAddr, router: Router, stop: CancellationToken) {
+async fn serve_one(stream: TcpStream, peer: SocketAddr, place: Place, router: Router, stop: CancellationToken) {
     let _ = stream.set_nodelay(true); // only a hint
     let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
         let mut request = request.map(|body| axum::body::Body::new(TimedBody::new(body)));
         request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(place.clone());
         super::agents::take_capability(&mut request);
         request
     });

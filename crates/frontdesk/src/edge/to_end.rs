@@ -1,15 +1,35 @@
 //! A request that changes something runs to its end, whatever its client does.
 
+use std::time::Duration;
+
+use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use frontdesk_wire::Code;
+use tokio::time::timeout;
 
 use super::App;
+use super::error::Refusal;
 
 /// An exchange waits for an answer as long as its asker is on the line, and sees to its own writes.
 fn waits_for_its_client(path: &str) -> bool {
     path.starts_with("/v1/agents/") && path.ends_with("/exchange")
+}
+
+/// Bodies of requests that are being worked on, in KiB: a client that hangs up no longer takes its body along.
+pub(super) const IN_HAND_KIB: usize = 1 << 20;
+/// How long a request waits for others to end.
+const WAIT_TIME: Duration = Duration::from_secs(5);
+/// What a request counts for whose length is not known, or whose body goes to disk in pieces.
+const UNKNOWN_KIB: u64 = 64;
+
+/// What a request may take while it is worked on, in KiB.
+fn weight(request: &Request) -> u32 {
+    let length = request.body().size_hint().exact().filter(|_| !request.uri().path().ends_with("/media"));
+    let kib = length.map_or(UNKNOWN_KIB, |bytes| bytes / 1024 + 1);
+    u32::try_from(kib.min(8 << 10)).unwrap_or(1)
 }
 
 /// Hyper drops a handler when its client disconnects; what it had begun would be left half done. So handlers of
@@ -19,7 +39,16 @@ pub(super) async fn run_to_end(State(app): State<App>, request: Request, next: N
     if is_safe || waits_for_its_client(request.uri().path()) {
         return next.run(request).await;
     }
-    match app.sessions.spawn(next.run(request)).await {
+    let Ok(Ok(held)) = timeout(WAIT_TIME, app.in_hand.clone().acquire_many_owned(weight(&request))).await else {
+        let text = "the desk has too much in hand right now; nothing was taken, try again";
+        return Refusal::new(Code::Unavailable, text).into_response();
+    };
+    let work = async move {
+        let response = next.run(request).await;
+        drop(held);
+        response
+    };
+    match app.sessions.spawn(work).await {
         Ok(response) => response,
         Err(error) => {
             tracing::error!(%error, "a handler panicked");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::alarms::schedule::Next;
-use frontdesk_core::desk::{LEASE_MS, Loading};
+use frontdesk_core::desk::{ClockWatch, LEASE_MS, Loading};
 use frontdesk_core::port::alarms::{Conclusion, Shot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,11 +24,25 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut loading = Loading::default();
-    let mut counted_ms = 0;
-    let mut swept_ms = desk.env.now_ms();
+    // What is waited for here is measured by a clock that nobody sets.
+    let mut counted_ms = None;
+    let mut swept_ms = desk.env.steady_ms();
+    let mut watch = ClockWatch::new(desk.env.now_ms(), desk.env.steady_ms());
+    // The clock may have been set back while the desk was down.
+    let mut set_back = true;
     loop {
         if let Some(again) = desk.reload(&loading) {
             loading = again;
+        }
+        set_back |= desk.watch_clock(&mut watch);
+        if set_back {
+            match desk.hasten_retries().await {
+                Ok(()) => set_back = false,
+                Err(error) => {
+                    tracing::error!(%error, "retries planned before the clock was set back cannot be read; trying again");
+                    tokio::time::sleep(STORE_PAUSE).await;
+                }
+            }
         }
         if loading.done && desk.env.now_ms() >= desk.next_load_ms() {
             loading = desk.begin_load(&loading);
@@ -40,15 +54,15 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
             tokio::time::sleep(STORE_PAUSE).await;
         }
         // Somebody may have claimed a shot and gone; its time in the schedule is over by then.
-        if desk.env.now_ms().saturating_sub(swept_ms) > LEASE_MS {
-            swept_ms = desk.env.now_ms();
+        if desk.env.steady_ms().saturating_sub(swept_ms) > LEASE_MS {
+            swept_ms = desk.env.steady_ms();
             if let Err(error) = desk.find_forgotten_shots().await {
                 tracing::error!(%error, "overdue shots cannot be looked for");
             }
         }
         let took = fire_due(&desk, &tracker).await;
-        if desk.env.now_ms().saturating_sub(counted_ms) > COUNT_EVERY_MS {
-            counted_ms = desk.env.now_ms();
+        if counted_ms.is_none_or(|at_ms| desk.env.steady_ms().saturating_sub(at_ms) > COUNT_EVERY_MS) {
+            counted_ms = Some(desk.env.steady_ms());
             if let Ok(armed) = desk.count_armed().await {
                 desk.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
             }
@@ -121,7 +135,9 @@ async fn fire(desk: &Arc<Desk>, shot: Shot, next: Next) {
 mod tests {
     use std::sync::Mutex;
 
+    use frontdesk_core::alarms::RETRY_LONGEST_MS;
     use frontdesk_core::desk::{Guest, Identity};
+    use frontdesk_core::meters::Why;
     use frontdesk_core::port::Soon;
     use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
     use frontdesk_core::seal::Sealer;
@@ -133,9 +149,9 @@ mod tests {
 
     use super::*;
 
-    /// Notes which jobs were fired, and takes them all.
+    /// Notes which jobs were fired, and takes them all unless told otherwise.
     #[derive(Default)]
-    struct Taken(Mutex<Vec<String>>);
+    struct Taken(Mutex<Vec<String>>, std::sync::atomic::AtomicBool);
 
     impl Outcall for Taken {
         fn check(&self, _: &str) -> Result<(), OutcallError> {
@@ -145,7 +161,8 @@ mod tests {
         fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
             let body: serde_json::Value = serde_json::from_str(call.json.unwrap()).unwrap();
             self.0.lock().unwrap().push(body["job_id"].as_str().unwrap().to_owned());
-            Box::pin(async { Ok(Answer { status: 202, content_type: None, body: Vec::new() }) })
+            let status = if self.1.load(std::sync::atomic::Ordering::SeqCst) { 503 } else { 202 };
+            Box::pin(async move { Ok(Answer { status, content_type: None, body: Vec::new() }) })
         }
     }
 
@@ -220,6 +237,24 @@ mod tests {
         assert_eq!(clock.settled().await, ["now"], "nothing fires twice, nothing early");
         clock.env.advance_ms(11_001);
         assert_eq!(clock.settled().await, ["now", "tea"]);
+        clock.stop.cancel();
+    }
+
+    /// A refused shot is planned by the clock that showed the later time. Without a restart, and not before
+    /// its time either.
+    #[tokio::test(start_paused = true)]
+    async fn after_a_jump_backward_retries_do_not_wait_for_the_old_time() {
+        let clock = Clock::running(Rules::default()).await;
+        clock.taken.1.store(true, std::sync::atomic::Ordering::SeqCst);
+        clock.arm("tea", 0).await;
+        clock.arm("tomorrow", 24 * HOUR_MS).await;
+        assert_eq!(clock.settled().await, ["tea"]);
+        clock.taken.1.store(false, std::sync::atomic::Ordering::SeqCst);
+        clock.env.set_ms(clock.env.now_ms() - 2 * HOUR_MS);
+        assert_eq!(clock.settled().await, ["tea"], "the step is noticed; nothing is fired because of it");
+        clock.env.advance_ms(RETRY_LONGEST_MS);
+        assert_eq!(clock.settled().await, ["tea", "tea"]);
+        assert_eq!(clock.desk.meters.clock_steps.get_or_create(&Why { why: "back" }).get(), 1);
         clock.stop.cancel();
     }
 

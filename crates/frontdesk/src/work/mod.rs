@@ -12,15 +12,14 @@ use frontdesk_core::Desk;
 use frontdesk_core::meters::Why;
 use frontdesk_core::port::outcall::OutcallError;
 use frontdesk_core::port::store::Retention;
-use frontdesk_core::wake::{Errand, Waker};
+use frontdesk_core::switchboard::Unserved;
+use frontdesk_core::wake::{Ended, Errand, POKES_MAX, Waker};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::edge::RetentionDays;
 
-/// Pokes under way at once; more wait for their turn.
-const POKES_MAX: usize = 64;
 /// A wake's answer is read no further than this.
 const POKE_ANSWER_BYTES: usize = 4096;
 const PURGE_EVERY: Duration = Duration::from_mins(1);
@@ -39,72 +38,97 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
     let mut waker = Waker::new(desk.rules.wake);
     let (done, mut ended) = mpsc::channel(POKES_MAX);
     match desk.store.waiting().await {
-        Ok(waiting) => waiting.iter().for_each(|row| desk.switchboard.note_unserved(row.instance)),
+        Ok(waiting) => {
+            for row in waiting {
+                desk.switchboard.note_unserved(row.instance, Unserved::NewMail);
+            }
+        }
         Err(error) => tracing::error!(%error, "it is unknown who has mail waiting; new mail will tell"),
     }
     loop {
-        let nap = waker
-            .next_due_ms()
-            .map_or(NAP_MAX, |due_ms| Duration::from_millis(due_ms.saturating_sub(desk.env.now_ms())).min(NAP_MAX));
         tokio::select! {
             () = desk.switchboard.unserved_bell.notified() => {}
-            Some((instance, how)) = ended.recv() => match how {
-                Poked::Answered => waker.poked(instance, true, desk.env.now_ms()),
-                Poked::Failed => waker.poked(instance, false, desk.env.now_ms()),
-                Poked::NoWay => waker.unwakeable(instance),
-            },
-            () = tokio::time::sleep(nap) => {}
+            Some((call, how)) = ended.recv() => waker.ended(call, how, desk.env.steady_ms()),
+            () = tokio::time::sleep(nap(&desk, &waker)) => {}
             () = stop.cancelled() => return,
         }
-        for instance in desk.switchboard.take_unserved() {
-            match desk.store.pending(instance, 0, 1).await {
-                Ok(rows) => {
-                    if let Some((_, oldest)) = rows.first() {
-                        let seen_ms = desk.switchboard.presence(instance).seen_ms;
-                        waker.mail_waits(instance, oldest.at_ms, seen_ms, desk.env.now_ms());
-                    }
-                }
-                Err(error) => tracing::error!(%error, "it is unknown whether mail waits; new mail will tell"),
-            }
+        for (instance, why) in desk.switchboard.take_unserved() {
+            note_waiting(&desk, &mut waker, instance, why).await;
         }
-        let served: Vec<u64> = waker.sleepers().filter(|instance| desk.switchboard.is_served(*instance)).collect();
-        for instance in served {
-            waker.settled(instance);
-        }
-        for errand in waker.due(desk.env.now_ms()) {
+        for errand in waker.due(desk.env.steady_ms()) {
             let (desk, done) = (desk.clone(), done.clone());
-            match errand {
-                Errand::Poke(instance) => drop(tracker.spawn(async move {
-                    let how = poke(&desk, instance).await;
-                    let _ = done.send((instance, how)).await; // the loop may have ended
-                })),
-                Errand::Notice(instance) => drop(tracker.spawn(async move {
-                    if let Err(error) = desk.notify_waiting(instance).await {
-                        tracing::error!(%error, "people could not be told that their agent is away");
-                    }
-                })),
-            }
+            drop(tracker.spawn(async move {
+                let (call, how) = match errand {
+                    Errand::Poke(instance, call) => (call, poke(&desk, instance).await),
+                    Errand::Notice(instance, call) => (call, notify(&desk, instance).await),
+                };
+                let _ = done.send((call, how)).await; // the loop may have ended
+            }));
         }
     }
 }
 
-enum Poked {
-    Answered,
-    Failed,
-    NoWay,
+/// Until the next errand, on a steady clock.
+fn nap(desk: &Desk, waker: &Waker) -> Duration {
+    let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(desk.env.steady_ms()));
+    waker.next_due_ms().map_or(NAP_MAX, until).min(NAP_MAX)
+}
+
+/// Somebody said that mail may wait for this instance.
+async fn note_waiting(desk: &Desk, waker: &mut Waker, instance: u64, why: Unserved) {
+    match desk.store.pending(instance, 0, 1).await {
+        Ok(rows) => match rows.first() {
+            Some((_, oldest)) => {
+                // A time that lies ahead was written before the clock was set back.
+                let waited_ms = desk.env.now_ms().saturating_sub(oldest.at_ms);
+                let dials = desk.switchboard.dials(instance);
+                waker.mail_waits(instance, waited_ms, dials, why == Unserved::NewMail, desk.env.steady_ms());
+            }
+            None => waker.settled(instance),
+        },
+        Err(error) => tracing::error!(%error, "it is unknown whether mail waits; new mail will tell"),
+    }
+}
+
+/// Whether there is still a reason to wake this instance. It may have come, and have acked everything.
+async fn is_needed(desk: &Desk, instance: u64) -> bool {
+    if desk.switchboard.is_served(instance) {
+        return false;
+    }
+    match desk.store.pending(instance, 0, 1).await {
+        Ok(rows) => !rows.is_empty(),
+        Err(error) => {
+            tracing::error!(%error, "it is unknown whether mail waits; the agent is woken all the same");
+            true
+        }
+    }
+}
+
+async fn notify(desk: &Desk, instance: u64) -> Ended {
+    if !is_needed(desk, instance).await {
+        return Ended::NotNeeded;
+    }
+    if let Err(error) = desk.notify_waiting(instance).await {
+        tracing::error!(%error, "people could not be told that their agent is away");
+    }
+    Ended::Noticed
 }
 
 /// GET the wake URL: payload-free, unsigned, through the guarded client.
-async fn poke(desk: &Desk, instance_no: u64) -> Poked {
+async fn poke(desk: &Desk, instance_no: u64) -> Ended {
+    if !is_needed(desk, instance_no).await {
+        return Ended::NotNeeded;
+    }
     let found = desk.registry.read(|view| view.instance_no(instance_no).cloned());
-    let Some(instance) = found else { return Poked::NoWay };
+    let Some(instance) = found else { return Ended::NoWay };
     let Some(url) = &instance.wake_url else {
         desk.meters.wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
         desk.say_wake(instance_no, "wake_failed", "it has no wake URL; it must dial by itself").await;
-        return Poked::NoWay;
+        return Ended::NoWay;
     };
     desk.say_wake(instance_no, "waking", "its wake URL is being called").await;
     let (how, why) = call_wake_url(desk, url).await;
+    desk.rooms.note_wake_failure(instance_no, why.as_deref());
     if let Some(why) = why {
         tracing::warn!(tenant = instance.tenant, instance = instance.name, why, "an agent could not be woken");
         desk.say_wake(instance_no, "wake_failed", &why).await;
@@ -113,16 +137,16 @@ async fn poke(desk: &Desk, instance_no: u64) -> Poked {
 }
 
 /// How it went, and why not.
-async fn call_wake_url(desk: &Desk, url: &str) -> (Poked, Option<String>) {
+async fn call_wake_url(desk: &Desk, url: &str) -> (Ended, Option<String>) {
     let (how, why, text) = match desk.outcall.get(url, POKE_ANSWER_BYTES).await {
         // An answer over the limit is an answer.
-        Ok(answer) if (200..300).contains(&answer.status) => (Poked::Answered, "answered", None),
-        Err(OutcallError::TooLarge(_)) => (Poked::Answered, "answered", None),
-        Ok(answer) => (Poked::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
+        Ok(answer) if (200..300).contains(&answer.status) => (Ended::Answered, "answered", None),
+        Err(OutcallError::TooLarge(_)) => (Ended::Answered, "answered", None),
+        Ok(answer) => (Ended::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
         Err(OutcallError::Refused) => {
-            (Poked::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
+            (Ended::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
         }
-        Err(error) => (Poked::Failed, "failed", Some(error.to_string())),
+        Err(error) => (Ended::Failed, "failed", Some(error.to_string())),
     };
     desk.meters.wakes.get_or_create(&Why { why }).inc();
     (how, text)
@@ -162,14 +186,177 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
 
 #[cfg(test)]
 mod tests {
-    use frontdesk_core::Rules;
-    use frontdesk_core::desk::Speaker;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use frontdesk_core::desk::{Identity, Speaker};
+    use frontdesk_core::port::Soon;
+    use frontdesk_core::port::outcall::{Answer, Call, Outcall};
+    use frontdesk_core::port::store::{Acceptance, Delivery};
+    use frontdesk_core::seal::Sealer;
+    use frontdesk_core::{Env as _, Rules};
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
     use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
+    use frontdesk_wire::api::ProvisionRequest;
+    use zeroize::Zeroizing;
 
     use super::*;
+
+    /// A network behind which no agent comes: calls are refused, or hang.
+    #[derive(Default)]
+    struct Nobody {
+        called: Mutex<Vec<String>>,
+        hangs: AtomicBool,
+        open: AtomicUsize,
+    }
+
+    impl Outcall for Nobody {
+        fn check(&self, _: &str) -> Result<(), OutcallError> {
+            Ok(())
+        }
+
+        fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+            self.called.lock().unwrap().push(call.url.to_owned());
+            Box::pin(async move {
+                self.open.fetch_add(1, Ordering::SeqCst);
+                if self.hangs.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                self.open.fetch_sub(1, Ordering::SeqCst);
+                Ok(Answer { status: 503, content_type: None, body: Vec::new() })
+            })
+        }
+    }
+
+    impl Nobody {
+        fn calls_to(&self, name: &str) -> usize {
+            self.called.lock().unwrap().iter().filter(|url| url.ends_with(name)).count()
+        }
+    }
+
+    struct Sleepers {
+        desk: Arc<Desk>,
+        env: Arc<TestEnv>,
+        network: Arc<Nobody>,
+        stop: CancellationToken,
+        mails: AtomicUsize,
+    }
+
+    impl Sleepers {
+        async fn watched() -> Self {
+            let (env, network) = (Arc::new(TestEnv::default()), Arc::new(Nobody::default()));
+            let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
+            let desk = Desk::open(env.clone(), store, sealer, network.clone(), Vec::new(), Rules::default());
+            let (desk, stop) = (Arc::new(desk.await.unwrap()), CancellationToken::new());
+            desk.create_tenant("home").await.unwrap();
+            tokio::spawn(wake_sleepers(desk.clone(), TaskTracker::new(), stop.clone()));
+            Self { desk, env, network, stop, mails: AtomicUsize::new(0) }
+        }
+
+        /// Mail for an agent of this name, which is made if it is not there.
+        async fn mail(&self, name: &str) {
+            let found = self.desk.registry.read(|view| view.instance("home", name).cloned());
+            if found.is_none() {
+                let ask = ProvisionRequest {
+                    gateway_id: name.into(),
+                    platform: "relay".into(),
+                    bot_id: String::new(),
+                    gateway_endpoint: None,
+                    route_keys: Vec::new(),
+                    instance_id: Some(name.into()),
+                    wake_url: Some(format!("https://wake.example/{name}")),
+                };
+                let who = Identity { tenant: "home".into(), instance: None };
+                self.desk.provision(&who, ask).await.unwrap();
+            }
+            let instance = self.desk.registry.read(|view| view.instance("home", name).cloned()).unwrap();
+            let number = self.mails.fetch_add(1, Ordering::SeqCst);
+            let delivery = Delivery {
+                event: 0,
+                at_ms: self.env.now_ms(),
+                passthrough: false,
+                json: "{}".into(),
+                platform: "relay".into(),
+                bot: "desk".into(),
+                chat_id: "c".into(),
+                session_key: "k".into(),
+                message_id: number.to_string(),
+            };
+            let acceptance = Acceptance {
+                tenant: "home".into(),
+                dedup: number.to_be_bytes().to_vec(),
+                delivery,
+                verdict: String::new(),
+                receivers: vec![instance.no],
+                own_json: Vec::new(),
+                capabilities: Vec::new(),
+                reaches: false,
+                letter: None,
+                chat: None,
+            };
+            self.desk.store.accept(vec![acceptance]).await.unwrap();
+        }
+
+        /// Time passes, second by second, on every clock.
+        async fn pass(&self, seconds: u64) {
+            for _ in 0..seconds {
+                self.env.advance_ms(1_000);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_set_back_does_not_stop_wakes() {
+        let sleepers = Sleepers::watched().await;
+        sleepers.mail("ann").await;
+        sleepers.pass(4).await; // tried at once, after one second and after two more
+        let before = sleepers.network.calls_to("/ann");
+        assert_eq!(before, 3);
+        sleepers.env.set_ms(sleepers.env.now_ms() - 2 * 3_600_000);
+        sleepers.pass(30).await; // after four, eight and sixteen
+        assert!(sleepers.network.calls_to("/ann") >= before + 2, "{}", sleepers.network.calls_to("/ann"));
+        sleepers.mail("ben").await;
+        sleepers.pass(1).await;
+        assert!(sleepers.network.calls_to("/ben") >= 1, "a new wait begins at once");
+        sleepers.stop.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wake_calls_are_bounded_and_agents_that_do_not_come_do_not_hold_up_others() {
+        let sleepers = Sleepers::watched().await;
+        for number in 0..200 {
+            sleepers.mail(&format!("absent-{number}")).await;
+        }
+        sleepers.pass(1).await;
+        assert_eq!(sleepers.network.called.lock().unwrap().iter().collect::<std::collections::HashSet<_>>().len(), 200);
+        sleepers.network.hangs.store(true, Ordering::SeqCst);
+        sleepers.pass(60).await;
+        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 48, "their retries hang, as many as may");
+        for number in 0..100 {
+            sleepers.mail(&format!("new-{number}")).await;
+        }
+        sleepers.pass(1).await;
+        assert_eq!(sleepers.network.calls_to("/new-0"), 1, "a new one does not wait behind them");
+        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 64, "and all together are bounded");
+        sleepers.stop.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_settled_meanwhile_wakes_nobody() {
+        let sleepers = Sleepers::watched().await;
+        sleepers.mail("ann").await;
+        sleepers.pass(1).await;
+        let called = sleepers.network.calls_to("/ann");
+        let ann = sleepers.desk.registry.read(|view| view.instance("home", "ann").cloned()).unwrap();
+        let position = frontdesk_core::port::store::Position { through: 1, above: Vec::new(), sent: 1 };
+        sleepers.desk.store.settle(ann.no, position).await.unwrap();
+        sleepers.pass(600).await;
+        assert_eq!(sleepers.network.calls_to("/ann"), called);
+        sleepers.stop.cancel();
+    }
 
     /// Until it has been at work once, on a clock that moves by itself.
     async fn forget_once(desk: &Arc<Desk>, days: RetentionDays) {

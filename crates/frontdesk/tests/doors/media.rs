@@ -89,7 +89,7 @@ async fn a_percent_encoded_filename_reaches_the_agent_decoded() {
     house.say_as(&seat, "c", post).await.expect(202);
     let event = socket.event().await.json["event"].clone();
     let url = format!("{}/relay/media/{id}", house.url);
-    assert_eq!((&event["message_type"], &event["media_urls"]), (&json!("image"), &json!([url])));
+    assert_eq!((&event["message_type"], &event["media_urls"]), (&json!("photo"), &json!([url])));
     let media = json!([{ "url": url, "kind": "image", "mime": "image/png", "size": 3, "filename": "café menu.png", "caption": Value::Null }]);
     assert_eq!(event["media"], media);
     let fetched = house.send(house.client.get(&url).bearer_auth(seat.bearer())).await;

@@ -1,6 +1,7 @@
 //! `/stop`, typed by people and asked for by gateways. The name of a turn holds no tenant, so one name is
 //! often a turn in several of them.
 
+use frontdesk_wire::{session_aliases, turn_names};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -50,8 +51,12 @@ impl Town {
             _ => "stop of a running turn",
         });
         said.is_interrupt = !running.is_empty();
+        // Under every name that a gateway may give to the turn.
+        let names = turn_names(&said.event.source);
+        assert!(names.contains(&said.session_key));
         for at in running {
-            self.agents[at].stops_due.push((said.session_key.clone(), said.chat().to_owned()));
+            let stops = names.iter().map(|name| (name.clone(), said.chat().to_owned()));
+            self.agents[at].stops_due.extend(stops);
         }
         Some(said)
     }
@@ -68,7 +73,12 @@ impl Town {
             // Any turn of anybody: some are turns here, some elsewhere, some both.
             let key = self.dice.pick(&self.said).session_key.clone();
             let asker = self.any_agent(home);
-            let mut running: Vec<usize> = self.agents_of(home).into_iter().filter(|at| self.runs(*at, &key)).collect();
+            let of = |key: &str| self.agents_of(home).into_iter().filter(|at| self.runs(*at, key)).collect::<Vec<_>>();
+            let mut running = of(&key);
+            if running.is_empty() {
+                // What one gateway calls so, another one calls otherwise.
+                running = session_aliases(&key).iter().flat_map(|alias| of(alias)).collect();
+            }
             if running.contains(&asker) {
                 running = vec![asker];
             }

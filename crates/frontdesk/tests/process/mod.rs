@@ -327,7 +327,7 @@ impl Socket {
         let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
         let (stream, _) = timeout(Duration::from_secs(10), builder.connect()).await??;
         let mut socket = Self { stream, lines: Lines::new(1 << 20), frames: VecDeque::new() };
-        socket.say(&GatewayLine::Hello { platform: "relay", bot_id: "" }.line()).await?;
+        socket.say(&GatewayLine::Hello { platform: "relay", bot_id: "", ready: false }.line()).await?;
         match timeout(Duration::from_secs(10), socket.hear()).await? {
             Heard::Frame(frame) if frame["type"] == "descriptor" => Ok(socket),
             other => bail!("no descriptor: {other:?}"),

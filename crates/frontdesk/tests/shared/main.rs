@@ -148,6 +148,27 @@ impl Hall {
     }
 }
 
+/// A gateway up to 0.19 that fronts several platforms does not say which of them it means.
+#[tokio::test]
+async fn an_answer_that_names_no_platform_goes_where_its_chat_is_known() {
+    let hall = Hall::open().await;
+    let caller = hall.gateway("red", "r").await;
+    hall.bind("red", "ann", "r").await;
+    hall.take(hall.message("red-chat", Some("red-guild"), "ann", "hi")).await;
+    let pair = |platform: &str, bot: &str| (platform.to_owned(), bot.to_owned());
+    let fronted = [pair("relay", "desk"), pair(PLATFORM, BOT), pair(PLATFORM, "second")];
+    let meant = async |chat: &str, fronted: &[(String, String)]| {
+        let action = Action::parse(&json!({ "op": "send", "chat_id": chat, "content": "x" }).to_string()).unwrap();
+        let (platform, bot) = hall.desk.speaking_as(&caller, fronted, &action).await;
+        pair(platform, bot)
+    };
+    assert_eq!(meant("red-chat", &fronted).await, pair(PLATFORM, BOT));
+    assert_eq!(meant("nowhere", &fronted).await, pair("relay", "desk"), "an unknown chat is the first one's");
+    assert_eq!(meant("red-chat", &fronted[..1]).await, pair("relay", "desk"), "one that is named is not questioned");
+    let twice = [pair("relay", "desk"), pair(PLATFORM, BOT), pair(PLATFORM, BOT)];
+    assert_eq!(meant("red-chat", &twice).await, pair("relay", "desk"), "known to several: as before");
+}
+
 #[tokio::test]
 async fn the_tenant_is_the_events_own_and_not_the_bots_or_the_linked_authors() {
     let hall = Hall::open().await;

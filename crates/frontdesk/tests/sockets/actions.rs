@@ -160,6 +160,10 @@ async fn a_thread_is_made_and_renamed_only_where_the_guard_agrees() {
         "the refused one changed nothing"
     );
     assert_eq!(socket.act(rename("Plans E", Value::Null)).await["success"], true);
+    let ours = |thread: &str| json!({ "op": "thread_rename", "chat_id": "c", "message_id": thread, "thread_name": "F", "only_if_connector_created": true });
+    assert_eq!(socket.act(ours(&thread)).await["success"], true);
+    house.say_as(&seat, "c", json!({ "user_id": seat.user, "text": "x", "thread_id": "theirs" })).await.expect(202);
+    refused(&socket.act(ours("theirs")).await, "not_found");
     let stray = json!({ "op": "thread_rename", "chat_id": "c", "message_id": "t0", "thread_name": "x" });
     refused(&socket.act(stray).await, "not_found");
     let said = json!({ "op": "send", "chat_id": "c", "content": "in it", "metadata": { "thread_id": thread } });

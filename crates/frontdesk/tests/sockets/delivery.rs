@@ -179,7 +179,7 @@ async fn a_stop_interrupts_the_live_turn_and_is_plain_text_where_there_is_none()
     house.say(&seat, "c", "work").await;
     assert_eq!(socket.event().await.text(), "work");
     let stopped = house.say(&seat, "c", "/stop").await;
-    assert_eq!(stopped["verdict"], json!({ "outcome": "delivered", "text": "the running turn was interrupted" }));
+    assert_eq!(stopped["verdict"], json!({ "outcome": "delivered", "text": "interrupt sent" }));
     let interrupt = socket.of("interrupt_inbound").await.json;
     assert_eq!((&interrupt["session_key"], &interrupt["chat_id"]), (&json!("agent:main:relay:dm:c"), &json!("c")));
     assert_eq!(socket.unread().await, 0);
@@ -187,7 +187,7 @@ async fn a_stop_interrupts_the_live_turn_and_is_plain_text_where_there_is_none()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_64_actions_at_once_are_refused_and_the_others_are_done() {
+async fn two_hundred_actions_at_once_are_done_each_once_and_in_order() {
     let house = House::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
@@ -196,20 +196,13 @@ async fn more_than_64_actions_at_once_are_refused_and_the_others_are_done() {
         let action = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
         format!("{}\n", outbound(&number.to_string(), action))
     };
-    socket.text((1..=100).map(send).collect::<String>()).await;
-    let mut refused = 0;
-    for number in 1..=100 {
+    socket.text((1..=200).map(send).collect::<String>()).await;
+    for number in 1..=200 {
         let result = socket.result(&number.to_string()).await.json["result"].clone();
-        match number {
-            1..=64 => assert_eq!(result["success"], true, "{number}: {result}"),
-            _ => assert_eq!(result["code"], "rate_limited", "{number}: {result}"),
-        }
-        refused += u32::from(result["success"] == false);
+        assert_eq!(result["success"], true, "{number}: {result}");
     }
-    assert_eq!(refused, 36);
     let said: Vec<_> = house.history(&seat, "c").await.iter().skip(1).map(|line| line["text"].clone()).collect();
-    assert_eq!(said, numbers(1..=64), "each once, in order");
-    assert_eq!(socket.act(json!({ "op": "send", "chat_id": "c", "content": "x" })).await["success"], true);
+    assert_eq!(said, numbers(1..=200), "each once, in order");
     house.finish().await;
 }
 

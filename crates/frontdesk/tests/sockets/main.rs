@@ -7,4 +7,5 @@ mod delivery;
 mod frames;
 #[path = "../house/mod.rs"]
 mod house;
+mod pressure;
 mod upgrade;

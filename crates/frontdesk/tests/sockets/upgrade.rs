@@ -41,6 +41,7 @@ async fn a_good_token_opens_a_socket_and_hello_is_answered_with_a_complete_descr
     for op in ["send", "edit", "delete", "typing", "react", "prompt", "thread_create", "thread_rename", "draft"] {
         assert!(ops.contains(&json!(op)), "{op} of {ops:?}");
     }
+    assert!(ops.contains(&json!("get_chat_info")), "{ops:?}");
     assert!(ops.contains(&json!("send_media")) && ops.contains(&json!("follow_up")), "{ops:?}");
     assert_eq!(house.metric("frontdesk_sockets_open").await, 1);
     let shown = house.admin("GET", "/gateways/g", &Value::Null).await.expect(200);

@@ -79,7 +79,9 @@ impl BuiltInChat {
                 self.change_facts(tenant, chat_id, begin).await?;
                 Ok(ActionResult { thread_id: Some(thread_id), ..ActionResult::done() })
             }
-            Act::ThreadRename { chat_id, message_id, thread_name, only_if_current_name } => {
+            // Every thread that is known here was made by `thread_create`, so `only_if_connector_created`
+            // asks for nothing more.
+            Act::ThreadRename { chat_id, message_id, thread_name, only_if_current_name, .. } => {
                 self.rename_thread(tenant, chat_id, message_id, thread_name, only_if_current_name.as_deref()).await
             }
             Act::Draft { chat_id, draft_id, content, sealed } => {

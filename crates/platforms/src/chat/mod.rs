@@ -38,12 +38,13 @@ const TYPING_MS: u64 = 8_000;
 const FACTS_TRIES: usize = 32;
 /// Watchers that fall behind lose the oldest signals and read the history again.
 const SIGNALS_MAX: usize = 1024;
-const OPS: [&str; 11] = [
+const OPS: [&str; 12] = [
     "send",
     "edit",
     "delete",
     "typing",
     "follow_up",
+    "get_chat_info",
     "send_media",
     "prompt",
     "react",
@@ -115,6 +116,7 @@ pub struct ChatFacts {
     scope: Option<String>,
     #[serde(default)]
     profile: Option<String>,
+    /// Threads that `thread_create` made here, and their names.
     #[serde(default)]
     threads: HashMap<String, String>,
 }
@@ -225,7 +227,9 @@ impl BuiltInChat {
 
     fn full_text(&self, used: u64) -> String {
         let max = self.rules.media_tenant_bytes;
-        format!("this tenant has {used} bytes of files; wait until some expire, or raise media.per_tenant_bytes ({max})")
+        format!(
+            "this tenant has {used} bytes of files; wait until some expire, or raise media.per_tenant_bytes ({max})"
+        )
     }
 
     fn media_url(&self, id: &str) -> String {

@@ -9,7 +9,7 @@ use frontdesk_core::intake::{ChatLine, Handover, Intake, RawCapability, Verified
 use frontdesk_core::port::store::{ChatAmend, MediaItem, StoreError};
 use frontdesk_core::seal::{sha256_hex, short_hash};
 use frontdesk_wire::api::{ChatPost, ChatPress};
-use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind};
+use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind, media_message_type};
 use frontdesk_wire::frame::PassthroughForward;
 use frontdesk_wire::{MessageEvent, Secret, Source};
 use serde_json::json;
@@ -222,7 +222,7 @@ impl BuiltInChat {
             let Some(item) = known.get(media.id.as_str()).cloned() else { continue };
             line.shown.media.push(self.shown_media(&item, None));
             let url = self.media_url(&item.id);
-            event.message_type = media_kind(&item.mime).into();
+            event.message_type = media_message_type(&item.mime).into();
             event.media_urls.push(url.clone());
             event.media.push(Media {
                 url,

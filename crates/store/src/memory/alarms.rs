@@ -158,6 +158,20 @@ impl Alarms for MemoryStore {
         now(Some(shot.clone()))
     }
 
+    fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<ShotTime>> {
+        let mut state = self.state();
+        let mut moved = Vec::new();
+        for (shot, lease_ms) in state.shots.values_mut().filter(|(shot, _)| shot.state == ShotState::Armed) {
+            *lease_ms = (*lease_ms).min(claims_ms);
+            if shot.attempts > 0 && shot.next_ms > ahead_ms {
+                shot.next_ms = next_ms;
+                let (id, instance, callback) = (shot.id, shot.instance, shot.callback.clone());
+                moved.push(ShotTime { next_ms, id, instance, callback });
+            }
+        }
+        now(moved)
+    }
+
     fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>> {
         let state = self.state();
         let dead = state.shots.values().map(|(shot, _)| shot).filter(|shot| shot.state == ShotState::Dead);

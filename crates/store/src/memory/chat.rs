@@ -2,7 +2,9 @@
 
 use std::ops::Bound::{Excluded, Unbounded};
 
-use frontdesk_core::port::store::{Acceptance, ChatLog, ChatRecord, ChatRow, ChatWrite, PAGE_MAX_BYTES, StoreError, Stored};
+use frontdesk_core::port::store::{
+    Acceptance, ChatLog, ChatRecord, ChatRow, ChatWrite, PAGE_MAX_BYTES, StoreError, Stored,
+};
 
 use super::{Chat, MemoryStore, State, now};
 
@@ -139,6 +141,10 @@ impl ChatLog for MemoryStore {
     fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
         let state = self.state();
         let rest = state.chats.range((Excluded(name(tenant, after)), Unbounded));
-        now(rest.take_while(|((owner, _), _)| owner == tenant).take(limit).map(|((_, chat_id), chat)| record(chat_id, chat)).collect())
+        now(rest
+            .take_while(|((owner, _), _)| owner == tenant)
+            .take(limit)
+            .map(|((_, chat_id), chat)| record(chat_id, chat))
+            .collect())
     }
 }

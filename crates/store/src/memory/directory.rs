@@ -49,7 +49,9 @@ impl State {
     /// Whether another record has the number that this one would get.
     fn takes_a_number(&self, change: &Change) -> bool {
         let Some(no) = number(&change.kind, change.json.as_deref()) else { return false };
-        let taken = |it: &Record| (&it.kind, &it.key) != (&change.kind, &change.key) && number(&it.kind, Some(&it.json)) == Some(no);
+        let taken = |it: &Record| {
+            (&it.kind, &it.key) != (&change.kind, &change.key) && number(&it.kind, Some(&it.json)) == Some(no)
+        };
         self.records.values().any(taken)
     }
 }

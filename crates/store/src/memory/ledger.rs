@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use frontdesk_core::port::letters::Filed;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail, MailState,
+    Position, Presence, StoreError, Stored, Waiting,
 };
 
 use super::{Account, MemoryStore, State, now};
@@ -145,18 +146,29 @@ impl Ledger for MemoryStore {
         now(Some(seq))
     }
 
-    fn last_sent<'a>(
-        &'a self,
-        instance: u64,
-        session_key: &'a str,
+    fn last_sent(
+        &self,
+        instances: Vec<u64>,
+        session_keys: Vec<String>,
         since_ms: u64,
-    ) -> Stored<'a, Option<Arc<Delivery>>> {
+    ) -> Stored<'_, Option<(u64, Arc<Delivery>)>> {
         let state = self.state();
-        let Some(account) = state.ledgers.get(&instance) else { return now(None) };
-        let newest = account.position.sent.max(account.position.through);
-        let sent = account.rows.range(..=newest).rev().map(|(_, (delivery, _))| delivery);
-        let mut recent = sent.take_while(|delivery| delivery.at_ms >= since_ms);
-        now(recent.find(|delivery| *delivery.session_key == *session_key).cloned())
+        let mut left = LAST_SENT_ROWS_ALL;
+        for instance in instances {
+            let Some(account) = state.ledgers.get(&instance) else { continue };
+            let newest = account.position.sent.max(account.position.through);
+            let sent = account.rows.range(..=newest).rev().map(|(_, (delivery, _))| delivery);
+            for delivery in sent.take(left.min(LAST_SENT_ROWS)) {
+                left -= 1;
+                if delivery.at_ms < since_ms {
+                    break;
+                }
+                if session_keys.iter().any(|key| **key == *delivery.session_key) {
+                    return now(Some((instance, delivery.clone())));
+                }
+            }
+        }
+        now(None)
     }
 
     fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>> {
@@ -190,7 +202,8 @@ impl Ledger for MemoryStore {
 }
 
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
-    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter, chat } = one;
+    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter, chat } =
+        one;
     if let Some(first) = state.by_dedup.get(&dedup) {
         return Accepted { event: *first, fresh: false, rows: Vec::new(), line: None };
     }

@@ -59,11 +59,7 @@ impl Alarms for SqliteStore {
                        ORDER BY next_ms, id LIMIT ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let asked = (signed(after.0), signed(after.1), signed(until_ms), signed(limit as u64));
-            let time = |row: &Row<'_>| {
-                let (next_ms, id) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
-                Ok(ShotTime { next_ms, id, instance: unsigned(row.get(2)?), callback: row.get(3)? })
-            };
-            query.query_map(asked, time).and_then(Iterator::collect).map_err(fault)
+            query.query_map(asked, shot_time).and_then(Iterator::collect).map_err(fault)
         })
     }
 
@@ -100,6 +96,18 @@ impl Alarms for SqliteStore {
             );
             let mut revive = books.connection.prepare_cached(&sql).map_err(fault)?;
             revive.query_row((signed(id), signed(now_ms)), shot).optional().map_err(fault)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<ShotTime>> {
+        let work = move |books: &mut Books| {
+            let claims = "UPDATE shot SET lease_ms = ?1 WHERE state = 'armed' AND lease_ms > ?1";
+            books.connection.execute(claims, [signed(claims_ms)]).map_err(fault)?;
+            let sql = "UPDATE shot SET next_ms = ?2 WHERE state = 'armed' AND attempts > 0 AND next_ms > ?1
+                       RETURNING next_ms, id, instance, callback";
+            let mut hasten = books.connection.prepare_cached(sql).map_err(fault)?;
+            hasten.query_map([signed(ahead_ms), signed(next_ms)], shot_time).and_then(Iterator::collect).map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
@@ -155,9 +163,8 @@ pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
 }
 
 fn armed_of(connection: &Connection, instance: u64, after: u64, limit: usize) -> Result<Vec<Shot>, StoreError> {
-    let sql = format!(
-        "SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3"
-    );
+    let sql =
+        format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     let which = (signed(instance), signed(after), signed(limit as u64));
     query.query_map(which, shot).and_then(Iterator::collect).map_err(fault)
@@ -239,6 +246,11 @@ fn shot_of(connection: &Connection, instance: u64, job_id: &str) -> Result<Optio
     let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND job_id = ?2");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     query.query_row((signed(instance), job_id), shot).optional().map_err(fault)
+}
+
+fn shot_time(row: &Row<'_>) -> rusqlite::Result<ShotTime> {
+    let (next_ms, id) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+    Ok(ShotTime { next_ms, id, instance: unsigned(row.get(2)?), callback: row.get(3)? })
 }
 
 fn shot(row: &Row<'_>) -> rusqlite::Result<Shot> {

@@ -57,7 +57,8 @@ impl ChatLog for SqliteStore {
         at_ms: u64,
     ) -> Stored<'a, (u64, bool)> {
         let name = [tenant, chat_id, message_id].map(str::to_owned);
-        let work = move |books: &mut Books| append(&books.connection, name.each_ref().map(String::as_str), &json, at_ms);
+        let work =
+            move |books: &mut Books| append(&books.connection, name.each_ref().map(String::as_str), &json, at_ms);
         self.writer.write(work, |_| {})
     }
 
@@ -158,10 +159,7 @@ impl ChatLog for SqliteStore {
 }
 
 /// As much as a page may have.
-fn page<T>(
-    all: impl Iterator<Item = rusqlite::Result<T>>,
-    size: impl Fn(&T) -> usize,
-) -> Result<Vec<T>, StoreError> {
+fn page<T>(all: impl Iterator<Item = rusqlite::Result<T>>, size: impl Fn(&T) -> usize) -> Result<Vec<T>, StoreError> {
     let (mut page, mut bytes) = (Vec::new(), 0);
     for one in all {
         let one = one.map_err(fault)?;

@@ -43,7 +43,8 @@ impl Directory for SqliteStore {
     fn draw_numbers(&self, count: u64) -> Stored<'_, u64> {
         let work = move |books: &mut super::threads::Books| {
             let sql = "UPDATE meta SET value = value + ?1 WHERE key = 'last_instance' RETURNING value";
-            let last = books.connection.query_row(sql, [signed(count)], |row| row.get(0)).map(unsigned).map_err(fault)?;
+            let last =
+                books.connection.query_row(sql, [signed(count)], |row| row.get(0)).map(unsigned).map_err(fault)?;
             Ok(last + 1 - count)
         };
         self.writer.write(work, |_| {})

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, ChatWrite, Delivery, EventRecord, Ledger, Mail, MailState, Position, Presence, StoreError, Stored,
-    Waiting,
+    Acceptance, Accepted, Bell, ChatWrite, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail,
+    MailState, Position, Presence, StoreError, Stored, Waiting,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -263,26 +263,38 @@ impl Ledger for SqliteStore {
         Box::pin(async move { answer.await.map(|made| made.rows.first().map(|(_, seq, _)| *seq)) })
     }
 
-    fn last_sent<'a>(
-        &'a self,
-        instance: u64,
-        session_key: &'a str,
+    fn last_sent(
+        &self,
+        instances: Vec<u64>,
+        session_keys: Vec<String>,
         since_ms: u64,
-    ) -> Stored<'a, Option<Arc<Delivery>>> {
-        let session_key = session_key.to_owned();
-        self.readers.read(instance, move |connection| {
-            let position = read_position(connection, instance)?;
-            let sql = select_mail(&format!("m.seq <= ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
-            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let newest = position.sent.max(position.through);
-            let mut rows = query.query((signed(instance), signed(newest))).map_err(fault)?;
-            while let Some(row) = rows.next().map_err(fault)? {
-                let found = delivery(row).map_err(fault)?;
-                if found.at_ms < since_ms {
-                    break;
+    ) -> Stored<'_, Option<(u64, Arc<Delivery>)>> {
+        self.readers.read(instances.first().copied().unwrap_or(DESK), move |connection| {
+            // Only what is compared is read of each row; the event itself may be large.
+            let sql = "SELECT m.seq, e.at_ms, e.session_key FROM mail m JOIN event e ON e.id = m.event
+                       WHERE m.instance = ?1 AND m.seq <= ?2 ORDER BY m.seq DESC LIMIT ?3";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let mut left = LAST_SENT_ROWS_ALL;
+            for instance in instances {
+                let position = read_position(connection, instance)?;
+                let newest = position.sent.max(position.through);
+                let limit = left.min(LAST_SENT_ROWS) as u64;
+                let mut rows = query.query((signed(instance), signed(newest), signed(limit))).map_err(fault)?;
+                while let Some(row) = rows.next().map_err(fault)? {
+                    left -= 1;
+                    if unsigned(row.get(1).map_err(fault)?) < since_ms {
+                        break;
+                    }
+                    let key = row.get_ref(2).and_then(|key| Ok(key.as_str()?)).map_err(fault)?;
+                    if session_keys.iter().any(|known| known == key) {
+                        let seq: i64 = row.get(0).map_err(fault)?;
+                        let mut whole = connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
+                        let found = whole.query_row((signed(instance), seq), delivery).map_err(fault)?;
+                        return Ok(Some((instance, Arc::new(found))));
+                    }
                 }
-                if *found.session_key == *session_key {
-                    return Ok(Some(Arc::new(found)));
+                if left == 0 {
+                    break;
                 }
             }
             Ok(None)

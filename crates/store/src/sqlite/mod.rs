@@ -110,9 +110,8 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join("frontdesk.lock");
     private::make_file(&path)?;
     let file = OpenOptions::new().write(true).open(&path).map_err(|error| private::unusable(&path, &error))?;
-    file.try_lock().map_err(|_| {
-        StoreError::Unavailable(format!("{} is in use by another frontdesk process", folder.display()))
-    })?;
+    file.try_lock()
+        .map_err(|_| StoreError::Unavailable(format!("{} is in use by another frontdesk process", folder.display())))?;
     Ok(file)
 }
 

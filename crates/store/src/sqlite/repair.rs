@@ -81,7 +81,9 @@ pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, Store
             transaction.execute(sql, [signed(no)]).map_err(fault)?;
         }
         if alarms > 0 {
-            told.push(format!("{alarms} alarms of number {no}, armed or dead, were cancelled; their agents must arm them again"));
+            told.push(format!(
+                "{alarms} alarms of number {no}, armed or dead, were cancelled; their agents must arm them again"
+            ));
         }
     }
     transaction.commit().map_err(fault)?;

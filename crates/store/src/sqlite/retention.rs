@@ -76,7 +76,8 @@ impl Round {
     }
 
     async fn begin(&mut self, store: &SqliteStore) -> Result<(), StoreError> {
-        let sql = "SELECT p.instance, p.through, COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
+        let sql =
+            "SELECT p.instance, p.through, COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
                    FROM position p ORDER BY p.instance";
         let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?)));
         let found = store.readers.read(DESK, move |connection| {
@@ -320,11 +321,7 @@ async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<
 }
 
 /// How many rows went, whether there may be more, and whose files must go.
-fn expire(
-    connection: &Connection,
-    keep: Retention,
-    fired: &[i64],
-) -> Result<(usize, bool, Vec<String>), StoreError> {
+fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(usize, bool, Vec<String>), StoreError> {
     let max = signed(STEP_ROWS as u64);
     let now = signed(keep.now_ms);
     let mut counts = vec![fired.len()];
@@ -334,7 +331,8 @@ fn expire(
     }
     let ends = "DELETE FROM shot_end WHERE id IN (SELECT id FROM shot_end WHERE at_ms < ?1 LIMIT ?2)";
     counts.push(connection.execute(ends, (signed(keep.verdicts_before_ms), max)).map_err(fault)?);
-    let sql = "DELETE FROM capability WHERE id IN (SELECT id FROM capability WHERE expires_ms <= ?1 LIMIT ?2) RETURNING id";
+    let sql =
+        "DELETE FROM capability WHERE id IN (SELECT id FROM capability WHERE expires_ms <= ?1 LIMIT ?2) RETURNING id";
     let ids = take_ids(connection, sql, now, max)?;
     let mut unbind = connection.prepare_cached("DELETE FROM capability_key WHERE id = ?1").map_err(fault)?;
     for id in &ids {

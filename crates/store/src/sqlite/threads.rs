@@ -9,8 +9,8 @@ use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::ledger::Ledgers;
 use super::fault;
+use super::ledger::Ledgers;
 use super::watch::Watched;
 
 /// Jobs that may wait; senders beyond it wait themselves, which slows the sources down.

@@ -200,3 +200,25 @@ pub async fn what_is_over_is_forgotten_in_time(House { store, .. }: House) {
     assert_eq!(store.armed_counts().await.unwrap(), [(7, 1)], "what is armed stays, whatever its age");
     assert!(arm(&*store, shot(1, 100)).await.2, "nobody remembers that time any more");
 }
+
+/// The clock was set back: what is retried, and what is claimed, must not wait for the old time.
+pub async fn retries_are_hastened_and_first_tries_keep_their_time(House { store, .. }: House) {
+    let (first, ..) = arm(&*store, shot(1, 900_000)).await;
+    let (tried, ..) = arm(&*store, shot(2, 100)).await;
+    let (soon, ..) = arm(&*store, shot(3, 100)).await;
+    for (id, next_ms) in [(tried, 7_200_000), (soon, 300_000)] {
+        let retry = Conclusion::Retry { next_ms, note: String::new() };
+        let shot = claim(&*store, id, 1_000).await.unwrap();
+        store.conclude(vec![(shot, retry)], 1_000).await.unwrap();
+    }
+    let (left, ..) = arm(&*store, shot(4, 100)).await;
+    store.claim_shots(vec![left], 7_200_000, 7_200_000, 7_260_000).await.unwrap();
+    assert!(claim(&*store, left, 70_000).await.is_none());
+
+    let moved = store.hasten_retries(375_000, 310_000, 60_000).await.unwrap();
+    assert_eq!(moved.iter().map(|it| (it.id, it.next_ms)).collect::<Vec<_>>(), [(tried, 310_000)]);
+    let times = store.next_shots((0, 0), u64::MAX >> 1, 99).await.unwrap();
+    let times: Vec<(u64, u64)> = times.iter().map(|it| (it.id, it.next_ms)).collect();
+    assert_eq!(times, [(left, 100), (soon, 300_000), (tried, 310_000), (first, 900_000)]);
+    assert!(claim(&*store, left, 60_000).await.is_some(), "its claim has ended");
+}

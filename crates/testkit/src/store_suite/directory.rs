@@ -84,7 +84,9 @@ pub async fn of_many_writers_one_wins(House { store, .. }: House) {
     let mut writers = JoinSet::new();
     for number in 0..32 {
         let store = store.clone();
-        writers.spawn(async move { (number, store.amend(vec![change("a", 0, Some(&number.to_string()))], Box::new(|| {})).await) });
+        writers.spawn(async move {
+            (number, store.amend(vec![change("a", 0, Some(&number.to_string()))], Box::new(|| {})).await)
+        });
     }
     let mut winners = Vec::new();
     while let Some(ended) = writers.join_next().await {
@@ -99,7 +101,11 @@ pub async fn of_many_writers_one_wins(House { store, .. }: House) {
 
 pub async fn records_survive(house: House) {
     let json = r#"{"name":"büro","emoji":"🙂"}"#;
-    house.store.amend(vec![change("a\u{1f}b", 0, Some(json)), change("gone", 0, Some("1"))], Box::new(|| {})).await.unwrap();
+    house
+        .store
+        .amend(vec![change("a\u{1f}b", 0, Some(json)), change("gone", 0, Some("1"))], Box::new(|| {}))
+        .await
+        .unwrap();
     house.store.amend(vec![change("gone", 1, None)], Box::new(|| {})).await.unwrap();
     let house = house.reopened();
     assert_eq!(load(&house.store).await, [record("a\u{1f}b", 1, json)]);

@@ -299,7 +299,7 @@ pub async fn waiting_counts_and_names_the_oldest(house: House) {
 pub async fn the_latest_presence_counts(house: House) {
     assert_eq!(house.store.presences().await.unwrap(), []);
     let live = Presence { live: true, seen_ms: 5, ..Presence::default() };
-    let idle = Presence { idle: true, live: false, seen_ms: 4, noticed_through: 9 };
+    let idle = Presence { idle: true, live: false, seen_ms: 4, noticed_through: 9, never_acks: true };
     house.store.mark_presence(8, idle.clone()).await.unwrap();
     house.store.mark_presence(7, idle.clone()).await.unwrap();
     house.store.mark_presence(7, live.clone()).await.unwrap();

@@ -190,16 +190,15 @@ pub async fn letters_survive(house: House) {
 }
 
 /// Everything that may be forgotten is, but letters.
-const KEEP: Retention =
-    Retention {
-        now_ms: 9_000,
-        events_before_ms: 9_000,
-        verdicts_before_ms: 9_000,
-        letters_before_ms: 0,
-        journal_before_ms: 0,
-        chat_before_ms: 0,
-        reach_before_ms: 0,
-    };
+const KEEP: Retention = Retention {
+    now_ms: 9_000,
+    events_before_ms: 9_000,
+    verdicts_before_ms: 9_000,
+    letters_before_ms: 0,
+    journal_before_ms: 0,
+    chat_before_ms: 0,
+    reach_before_ms: 0,
+};
 
 pub async fn old_letters_are_forgotten_when_that_is_wished(House { store, .. }: House) {
     file(&*store, &[1, 2, 3], 3).await; // of 1_001, 1_002 and 1_003

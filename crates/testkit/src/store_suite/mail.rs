@@ -1,6 +1,6 @@
 //! Rules of the ledger as an operator sees it: listing, dropping, replaying.
 
-use frontdesk_core::port::store::{Delivery, MailState, Position, Store};
+use frontdesk_core::port::store::{Delivery, LAST_SENT_ROWS, MailState, Position, Store};
 
 use super::{House, Rings, accept, accept_many, acceptance, owed, sent, settled};
 
@@ -136,7 +136,11 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
     };
     house.store.accept(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "a")]).await.unwrap();
     let last = async |store: &dyn Store, session: &str, since_ms| {
-        store.last_sent(7, session, since_ms).await.unwrap().map(|delivery| delivery.message_id.clone())
+        let found = store.last_sent(vec![8, 7], vec!["none".into(), session.into()], since_ms).await.unwrap();
+        found.map(|(instance, delivery)| {
+            assert_eq!(instance, 7);
+            delivery.message_id.clone()
+        })
     };
     assert_eq!(last(&*house.store, "a", 0).await, None, "nothing was written yet");
     house.store.settle(7, sent(3)).await.unwrap();
@@ -147,7 +151,25 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
     assert_eq!(last(store, "a", 1_003).await.as_deref(), Some("m-3"), "since is inclusive");
     assert_eq!(last(store, "a", 1_004).await, None);
     assert_eq!(last(store, "c", 0).await, None);
-    assert_eq!(store.last_sent(8, "a", 0).await.unwrap(), None);
+    assert_eq!(store.last_sent(vec![8], vec!["a".into()], 0).await.unwrap(), None);
+    assert_eq!(store.last_sent(vec![7], vec![], 0).await.unwrap(), None);
     store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
     assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-4"), "settled rows were written too");
+}
+
+/// A search for a turn that is not there must not read a whole ledger.
+pub async fn last_sent_looks_through_a_bounded_number_of_rows(house: House) {
+    let rows = LAST_SENT_ROWS as u64;
+    let of = |number: u64| {
+        let mut one = acceptance(number, &[7]);
+        one.delivery.session_key = if number == 1 { "first" } else { "later" }.into();
+        one
+    };
+    house.store.accept((1..=rows).map(of).collect()).await.unwrap();
+    house.store.settle(7, sent(rows)).await.unwrap();
+    let first = async || house.store.last_sent(vec![7], vec!["first".into()], 0).await.unwrap().is_some();
+    assert!(first().await);
+    house.store.accept(vec![of(rows + 1)]).await.unwrap();
+    house.store.settle(7, sent(rows + 1)).await.unwrap();
+    assert!(!first().await, "too many came after it");
 }

@@ -67,7 +67,8 @@ macro_rules! store_contract {
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
                     a_replay_is_a_new_row_at_the_end, a_replay_rings, a_settled_and_a_dead_row_can_be_replayed,
-                    an_absent_row_cannot_be_replayed, last_sent_is_the_newest_row_that_was_written;
+                    an_absent_row_cannot_be_replayed, last_sent_is_the_newest_row_that_was_written,
+                    last_sent_looks_through_a_bounded_number_of_rows;
                 vault: a_capability_is_bound_under_every_key, the_newest_capability_wins,
                     a_capability_belongs_to_its_tenant_and_kind, a_capability_ends_at_its_time, capabilities_survive;
                 journal: an_entry_is_opened_then_closed, open_entries_are_doubted_once,
@@ -89,7 +90,7 @@ macro_rules! store_contract {
                     a_shot_is_claimed_by_one_and_not_before_its_time, a_fired_shot_is_never_claimed_again,
                     a_retry_comes_at_its_time_and_remembers, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
-                    what_is_over_is_forgotten_in_time;
+                    retries_are_hastened_and_first_tries_keep_their_time, what_is_over_is_forgotten_in_time;
                 letters: a_letter_is_filed_with_its_event, letters_are_read_in_pages, a_page_of_large_letters_is_short,
                     every_inbox_is_read_alone, no_place_is_given_twice, inboxes_are_found_by_their_letters,
                     old_letters_are_forgotten_when_that_is_wished,
@@ -156,7 +157,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
         capabilities: Vec::new(),
         reaches: false,
         letter: None,
-            chat: None,
+        chat: None,
     }
 }
 

@@ -160,7 +160,8 @@ pub async fn lines_entries_and_silent_chats_are_kept_for_a_time(House { store, .
         accept(&*store, it).await;
     }
     let now_ms = 90 * 86_400_000;
-    let keep = Retention { now_ms, journal_before_ms: 3_000, chat_before_ms: 2_000, reach_before_ms: 3_000, ..before(0) };
+    let keep =
+        Retention { now_ms, journal_before_ms: 3_000, chat_before_ms: 2_000, reach_before_ms: 3_000, ..before(0) };
     purge(&*store, Retention { now_ms, ..before(0) }).await;
     assert_eq!(store.chat_since("acme", "c", 0, 9).await.unwrap().len(), 3, "0 is for ever");
     purge(&*store, Retention { now_ms: now_ms + 7_200_000, ..keep }).await;

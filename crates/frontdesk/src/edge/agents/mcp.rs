@@ -21,9 +21,9 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Map, Value, json};
 
+use super::Refused;
 use super::who::Api;
 use super::words::{TIMEOUT_MS, ask, read_wake};
-use super::Refused;
 use crate::edge::App;
 use crate::edge::flow::PAGE_KIB;
 

@@ -4,16 +4,22 @@
 //! answered, on the next socket if need be.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::{Act, Action};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 pub(super) struct Job {
     pub(super) request_id: String,
-    pub(super) identity: (String, String),
+    /// The identities that may be meant: platform and bot.
+    pub(super) candidates: Vec<(String, String)>,
     /// Everything that the socket had said hello for by then.
-    pub(super) identities: Vec<(String, String)>,
+    pub(super) identities: Arc<Vec<(String, String)>>,
     pub(super) action: Action,
+    pub(super) asked: Instant,
+    /// Its share of what the actions of a socket may hold.
+    pub(super) _room: OwnedSemaphorePermit,
 }
 
 #[derive(Default)]

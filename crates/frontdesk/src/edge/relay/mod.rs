@@ -1,37 +1,54 @@
 //! The relay socket's door: prove the gateway, then a session.
 
+mod actions;
+mod hello;
 mod lane;
+mod later;
 mod outbox;
 mod session;
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use frontdesk_core::desk::Unproven;
 use frontdesk_core::meters::Why;
-use frontdesk_wire::Close;
+use frontdesk_wire::{Close, token};
 use tokio::time::timeout;
 
-use super::{App, auth};
+use super::{App, Place, auth};
 
 /// The tuned sizes keep an idle socket small; large frames grow the buffer for as long as they last.
 const READ_BUFFER_BYTES: usize = 1024;
+
+/// Nobody who has proven nothing has much to say.
+const STRANGER_MAX_BYTES: usize = 4096;
 
 /// How long we wait for the peer's half of a close.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// Refusals are told by closing the opened socket: clients read a close code, and dial for ever on HTTP 401.
-pub(crate) async fn upgrade(State(app): State<App>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
-    let max = app.desk.rules.frame_max_bytes * 4; // several frames may share one message
-    let upgrade =
-        upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0).max_message_size(max).max_frame_size(max);
+pub(crate) async fn upgrade(
+    State(app): State<App>,
+    Extension(place): Extension<Place>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let upgrade = upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0);
     match auth::gateway(&app, &headers) {
         Ok(caller) => {
+            let max = app.desk.rules.frame_max_bytes * 4; // several frames may share one message
+            let upgrade = upgrade.max_message_size(max).max_frame_size(max);
             let sessions = app.sessions.clone();
-            upgrade.on_upgrade(move |socket| sessions.track_future(session::run(app, caller, socket)))
+            upgrade.on_upgrade(move |socket| {
+                sessions.track_future(async move {
+                    session::run(app, caller, socket).await;
+                    drop(place);
+                })
+            })
         }
         Err(unproven) => {
             let close = match unproven {
@@ -39,9 +56,32 @@ pub(crate) async fn upgrade(State(app): State<App>, headers: HeaderMap, upgrade:
                 Unproven::Unauthorized => Close::Unauthorized,
             };
             app.desk.meters.sockets_refused.get_or_create(&Why { why: close.reason() }).inc();
-            upgrade.on_upgrade(move |socket| refuse(socket, close))
+            log_refused(&app, &headers, close);
+            let upgrade = upgrade.max_message_size(STRANGER_MAX_BYTES).max_frame_size(STRANGER_MAX_BYTES);
+            upgrade.on_upgrade(move |socket| async move {
+                refuse(socket, close).await;
+                drop(place);
+            })
         }
     }
+}
+
+/// Says in the log that a gateway was refused, and why: once a minute for each, for it may dial for ever.
+fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
+    let claimed = auth::bearer(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
+    let known = claimed.as_ref().and_then(|id| app.desk.registry.read(|view| view.gateways.get(id).cloned()));
+    if !app.desk.switchboard.may_log_refused_dial(known.as_ref().map(|it| it.id.as_str()), app.desk.env.steady_ms()) {
+        return;
+    }
+    let why = match (&claimed, &known, close) {
+        (None, ..) => "there is no upgrade token",
+        (Some(_), None, _) => "no such gateway is known",
+        (.., Close::Expired) => "its token has expired",
+        (_, Some(gateway), _) if gateway.revoked_ms.is_some() => "it was revoked",
+        (_, Some(_), _) => "its token is not signed with its secret",
+    };
+    let gateway: String = claimed.unwrap_or_default().chars().take(128).collect();
+    tracing::warn!(gateway, why, "a relay socket was refused");
 }
 
 /// Waits for the peer's half: hanging up on one that is still talking could cost it the reason.

@@ -1,13 +1,20 @@
 //! Lines on their way into a socket: as many as fit share one message, none is split.
+//!
+//! It may hold [`OUTBOX_MAX_BYTES`] and one more frame. When it is full, its session reads nothing from
+//! the peer and takes no rows until enough of it was written: a peer that does not read is not read from.
 
 use std::collections::VecDeque;
 
 /// The client refuses messages over 1 MiB; small batches also keep latency low.
 const MESSAGE_BYTES: usize = 128 * 1024;
+/// From here on the peer has to read before it is heard again.
+pub(super) const OUTBOX_MAX_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
 pub(super) struct Outbox {
     messages: VecDeque<String>,
+    /// What is in all messages but the last one; that one may still grow.
+    earlier_bytes: usize,
 }
 
 impl Outbox {
@@ -15,6 +22,7 @@ impl Outbox {
     pub(super) fn room(&mut self, bytes: usize) -> &mut String {
         let fits = self.messages.back().is_some_and(|last| last.len() + bytes <= MESSAGE_BYTES);
         if !fits {
+            self.earlier_bytes += self.messages.back().map_or(0, String::len);
             self.messages.push_back(String::new());
         }
         let last = self.messages.len() - 1;
@@ -26,7 +34,19 @@ impl Outbox {
     }
 
     pub(super) fn pop(&mut self) -> Option<String> {
-        self.messages.pop_front()
+        let message = self.messages.pop_front()?;
+        if !self.messages.is_empty() {
+            self.earlier_bytes -= message.len();
+        }
+        Some(message)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.earlier_bytes + self.messages.back().map_or(0, String::len)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes() >= OUTBOX_MAX_BYTES
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -49,5 +69,23 @@ mod tests {
         assert_eq!(outbox.pop().map(|m| m.len()), Some(MESSAGE_BYTES + 1));
         assert_eq!(outbox.pop().as_deref(), Some("c\n"));
         assert!(outbox.is_empty() && outbox.pop().is_none());
+    }
+
+    #[test]
+    fn it_is_full_by_bytes_until_enough_was_taken() {
+        let mut outbox = Outbox::default();
+        let line = "x".repeat(100_000);
+        let mut pushed = 0;
+        while !outbox.is_full() {
+            outbox.push(&line);
+            pushed += line.len();
+            assert_eq!(outbox.bytes(), pushed);
+        }
+        assert!(pushed >= OUTBOX_MAX_BYTES && pushed < OUTBOX_MAX_BYTES + line.len());
+        while let Some(message) = outbox.pop() {
+            pushed -= message.len();
+            assert_eq!(outbox.bytes(), pushed);
+        }
+        assert!(!outbox.is_full() && outbox.bytes() == 0);
     }
 }

@@ -1,9 +1,10 @@
 //! One socket of one gateway, from hello to close.
 //!
 //! A single task reads, writes, delivers and saves. Rows are never lost with it: what was not acked
-//! goes to the next socket. It must never wait on one of these while another could go on.
+//! goes to the next socket. It must never wait on one of these while another could go on, with one
+//! exception: a peer that does not read what it was sent is not read from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,61 +12,80 @@ use axum::extract::ws::{Message, WebSocket};
 use frontdesk_core::desk::{Caller, buffer_id, parse_buffer_id};
 use frontdesk_core::meters::Why;
 use frontdesk_core::port::store::StoreError;
-use frontdesk_core::switchboard::{Mailbox, Order};
+use frontdesk_core::switchboard::{Mailbox, Order, Unserved};
 use frontdesk_core::window::{Acks, Health, Window};
-use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::frame::{DeskFrame, push_delivery};
 use frontdesk_wire::lines::Lines;
-use frontdesk_wire::{Action, ActionResult, Close, Code, Descriptor, GatewayFrame};
+use frontdesk_wire::{Close, GatewayFrame};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tungstenite::error::ProtocolError;
 
-use super::lane::{Job, Lane, lane_of};
-use super::outbox::Outbox;
+use super::actions::JOBS_MAX_BYTES;
+use super::lane::Lane;
+use super::later::Later;
+use super::outbox::{OUTBOX_MAX_BYTES, Outbox};
 use super::{CLOSE_TIME, close_message};
 use crate::edge::App;
 
 /// Bad frames in one minute before the socket is closed.
 const BAD_MAX: u32 = 64;
 const BAD_TIME: Duration = Duration::from_mins(1);
-/// Actions of one socket under way at once; more are refused with `rate_limited`.
-const ACTIONS_MAX: usize = 64;
-/// Identities one socket may front.
-const IDENTITIES_MAX: usize = 64;
+/// Interrupts of one socket that wait while one is looked up; more are dropped and counted.
+const INTERRUPTS_MAX: usize = 16;
+/// No session key of a gateway is longer.
+const SESSION_KEY_MAX_BYTES: usize = 1024;
+/// A message that is not written in this time ends the socket.
+const WRITE_TIME: Duration = Duration::from_secs(30);
 /// Looks at the clock: often while something is in flight, seldom otherwise.
 const BUSY_TICK: Duration = Duration::from_secs(1);
 const IDLE_TICK: Duration = Duration::from_secs(30);
 /// A socket that says nothing at all must say hello in this time.
 const HELLO_TIME: Duration = Duration::from_secs(30);
-/// The replaced socket saves its last acks before its successor reads them.
-const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
+/// Rows that go into the outbox at once, and one more: they alone do not fill it, so acks are still read.
+const ROWS_MAX_BYTES: usize = OUTBOX_MAX_BYTES / 2;
 /// Messages read in one go before deliveries get their turn.
 const READ_BURST: usize = 64;
 
 type Saving = std::pin::Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
-struct Session {
-    app: App,
-    caller: Caller,
-    identities: Vec<(String, String)>,
-    serving: Option<Serving>,
+pub(super) struct Session {
+    pub(super) app: App,
+    pub(super) caller: Caller,
+    pub(super) identities: Arc<Vec<(String, String)>>,
+    pub(super) serving: Option<Serving>,
     lines: Lines,
-    outbox: Outbox,
+    later: Later,
+    pub(super) outbox: Outbox,
+    /// What of the outbox is in the gauge.
+    gauged_bytes: usize,
+    /// Nothing is read from the peer until it has read.
+    paused: bool,
+    /// Since when a message is being written.
+    writing: Option<Instant>,
     started: Instant,
     bad: (u32, Instant),
     /// Actions wait behind others of the same chat, so that they keep their order.
-    lanes: HashMap<String, Arc<Lane>>,
-    actions: usize,
+    pub(super) lanes: HashMap<String, Arc<Lane>>,
+    /// Lanes with work that nobody has begun.
+    pub(super) idle_lanes: VecDeque<String>,
+    pub(super) busy_lanes: usize,
+    pub(super) jobs: Arc<Semaphore>,
+    /// To the task that looks up interrupts, once there was one.
+    interrupts: Option<mpsc::Sender<String>>,
     ping: bool,
-    closing: Option<Close>,
+    pub(super) closing: Option<Close>,
 }
 
 /// What exists from the first good hello on.
-struct Serving {
-    mailbox: Arc<Mailbox>,
-    window: Window,
-    deliver_at: Instant,
+pub(super) struct Serving {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) window: Window,
+    pub(super) deliver_at: Instant,
+    /// Rows to ask the ledger for at once: as many as fitted into the outbox last time.
+    pub(super) fetch: usize,
 }
 
 pub(super) async fn run(app: App, caller: Caller, socket: WebSocket) {
@@ -75,13 +95,20 @@ pub(super) async fn run(app: App, caller: Caller, socket: WebSocket) {
         lines: Lines::new(app.desk.rules.frame_max_bytes),
         app,
         caller,
-        identities: Vec::new(),
+        identities: Arc::default(),
         serving: None,
+        later: Later::default(),
         outbox: Outbox::default(),
+        gauged_bytes: 0,
+        paused: false,
+        writing: None,
         started: now,
         bad: (0, now),
         lanes: HashMap::new(),
-        actions: 0,
+        idle_lanes: VecDeque::new(),
+        busy_lanes: 0,
+        jobs: Arc::new(Semaphore::new(JOBS_MAX_BYTES)),
+        interrupts: None,
         ping: false,
         closing: None,
     };
@@ -93,10 +120,10 @@ impl Session {
         let stop = self.app.stop.clone();
         let mut tick = std::pin::pin!(sleep_until(self.started + HELLO_TIME));
         let mut saving: Option<Saving> = None;
-        let mut flushing = false;
         let mut gone = false;
         loop {
             self.take_orders();
+            self.take_later().await;
             self.pump().await;
             if self.closing.is_some() {
                 break;
@@ -104,30 +131,30 @@ impl Session {
             if saving.is_none() {
                 saving = self.save();
             }
-            if !flushing {
-                flushing = match self.next_message() {
-                    Some(message) => match sink.feed(message).await {
-                        Ok(()) => true,
-                        Err(_) => break,
-                    },
-                    None => false,
-                };
+            if self.writing.is_none()
+                && let Some(message) = self.next_message()
+            {
+                if sink.feed(message).await.is_err() {
+                    break;
+                }
+                self.writing = Some(Instant::now());
             }
+            self.note_outbox();
             self.set_tick(tick.as_mut());
             let bell = self.serving.as_ref().map(|serving| serving.mailbox.clone());
             tokio::select! {
                 biased;
-                message = stream.next() => {
-                    gone = !self.take_message(message).await;
+                message = stream.next(), if !self.paused => {
+                    gone = !self.take_message(message);
                     for _ in 0..READ_BURST {
-                        if gone || self.closing.is_some() { break; }
+                        if gone || self.closing.is_some() || !self.may_read() { break; }
                         let Some(message) = stream.next().now_or_never() else { break };
-                        gone = !self.take_message(message).await;
+                        gone = !self.take_message(message);
                     }
                     if gone { break; }
                 }
-                flushed = sink.flush(), if flushing => {
-                    flushing = false;
+                flushed = sink.flush(), if self.writing.is_some() => {
+                    self.writing = None;
                     if flushed.is_err() { break; }
                     self.note_handed();
                 }
@@ -147,6 +174,7 @@ impl Session {
         if let Some(saving) = saving {
             let _ = saving.await; // a failure shows again in the save below
         }
+        self.app.desk.meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
         Box::pin(self.end(sink, stream, gone)).await;
     }
 
@@ -160,6 +188,7 @@ impl Session {
                 tracing::error!(%error, "the last acks of a socket were not saved; their rows will come again");
             }
             serving.mailbox.finish();
+            self.leave_lanes(&serving.mailbox);
             let served = desk.switchboard.detach(self.caller.instance.no, &serving.mailbox);
             for order in serving.mailbox.take_orders() {
                 if let Order::Result(line) = order {
@@ -188,14 +217,19 @@ impl Session {
         let _ = timeout(CLOSE_TIME, polite).await; // a peer that does not answer is let go
     }
 
-    fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     // ---- reading -------------------------------------------------------------------------
 
+    /// There is room for whatever the next message makes us say.
+    fn may_read(&self) -> bool {
+        self.later.is_empty() && !self.outbox.is_full()
+    }
+
     /// False: the peer is gone.
-    async fn take_message(&mut self, message: Option<Result<Message, axum::Error>>) -> bool {
+    fn take_message(&mut self, message: Option<Result<Message, axum::Error>>) -> bool {
         let text = match message {
             Some(Ok(Message::Text(text))) => text,
             Some(Ok(Message::Binary(_))) => {
@@ -203,31 +237,27 @@ impl Session {
                 return true;
             }
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {
-                let now_ms = self.now_ms();
-                if let Some(serving) = &mut self.serving {
-                    serving.window.heard(now_ms);
-                }
+                self.note_heard();
                 return true;
             }
             Some(Ok(Message::Close(_))) | None => return false,
             Some(Err(error)) => {
-                // Over the message limit (or not a WebSocket any more): say so if it can still hear.
                 tracing::debug!(%error, "a socket broke");
+                if is_gone(error) {
+                    return false;
+                }
+                // Over the message limit, or not a WebSocket any more: say so, it may still hear.
                 self.app.desk.meters.frames_bad.get_or_create(&Why { why: "unreadable" }).inc();
                 self.closing = Some(Close::PolicyViolation);
                 return true;
             }
         };
-        let now_ms = self.now_ms();
-        if let Some(serving) = &mut self.serving {
-            serving.window.heard(now_ms);
-        }
+        self.note_heard();
         let mut lines = std::mem::replace(&mut self.lines, Lines::new(0));
-        // A hello waits for the store, and what follows it waits for the hello.
-        let mut later: Vec<String> = Vec::new();
+        // A hello waits for the store, and what follows it waits for the hello; everything waits for room.
         let whole = lines.push(&text, |line| {
-            if !later.is_empty() || !self.take_frame(line) {
-                later.push(line.to_owned());
+            if self.closing.is_none() && (!self.may_read() || !self.take_frame(line)) {
+                self.later.push(line);
             }
         });
         self.lines = lines;
@@ -235,15 +265,27 @@ impl Session {
             self.app.desk.meters.frames_bad.get_or_create(&Why { why: "too_long" }).inc();
             self.closing = Some(Close::PolicyViolation);
         }
-        for line in later {
+        true
+    }
+
+    /// Deals with frames that had to wait, as long as there is room for what they make us say.
+    async fn take_later(&mut self) {
+        while self.closing.is_none() && !self.outbox.is_full() {
+            let Some(line) = self.later.next() else { return };
             if !self.take_frame(&line)
-                && let Ok(GatewayFrame::Hello { platform, bot_id, .. }) = GatewayFrame::parse(&line)
+                && let Ok(GatewayFrame::Hello { platform, bot_id, ready, .. }) = GatewayFrame::parse(&line)
             {
                 // Boxed: it happens once, and its room would lie idle in every socket.
-                Box::pin(self.take_hello(&platform, &bot_id)).await;
+                Box::pin(self.take_hello(&platform, &bot_id, ready)).await;
             }
         }
-        true
+    }
+
+    fn note_heard(&mut self) {
+        let now_ms = self.now_ms();
+        if let Some(serving) = &mut self.serving {
+            serving.window.heard(now_ms);
+        }
     }
 
     /// Deals with everything but a hello, for which it says false.
@@ -256,14 +298,10 @@ impl Session {
             Ok(GatewayFrame::Hello { .. }) => return false,
             Ok(GatewayFrame::GoingIdle) => self.take_going_idle(),
             Ok(GatewayFrame::Interrupt { .. }) if self.serving.is_none() => self.bad_frame("before_hello"),
-            Ok(GatewayFrame::Interrupt { session_key, .. }) => {
-                let (desk, caller, key) = (self.app.desk.clone(), self.caller.clone(), session_key.into_owned());
-                self.app.sessions.spawn(async move {
-                    if let Err(error) = desk.interrupt_from(&caller, &key).await {
-                        tracing::error!(%error, "an interrupt could not be routed");
-                    }
-                });
+            Ok(GatewayFrame::Interrupt { session_key, .. }) if session_key.len() > SESSION_KEY_MAX_BYTES => {
+                self.bad_frame("malformed");
             }
+            Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned()),
             Ok(GatewayFrame::Unknown(_)) => {}
             Err(error) => {
                 tracing::debug!(%error, gateway = self.caller.gateway, "a bad frame was skipped");
@@ -273,7 +311,27 @@ impl Session {
         true
     }
 
-    fn bad_frame(&mut self, why: &'static str) {
+    /// One at a time is looked up, some wait, and a flood is dropped.
+    fn take_interrupt(&mut self, session_key: String) {
+        let (app, caller) = (&self.app, &self.caller);
+        let queue = self.interrupts.get_or_insert_with(|| {
+            let (queue, mut asked) = mpsc::channel::<String>(INTERRUPTS_MAX);
+            let (desk, caller) = (app.desk.clone(), caller.clone());
+            app.sessions.spawn(async move {
+                while let Some(key) = asked.recv().await {
+                    if let Err(error) = desk.interrupt_from(&caller, &key).await {
+                        tracing::error!(%error, "an interrupt could not be routed");
+                    }
+                }
+            });
+            queue
+        });
+        if queue.try_send(session_key).is_err() {
+            self.app.desk.meters.frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
+        }
+    }
+
+    pub(super) fn bad_frame(&mut self, why: &'static str) {
         self.app.desk.meters.frames_bad.get_or_create(&Why { why }).inc();
         if self.bad.1.elapsed() > BAD_TIME {
             self.bad = (0, Instant::now());
@@ -300,7 +358,7 @@ impl Session {
     fn take_going_idle(&mut self) {
         let Some(serving) = &self.serving else { return };
         if serving.mailbox.go_idle() {
-            self.app.desk.switchboard.note_unserved(self.caller.instance.no);
+            self.app.desk.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
         }
         let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), serving.mailbox.clone());
         self.app.sessions.spawn(async move {
@@ -310,144 +368,6 @@ impl Session {
                 Err(error) => tracing::error!(%error, "going idle could not be written down"),
             }
         });
-    }
-
-    // ---- hello ---------------------------------------------------------------------------
-
-    async fn take_hello(&mut self, platform: &str, bot: &str) {
-        let Some(bot) = self.app.desk.resolve_bot(&self.caller.tenant, platform, bot) else {
-            self.closing = Some(Close::ForeignPlatform);
-            return;
-        };
-        if self.identities.len() >= IDENTITIES_MAX {
-            return self.bad_frame("too_many_hellos");
-        }
-        if self.serving.is_none() {
-            if self.app.desk.disproof(&self.caller).is_none() {
-                match self.begin_serving().await {
-                    Ok(serving) => self.serving = Some(serving),
-                    Err(error) => {
-                        tracing::error!(%error, "a session could not begin");
-                        self.closing = Some(Close::TryLater);
-                        return;
-                    }
-                }
-            }
-            // A revoke closes the sockets that it finds; this one was not among them until now.
-            if let Some(why) = self.app.desk.disproof(&self.caller) {
-                self.closing = Some(why);
-                return;
-            }
-        }
-        let identity = (platform.to_owned(), bot);
-        if !self.identities.contains(&identity) {
-            self.identities.push(identity);
-        }
-        let descriptor = match self.app.desk.platform(platform) {
-            Some(found) => found.descriptor().clone(),
-            None => bare_descriptor(platform),
-        };
-        self.outbox.push(&DeskFrame::Descriptor { descriptor }.line());
-    }
-
-    async fn begin_serving(&mut self) -> Result<Serving, StoreError> {
-        let desk = &self.app.desk;
-        let instance = self.caller.instance.no;
-        let settle = Duration::from_millis(desk.settle_time_ms(instance));
-        let (mailbox, old) = desk.switchboard.attach(instance, &self.caller.gateway, &self.caller.tenant);
-        if let Some(old) = old {
-            // Its last acks must be in the ledger before we read what is owed.
-            let _ = timeout(PREDECESSOR_TIME, old.finished()).await;
-        }
-        let begun = async {
-            desk.socket_opened(&self.caller).await?;
-            desk.store.position(instance).await
-        };
-        let position = match begun.await {
-            Ok(position) => position,
-            Err(error) => {
-                mailbox.finish();
-                if desk.switchboard.detach(instance, &mailbox) {
-                    desk.switchboard.note_unserved(instance); // mail may have come in that moment
-                }
-                return Err(error);
-            }
-        };
-        let now_ms = self.now_ms();
-        let window =
-            Window::new(desk.rules.window, desk.rules.ack_limit_ms, position, desk.switchboard.acks(instance), now_ms);
-        for line in desk.switchboard.take_parked(instance, desk.env.now_ms()) {
-            mailbox.order(Order::Result(line));
-        }
-        Ok(Serving { mailbox, window, deliver_at: Instant::now() + settle })
-    }
-
-    // ---- actions -------------------------------------------------------------------------
-
-    fn take_outbound(&mut self, request_id: String, raw: &str, platform: Option<&str>, bot: Option<&str>) {
-        let job = match self.read_job(&request_id, raw, platform, bot) {
-            Ok(job) => job,
-            Err(refusal) => return self.answer(request_id, *refusal),
-        };
-        if let Some(serving) = &mut self.serving {
-            serving.mailbox.note_traffic(self.app.desk.env.now_ms());
-            match &job.action.act {
-                frontdesk_wire::Act::FollowUp { session_key, .. } => serving.window.followed_up(session_key),
-                act => serving.window.answered(act.chat_id().unwrap_or_default()),
-            }
-        }
-        let name = lane_of(&job.action);
-        let lane = self.lanes.entry(name.clone()).or_default().clone();
-        if lane.push(job) {
-            self.work(name, lane);
-        }
-    }
-
-    fn read_job(
-        &mut self,
-        request_id: &str,
-        raw: &str,
-        platform: Option<&str>,
-        bot: Option<&str>,
-    ) -> Result<Job, Box<ActionResult>> {
-        let refuse = |code, text: &str| Err(Box::new(ActionResult::refused(code, text)));
-        let named = |(known, id): &&(String, String)| {
-            platform.is_none_or(|asked| asked == known) && bot.is_none_or(|asked| asked.is_empty() || asked == id)
-        };
-        let Some(identity) = self.identities.iter().find(named).cloned() else {
-            return refuse(Code::UnknownIdentity, "this socket said no hello for that platform and bot");
-        };
-        let action = Action::parse(raw).map_err(|error| {
-            let code = match error {
-                frontdesk_wire::action::ActionError::UnknownOp(_) => Code::UnsupportedOp,
-                _ => Code::BadRequest,
-            };
-            Box::new(ActionResult::refused(code, error.to_string()))
-        })?;
-        if self.actions >= ACTIONS_MAX {
-            return refuse(Code::RateLimited, "too many actions are under way on this socket; wait for some results");
-        }
-        self.actions += 1;
-        Ok(Job { request_id: request_id.to_owned(), identity, identities: self.identities.clone(), action })
-    }
-
-    fn work(&self, name: String, lane: Arc<Lane>) {
-        let Some(serving) = &self.serving else { return };
-        let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), serving.mailbox.clone());
-        self.app.sessions.spawn(async move {
-            while let Some(Job { request_id, identity: (platform, bot), identities, action }) = lane.next() {
-                let result = desk.act(&caller, (&platform, &bot), &identities, action).await;
-                let line = DeskFrame::OutboundResult { request_id, result }.line();
-                if !mailbox.order(Order::Result(line.clone())) {
-                    desk.switchboard.answer(caller.instance.no, line, desk.env.now_ms());
-                }
-                mailbox.order(Order::ActionDone(name.clone()));
-            }
-        });
-    }
-
-    fn answer(&mut self, request_id: String, result: ActionResult) {
-        self.outbox.push(&DeskFrame::OutboundResult { request_id, result }.line());
     }
 
     // ---- writing -------------------------------------------------------------------------
@@ -463,12 +383,7 @@ impl Session {
                         serving.window.dropped(seq);
                     }
                 }
-                Order::ActionDone(lane) => {
-                    self.actions = self.actions.saturating_sub(1);
-                    if self.lanes.get(&lane).is_some_and(|lane| lane.is_free()) {
-                        self.lanes.remove(&lane);
-                    }
-                }
+                Order::LaneDone(lane) => self.lane_done(&lane),
             }
         }
     }
@@ -476,21 +391,26 @@ impl Session {
     /// Moves rows from the mailbox (or, after a gap, from the ledger) into the outbox, as the window allows.
     async fn pump(&mut self) {
         let Some(serving) = self.serving.as_mut().filter(|_| self.closing.is_none()) else { return };
-        let room = serving.window.room();
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let room = serving.window.room(now_ms);
         if room == 0 || serving.mailbox.is_idle() || !self.outbox.is_empty() || Instant::now() < serving.deliver_at {
             return;
         }
         let desk = &self.app.desk;
         let (instance, cursor) = (self.caller.instance.no, serving.window.cursor());
-        let rows = if let Some(rows) = serving.mailbox.take_rows(cursor, room) {
+        let rows = if let Some(rows) = serving.mailbox.take_rows(cursor, room, ROWS_MAX_BYTES) {
             rows
         } else {
             serving.mailbox.close_gap();
-            match desk.store.pending(instance, cursor, room).await {
-                Ok(rows) => {
-                    if rows.len() == room {
+            let asked = room.min(serving.fetch);
+            match desk.store.pending(instance, cursor, asked).await {
+                Ok(mut rows) => {
+                    let fit = fitting(rows.iter().map(|(_, delivery)| delivery.json.len()));
+                    if rows.len() == asked || fit < rows.len() {
                         serving.mailbox.open_gap(); // there may be more than fits: ask again
                     }
+                    serving.fetch = if fit < rows.len() { fit } else { (asked * 2).min(desk.rules.window.max(1)) };
+                    rows.truncate(fit);
                     rows
                 }
                 Err(error) => {
@@ -503,7 +423,6 @@ impl Session {
         if rows.is_empty() {
             return;
         }
-        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let epoch = desk.store.epoch();
         let mut pushed = 0;
         for (seq, delivery) in &rows {
@@ -523,11 +442,29 @@ impl Session {
         desk.say_rows(&self.caller, "sent", rows.iter().map(|(_, delivery)| &**delivery));
     }
 
-    /// Everything that was pushed is in the socket.
-    fn note_handed(&self) {
+    /// A message is in the socket.
+    fn note_handed(&mut self) {
+        if self.paused {
+            self.note_heard(); // its pongs are not read; that it takes what is written shows that it lives
+        }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
             serving.mailbox.handed.hand(serving.window.cursor());
         }
+    }
+
+    /// Decides whether the peer is read from, and keeps the gauge.
+    fn note_outbox(&mut self) {
+        let (bytes, may_read) = (self.outbox.bytes(), self.may_read());
+        let meters = &self.app.desk.meters;
+        if bytes != self.gauged_bytes {
+            let (new, old) = (i64::try_from(bytes).unwrap_or(0), i64::try_from(self.gauged_bytes).unwrap_or(0));
+            meters.outbox_bytes.inc_by(new - old);
+            self.gauged_bytes = bytes;
+        }
+        if !may_read && !self.paused {
+            meters.reads_paused.inc();
+        }
+        self.paused = !may_read;
     }
 
     fn next_message(&mut self) -> Option<Message> {
@@ -556,6 +493,9 @@ impl Session {
         if serving.deliver_at > now {
             wanted = wanted.min(serving.deliver_at);
         }
+        if let Some(since) = self.writing {
+            wanted = wanted.min((since + WRITE_TIME).max(now + BUSY_TICK));
+        }
         if wanted < tick.deadline() {
             tick.reset(wanted);
         }
@@ -568,6 +508,10 @@ impl Session {
             self.closing = Some(Close::PolicyViolation); // no hello in time
             return;
         };
+        if self.writing.is_some_and(|since| since.elapsed() >= WRITE_TIME) {
+            self.closing = Some(Close::Unresponsive);
+            return;
+        }
         match serving.window.health(now_ms) {
             Health::Fine => {}
             Health::Probe => self.ping = true,
@@ -576,36 +520,59 @@ impl Session {
                 return;
             }
         }
+        if !self.outbox.is_full() && !serving.mailbox.is_idle() {
+            self.ask_for_acks(now_ms);
+        }
+        let Some(serving) = &mut self.serving else { return };
         let settled = serving.window.settle_unacked(now_ms);
         if !settled.is_empty() {
             let desk = &self.app.desk;
             desk.meters.rows_settled_without_ack.inc_by(settled.len() as u64);
             desk.say_rows(&self.caller, "acked", settled.iter().map(|delivery| &**delivery));
             if serving.window.acks == Acks::Never {
-                desk.switchboard.remember_acks(self.caller.instance.no, Acks::Never);
+                let (desk, caller) = (desk.clone(), self.caller.clone());
+                self.app.sessions.spawn(async move { desk.note_never_acks(&caller).await });
             }
+        }
+    }
+
+    /// Rows whose ack stays away although later ones were acked: sent again, or given up.
+    fn ask_for_acks(&mut self, now_ms: u64) {
+        let Some(serving) = &mut self.serving else { return };
+        let overdue = serving.window.overdue(now_ms);
+        let (desk, instance) = (&self.app.desk, self.caller.instance.no);
+        let epoch = desk.store.epoch();
+        for (seq, delivery) in &overdue.resend {
+            let id = buffer_id(epoch, instance, *seq);
+            push_delivery(self.outbox.room(delivery.json.len() + 128), delivery.passthrough, &delivery.json, &id);
+        }
+        desk.meters.frames_pushed.inc_by(overdue.resend.len() as u64);
+        desk.meters.rows_resent.inc_by(overdue.resend.len() as u64);
+        if !overdue.given_up.is_empty() {
+            let (desk, caller) = (desk.clone(), self.caller.clone());
+            self.app.sessions.spawn(async move { desk.give_up_rows(&caller, &overdue.given_up).await });
         }
     }
 }
 
-/// For a bot whose platform this desk does not run: complete, and honest about doing nothing.
-fn bare_descriptor(platform: &str) -> Descriptor {
-    Descriptor {
-        contract_version: CONTRACT_VERSION,
-        platform: platform.into(),
-        label: platform.into(),
-        max_message_length: 4096,
-        supports_draft_streaming: false,
-        supports_edit: false,
-        supports_threads: false,
-        markdown_dialect: "plain".into(),
-        len_unit: LenUnit::Chars,
-        emoji: "🔌".into(),
-        platform_hint: String::new(),
-        pii_safe: false,
-        supports_context: false,
-        supports_inchannel_continuable: false,
-        supports_block_formatting: false,
-        supported_ops: Vec::new(),
-    }
+/// How many of these go into the outbox at once: at least one.
+fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut used = 0;
+    let fits = |size: &usize| {
+        let fits = used < ROWS_MAX_BYTES;
+        used += size;
+        fits
+    };
+    sizes.take_while(fits).count()
+}
+
+/// Whether the peer hung up or vanished. Everything else is something that it said and must not.
+fn is_gone(error: axum::Error) -> bool {
+    use tungstenite::Error;
+    let error = error.into_inner().downcast::<Error>();
+    error.is_ok_and(|error| match *error {
+        Error::ConnectionClosed | Error::AlreadyClosed | Error::Io(_) => true,
+        Error::Protocol(why) => why == ProtocolError::ResetWithoutClosingHandshake,
+        _ => false,
+    })
 }

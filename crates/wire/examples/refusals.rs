@@ -1,0 +1,52 @@
+//! Prints how the desk words refusals: one JSON object a line, `{"code","text","sent"}`, where `sent` says
+//! whether something of the message may be in the chat. The test with the real gateway reads it
+//! (`tests/hermes/classify.py`).
+
+use std::io::{self, Write as _};
+
+use frontdesk_wire::code::CODES;
+use frontdesk_wire::{ActionResult, Code};
+use serde_json::json;
+
+/// What is said in results, and what platforms and libraries may say in the middle of it.
+const TEXTS: [&str; 20] = [
+    "this socket said no hello for that platform and bot",
+    "unsupported op: dance",
+    "the action is malformed: missing field `chat_id`",
+    "too many actions wait on this socket, and this one was not sent; wait for some results",
+    "it waited too long behind other actions of this socket, and was not sent",
+    "this desk does not run the platform \"irc\"",
+    "relay does not support prompt",
+    "the desk cannot write this down right now; nothing was sent",
+    "the chat cannot write this down right now",
+    "the platform did not answer, and it may have happened all the same",
+    "2 of 3 parts went out, then: the platform refused it",
+    "2 of 3 parts went out, then: ConnectError: network is unreachable",
+    "this message is not the bot's own",
+    "there is no such thread in this chat",
+    "no such media is kept",
+    "source_url: the other side timed out",
+    "source_url: ConnectionReset by peer",
+    "Broken pipe (os error 32)",
+    "RemoteDisconnected: EOFError, ConnectTimeout",
+    "400: can't parse entities",
+];
+
+fn main() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let mut print = |result: &ActionResult| {
+        let code = result.code.map_or("none", Code::name);
+        let sent = result.ambiguous
+            || matches!(result.code, Some(Code::Partial | Code::Unknown | Code::Timeout | Code::Internal) | None);
+        writeln!(out, "{}", json!({ "code": code, "text": result.error, "sent": sent }))
+    };
+    for text in TEXTS {
+        for code in CODES {
+            let result = ActionResult::refused(code, text);
+            print(&result)?;
+            print(&ActionResult { ambiguous: true, ..result }.worded())?;
+        }
+    }
+    print(&ActionResult::egress_declined("discord"))?;
+    print(&ActionResult::capability_unavailable())
+}
