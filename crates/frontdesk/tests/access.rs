@@ -79,7 +79,7 @@ async fn the_page_opens_by_itself_only_where_nobody_else_is_meant() {
     house.finish().await;
     for change in
         [(|config: &mut Config| config.public_url = "https://desk.example".into()) as fn(&mut Config), |config| {
-            config.chat.open_locally = false
+            config.chat.open_locally = false;
         }]
     {
         let house = House::with(change).await;

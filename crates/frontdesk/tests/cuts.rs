@@ -15,6 +15,7 @@ use frontdesk::app::FIRST_TENANT;
 use frontdesk_core::Desk;
 use frontdesk_core::desk::{Identity, Speaker, is_under_way};
 use frontdesk_core::port::store::Record;
+use frontdesk_core::registry::View;
 use frontdesk_core::registry::facts::Scope;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
@@ -72,18 +73,19 @@ impl Scene {
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "sleeper" });
         let sleeper = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
         let scene = Self { house, seat, agents, operator, sleeper };
-        scene.desk().put_agent(scene.speaker(), "alice", AgentPut::default()).await.unwrap();
+        scene.desk().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         scene
     }
 
     fn desk(&self) -> &Arc<Desk> {
         &self.house.app.desk
     }
+}
 
-    fn speaker(&self) -> Speaker<'static> {
-        Speaker { tenant: FIRST_TENANT, operator: true, caller: None, bound: None }
-    }
+/// Who may do everything in the first tenant.
+const OPERATOR: Speaker<'static> = Speaker { tenant: FIRST_TENANT, operator: true, caller: None, bound: None };
 
+impl Scene {
     async fn gateway(&self, id: &str) {
         let who = Identity { tenant: FIRST_TENANT.into(), instance: None };
         let ask = ProvisionRequest {
@@ -98,7 +100,7 @@ impl Scene {
         self.desk().provision(&who, ask).await.unwrap();
     }
 
-    fn link(&self, user: &str, instance: &str) -> BindingNew {
+    fn link(user: &str, instance: &str) -> BindingNew {
         let [platform, user_id, tenant, instance] = ["relay", user, FIRST_TENANT, instance].map(str::to_owned);
         BindingNew { platform, user_id, tenant, instance }
     }
@@ -120,10 +122,10 @@ impl Scene {
             }
             "DELETE /v1/agents/{id}" => {
                 let id = format!("del-{n}");
-                desk.put_agent(self.speaker(), &id, AgentPut::default()).await.unwrap();
+                desk.put_agent(OPERATOR, &id, AgentPut::default()).await.unwrap();
                 let meta = DeliveryMeta { dispatch_id: id.clone(), ..DeliveryMeta::default() };
                 let payload = DeliveryPayload::Augment { content: "x".into(), meta };
-                desk.deliver(self.speaker(), &id, &payload).await.unwrap();
+                desk.deliver(OPERATOR, &id, &payload).await.unwrap();
                 made(format!("/v1/agents/{id}"), self.operator.clone(), Value::Null)
             }
             "POST /v1/agents/{id}/deliver" => {
@@ -149,7 +151,7 @@ impl Scene {
                 made("/v1/agents/alice/replies".into(), self.agents.clone(), body)
             }
             "DELETE /admin/v1/agents/{id}" => {
-                desk.put_agent(self.speaker(), &format!("rm-{n}"), AgentPut::default()).await.unwrap();
+                desk.put_agent(OPERATOR, &format!("rm-{n}"), AgentPut::default()).await.unwrap();
                 made(format!("/admin/v1/agents/rm-{n}?tenant={t}"), admin(), Value::Null)
             }
             "POST /admin/v1/agents/{id}/say" => {
@@ -231,7 +233,7 @@ impl Scene {
             }
             "POST /manage/dm-default" => {
                 let user = format!("dm-{n}");
-                desk.bind(self.link(&user, "home-gw")).await.unwrap();
+                desk.bind(Self::link(&user, "home-gw")).await.unwrap();
                 made("/manage/dm-default".into(), gateway(), json!({ "platform": "relay", "user_id": user }))
             }
             "POST /manage/deprovision" => {
@@ -239,7 +241,7 @@ impl Scene {
                 self.gateway(&id).await;
                 let secret = desk.rotate(&id).await.unwrap().secret;
                 let bearer = frontdesk_wire::token::mint(&id, &frontdesk_wire::Secret::new(secret), 0);
-                desk.bind(self.link(&format!("leaver-{n}"), &id)).await.unwrap();
+                desk.bind(Self::link(&format!("leaver-{n}"), &id)).await.unwrap();
                 made("/manage/deprovision".into(), bearer, json!({}))
             }
             "POST /api/agent-cron/provision" | "POST /api/agent-cron/cancel" => {
@@ -303,11 +305,11 @@ impl Scene {
                 made(format!("/admin/v1/routes/fake/x-{n}"), admin(), Value::Null)
             }
             "POST /admin/v1/bindings" => {
-                let body = serde_json::to_value(self.link(&format!("bound-{n}"), &format!("bound-{n}"))).unwrap();
+                let body = serde_json::to_value(Self::link(&format!("bound-{n}"), &format!("bound-{n}"))).unwrap();
                 made("/admin/v1/bindings".into(), admin(), body)
             }
             "DELETE /admin/v1/bindings" => {
-                let link = self.link(&format!("unbound-{n}"), "home-gw");
+                let link = Self::link(&format!("unbound-{n}"), "home-gw");
                 desk.bind(serde_json::from_value(serde_json::to_value(&link).unwrap()).unwrap()).await.unwrap();
                 made("/admin/v1/bindings".into(), admin(), serde_json::to_value(link).unwrap())
             }
@@ -444,13 +446,13 @@ async fn a_request_that_is_cut_off_happens_wholly_or_not_at_all() {
     let before = stored(&house.app.desk).await;
     let folder = house.finish().await;
     let house = House::again(folder, |_| {}).await;
-    assert_same(&house.app.desk.registry.read(|view| view.records()), &before);
+    assert_same(&house.app.desk.registry.read(View::records), &before);
     house.finish().await;
 }
 
 async fn compare(scene: &Scene) {
     let (desk, t) = (scene.desk(), FIRST_TENANT);
-    let memory = desk.registry.read(|view| view.records());
+    let memory = desk.registry.read(View::records);
     assert_same(&memory, &stored(desk).await);
 
     // Numbers: one owner each.

@@ -323,27 +323,30 @@ impl Schedule {
         }
     }
 
+    fn tenant(&mut self, name: &str) -> u32 {
+        if let Some(at) = self.tenant_of.get(name) {
+            return *at;
+        }
+        let name: Arc<str> = name.into();
+        let turn = Turn { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
+        let at = self.tenants.put(turn);
+        self.tenant_of.insert(name, at);
+        at
+    }
+
+    fn host(&mut self, name: &str) -> u32 {
+        if let Some(at) = self.host_of.get(name) {
+            return *at;
+        }
+        let name: Arc<str> = name.into();
+        let at = self.hosts.put(Host { name: name.clone(), lanes: 0, in_flight: 0 });
+        self.host_of.insert(name, at);
+        at
+    }
+
     fn lane(&mut self, tenant: &str, host: &str) -> u32 {
-        let tenant = match self.tenant_of.get(tenant) {
-            Some(at) => *at,
-            None => {
-                let name: Arc<str> = tenant.into();
-                let turn =
-                    Turn { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
-                let at = self.tenants.put(turn);
-                self.tenant_of.insert(name, at);
-                at
-            }
-        };
-        let host = match self.host_of.get(host) {
-            Some(at) => *at,
-            None => {
-                let name: Arc<str> = host.into();
-                let at = self.hosts.put(Host { name: name.clone(), lanes: 0, in_flight: 0 });
-                self.host_of.insert(name, at);
-                at
-            }
-        };
+        let tenant = self.tenant(tenant);
+        let host = self.host(host);
         if let Some(lane) = self.lane_of.get(&(tenant, host)) {
             return *lane;
         }
@@ -484,7 +487,9 @@ mod tests {
         schedule.come_due(2_000);
         let again = schedule.take(1_000);
         assert_eq!(again.len(), 50);
-        again.into_iter().for_each(|next| schedule.finished(next));
+        for next in again {
+            schedule.finished(next);
+        }
         assert_eq!((schedule.lanes(), schedule.tenants.len(), schedule.host_of.len()), (0, 0, 0));
     }
 
@@ -504,7 +509,9 @@ mod tests {
         assert_eq!((schedule.len(), schedule.due(), schedule.in_flight(), schedule.next_ms()), (6, 6, 4, None));
         let unknown = schedule.unknown(0..12);
         assert_eq!(unknown, HashSet::from([10, 11]), "neither due nor being fired");
-        firing.into_iter().for_each(|next| schedule.finished(next));
+        for next in firing {
+            schedule.finished(next);
+        }
         assert_eq!(schedule.take(99).len(), 6);
     }
 }

@@ -53,13 +53,7 @@ impl Desk {
         timeout_ms: u64,
         line: &mut Option<Line>,
     ) -> Result<(), Fault> {
-        let correlation_id = payload.meta().correlation_id.as_deref().filter(|id| !id.is_empty());
-        let Some(correlation_id) = correlation_id else {
-            return Err(Fault::invalid("an exchange needs meta.correlation_id"));
-        };
-        if !(1..=TIMEOUT_MAX_MS).contains(&timeout_ms) {
-            return Err(Fault::invalid(format!("timeout_ms is between 1 and {TIMEOUT_MAX_MS}")));
-        }
+        let correlation_id = check_question(payload, timeout_ms)?;
         let to = self.addressee(who.tenant, address).await?;
         let payload = &*who.signed(payload)?;
         let asker = self.asker(who, payload);
@@ -120,19 +114,17 @@ impl Desk {
             Ok(Ok(Some(reply))) => Ok(reply),
             Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted while it was asked
             Ok(Err(fault)) => Err(fault),
-            Err(_) => {
-                let text =
-                    format!("{} did not answer within {timeout_ms} ms; it may still find the question", to.agent.id);
-                Err(Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms))
-            }
+            Err(_) => Err(no_answer(&to.agent.id, timeout_ms)),
         };
         let unheard = line.take().and_then(|line| line.send(answer).err());
         if asker.is_some() && is_answered {
             // The answer may have come before the question was written down.
-            tokio::select! {
-                biased;
-                () = filed.notified() => {}
-                _ = &mut question => {}
+            if !question.is_terminated() {
+                tokio::select! {
+                    biased;
+                    () = filed.notified() => {}
+                    _ = &mut question => {}
+                }
             }
             let noted = match unheard {
                 // Whoever asked hung up in that moment, and whoever answered was told that it was heard.
@@ -257,4 +249,18 @@ impl Desk {
             let _ = self.rooms.waiters.reply(&caller.tenant, &correlation_id, agent, content.clone(), now_ms);
         }
     }
+}
+
+/// The name of the exchange, if it is asked as it must be.
+fn check_question(payload: &DeliveryPayload, timeout_ms: u64) -> Result<&str, Fault> {
+    if !(1..=TIMEOUT_MAX_MS).contains(&timeout_ms) {
+        return Err(Fault::invalid(format!("timeout_ms is between 1 and {TIMEOUT_MAX_MS}")));
+    }
+    let correlation_id = payload.meta().correlation_id.as_deref().filter(|id| !id.is_empty());
+    correlation_id.ok_or_else(|| Fault::invalid("an exchange needs meta.correlation_id"))
+}
+
+fn no_answer(agent: &str, timeout_ms: u64) -> Fault {
+    let text = format!("{agent} did not answer within {timeout_ms} ms; it may still find the question");
+    Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms)
 }

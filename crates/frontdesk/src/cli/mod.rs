@@ -143,9 +143,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 fn repair(config: &Config) -> anyhow::Result<()> {
     let told = crate::app::repair(config)?;
     if told.is_empty() {
-        println!("nothing needs repair in {}", config.data_dir.display());
+        out_line!("nothing needs repair in {}", config.data_dir.display());
     }
-    told.iter().for_each(|line| println!("{line}"));
+    for line in told {
+        out_line!("{line}");
+    }
     Ok(())
 }
 

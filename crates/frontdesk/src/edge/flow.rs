@@ -21,7 +21,7 @@ use tokio::time::{Sleep, sleep, timeout};
 const BODY_IDLE_TIME: Duration = Duration::from_secs(15);
 /// A peer that takes nothing for this long has been left. Gateways stall for half a minute when they wait for
 /// themselves; whether one is alive is judged by its pongs and acks, long before this.
-const WRITE_TIME: Duration = Duration::from_secs(60);
+const WRITE_TIME: Duration = Duration::from_mins(1);
 /// How long an answer waits for others of its tenant to be read.
 const BUDGET_TIME: Duration = Duration::from_secs(5);
 /// What is read of a body that is too large, so that its sender hears that it is.

@@ -29,7 +29,8 @@ pub(super) fn make_folder(path: &Path) -> Result<(), StoreError> {
 
 fn narrow(path: &Path, mode: u32) -> Result<(), StoreError> {
     let found = fs::metadata(path).map_err(|error| unusable(path, &error))?.permissions().mode();
-    if found & 0o077 == 0 {
+    let others = found & 0o077;
+    if others == 0 {
         return Ok(());
     }
     tracing::warn!(path = %path.display(), mode = format!("{:o}", found & 0o777), "narrowed permissions that let others in");

@@ -36,7 +36,7 @@ fn shared_numbers(connection: &Connection) -> Result<BTreeMap<u64, Vec<Numbered>
             .map_err(|error| StoreError::Corrupt(format!("unreadable instance record {key:?}: {error}")))?;
         let text = |field: &str| json[field].as_str().unwrap_or_default().to_owned();
         let (tenant, name) = (text("tenant"), text("name"));
-        found.entry(json["no"].as_u64().unwrap_or(0)).or_default().push(Numbered { key, tenant, name, json });
+        found.entry(json["no"].as_u64().unwrap_or(0)).or_default().push(Numbered { key, json, tenant, name });
     }
     found.retain(|_, owners| owners.len() > 1);
     Ok(found)
