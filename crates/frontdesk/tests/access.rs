@@ -339,3 +339,30 @@ async fn a_post_says_whether_it_was_pushed_or_waits() {
     drop(socket);
     house.finish().await;
 }
+
+/// A bot that is silent must not be silent about why.
+#[tokio::test]
+async fn the_doctor_names_a_wake_url_that_keeps_failing() {
+    let house = House::open().await;
+    let seat = house.seat("sleeper").await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/wake", nobody.local_addr().unwrap());
+    drop(nobody);
+    let ask = json!({ "gatewayId": "sleeper", "platform": "relay", "wakeUrl": url });
+    house.post("/relay/provision", &seat.identity, &ask).await.expect(200);
+    house.say(&seat, "c", "wake up").await;
+    let told = async {
+        loop {
+            let found = house.admin("GET", "/doctor", &Value::Null).await.expect(200);
+            if found["ok"] == false {
+                return found.to_string();
+            }
+        }
+    };
+    let told = timeout(PATIENCE, told).await.expect("the doctor finds nothing");
+    assert!(told.contains("home/sleeper: 1 messages wait, and its wake URL keeps failing"), "{told}");
+    let socket = house.socket(&seat).await; // it came by itself
+    assert_eq!(house.admin("GET", "/doctor", &Value::Null).await.expect(200)["ok"], true);
+    drop(socket);
+    house.finish().await;
+}

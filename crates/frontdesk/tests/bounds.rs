@@ -224,8 +224,8 @@ async fn readiness_writes_once_a_second_however_often_it_is_asked() {
         assert_eq!(house.get("/readyz", "").await.status, 200);
         marks.insert(mark());
     }
-    let seconds = began.elapsed().as_secs() as usize;
-    assert!(marks.len() <= seconds + 1, "{} writes in {seconds} s", marks.len());
+    let seconds = began.elapsed().as_secs();
+    assert!(marks.len() as u64 <= seconds + 1, "{} writes in {seconds} s", marks.len());
     house.finish().await;
 }
 
@@ -329,7 +329,7 @@ async fn a_backup_ends_under_load_and_is_private() {
             assert_eq!(house.get("/readyz", "").await.status, 200);
         }
     };
-    let done = timeout(Duration::from_secs(60), async {
+    let done = timeout(Duration::from_mins(1), async {
         tokio::select! { done = backup => done, () = load => unreachable!() }
     });
     done.await.expect("the backup does not end").expect(200);
