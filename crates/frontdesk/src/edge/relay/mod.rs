@@ -20,6 +20,7 @@ use frontdesk_wire::{Close, token};
 use tokio::time::timeout;
 
 use super::{App, Place, auth};
+use session::Begin;
 
 /// The tuned sizes keep an idle socket small; large frames grow the buffer for as long as they last.
 const READ_BUFFER_BYTES: usize = 1024;
@@ -43,12 +44,8 @@ pub(crate) async fn upgrade(
             let max = app.desk.rules.frame_max_bytes * 4; // several frames may share one message
             let upgrade = upgrade.max_message_size(max).max_frame_size(max);
             let sessions = app.sessions.clone();
-            upgrade.on_upgrade(move |socket| {
-                sessions.track_future(async move {
-                    session::run(app, caller, socket).await;
-                    drop(place);
-                })
-            })
+            let begin = Box::new(Begin { app, caller, place });
+            upgrade.on_upgrade(move |socket| sessions.track_future(session::run(begin, socket)))
         }
         Err(unproven) => {
             let close = match unproven {

@@ -28,7 +28,7 @@ use super::lane::Lane;
 use super::later::Later;
 use super::outbox::{OUTBOX_MAX_BYTES, Outbox};
 use super::{CLOSE_TIME, close_message};
-use crate::edge::App;
+use crate::edge::{App, Place};
 
 /// Bad frames in one minute before the socket is closed.
 const BAD_MAX: u32 = 64;
@@ -38,7 +38,7 @@ const INTERRUPTS_MAX: usize = 16;
 /// No session key of a gateway is longer.
 const SESSION_KEY_MAX_BYTES: usize = 1024;
 /// A message that is not written in this time ends the socket.
-const WRITE_TIME: Duration = Duration::from_secs(30);
+const WRITE_TIME: Duration = Duration::from_mins(1);
 /// Looks at the clock: often while something is in flight, seldom otherwise.
 const BUSY_TICK: Duration = Duration::from_secs(1);
 const IDLE_TICK: Duration = Duration::from_secs(30);
@@ -54,6 +54,7 @@ type Saving = std::pin::Pin<Box<dyn Future<Output = Result<(), StoreError>> + Se
 pub(super) struct Session {
     pub(super) app: App,
     pub(super) caller: Caller,
+    _place: Place,
     pub(super) identities: Arc<Vec<(String, String)>>,
     pub(super) serving: Option<Serving>,
     lines: Lines,
@@ -88,13 +89,23 @@ pub(super) struct Serving {
     pub(super) fetch: usize,
 }
 
-pub(super) async fn run(app: App, caller: Caller, socket: WebSocket) {
+/// What a session begins with. On the heap, because it waits in the upgrade and then moves through several futures,
+/// each of which would keep room for it.
+pub(super) struct Begin {
+    pub(super) app: App,
+    pub(super) caller: Caller,
+    pub(super) place: Place,
+}
+
+pub(super) async fn run(begin: Box<Begin>, socket: WebSocket) {
     let (sink, stream) = socket.split();
     let now = Instant::now();
-    let session = Session {
+    let Begin { app, caller, place } = *begin;
+    let session = Box::new(Session {
         lines: Lines::new(app.desk.rules.frame_max_bytes),
         app,
         caller,
+        _place: place,
         identities: Arc::default(),
         serving: None,
         later: Later::default(),
@@ -111,12 +122,12 @@ pub(super) async fn run(app: App, caller: Caller, socket: WebSocket) {
         interrupts: None,
         ping: false,
         closing: None,
-    };
+    });
     session.live(sink, stream).await;
 }
 
 impl Session {
-    async fn live(mut self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>) {
+    async fn live(mut self: Box<Self>, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>) {
         let stop = self.app.stop.clone();
         let mut tick = std::pin::pin!(sleep_until(self.started + HELLO_TIME));
         let mut saving: Option<Saving> = None;
@@ -179,7 +190,12 @@ impl Session {
     }
 
     /// Saves the last acks, lets the next socket go on, then closes politely.
-    async fn end(mut self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, gone: bool) {
+    async fn end(
+        mut self: Box<Self>,
+        mut sink: SplitSink<WebSocket, Message>,
+        mut stream: SplitStream<WebSocket>,
+        gone: bool,
+    ) {
         let desk = self.app.desk.clone();
         if let Some(mut serving) = self.serving.take() {
             if let Some(position) = serving.window.take_unsaved()
