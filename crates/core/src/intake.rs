@@ -56,7 +56,7 @@ pub struct Intake {
     pub handover: Handover,
     /// Addressed to the bot: a mention, a reply, a command, a button.
     pub addressed: bool,
-    pub chat: Option<ChatLine>,
+    pub chat: Option<Box<ChatLine>>,
 }
 
 impl Intake {

@@ -1,5 +1,6 @@
 //! Bodies of the HTTP doors: relay, chat and admin. One place, read by the server, the command line and clients.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -162,7 +163,7 @@ pub struct VerdictBrief {
     pub text: String,
     /// `pushed`: a live socket of a receiver has it. `queued`: it waits until one dials. Absent: nobody receives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<String>,
+    pub delivery: Option<Cow<'static, str>>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

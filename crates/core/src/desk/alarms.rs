@@ -99,7 +99,11 @@ impl AlarmClock {
     }
 
     fn note_armed(&self, tenant: &str) {
-        *self.armed().entry(tenant.to_owned()).or_default() += 1;
+        let mut armed = self.armed();
+        match armed.get_mut(tenant) {
+            Some(count) => *count += 1,
+            None => drop(armed.insert(tenant.to_owned(), 1)),
+        }
     }
 
     pub(super) fn note_ended(&self, tenant: &str, count: u64) {

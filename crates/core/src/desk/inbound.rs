@@ -1,5 +1,6 @@
 //! In: tenant, gate, one commit, then the bell. Whoever sent it is answered only after the commit.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,9 +113,9 @@ impl Desk {
     }
 
     /// Whether a live socket has the rows, or they wait for one.
-    fn handover(&self, receivers: impl Iterator<Item = u64>) -> Option<String> {
+    fn handover(&self, receivers: impl Iterator<Item = u64>) -> Option<Cow<'static, str>> {
         let served = receivers.map(|instance| self.switchboard.is_served(instance)).reduce(|any, one| any || one);
-        served.map(|served| if served { "pushed" } else { "queued" }.to_owned())
+        served.map(|served| if served { "pushed" } else { "queued" }.into())
     }
 
     /// What the tail will want to name, kept only if somebody watches.
@@ -180,12 +181,14 @@ impl Desk {
             Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
         let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
-        let chat = chat.map(|line| ChatWrite {
-            chat_id: delivery.chat_id.to_string(),
-            message_id: delivery.message_id.clone(),
-            json: line.json,
-            at_ms: now_ms,
-            amend: line.answers.filter(|_| brief.outcome == "delivered"),
+        let chat = chat.map(|line| {
+            Box::new(ChatWrite {
+                chat_id: delivery.chat_id.to_string(),
+                message_id: delivery.message_id.clone(),
+                json: line.json,
+                at_ms: now_ms,
+                amend: line.answers.filter(|_| brief.outcome == "delivered"),
+            })
         });
         let tenant = tenant.into();
         let acceptance = Acceptance {

@@ -112,8 +112,8 @@ pub struct Acceptance {
     pub reaches: bool,
     /// It goes into an agent's inbox as well.
     pub letter: Option<Letter>,
-    /// It stands in the built-in chat as well.
-    pub chat: Option<ChatWrite>,
+    /// It stands in the built-in chat as well. Boxed: most events have none, and all are moved about.
+    pub chat: Option<Box<ChatWrite>>,
 }
 
 /// A line of the built-in chat that is written in one commit with its event. A line of that message id that is there

@@ -19,13 +19,16 @@ const BATCH: usize = 256;
 const NAP_MAX: Duration = Duration::from_millis(500);
 /// How often the armed ones are counted: a look at all of them.
 const COUNT_EVERY_MS: u64 = 60_000;
+/// How soon they are counted for the first time; until then a tenant's quota counts from nought.
+const FIRST_COUNT_MS: u64 = 2_000;
 /// A store that does not answer is asked again after this.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut loading = Loading::default();
     // What is waited for here is measured by a clock that nobody sets.
-    let mut counted_ms = None;
+    // Not at once: what is overdue after a restart goes first.
+    let (mut counted_ms, mut is_counted) = (desk.env.steady_ms(), false);
     let mut swept_ms = desk.env.steady_ms();
     let mut watch = ClockWatch::new(desk.env.now_ms(), desk.env.steady_ms());
     // The clock may have been set back while the desk was down.
@@ -61,8 +64,9 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
             }
         }
         let took = fire_due(&desk, &tracker).await;
-        if counted_ms.is_none_or(|at_ms| desk.env.steady_ms().saturating_sub(at_ms) > COUNT_EVERY_MS) {
-            counted_ms = Some(desk.env.steady_ms());
+        let until_count_ms = if is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
+        if desk.env.steady_ms().saturating_sub(counted_ms) > until_count_ms {
+            (counted_ms, is_counted) = (desk.env.steady_ms(), true);
             if let Ok(armed) = desk.count_armed().await {
                 desk.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
             }

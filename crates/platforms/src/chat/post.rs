@@ -187,7 +187,8 @@ impl BuiltInChat {
             }
         }
         let message_id = line.shown.message_id.clone();
-        intake.chat = Some(ChatLine { json: serde_json::to_string(&line).unwrap_or_default(), answers });
+        let json = serde_json::to_string(&line).unwrap_or_default();
+        intake.chat = Some(Box::new(ChatLine { json, answers }));
         let received = desk.receive(vec![intake]).await?.pop();
         let receipt = received.ok_or_else(|| DeskError::BadRequest("nothing was received".into()))?;
         if let Some(seq) = receipt.line {

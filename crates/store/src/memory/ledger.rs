@@ -249,6 +249,6 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
         let filed = Filed { event, at_ms: delivery.at_ms, letter };
         state.letters.insert((filed.letter.agent, event), (tenant.to_string(), filed));
     }
-    let line = chat.and_then(|chat| state.write_chat(&tenant, chat));
+    let line = chat.and_then(|chat| state.write_chat(&tenant, *chat));
     Accepted { event, fresh: true, rows, line }
 }

@@ -102,7 +102,8 @@ impl Alarms for SqliteStore {
 
     fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<ShotTime>> {
         let work = move |books: &mut Books| {
-            let claims = "UPDATE shot SET lease_ms = ?1 WHERE state = 'armed' AND lease_ms > ?1";
+            // `> 0` is what lets the index of the few claimed ones be used.
+            let claims = "UPDATE shot SET lease_ms = ?1 WHERE state = 'armed' AND lease_ms > 0 AND lease_ms > ?1";
             books.connection.execute(claims, [signed(claims_ms)]).map_err(fault)?;
             let sql = "UPDATE shot SET next_ms = ?2 WHERE state = 'armed' AND attempts > 0 AND next_ms > ?1
                        RETURNING next_ms, id, instance, callback";
@@ -159,7 +160,8 @@ impl Alarms for SqliteStore {
 
 /// The folder's lock says that nobody else is firing: what was claimed before a crash is free again.
 pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
-    connection.execute("UPDATE shot SET lease_ms = 0 WHERE lease_ms > 0", []).map(drop).map_err(fault)
+    let sql = "UPDATE shot SET lease_ms = 0 WHERE state = 'armed' AND lease_ms > 0";
+    connection.execute(sql, []).map(drop).map_err(fault)
 }
 
 fn armed_of(connection: &Connection, instance: u64, after: u64, limit: usize) -> Result<Vec<Shot>, StoreError> {

@@ -144,7 +144,10 @@ pub async fn chats_survive(house: House) {
 fn with_line(number: u64, message_id: &str, amend: Option<ChatAmend>) -> Acceptance {
     let (chat_id, message_id) = ("c".to_owned(), message_id.to_owned());
     let json = format!(r#"{{"id":"{message_id}"}}"#);
-    Acceptance { chat: Some(ChatWrite { chat_id, message_id, json, at_ms: 5, amend }), ..acceptance(number, &[7]) }
+    Acceptance {
+        chat: Some(Box::new(ChatWrite { chat_id, message_id, json, at_ms: 5, amend })),
+        ..acceptance(number, &[7])
+    }
 }
 
 /// A message that stands in the chat and never becomes an event would be lost silently.
