@@ -247,7 +247,18 @@ async fn keys_without_a_database_are_begun_anew_only_when_that_is_meant() {
     Frontdesk::open(&config).await.unwrap();
 }
 
-/// As the first release could leave a database when a client hung up: two instances with one number.
+/// Leaves a database as the first release could when a client hung up: two instances with one number. The lost one's
+/// messages lie behind the other's, `shift` further on.
+fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
+    let database = rusqlite::Connection::open(folder.join("data/frontdesk.db")).unwrap();
+    let spoil = format!(
+        "DROP INDEX record_number; DELETE FROM meta WHERE key = 'migration 8'; PRAGMA user_version = 7;
+         UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
+         UPDATE mail SET seq = seq + {shift}, instance = {kept} WHERE instance = {lost};"
+    );
+    database.execute_batch(&spoil).unwrap();
+}
+
 #[tokio::test]
 async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     let house = House::open().await;
@@ -259,15 +270,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     let number = |name: &str| house.app.desk.find_instance(name, None).unwrap().no;
     let (kept, lost) = (number("ours"), number("theirs"));
     let folder = house.finish().await;
-    {
-        let database = rusqlite::Connection::open(folder.path().join("data/frontdesk.db")).unwrap();
-        let spoil = format!(
-            "DROP INDEX record_number; DELETE FROM meta WHERE key = 'migration 8'; PRAGMA user_version = 7;
-             UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
-             UPDATE mail SET seq = seq + 2, instance = {kept} WHERE instance = {lost};"
-        );
-        database.execute_batch(&spoil).unwrap();
-    }
+    share_number(folder.path(), kept, lost, 2);
     let config = config(folder.path());
     let Err(refused) = Frontdesk::open(&config).await else { panic!("it started") };
     let text = format!("{refused:#}");
@@ -299,15 +302,7 @@ async fn instances_of_one_tenant_with_a_shared_number_are_told_apart() {
     let number = |house: &House, name: &str| house.app.desk.find_instance(name, None).unwrap().no;
     let (kept, lost) = (number(&house, "ann"), number(&house, "bob"));
     let folder = house.finish().await;
-    {
-        let database = rusqlite::Connection::open(folder.path().join("data/frontdesk.db")).unwrap();
-        let spoil = format!(
-            "DROP INDEX record_number; DELETE FROM meta WHERE key = 'migration 8'; PRAGMA user_version = 7;
-             UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
-             UPDATE mail SET seq = seq + 3, instance = {kept} WHERE instance = {lost};"
-        );
-        database.execute_batch(&spoil).unwrap();
-    }
+    share_number(folder.path(), kept, lost, 3);
     frontdesk::app::repair(&config(folder.path())).unwrap();
     let house = House::again(folder, |_| {}).await;
     let waiting = house.app.desk.store.waiting().await.unwrap();
