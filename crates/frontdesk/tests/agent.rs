@@ -93,6 +93,16 @@ async fn it_shakes_hands_takes_acks_and_answers() {
 }
 
 #[tokio::test]
+async fn it_is_ready_when_it_says_hello() {
+    let house = House::with(|config| config.relay.settle_ms = 600_000).await;
+    let seat = house.seat("agent").await;
+    house.say(&seat, "room", "you were away").await;
+    let (_transport, mut taken) = connected(&house, &seat).await;
+    assert_eq!(event(&mut taken).await.text, "you were away");
+    house.finish().await;
+}
+
+#[tokio::test]
 async fn a_command_is_followed_up_without_ever_seeing_its_capability() {
     let house = House::open().await;
     let seat = house.seat("agent").await;

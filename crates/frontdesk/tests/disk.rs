@@ -95,6 +95,9 @@ async fn child_fills_the_disk() {
     }
     kept.push("after".into());
     assert_eq!(came, kept);
+    let lines = house.history(&seat, "c").await;
+    let shown: Vec<&str> = lines.iter().skip(1).filter_map(|line| line["text"].as_str()).collect();
+    assert_eq!(shown, kept, "the history shows what was taken and nothing that was refused");
     house.finish().await;
     println!("RECOVERED");
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use frontdesk_core::port::store::{Store, StoreError, Upkeep as _};
+use frontdesk_core::port::store::{Retention, Store, StoreError, Upkeep as _};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_contract;
@@ -126,4 +126,25 @@ async fn a_bell_may_ring_into_a_desk_that_is_gone() {
     accept(&*store, acceptance(2, &[7])).await;
     assert_eq!(rings.rows(), [(7, 1)]);
     assert_eq!(owed(&*store, 7).await, [1]);
+}
+
+/// Old rows go in small steps: everybody else's writes have their turn in between.
+#[tokio::test]
+async fn a_purge_holds_the_writer_for_a_bounded_number_of_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    accept_many(&*store, 2_000, 7).await;
+    store.settle(7, settled(&(1..=2_000).collect::<Vec<_>>())).await.unwrap();
+    let far = u64::from(u32::MAX);
+    let keep = Retention { events_before_ms: far, verdicts_before_ms: far, ..Retention::default() };
+    let (mut gone, mut largest) = (0, 0);
+    loop {
+        let step = store.purge(keep).await.unwrap();
+        (gone, largest) = (gone + step.gone, largest.max(step.gone));
+        if !step.more {
+            break;
+        }
+    }
+    assert!(gone >= 4_000, "{gone} rows and events of 2,000 each");
+    assert!(largest <= 1_000, "{largest} in one step");
 }

@@ -227,15 +227,15 @@ mod tests {
         let reading = tokio::spawn(async move {
             let mut taken = Vec::new();
             while taken.len() < 64 {
-                sleep(WRITE_TIME / 2).await;
+                sleep(Duration::from_secs(35)).await; // longer than a gateway waits for itself
                 theirs.read_buf(&mut taken).await.unwrap();
             }
             theirs
         });
         stream.write_all(&[1; 64]).await.unwrap();
         let _theirs = reading.await.unwrap();
-        let left = stream.write_all(&[1; 64]).await;
-        assert_eq!(left.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let left = timeout(WRITE_TIME * 2, stream.write_all(&[1; 64])).await;
+        assert_eq!(left.expect("an end").unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test(start_paused = true)]

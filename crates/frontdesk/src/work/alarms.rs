@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes which jobs were fired, and takes them all unless told otherwise.
+    /// Notes which jobs were fired, and takes them all unless told otherwise. A job called `hangs` is never answered.
     #[derive(Default)]
     struct Taken(Mutex<Vec<String>>, std::sync::atomic::AtomicBool);
 
@@ -164,6 +164,9 @@ mod tests {
 
         fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
             let body: serde_json::Value = serde_json::from_str(call.json.unwrap()).unwrap();
+            if body["job_id"] == "hangs" {
+                return Box::pin(std::future::pending());
+            }
             self.0.lock().unwrap().push(body["job_id"].as_str().unwrap().to_owned());
             let status = if self.1.load(std::sync::atomic::Ordering::SeqCst) { 503 } else { 202 };
             Box::pin(async move { Ok(Answer { status, content_type: None, body: Vec::new() }) })
@@ -291,5 +294,56 @@ mod tests {
         clock.env.advance_ms(2 * LEASE_MS);
         assert_eq!(clock.settled().await, ["tea"]);
         clock.stop.cancel();
+    }
+
+    /// The same while other shots are due and being fired: a busy desk forgets nothing either.
+    #[tokio::test(start_paused = true)]
+    async fn a_shot_that_somebody_left_is_found_on_a_busy_desk_too() {
+        let clock = Clock::running(Rules::default()).await;
+        clock.arm("tea", 1_000).await;
+        let id = clock.desk.store.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
+        let now_ms = clock.env.now_ms();
+        clock.desk.store.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
+        clock.arm("hangs", 0).await;
+        clock.env.advance_ms(2_000);
+        assert!(clock.settled().await.is_empty(), "it is somebody's");
+        clock.env.advance_ms(2 * LEASE_MS);
+        clock.arm("later", 60_000).await; // and one that waits for its time
+        assert_eq!(clock.settled().await, ["tea"]);
+        clock.stop.cancel();
+    }
+
+    /// A job that is armed again for another time leaves nothing behind for long.
+    #[tokio::test(start_paused = true)]
+    async fn what_replaced_shots_left_in_the_schedule_is_freed() {
+        let clock = Clock::running(Rules::default()).await;
+        for number in 0..3_000 {
+            clock.arm("tea", 60_000 + number).await;
+        }
+        clock.settled().await;
+        let held = clock.desk.alarms.schedule().len();
+        assert!(held < 2_000, "{held} entries for one shot");
+        clock.env.advance_ms(70_000);
+        assert_eq!(clock.settled().await, ["tea"]);
+        clock.stop.cancel();
+    }
+
+    /// The clock was set back while nobody watched it: the loop begins with a look at what was planned.
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_set_back_while_the_desk_was_down_delays_no_retry() {
+        let clock = Clock::running(Rules::default()).await;
+        clock.taken.1.store(true, std::sync::atomic::Ordering::SeqCst);
+        clock.arm("tea", 0).await;
+        assert_eq!(clock.settled().await, ["tea"]);
+        clock.stop.cancel();
+        clock.settled().await;
+        clock.taken.1.store(false, std::sync::atomic::Ordering::SeqCst);
+        clock.env.set_ms(clock.env.now_ms() - 2 * HOUR_MS);
+        let stop = CancellationToken::new();
+        tokio::spawn(ring(clock.desk.clone(), TaskTracker::new(), stop.clone()));
+        clock.settled().await;
+        clock.env.advance_ms(RETRY_LONGEST_MS);
+        assert_eq!(clock.settled().await, ["tea", "tea"]);
+        stop.cancel();
     }
 }

@@ -1,5 +1,7 @@
 //! Rules 16, 17 and 32: a question and its answer.
 
+use frontdesk_core::desk::Speaker;
+use frontdesk_wire::agents::DeliveryPayload;
 use serde_json::{Value, json};
 
 use crate::house::{PATIENCE, Source, outbound};
@@ -113,6 +115,37 @@ async fn a_late_answer_goes_to_the_inbox_of_the_agent_that_asked() {
         let reply = json!({ "correlation_id": id, "content": "x" });
         assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError", "{id}");
     }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_crosses_its_askers_hang_up_goes_to_the_askers_inbox() {
+    let plane = Plane::with_agents(&["alice", "bob"]).await;
+    let desk = plane.house.app.desk.clone();
+    let speaker = Speaker { tenant: "home", operator: false, caller: None, bound: None };
+    let mut body = question(&plane, "c", 60_000);
+    body.as_object_mut().unwrap().remove("timeout_ms");
+    let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
+    let (line, asker) = tokio::sync::oneshot::channel();
+    let mut asking = Box::pin(desk.ask(speaker, "alice", &payload, 60_000, line));
+    let asked = async {
+        while plane.inbox("alice").await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = &mut asking => panic!("nobody has answered"),
+        () = asked => {}
+    }
+    // From here on the exchange is not polled: the answer is taken, then the asker hangs up, then it hears of both.
+    let heard = desk.reply(speaker, "alice", "c", "42".into()).await.unwrap();
+    assert!(heard.ok && heard.delivered_to.is_none(), "{heard:?}");
+    drop(asker);
+    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange does not end");
+    let inbox = plane.inbox("bob").await;
+    assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("42")));
+    assert_eq!(inbox[0]["meta"]["correlation_id"], "c");
+    drop(desk);
     plane.finish().await;
 }
 

@@ -308,6 +308,9 @@ async fn a_row_that_is_never_acked_is_ended_with_a_reason_and_reported() {
     let found = desk.switchboard.given_up();
     assert_eq!((found.len(), found[0].0, found[0].1[0].seq), (1, caller.instance.no, rows[0].0));
     assert_eq!(house.metric("frontdesk_rows_given_up_total").await, 1);
+    let doctor = house.admin("GET", "/doctor", &Value::Null).await.expect(200);
+    assert_eq!(doctor["ok"], false);
+    assert!(doctor.to_string().contains("home/g: 1 messages were sent several times and never acked"), "{doctor}");
     socket.ack(&lost).await; // too late, and harmless
     house.say(&seat, "c", "next").await;
     assert_eq!(socket.event().await.text(), "next");

@@ -3,6 +3,7 @@
 //! A job of the writer must leave the database as it found it when it answers with an error of its
 //! own (a conflict); an error of `SQLite` undoes the whole group, and everyone in it is told.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -89,6 +90,10 @@ pub(super) fn gone() -> StoreError {
     StoreError::Unavailable("the store has ended; it is not known whether this was written".into())
 }
 
+fn panicked() -> StoreError {
+    StoreError::Unavailable("a write failed by a programming error, and nothing of its group was written".into())
+}
+
 fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receiver<WriteJob>) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while queue.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
@@ -100,7 +105,9 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
         }
         if outcome.is_ok() {
             for job in jobs.by_ref() {
-                match job(Ok(&mut books)) {
+                // A job that panics undoes its group like any other failure, and the thread goes on.
+                let done = catch_unwind(AssertUnwindSafe(|| job(Ok(&mut books))));
+                match done.unwrap_or_else(|_| Err(panicked())) {
                     Ok(after) => afters.push(after),
                     Err(error) => {
                         outcome = Err(error);
@@ -127,5 +134,35 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
                 let _ = job(Err(error.clone())); // it never ran: its asker hears why
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::SqliteStore;
+
+    #[tokio::test]
+    async fn a_write_or_read_that_panics_fails_alone_and_the_threads_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        for _ in 0..3 {
+            let broken = store.writer.write(
+                |books| {
+                    books.connection.execute("INSERT INTO meta (key, value) VALUES ('half', 1)", []).map_err(fault)?;
+                    panic!("on purpose")
+                },
+                |(): &()| unreachable!("nothing was committed"),
+            );
+            assert!(matches!(broken.await, Err(StoreError::Unavailable(_))));
+            let broken = store.readers.read::<()>(0, |_| panic!("on purpose"));
+            assert!(matches!(broken.await, Err(StoreError::Unavailable(_))));
+        }
+        let count = |connection: &Connection| {
+            connection.query_row("SELECT COUNT(*) FROM meta WHERE key = 'half'", [], |row| row.get(0)).map_err(fault)
+        };
+        let halves: i64 = store.writer.write(move |books| count(&books.connection), |_| {}).await.unwrap();
+        assert_eq!(halves, 0, "what the panic left half done was undone");
+        assert_eq!(store.readers.read::<i64>(0, count).await.unwrap(), 0);
     }
 }
