@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 
 use frontdesk_core::agents::address::{is_wake, resolve};
-use frontdesk_core::skills::status::{description, is_name, status_of, tags, with_status};
+use frontdesk_core::agents::skill_text::{description, is_name, status_of, tags, with_status};
 use frontdesk_wire::agents::{
     AgentPut, ConnectorSpec, DataWrite, DeliveryPayload, Fault, NotifyPost, QueryFilters, ReplyPost, SkillFilter,
     SkillPut, SkillStatus, WakeOpts,

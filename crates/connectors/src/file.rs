@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use frontdesk_core::Env;
-use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::sha256_hex;
 use frontdesk_wire::agents::{
     AgentConnector, AgentDescriptor, AgentReply, DeliveryPayload, DeliveryReceipt, Fault, Promise, WakeOpts,
     WakeReceipt,

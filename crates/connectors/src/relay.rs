@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::Desk;
-use frontdesk_core::desk::Speaker;
+use frontdesk_core::agents::Speaker;
 use frontdesk_wire::agents::{
     AgentConnector, AgentDescriptor, AgentReply, AgentStatus, DeliveryPayload, DeliveryReceipt, Promise, WakeOpts,
     WakeReceipt,
@@ -28,20 +28,20 @@ impl Relay {
 
 impl AgentConnector for Relay {
     fn list_agents(&self) -> Promise<'_, Vec<AgentDescriptor>> {
-        Box::pin(std::future::ready(Ok(self.desk.agents(&self.tenant))))
+        Box::pin(std::future::ready(Ok(self.desk.agents().list(&self.tenant))))
     }
 
     fn deliver<'a>(&'a self, agent_id: &'a str, payload: &'a DeliveryPayload) -> Promise<'a, DeliveryReceipt> {
-        Box::pin(self.desk.deliver(self.speaker(), agent_id, payload))
+        Box::pin(self.desk.messages().deliver(self.speaker(), agent_id, payload))
     }
 
     fn wake<'a>(&'a self, agent_id: &'a str, opts: &'a WakeOpts) -> Promise<'a, WakeReceipt> {
-        Box::pin(self.desk.wake(self.speaker(), agent_id, opts))
+        Box::pin(self.desk.messages().wake(self.speaker(), agent_id, opts))
     }
 
     /// A real write: it fails where a delivery would.
     fn health_check(&self) -> Promise<'_, ()> {
-        Box::pin(async move { Ok(self.desk.store.health().await?) })
+        Box::pin(async move { Ok(self.desk.upkeep().health().await?) })
     }
 
     fn request_response<'a>(
@@ -50,10 +50,10 @@ impl AgentConnector for Relay {
         payload: &'a DeliveryPayload,
         timeout_ms: u64,
     ) -> Promise<'a, AgentReply> {
-        Box::pin(self.desk.exchange(self.speaker(), agent_id, payload, timeout_ms))
+        Box::pin(self.desk.exchanges().exchange(self.speaker(), agent_id, payload, timeout_ms))
     }
 
     fn agent_status<'a>(&'a self, agent_id: &'a str) -> Promise<'a, AgentStatus> {
-        Box::pin(std::future::ready(Ok(self.desk.agent_status(&self.tenant, agent_id))))
+        Box::pin(std::future::ready(Ok(self.desk.agents().status(&self.tenant, agent_id))))
     }
 }

@@ -1,26 +1,37 @@
 //! The desk: what is accepted, who may have it, what was said about it, and the ports to the world.
 //!
+//! One module per plane, each with one struct that has private fields and only the ports that it needs. From
+//! low to high: `port`, `vault`, `directory`, `gate`, `delivery`, `inbound`, `outbound`, `cron`, `agents`. A
+//! plane calls those below it and never those above. [`Desk`] puts them together.
+//!
 //! No HTTP, no SQL, no vendor code, and neither clock nor randomness but through [`env::Env`].
 
 pub mod agents;
-pub mod alarms;
-pub mod desk;
+mod base;
+pub mod cron;
+pub mod delivery;
+mod desk;
+pub mod directory;
 pub mod env;
+mod error;
 pub mod gate;
-pub mod handed;
+mod hash;
+mod ids;
+pub mod inbound;
 pub mod intake;
+pub mod media;
 pub mod meters;
+pub mod outbound;
 pub mod port;
-pub mod registry;
-pub mod seal;
-pub mod sight;
-pub mod skills;
-pub mod split;
-pub mod switchboard;
+mod rules;
 pub mod tail;
-pub mod wake;
-pub mod window;
+pub mod vault;
 
-pub use desk::{Desk, Rules};
+pub use desk::{Desk, Parts};
 pub use env::Env;
+pub use error::DeskError;
+pub use hash::{sha256_hex, short_hash};
+pub use ids::{buffer_id, event_id, mail_id, parse_buffer_id, parse_event_id};
 pub use intake::Intake;
+pub use port::stores::Stores;
+pub use rules::Rules;

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
+use crate::env::Env;
+
 /// A watcher that falls this far behind loses the oldest notices, and is told so.
 const BACKLOG: usize = 4096;
 
@@ -32,16 +34,15 @@ pub struct Notice {
 }
 
 pub struct Tail {
+    env: Arc<dyn Env>,
     watchers: broadcast::Sender<Arc<Notice>>,
 }
 
-impl Default for Tail {
-    fn default() -> Self {
-        Self { watchers: broadcast::channel(BACKLOG).0 }
-    }
-}
-
 impl Tail {
+    pub fn new(env: Arc<dyn Env>) -> Self {
+        Self { env, watchers: broadcast::channel(BACKLOG).0 }
+    }
+
     pub fn watch(&self) -> broadcast::Receiver<Arc<Notice>> {
         self.watchers.subscribe()
     }
@@ -50,10 +51,12 @@ impl Tail {
         self.watchers.receiver_count() > 0
     }
 
-    /// Builds the notice only if somebody watches.
-    pub fn say(&self, build: impl FnOnce() -> Notice) {
+    /// Fills in the notice only if somebody watches.
+    pub fn say(&self, tenant: &str, step: &'static str, fill: impl FnOnce(&mut Notice)) {
         if self.is_watched() {
-            let _ = self.watchers.send(Arc::new(build())); // the last watcher may just have left
+            let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.into(), step, ..Notice::default() };
+            fill(&mut notice);
+            let _ = self.watchers.send(Arc::new(notice)); // the last watcher may just have left
         }
     }
 }

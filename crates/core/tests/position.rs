@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use frontdesk_core::delivery::window::{Acks, Window};
 use frontdesk_core::port::store::{Delivery, Position};
-use frontdesk_core::window::{Acks, Window};
 use proptest::prelude::*;
 
 const ROWS: u64 = 30;

@@ -2,8 +2,9 @@
 //! them are in `data/`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use frontdesk_core::skills::{
-    ApprovalKey, BadKey, content_hash, description, is_name, status_of, tags, version_of, with_status,
+use frontdesk_core::agents::approval::{ApprovalKey, BadKey};
+use frontdesk_core::agents::skill_text::{
+    content_hash, description, is_name, status_of, tags, version_of, with_status,
 };
 use frontdesk_wire::agents::SkillStatus;
 use proptest::prelude::*;

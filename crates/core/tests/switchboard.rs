@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use frontdesk_core::delivery::switchboard::{GivenUp, Mailbox, Order, Switchboard, Unserved};
+use frontdesk_core::delivery::window::Acks;
 use frontdesk_core::port::store::{Bell as _, Delivery, Presence};
-use frontdesk_core::switchboard::{GivenUp, Mailbox, Order, Switchboard, Unserved};
-use frontdesk_core::window::Acks;
 use frontdesk_wire::Close;
 
 fn delivery(session: &str) -> Arc<Delivery> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use frontdesk_connectors::Bundled;
-use frontdesk_core::{Desk, Env};
+use frontdesk_core::{Desk, Env, Parts};
 use frontdesk_platforms::chat::{BuiltInChat, ChatRules};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::Secret;
@@ -73,14 +73,21 @@ impl Frontdesk {
             media_tenant_bytes: rules.media_tenant_bytes,
             base_url: public_url.clone(),
         };
-        let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), outcall.clone(), chat_rules));
+        let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), store.clone(), outcall.clone(), chat_rules));
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
         let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);
         let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };
-        let desk = Desk::open(env, store, keys.sealer, outcall, vec![chat.clone()], rules).await?;
-        let desk = desk.with_connectors(Arc::new(connectors));
+        let parts = Parts {
+            env,
+            sealer: keys.sealer,
+            outcall,
+            platforms: vec![chat.clone()],
+            connectors: Arc::new(connectors),
+            rules,
+        };
+        let desk = Desk::open(store, parts).await?;
         let mut metrics = Registry::with_prefix("frontdesk");
-        desk.meters.register(&mut metrics);
+        desk.meters().register(&mut metrics);
         let app = App {
             agent_jwt,
             identities,
@@ -119,10 +126,10 @@ impl Frontdesk {
     /// A fresh desk has one tenant, and its chat opens on this machine.
     async fn first_start(&self, open_locally: bool) -> anyhow::Result<()> {
         let desk = &self.app.desk;
-        if desk.registry.read(|view| view.tenants.is_empty()) {
-            desk.create_tenant(FIRST_TENANT).await?;
+        if desk.directory().read(|view| view.tenants.is_empty()) {
+            desk.directory().create_tenant(FIRST_TENANT).await?;
         }
-        let first = desk.registry.read(|view| view.tenants.keys().next().cloned());
+        let first = desk.directory().read(|view| view.tenants.keys().next().cloned());
         if let Some(tenant) = first.filter(|_| open_locally) {
             self.app.pages.open_locally(&tenant);
         }
@@ -131,8 +138,8 @@ impl Frontdesk {
 
     /// A link that opens the chat page once.
     pub fn chat_link(&self) -> Option<String> {
-        let tenant = self.app.desk.registry.read(|view| view.tenants.keys().next().cloned())?;
-        let code = self.app.pages.new_code(&*self.app.desk.env, &tenant);
+        let tenant = self.app.desk.directory().read(|view| view.tenants.keys().next().cloned())?;
+        let code = self.app.pages.new_code(self.app.desk.env(), &tenant);
         Some(format!("{}/chat?code={code}", self.app.public_url))
     }
 

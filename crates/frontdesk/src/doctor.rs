@@ -21,7 +21,7 @@ pub(crate) async fn examine(app: &App) -> Value {
 }
 
 async fn store_writes(app: &App) -> Value {
-    match app.desk.store.health().await {
+    match app.desk.upkeep().health().await {
         Ok(()) => finding("store", true, "writes are durable"),
         Err(StoreError::Corrupt(text)) => {
             finding("store", false, format!("the database is damaged ({text}); restore it from a backup"))
@@ -31,7 +31,7 @@ async fn store_writes(app: &App) -> Value {
 }
 
 async fn store_is_whole(app: &App) -> Vec<Value> {
-    match app.desk.store.report().await {
+    match app.desk.upkeep().report().await {
         Ok(report) if report.faults.is_empty() => {
             let text = format!(
                 "{}: whole, {} bytes with its log, {} rows waiting",
@@ -48,7 +48,7 @@ async fn store_is_whole(app: &App) -> Vec<Value> {
 
 /// A clock far in the past refuses every token; one far ahead makes all of them expire.
 fn clock(app: &App) -> Value {
-    let now_s = app.desk.env.now_ms() / 1000;
+    let now_s = app.desk.env().now_ms() / 1000;
     let built_s = 1_760_000_000; // October 2025: no honest clock is before it
     finding("clock", now_s > built_s, format!("unix time {now_s}"))
 }
@@ -56,7 +56,7 @@ fn clock(app: &App) -> Value {
 /// Names of instances are audiences of signed tokens. New ones are unique; a database of the first release may hold
 /// the same name in several tenants.
 fn shared_names(app: &App) -> Vec<Value> {
-    let mut shared: Vec<(String, Vec<String>)> = app.desk.registry.read(|view| {
+    let mut shared: Vec<(String, Vec<String>)> = app.desk.directory().read(|view| {
         let names = view.instances.values().map(|it| it.name.clone());
         let owners = |name: String| {
             let there = view.instances_named(&name).iter().filter(|it| it.left_ms.is_none());
@@ -79,24 +79,24 @@ fn shared_names(app: &App) -> Vec<Value> {
 
 async fn agents(app: &App) -> Vec<Value> {
     let desk = &app.desk;
-    let instances: Vec<_> = desk.registry.read(|view| view.instances.values().cloned().collect());
-    let waiting = desk.store.waiting().await.unwrap_or_default();
+    let instances: Vec<_> = desk.directory().read(|view| view.instances.values().cloned().collect());
+    let waiting = desk.stores().ledger.waiting().await.unwrap_or_default();
     let mut findings = Vec::new();
     for instance in instances {
         let name = format!("{}/{}", instance.tenant, instance.name);
         let owed = waiting.iter().find(|row| row.instance == instance.no).map_or(0, |row| row.count);
         if let Some(url) = &instance.wake_url
-            && let Err(error) = desk.outcall.check(url)
+            && let Err(error) = desk.outcall().check(url)
         {
             let text =
                 format!("{name}: its wake URL will not be called ({error}); allow it by [outcall] allow, or change it");
             findings.push(finding("wake", false, text));
             continue;
         }
-        if desk.switchboard.is_live(instance.no) || owed == 0 {
+        if desk.delivery().switchboard().is_live(instance.no) || owed == 0 {
             continue;
         }
-        let failure = desk.rooms.wake_failure(instance.no);
+        let failure = desk.delivery().wake_failure(instance.no);
         let text = match (&instance.wake_url, &failure) {
             (Some(_), Some(why)) => format!(
                 "{name}: {owed} messages wait, and its wake URL keeps failing ({why}); start the agent, or provision it \
@@ -117,7 +117,7 @@ async fn agents(app: &App) -> Vec<Value> {
 fn given_up(app: &App) -> Vec<Value> {
     let desk = &app.desk;
     let show = |(no, rows): (u64, Vec<_>)| {
-        let instance = desk.registry.read(|view| view.instance_no(no).cloned())?;
+        let instance = desk.directory().read(|view| view.instance_no(no).cloned())?;
         let text = format!(
             "{0}/{1}: {2} messages were sent several times and never acked, though its socket lives; they are dead: \
              frontdesk mail ls --instance {1} --state dead (replay sends one again)",
@@ -127,22 +127,22 @@ fn given_up(app: &App) -> Vec<Value> {
         );
         Some(finding("acks", false, text))
     };
-    desk.switchboard.given_up().into_iter().filter_map(show).collect()
+    desk.delivery().switchboard().given_up().into_iter().filter_map(show).collect()
 }
 
 /// Agents that have an inbox: a wake that waits, and a wake URL that does not answer.
 fn inboxes(app: &App) -> Vec<Value> {
     let desk = &app.desk;
-    let agents: Vec<_> = desk.registry.read(|view| {
+    let agents: Vec<_> = desk.directory().read(|view| {
         let agents = view.agent_nos().filter_map(|no| view.agent_no(no).cloned());
         agents.filter(|it| it.wake_url.is_some()).collect()
     });
     let mut findings = Vec::new();
     for agent in agents {
         let name = format!("{}/{}", agent.tenant, agent.id);
-        let waits = desk.switchboard.presence(agent.no).idle;
-        let refused = agent.wake_url.as_deref().and_then(|url| desk.outcall.check(url).err());
-        let (ok, text) = match (refused, waits, desk.rooms.wake_failure(agent.no)) {
+        let waits = desk.delivery().switchboard().presence(agent.no).idle;
+        let refused = agent.wake_url.as_deref().and_then(|url| desk.outcall().check(url).err());
+        let (ok, text) = match (refused, waits, desk.delivery().wake_failure(agent.no)) {
             (Some(error), ..) => {
                 (false, format!("its wake URL will not be called ({error}); allow it by [outcall] allow, or change it"))
             }

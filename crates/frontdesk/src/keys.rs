@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use frontdesk_core::Env;
-use frontdesk_core::seal::Sealer;
+use frontdesk_core::vault::Sealer;
 use frontdesk_wire::Secret;
 use zeroize::Zeroizing;
 

@@ -137,7 +137,7 @@ async fn a_prompt_is_answered_once_however_many_press() {
         let shown = json!({ "message_id": id, "direction": "out", "text": "?", "at": 1, "seq": 0, "edited": false,
             "deleted": false, "reactions": [], "prompt": { "prompt_id": "p", "kind": "choice",
             "options": [{ "id": "yes", "label": "Yes" }, { "id": "no", "label": "No" }] } });
-        house.app.desk.store.chat_append(FIRST_TENANT, "c", &id, shown.to_string(), 1).await.unwrap();
+        house.app.desk.stores().chat.chat_append(FIRST_TENANT, "c", &id, shown.to_string(), 1).await.unwrap();
         let mut presses = JoinSet::new();
         for person in 0..8 {
             let (house, chat, path) =
@@ -267,7 +267,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     for (seat, text) in [(&ours, "for us"), (&theirs, "for them"), (&ours, "again"), (&theirs, "more")] {
         house.say(seat, "c", text).await;
     }
-    let number = |name: &str| house.app.desk.find_instance(name, None).unwrap().no;
+    let number = |name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number("ours"), number("theirs"));
     let folder = house.finish().await;
     share_number(folder.path(), kept, lost, 2);
@@ -280,7 +280,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     assert!(frontdesk::app::repair(&config).unwrap().is_empty(), "once");
 
     let house = House::again(folder, |_| {}).await;
-    let number = |name: &str| house.app.desk.find_instance(name, None).unwrap().no;
+    let number = |name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
     assert_ne!(number("ours"), number("theirs"));
     for (seat, texts) in [(&ours, ["for us", "again"]), (&theirs, ["for them", "more"])] {
         let mut socket = house.socket(seat).await;
@@ -299,13 +299,13 @@ async fn instances_of_one_tenant_with_a_shared_number_are_told_apart() {
     for (seat, text) in [(&ann, "a1"), (&bob, "b1"), (&ann, "a2"), (&bob, "b2"), (&ann, "a3")] {
         house.say(seat, "c", text).await;
     }
-    let number = |house: &House, name: &str| house.app.desk.find_instance(name, None).unwrap().no;
+    let number = |house: &House, name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number(&house, "ann"), number(&house, "bob"));
     let folder = house.finish().await;
     share_number(folder.path(), kept, lost, 3);
     frontdesk::app::repair(&config(folder.path())).unwrap();
     let house = House::again(folder, |_| {}).await;
-    let waiting = house.app.desk.store.waiting().await.unwrap();
+    let waiting = house.app.desk.stores().ledger.waiting().await.unwrap();
     let owed = |name: &str| waiting.iter().find(|it| it.instance == number(&house, name)).map(|it| it.count);
     assert_eq!((owed("ann"), owed("bob")), (Some(3), Some(2)), "both are known to have mail, and are woken");
     for (seat, texts) in [(&ann, &["a1", "a2", "a3"][..]), (&bob, &["b1", "b2"][..])] {

@@ -140,7 +140,7 @@ async fn long_chat(house: &House, seat: &Seat) {
         let json = json!({ "message_id": format!("m-{number}"), "direction": "in", "text": format!("{number} {text}{text}{text}"),
             "at": 1, "seq": 0, "edited": false, "deleted": false, "reactions": [] });
         let id = format!("m-{number}");
-        house.app.desk.store.chat_append(&seat.tenant, "long", &id, json.to_string(), 1).await.unwrap();
+        house.app.desk.stores().chat.chat_append(&seat.tenant, "long", &id, json.to_string(), 1).await.unwrap();
     }
 }
 
@@ -271,7 +271,7 @@ async fn the_list_of_chats_says_that_there_is_more() {
     let house = House::open().await;
     let seat = house.seat("gw").await;
     for number in 0..1_001 {
-        house.app.desk.store.chat_put(&seat.tenant, &format!("c-{number:04}"), "", "{}".into()).await.unwrap();
+        house.app.desk.stores().chat.chat_put(&seat.tenant, &format!("c-{number:04}"), "", "{}".into()).await.unwrap();
     }
     let first = house.get("/chat/v1/chats", &seat.chat).await.expect(200);
     let chats = first["chats"].as_array().unwrap();
@@ -367,13 +367,13 @@ async fn the_list_of_alarms_is_whole_however_long_it_is() {
     let bearer = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
     assert_eq!(house.get("/api/agent-cron/list", &bearer).await.expect(200), json!({ "armed": [] }));
     let desk = &house.app.desk;
-    let who = frontdesk_core::desk::Identity { tenant: FIRST_TENANT.into(), instance: Some("one".into()) };
-    let guest = desk.guest_of(&who).await.unwrap();
+    let who = frontdesk_core::directory::Identity { tenant: FIRST_TENANT.into(), instance: Some("one".into()) };
+    let guest = desk.directory().guest_of(&who).await.unwrap();
     for count in [1, 500, 1_501] {
-        let armed = desk.store.armed(guest.instance.no, 0, 9_999).await.unwrap().len();
+        let armed = desk.stores().alarms.armed(guest.instance.no, 0, 9_999).await.unwrap().len();
         for number in armed..count {
             let ask = json!({ "job_id": format!("job \"{number}\""), "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
-            desk.provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+            desk.cron().provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
         }
         let list = house.get("/api/agent-cron/list", &bearer).await;
         assert_eq!(list.header("content-type"), "application/json");

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_core::Desk;
-use frontdesk_core::desk::{Identity, Speaker, is_under_way};
+use frontdesk_core::agents::{Speaker, is_in_flight};
+use frontdesk_core::directory::Identity;
+use frontdesk_core::directory::View;
+use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
-use frontdesk_core::registry::View;
-use frontdesk_core::registry::facts::Scope;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use house::{House, PATIENCE, Seat};
@@ -73,7 +74,7 @@ impl Scene {
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "sleeper" });
         let sleeper = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
         let scene = Self { house, seat, agents, operator, sleeper };
-        scene.desk().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
+        scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         scene
     }
 
@@ -97,7 +98,7 @@ impl Scene {
             instance_id: None,
             wake_url: None,
         };
-        self.desk().provision(&who, ask).await.unwrap();
+        self.desk().directory().provision(&who, ask).await.unwrap();
     }
 
     fn link(user: &str, instance: &str) -> BindingNew {
@@ -122,10 +123,10 @@ impl Scene {
             }
             "DELETE /v1/agents/{id}" => {
                 let id = format!("del-{n}");
-                desk.put_agent(OPERATOR, &id, AgentPut::default()).await.unwrap();
+                desk.agents().put_agent(OPERATOR, &id, AgentPut::default()).await.unwrap();
                 let meta = DeliveryMeta { dispatch_id: id.clone(), ..DeliveryMeta::default() };
                 let payload = DeliveryPayload::Augment { content: "x".into(), meta };
-                desk.deliver(OPERATOR, &id, &payload).await.unwrap();
+                desk.messages().deliver(OPERATOR, &id, &payload).await.unwrap();
                 made(format!("/v1/agents/{id}"), self.operator.clone(), Value::Null)
             }
             "POST /v1/agents/{id}/deliver" => {
@@ -151,7 +152,7 @@ impl Scene {
                 made("/v1/agents/alice/replies".into(), self.agents.clone(), body)
             }
             "DELETE /admin/v1/agents/{id}" => {
-                desk.put_agent(OPERATOR, &format!("rm-{n}"), AgentPut::default()).await.unwrap();
+                desk.agents().put_agent(OPERATOR, &format!("rm-{n}"), AgentPut::default()).await.unwrap();
                 made(format!("/admin/v1/agents/rm-{n}?tenant={t}"), admin(), Value::Null)
             }
             "POST /admin/v1/agents/{id}/say" => {
@@ -167,7 +168,7 @@ impl Scene {
             }
             "DELETE /v1/skills/{name}" | "POST /v1/skills/{name}/status" => {
                 let name = format!("{}-{n}", if route.starts_with('D') { "del" } else { "status" });
-                desk.skills(t).store(&name, "# Skill: x\n", &SkillNote::default()).await.unwrap();
+                desk.tenant_stores().skills(t).store(&name, "# Skill: x\n", &SkillNote::default()).await.unwrap();
                 match route.starts_with('D') {
                     true => made(format!("/v1/skills/{name}"), self.operator.clone(), Value::Null),
                     false => {
@@ -194,7 +195,7 @@ impl Scene {
                 made("/relay/provision".into(), self.seat.identity.clone(), body)
             }
             "POST /relay/enroll" => {
-                let token = desk.create_enrollment(t, None).await.unwrap().token;
+                let token = desk.directory().create_enrollment(t, None).await.unwrap().token;
                 let body = json!({ "enrollmentToken": token, "gatewayId": format!("enroll-{n}") });
                 made("/relay/enroll".into(), self.seat.identity.clone(), body)
             }
@@ -212,7 +213,7 @@ impl Scene {
             "POST /manage/link" => {
                 let id = format!("linker-{n}");
                 self.gateway(&id).await;
-                let token = desk.rotate(&id).await.unwrap().secret;
+                let token = desk.directory().rotate(&id).await.unwrap().secret;
                 let bearer = frontdesk_wire::token::mint(&id, &frontdesk_wire::Secret::new(token), 0);
                 made("/manage/link".into(), bearer, json!({ "platform": "relay" }))
             }
@@ -221,8 +222,8 @@ impl Scene {
                 if route.ends_with("release") {
                     let ask =
                         ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: channel_id.clone() };
-                    let guest = desk.prove_gateway(&gateway()).unwrap().guest();
-                    desk.claim_scope(&guest, ask).await.unwrap();
+                    let guest = desk.directory().prove_gateway(&gateway()).unwrap().guest();
+                    desk.management().claim_scope(&guest, ask).await.unwrap();
                 }
                 let body = json!({ "platform": "relay", "scope_id": "s", "channel_id": channel_id });
                 made(route.trim_start_matches("POST ").into(), gateway(), body)
@@ -233,26 +234,26 @@ impl Scene {
             }
             "POST /manage/dm-default" => {
                 let user = format!("dm-{n}");
-                desk.bind(Self::link(&user, "home-gw")).await.unwrap();
+                desk.directory().bind(Self::link(&user, "home-gw")).await.unwrap();
                 made("/manage/dm-default".into(), gateway(), json!({ "platform": "relay", "user_id": user }))
             }
             "POST /manage/deprovision" => {
                 let id = format!("leave-{n}");
                 self.gateway(&id).await;
-                let secret = desk.rotate(&id).await.unwrap().secret;
+                let secret = desk.directory().rotate(&id).await.unwrap().secret;
                 let bearer = frontdesk_wire::token::mint(&id, &frontdesk_wire::Secret::new(secret), 0);
-                desk.bind(Self::link(&format!("leaver-{n}"), &id)).await.unwrap();
+                desk.directory().bind(Self::link(&format!("leaver-{n}"), &id)).await.unwrap();
                 made("/manage/deprovision".into(), bearer, json!({}))
             }
             "POST /api/agent-cron/provision" | "POST /api/agent-cron/cancel" => {
                 let job = format!("{}-{n}", if route.ends_with("cancel") { "cancel" } else { "arm" });
-                let due_ms = i64::try_from(desk.env.now_ms() + 600_000 + n as u64).unwrap();
+                let due_ms = i64::try_from(desk.env().now_ms() + 600_000 + n as u64).unwrap();
                 let fire_at = jiff::Timestamp::from_millisecond(due_ms).unwrap().to_string();
                 let ask = json!({ "job_id": job, "fire_at": fire_at, "agent_callback_url": "relay:" });
                 if route.ends_with("cancel") {
                     let who = Identity { tenant: t.into(), instance: Some("sleeper".into()) };
-                    let guest = desk.guest_of(&who).await.unwrap();
-                    desk.provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+                    let guest = desk.directory().guest_of(&who).await.unwrap();
+                    desk.cron().provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
                     return made("/api/agent-cron/cancel".into(), self.sleeper.clone(), json!({ "job_id": job }));
                 }
                 made("/api/agent-cron/provision".into(), self.sleeper.clone(), ask)
@@ -272,7 +273,7 @@ impl Scene {
                     "edited": false, "deleted": false, "reactions": [],
                     "prompt": { "prompt_id": "p", "kind": "choice", "options": options } });
                 let id = format!("ask-{n}");
-                desk.store.chat_append(t, CHAT, &id, shown.to_string(), 1).await.unwrap();
+                desk.stores().chat.chat_append(t, CHAT, &id, shown.to_string(), 1).await.unwrap();
                 let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.seat.user });
                 made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.seat.chat.clone(), body)
             }
@@ -281,7 +282,7 @@ impl Scene {
                 made("/admin/v1/tokens".into(), admin(), json!({ "tenant": t, "scope": "chat" }))
             }
             "DELETE /admin/v1/tokens/{id}" => {
-                let id = desk.create_token(t, Scope::Chat, None, None).await.unwrap().id;
+                let id = desk.directory().create_token(t, Scope::Chat, None, None).await.unwrap().id;
                 made(format!("/admin/v1/tokens/{id}"), admin(), Value::Null)
             }
             "POST /admin/v1/enrollment-tokens" => {
@@ -292,7 +293,7 @@ impl Scene {
             }
             "DELETE /admin/v1/bots/{platform}/{id}" => {
                 let bot = json!({ "platform": "fake", "id": format!("gone-{n}") });
-                desk.add_bot(serde_json::from_value::<BotNew>(bot).unwrap()).await.unwrap();
+                desk.directory().add_bot(serde_json::from_value::<BotNew>(bot).unwrap()).await.unwrap();
                 made(format!("/admin/v1/bots/fake/gone-{n}"), admin(), Value::Null)
             }
             "POST /admin/v1/routes" => {
@@ -301,7 +302,7 @@ impl Scene {
             }
             "DELETE /admin/v1/routes/{platform}/{key}" => {
                 let ask = RouteNew { platform: "fake".into(), key: format!("x-{n}"), tenant: t.into() };
-                desk.add_route(ask).await.unwrap();
+                desk.directory().add_route(ask).await.unwrap();
                 made(format!("/admin/v1/routes/fake/x-{n}"), admin(), Value::Null)
             }
             "POST /admin/v1/bindings" => {
@@ -310,13 +311,16 @@ impl Scene {
             }
             "DELETE /admin/v1/bindings" => {
                 let link = Self::link(&format!("unbound-{n}"), "home-gw");
-                desk.bind(serde_json::from_value(serde_json::to_value(&link).unwrap()).unwrap()).await.unwrap();
+                desk.directory()
+                    .bind(serde_json::from_value(serde_json::to_value(&link).unwrap()).unwrap())
+                    .await
+                    .unwrap();
                 made("/admin/v1/bindings".into(), admin(), serde_json::to_value(link).unwrap())
             }
             "DELETE /admin/v1/grants" => {
                 let ask = ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: format!("grant-{n}") };
-                let guest = desk.prove_gateway(&gateway()).unwrap().guest();
-                desk.claim_scope(&guest, ask).await.unwrap();
+                let guest = desk.directory().prove_gateway(&gateway()).unwrap().guest();
+                desk.management().claim_scope(&guest, ask).await.unwrap();
                 let body =
                     json!({ "tenant": t, "platform": "relay", "scope_id": "s", "channel_id": format!("grant-{n}") });
                 made("/admin/v1/grants".into(), admin(), body)
@@ -383,7 +387,7 @@ async fn changing_routes(house: &House) -> Vec<String> {
 }
 
 async fn stored(desk: &Desk) -> Vec<Record> {
-    let mut records = desk.store.load().await.unwrap();
+    let mut records = desk.stores().directory.load().await.unwrap();
     records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
     records
 }
@@ -446,21 +450,21 @@ async fn a_request_that_is_cut_off_happens_wholly_or_not_at_all() {
     let before = stored(&house.app.desk).await;
     let folder = house.finish().await;
     let house = House::again(folder, |_| {}).await;
-    assert_same(&house.app.desk.registry.read(View::records), &before);
+    assert_same(&house.app.desk.directory().read(View::records), &before);
     house.finish().await;
 }
 
 async fn compare(scene: &Scene) {
     let (desk, t) = (scene.desk(), FIRST_TENANT);
-    let memory = desk.registry.read(View::records);
+    let memory = desk.directory().read(View::records);
     assert_same(&memory, &stored(desk).await);
 
     // Numbers: one owner each.
-    let numbers: Vec<u64> = desk.registry.read(|view| view.instances.values().map(|it| it.no).collect());
+    let numbers: Vec<u64> = desk.directory().read(|view| view.instances.values().map(|it| it.no).collect());
     assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
 
     // A gateway and its instance, an enrollment and its gateway, a link and its instance.
-    let whole = desk.registry.read(|view| {
+    let whole = desk.directory().read(|view| {
         let seated = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
         let used: HashSet<&String> = view.enrollments.values().filter_map(|it| it.used_by.as_ref()).collect();
         let enrolled = view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.contains(id))
@@ -477,13 +481,13 @@ async fn compare(scene: &Scene) {
     let mut happened = [0; 2];
     for n in 0..CUTS {
         let press = format!("press-ask-{n}-");
-        let prompt = desk.store.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
+        let prompt = desk.stores().chat.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
         let prompt: Value = serde_json::from_str(&prompt.json).unwrap();
         let is_chosen = prompt["prompt"]["chosen"] == "yes";
-        let user = hex::encode(frontdesk_core::seal::short_hash(&[scene.seat.user.as_str()]));
+        let user = hex::encode(frontdesk_core::short_hash(&[scene.seat.user.as_str()]));
         for (id, expected, count) in [(format!("cut-{n}"), None, 0), (format!("{press}{user}"), Some(is_chosen), 1)] {
-            let line = desk.store.chat_line(t, CHAT, &id).await.unwrap().is_some();
-            let event = desk.store.event_named(t, prefix(&id), &id, Some(CHAT)).await.unwrap().is_some();
+            let line = desk.stores().chat.chat_line(t, CHAT, &id).await.unwrap().is_some();
+            let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(CHAT)).await.unwrap().is_some();
             assert_eq!(line, event, "{id}: a line and its event");
             assert_eq!(expected.unwrap_or(line), line, "{id}: the mark on its prompt");
             happened[count] += usize::from(line);
@@ -492,22 +496,22 @@ async fn compare(scene: &Scene) {
     assert!(happened.iter().all(|count| (1..=CUTS).contains(count)), "{happened:?}");
 
     // Alarms that are armed are in the schedule.
-    let instance = desk.find_instance("sleeper", None).unwrap();
-    let armed = desk.store.armed(instance.no, 0, 9_999).await.unwrap();
+    let instance = desk.directory().find_instance("sleeper", None).unwrap();
+    let armed = desk.stores().alarms.armed(instance.no, 0, 9_999).await.unwrap();
     let of_cut: Vec<_> = armed.iter().filter(|it| it.job_id.starts_with("arm-")).collect();
     assert!(!of_cut.is_empty());
-    let entries = desk.alarms.schedule().len();
+    let entries = desk.cron().clock().schedule().len();
     assert!(entries >= armed.len(), "{entries} entries for {} armed alarms", armed.len());
 
     // Words between agents: every letter was carried to its end, and none is left of agents that are gone.
-    for no in desk.store.inboxes().await.unwrap() {
-        assert!(desk.registry.read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
+    for no in desk.stores().inbox.inboxes().await.unwrap() {
+        assert!(desk.directory().read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
         let mut after = 0;
         loop {
-            let page = desk.store.letters(no, after, 500).await.unwrap();
+            let page = desk.stores().inbox.letters(no, after, 500).await.unwrap();
             let Some(last) = page.last() else { break };
             after = last.event;
-            assert!(page.iter().all(|filed| !is_under_way(filed)), "a letter that nobody carries any more");
+            assert!(page.iter().all(|filed| !is_in_flight(filed)), "a letter that nobody carries any more");
         }
     }
     // Files and their rows.
@@ -525,5 +529,5 @@ fn prefix(id: &str) -> Vec<u8> {
     if id.len() <= 48 {
         return id.as_bytes().to_vec();
     }
-    [&[0][..], &frontdesk_core::seal::short_hash(&[id])].concat()
+    [&[0][..], &frontdesk_core::short_hash(&[id])].concat()
 }

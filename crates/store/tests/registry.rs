@@ -4,9 +4,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use frontdesk_core::directory::facts::{Binding, Instance, Scope, Tenant, Token};
+use frontdesk_core::directory::{AmendError, Draft, Fact, Registry};
 use frontdesk_core::port::store::{Change, Directory as _, Store, StoreError};
-use frontdesk_core::registry::facts::{Binding, Instance, Scope, Tenant, Token};
-use frontdesk_core::registry::{AmendError, Draft, Fact, Registry};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 

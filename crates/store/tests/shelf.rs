@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::desk::DeskError;
+use frontdesk_core::DeskError;
 use frontdesk_core::port::store::Store;
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::memory::MemoryStore;
@@ -33,7 +33,7 @@ async fn hall(on_disk: bool, rules: Rules) -> Hall {
     };
     let desk = desk_over(store, env.clone(), rules).await;
     for tenant in ["acme", "other"] {
-        desk.create_tenant(tenant).await.unwrap();
+        desk.directory().create_tenant(tenant).await.unwrap();
     }
     Hall { desk, env, folder }
 }
@@ -44,12 +44,12 @@ fn secured() -> Rules {
 
 async fn skills_in(on_disk: bool, rules: Rules) -> (Box<dyn SkillStore>, Hall) {
     let hall = hall(on_disk, rules).await;
-    (Box::new(hall.desk.skills("acme")), hall)
+    (Box::new(hall.desk.tenant_stores().skills("acme")), hall)
 }
 
 async fn data_in(on_disk: bool) -> (Box<dyn DataStore>, Hall) {
     let hall = hall(on_disk, Rules::default()).await;
-    (Box::new(hall.desk.data("acme")), hall)
+    (Box::new(hall.desk.tenant_stores().data("acme")), hall)
 }
 
 skill_store_conformance!(memory_skills, || skills_in(false, Rules::default()));
@@ -82,7 +82,7 @@ fn class<T: std::fmt::Debug>(answer: Result<T, Fault>) -> Class {
 #[tokio::test]
 async fn rule_21_the_caller_is_the_author_where_nobody_is_named() {
     for hall in both().await {
-        let skills = hall.desk.skills("acme");
+        let skills = hall.desk.tenant_stores().skills("acme");
         let ada = skills.clone().by(Some("ada".into()));
         let none = SkillNote::default();
         // Nobody's at first; the first who is named has it.
@@ -111,7 +111,7 @@ async fn rule_21_the_caller_is_the_author_where_nobody_is_named() {
 #[tokio::test]
 async fn rule_20_times_are_seconds_of_the_desks_clock() {
     for hall in both().await {
-        let skills = hall.desk.skills("acme");
+        let skills = hall.desk.tenant_stores().skills("acme");
         let start = TestEnv::START_MS / 1_000;
         let made = skills.store("a", "# Status: Draft\n", &SkillNote::default()).await.unwrap();
         assert_eq!(made.changed_at, start);
@@ -133,7 +133,7 @@ async fn rule_20_times_are_seconds_of_the_desks_clock() {
 #[tokio::test]
 async fn rule_20_a_change_of_status_keeps_what_was_noted() {
     for hall in both().await {
-        let skills = hall.desk.skills("acme");
+        let skills = hall.desk.tenant_stores().skills("acme");
         let bag = json!({"x": 1}).as_object().cloned();
         let note = SkillNote { description: Some("noted".into()), metadata_bag: bag.clone(), ..by("ada") };
         skills.store("a", "# Description: in the body\n# Tags: t\n", &note).await.unwrap();
@@ -150,7 +150,7 @@ async fn rule_20_a_change_of_status_keeps_what_was_noted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rule_20_many_writers_of_one_skill_leave_one_history() {
     for hall in both().await {
-        let skills = hall.desk.skills("acme");
+        let skills = hall.desk.tenant_stores().skills("acme");
         let writers = (0..24).map(|number: u32| {
             let skills = skills.clone();
             tokio::spawn(async move {
@@ -182,7 +182,7 @@ async fn rule_20_many_writers_of_one_skill_leave_one_history() {
 async fn rule_23_a_skill_that_is_just_being_made_is_there_or_absent() {
     for hall in both().await {
         for number in 0..100 {
-            let (skills, name) = (hall.desk.skills("acme"), format!("a{number}"));
+            let (skills, name) = (hall.desk.tenant_stores().skills("acme"), format!("a{number}"));
             let (writer, written) = (skills.clone(), name.clone());
             let made = tokio::spawn(async move { writer.store(&written, "x", &SkillNote::default()).await });
             while let Err(fault) = skills.load(&name, None).await {
@@ -196,7 +196,7 @@ async fn rule_23_a_skill_that_is_just_being_made_is_there_or_absent() {
 #[tokio::test]
 async fn rule_22_exploding_patterns_are_refused_at_once() {
     for hall in both().await {
-        let skills = hall.desk.skills("acme");
+        let skills = hall.desk.tenant_stores().skills("acme");
         skills.store(&format!("{}.b", "a".repeat(200)), "x", &SkillNote::default()).await.unwrap();
         let ask = |pattern: &str| SkillFilter { name_pattern: Some(pattern.into()), ..SkillFilter::default() };
         for (pattern, says) in [
@@ -223,7 +223,7 @@ async fn rule_22_exploding_patterns_are_refused_at_once() {
 #[tokio::test]
 async fn texts_over_the_bounds_are_refused_with_their_size() {
     for hall in both().await {
-        let (skills, data) = (hall.desk.skills("acme"), hall.desk.data("acme"));
+        let (skills, data) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().data("acme"));
         let (ten, one) = ("x".repeat(10 << 20), "x".repeat(1 << 20));
         let fault = skills.store("a", &ten, &SkillNote::default()).await.unwrap_err();
         assert_eq!((fault.class, fault.fields.get("max_bytes")), (Class::TooLargeError, Some(&json!(1 << 20))));
@@ -256,7 +256,7 @@ async fn texts_over_the_bounds_are_refused_with_their_size() {
 #[tokio::test]
 async fn rule_36_what_is_said_beside_the_content_is_kept() {
     for hall in both().await {
-        let data = hall.desk.data("acme");
+        let data = hall.desk.tenant_stores().data("acme");
         let said = json!({"content": "tea", "vault": "v", "colour": "green", "metadata": {"cups": 2, "vault": "v"}});
         let id = data.write(&serde_json::from_value(said).unwrap()).await.unwrap().id;
         let row = data.get(&id).await.unwrap().unwrap();
@@ -274,7 +274,7 @@ async fn rule_36_what_is_said_beside_the_content_is_kept() {
 #[tokio::test]
 async fn rule_25_filters_are_plain_values() {
     for hall in both().await {
-        let data = hall.desk.data("acme").by(Some("ada".into()));
+        let data = hall.desk.tenant_stores().data("acme").by(Some("ada".into()));
         data.write(&content("tea")).await.unwrap();
         let with = |filters: Value| QueryFilters { filters: filters.as_object().cloned().unwrap(), ..ask("tea") };
         for filters in [
@@ -295,7 +295,7 @@ async fn rule_25_filters_are_plain_values() {
 #[tokio::test]
 async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
     for hall in both().await {
-        let data = hall.desk.data("acme");
+        let data = hall.desk.tenant_stores().data("acme");
         for metadata in [
             json!({"tags": 7}),
             json!({"domain_tags": [1]}),
@@ -328,7 +328,7 @@ async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
 #[tokio::test]
 async fn rule_25_rows_end_when_they_were_asked_to() {
     for hall in both().await {
-        let data = hall.desk.data("acme");
+        let data = hall.desk.tenant_stores().data("acme");
         let soon = TestEnv::START_MS / 1_000 + 10;
         let id = data.write(&DataWrite { expires_at: Some(soon), ..content("tea") }).await.unwrap().id;
         let metadata = json!({"expires_at": soon + 10}).as_object().cloned();
@@ -345,7 +345,7 @@ async fn rule_25_rows_end_when_they_were_asked_to() {
 #[tokio::test]
 async fn rule_29_two_tenants_never_see_each_other() {
     for hall in both().await {
-        let (ours, theirs) = (hall.desk.skills("acme"), hall.desk.skills("other"));
+        let (ours, theirs) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().skills("other"));
         ours.store("a", "ours", &by("ada")).await.unwrap();
         let token = ours.version().await.unwrap();
         assert_eq!(class(theirs.load("a", None).await), Class::SkillNotFoundError);
@@ -354,7 +354,7 @@ async fn rule_29_two_tenants_never_see_each_other() {
         theirs.store("a", "theirs", &by("eve")).await.unwrap();
         assert_eq!(ours.load("a", None).await.unwrap().source, "ours");
         assert_eq!(ours.version().await.unwrap(), token, "what others do moves nothing here");
-        let (ours, theirs) = (hall.desk.data("acme"), hall.desk.data("other"));
+        let (ours, theirs) = (hall.desk.tenant_stores().data("acme"), hall.desk.tenant_stores().data("other"));
         let id = ours.write(&content("our secret")).await.unwrap().id;
         theirs.write(&content("their secret")).await.unwrap();
         assert_eq!(theirs.get(&id).await.unwrap(), None);
@@ -372,29 +372,35 @@ async fn rule_34_a_tenants_own_rule_goes_before_the_desks() {
     for hall in both().await {
         let desk = &hall.desk;
         for (secured, pem) in [(true, ""), (true, "nonsense"), (false, "nonsense")] {
-            let refused = desk.set_skill_rules("acme", secured, pem).await;
+            let refused = desk.tenant_stores().set_skill_rules("acme", secured, pem).await;
             assert!(matches!(refused, Err(DeskError::BadRequest(_))), "{refused:?}");
         }
-        assert!(desk.set_skill_rules("nobody", true, PUBLIC_KEY_PEM).await.is_err());
-        desk.set_skill_rules("acme", true, PUBLIC_KEY_PEM).await.unwrap();
+        assert!(desk.tenant_stores().set_skill_rules("nobody", true, PUBLIC_KEY_PEM).await.is_err());
+        desk.tenant_stores().set_skill_rules("acme", true, PUBLIC_KEY_PEM).await.unwrap();
         let stored = async |tenant| {
-            desk.skills(tenant).store("a", "# Status: Approved", &SkillNote::default()).await.unwrap().status
+            desk.tenant_stores()
+                .skills(tenant)
+                .store("a", "# Status: Approved", &SkillNote::default())
+                .await
+                .unwrap()
+                .status
         };
         assert_eq!((stored("acme").await, stored("other").await), (SkillStatus::Draft, SkillStatus::Approved));
-        assert_eq!(desk.skills("acme").manifest().await.unwrap().manifest["secured"], json!(true));
-        desk.set_skill_rules("acme", false, "").await.unwrap();
+        assert_eq!(desk.tenant_stores().skills("acme").manifest().await.unwrap().manifest["secured"], json!(true));
+        desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
         assert_eq!(stored("acme").await, SkillStatus::Approved);
     }
     let hall = hall(false, secured()).await;
-    hall.desk.set_skill_rules("acme", false, "").await.unwrap();
-    let bare = hall.desk.skills("acme").store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
+    hall.desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
+    let bare =
+        hall.desk.tenant_stores().skills("acme").store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
     assert_eq!(bare.status, SkillStatus::Approved, "a tenant may do without what the desk asks");
 }
 
 #[tokio::test]
 async fn rule_24_secured_without_a_key_approves_nothing() {
     let hall = hall(false, Rules { skills_secured: true, ..Rules::default() }).await;
-    let skills = hall.desk.skills("acme");
+    let skills = hall.desk.tenant_stores().skills("acme");
     let stored = skills.store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
     assert_eq!(stored.status, SkillStatus::Draft);
     let fault = skills.update_status("a", SkillStatus::Approved).await.unwrap_err();
@@ -406,7 +412,7 @@ async fn rule_24_secured_without_a_key_approves_nothing() {
 #[tokio::test]
 async fn what_cannot_be_written_is_not_taken() {
     let hall = hall(true, Rules::default()).await;
-    let (skills, data) = (hall.desk.skills("acme"), hall.desk.data("acme"));
+    let (skills, data) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().data("acme"));
     skills.store("a", "1", &SkillNote::default()).await.unwrap();
     let token = skills.version().await.unwrap();
     let path = hall.folder.as_ref().unwrap().path().join("frontdesk.db");

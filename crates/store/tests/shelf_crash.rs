@@ -35,7 +35,7 @@ async fn desk(folder: &Path, seed: u64) -> Arc<Desk> {
 async fn child_writes() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let desk = desk(Path::new(&folder), u64::from(std::process::id())).await;
-    let (skills, data) = (desk.skills("acme"), desk.data("acme"));
+    let (skills, data) = (desk.tenant_stores().skills("acme"), desk.tenant_stores().data("acme"));
     let status = [SkillStatus::Draft, SkillStatus::Approved, SkillStatus::Disabled];
     let round = u64::from(std::process::id());
     for number in 0_usize.. {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use frontdesk_core::port::Soon;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::store::Store;
-use frontdesk_core::seal::Sealer;
-use frontdesk_core::{Desk, Env, Rules};
+use frontdesk_core::vault::Sealer;
+use frontdesk_core::{Desk, Env, Parts, Rules};
 use zeroize::Zeroizing;
 
 /// Refuses every call.
@@ -24,5 +24,5 @@ impl Outcall for NoWay {
 
 pub async fn desk_over(store: Arc<dyn Store>, env: Arc<dyn Env>, rules: Rules) -> Arc<Desk> {
     let sealer = Sealer::new(Zeroizing::new([7; 32]));
-    Arc::new(Desk::open(env, store, sealer, Arc::new(NoWay), Vec::new(), rules).await.unwrap())
+    Arc::new(Desk::open(store, Parts::new(env, sealer, Arc::new(NoWay), rules)).await.unwrap())
 }

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
+use frontdesk_core::directory::View;
 use frontdesk_core::gate::{self, Case, Layer, Place, Ruling, Sight, Verdict, read_kept};
-use frontdesk_core::registry::View;
 use frontdesk_testkit::world::reference::{self, Found, Line};
 use frontdesk_testkit::world::{Dice, Event, World};
 

@@ -3,9 +3,10 @@
 use super::Finding;
 use super::source::Source;
 
-const HOME: &str = "crates/core/src/desk/people.rs";
+const HOME: &str = "crates/core/src/directory/auth.rs";
 const PROVEN: [&str; 2] = ["Caller", "Guest"];
-const MEND: &str = "take it from `Desk::prove_gateway` or `prove_instance`; an id from a body never becomes one";
+const MEND: &str =
+    "take it from `DirectoryPlane::prove_gateway` or `prove_instance`; an id from a body never becomes one";
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     if source.path == HOME || source.path.starts_with("xtask/") {

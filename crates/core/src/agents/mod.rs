@@ -1,7 +1,476 @@
-//! Agents that speak to agents: addresses, who is there to hear, and who waits for an answer. Pure or in
-//! memory; what must last is in the store.
+//! Agents by name: who they are, what ways lead to them, and whether they are there.
 
 pub mod address;
-pub mod attendance;
-pub mod under_way;
+mod admin;
+pub mod approval;
+mod data;
+mod deliver;
+mod exchange;
+pub mod in_flight;
+mod inbox;
+mod messages;
+pub mod skill_text;
+mod skills;
+mod speaker;
+mod stores;
+pub mod streams;
 pub mod waiters;
+mod wakes;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use frontdesk_wire::Secret;
+use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
+use tokio::sync::Notify;
+
+use self::in_flight::InFlight;
+use self::streams::Streams;
+use self::waiters::Waiters;
+use crate::base::Base;
+use crate::cron::CronPlane;
+use crate::delivery::DeliveryPlane;
+use crate::directory::facts::{Agent, Fact, Instance};
+use crate::directory::{AmendError, DirectoryPlane, Draft, Effect, View, check_id};
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::port::connectors::Connectors;
+use crate::port::letters::Letters;
+use crate::port::outcall::Outcall;
+use crate::port::store::StoreError;
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+use crate::vault::Sealer;
+
+pub use exchange::{Exchanges, Line, TIMEOUT_MAX_MS};
+pub use inbox::{inbox_message, is_in_flight};
+pub use messages::Messages;
+pub use speaker::Speaker;
+pub use stores::{TenantData, TenantSkills, TenantStores};
+
+/// Numbers of agents begin here, far above those of instances, and have as many bits to draw.
+const AGENT_NUMBERS: u64 = 1 << 52;
+/// Ways to one agent.
+const CONNECTORS_MAX: usize = 8;
+const SECRET_MAX_CHARS: usize = 1024;
+/// All of an agent's ways together, as JSON: agents are held in memory.
+const CONNECTORS_MAX_BYTES: usize = 64 << 10;
+/// How long a connector may take to say that it is well.
+const HEALTH_TIME: Duration = Duration::from_secs(10);
+/// Traffic within this is what makes a live agent active.
+const ACTIVE_MS: u64 = 300_000;
+
+/// Agents that speak to agents: who hears, who waits, who is to be poked.
+#[derive(Default)]
+pub struct LiveState {
+    pub streams: Streams,
+    pub waiters: Waiters,
+    pub in_flight: InFlight,
+    /// Inboxes whose agents should be poked at their wake URL.
+    pokes: Mutex<HashSet<u64>>,
+    pub poke_bell: Notify,
+}
+
+impl LiveState {
+    pub fn ask_for_poke(&self, agent: u64) {
+        if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
+            self.poke_bell.notify_one();
+        }
+    }
+
+    pub fn take_pokes(&self) -> HashSet<u64> {
+        std::mem::take(&mut self.pokes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An address, resolved: the agent, the session that was named, and the ways there.
+pub(super) struct Addressee {
+    pub(super) agent: Arc<Agent>,
+    pub(super) session: Option<String>,
+    pub(super) relay: Vec<Arc<Instance>>,
+    /// Everything else.
+    pub(super) ways: Vec<ConnectorSpec>,
+    /// There is more, and it cannot be read.
+    pub(super) unread: Option<Fault>,
+}
+
+/// Ways to agents besides inboxes and sockets: connectors, wake URLs, and what opens their secrets.
+pub(crate) struct Ways {
+    pub(crate) sealer: Arc<Sealer>,
+    pub(crate) outcall: Arc<dyn Outcall>,
+    pub(crate) connectors: Arc<dyn Connectors>,
+}
+
+/// Agents by name: registration, addresses, and who is there.
+pub struct AgentsPlane {
+    env: Arc<dyn Env>,
+    directory: Arc<DirectoryPlane>,
+    delivery: Arc<DeliveryPlane>,
+    cron: Arc<CronPlane>,
+    inbox: Arc<dyn Letters>,
+    ways: Ways,
+    live: LiveState,
+    rules: Arc<Rules>,
+}
+
+impl AgentsPlane {
+    pub(crate) async fn open(
+        base: &Base,
+        stores: &Stores,
+        directory: &Arc<DirectoryPlane>,
+        delivery: &Arc<DeliveryPlane>,
+        cron: &Arc<CronPlane>,
+        ways: Ways,
+    ) -> Result<Self, StoreError> {
+        for agent in stores.inbox.inboxes().await? {
+            if directory.read(|view| view.agent_no(agent).is_none()) {
+                stores.inbox.drop_inbox(agent).await?; // what a deletion that was cut short has left
+            }
+        }
+        Ok(Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            delivery: delivery.clone(),
+            cron: cron.clone(),
+            inbox: stores.inbox.clone(),
+            ways,
+            live: LiveState::default(),
+            rules: base.rules.clone(),
+        })
+    }
+
+    /// Streams, waiters and pokes of this process.
+    pub fn live(&self) -> &LiveState {
+        &self.live
+    }
+
+    /// A change of the directory was committed: nobody listens or waits for an agent that is gone.
+    pub(crate) fn apply(&self, effect: &Effect) {
+        if let Effect::AgentRemoved(no) = effect {
+            self.live.streams.forget(*no);
+            self.live.waiters.forget(*no);
+        }
+    }
+
+    /// Registers an agent, or changes it.
+    pub async fn put_agent(&self, who: Speaker<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
+        check_id("agent_id", id)?;
+        who.check_own(id, "register")?;
+        if let Some(name) = put.agent_name.as_deref().filter(|name| !name.is_empty()) {
+            check_id("agent_name", name)?;
+        }
+        if put.webhook_secret.as_ref().is_some_and(|secret| secret.chars().count() > SECRET_MAX_CHARS) {
+            return Err(Fault::invalid(format!("webhook_secret has at most {SECRET_MAX_CHARS} characters")));
+        }
+        if let Some(url) = put.wake_url.as_deref().filter(|url| !url.is_empty()) {
+            self.ways.outcall.check(url).map_err(|error| Fault::invalid(format!("wake_url: {error}")))?;
+        }
+        if let Some(specs) = &put.connectors {
+            self.check_connectors(who, id, specs).await?;
+        }
+        let words = |what| [who.tenant, "agent", id, what];
+        let seal =
+            |value: &str, what| hex::encode(self.ways.sealer.seal(&*self.env, &Secret::new(value), &words(what)));
+        let change = |view: &View, draft: &mut Draft| {
+            let known = view.agent(who.tenant, id).map(|known| (**known).clone());
+            if known.is_none() {
+                self.check_room(view, who.tenant)?;
+            }
+            let mut agent = known.unwrap_or_else(|| self.new_agent(view, who.tenant, id));
+            // Empty takes away, absent leaves.
+            if let Some(name) = &put.agent_name {
+                agent.name = Some(name.clone()).filter(|name| !name.is_empty());
+            }
+            if let Some(url) = &put.wake_url {
+                agent.wake_url = Some(url.clone()).filter(|url| !url.is_empty());
+            }
+            if let Some(secret) = put.webhook_secret.as_deref() {
+                agent.webhook_secret = (!secret.is_empty()).then(|| seal(secret, "webhook"));
+            }
+            if let Some(specs) = &put.connectors {
+                let json = serde_json::to_string(specs).unwrap_or_default();
+                agent.connectors = (!specs.is_empty()).then(|| seal(&json, "connectors"));
+            }
+            let shown = describe(&agent.id, agent.name.clone());
+            draft.put(Fact::Agent(agent));
+            Ok(shown)
+        };
+        self.directory.write(change).await.map_err(amended)
+    }
+
+    async fn check_connectors(&self, who: Speaker<'_>, id: &str, specs: &[ConnectorSpec]) -> Result<(), Fault> {
+        if specs.len() > CONNECTORS_MAX {
+            return Err(Fault::invalid(format!("an agent has at most {CONNECTORS_MAX} connectors")));
+        }
+        if serde_json::to_string(specs).map_or(usize::MAX, |json| json.len()) > CONNECTORS_MAX_BYTES {
+            return Err(Fault::invalid(format!("connectors have at most {CONNECTORS_MAX_BYTES} bytes together")));
+        }
+        for spec in specs {
+            let name = spec.name();
+            if spec.is_local() && !who.operator {
+                let text =
+                    format!("a {name} connector touches the desk's own machine; it needs a token of scope operator");
+                return Err(Fault::new(Class::ForbiddenError, text));
+            }
+            if let ConnectorSpec::Relay { instance } = spec {
+                who.check_own(instance, "connect to the instance")?;
+                let there = |view: &View| view.instance(who.tenant, instance).is_some_and(|it| it.left_ms.is_none());
+                let there = self.directory.read(there);
+                if !there {
+                    return Err(Fault::invalid(format!("relay: this tenant has no instance {instance:?}")));
+                }
+                continue;
+            }
+            let sick = |fault: Fault| Fault::invalid(format!("the {name} connector is not well: {}", fault.message));
+            let opened = self.ways.connectors.open(id, spec).map_err(sick)?;
+            match tokio::time::timeout(HEALTH_TIME, opened.health_check()).await {
+                Ok(well) => well.map_err(sick)?,
+                Err(_) => {
+                    return Err(Fault::invalid(format!("the {name} connector did not say that it is well in time")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, view: &View, tenant: &str) -> Result<(), Fault> {
+        let (there, max) = (view.tenant_index(tenant).map_or(0, |index| index.agents().len()), self.rules.agents_max);
+        if max > 0 && there >= max {
+            let text = format!("this tenant has {there} agents; delete some, or raise agents.per_tenant ({max})");
+            return Err(Fault::new(Class::ForbiddenError, text));
+        }
+        Ok(())
+    }
+
+    fn new_agent(&self, view: &View, tenant: &str, id: &str) -> Agent {
+        Agent {
+            no: self.new_agent_no(view),
+            tenant: tenant.into(),
+            id: id.into(),
+            name: None,
+            wake_url: None,
+            webhook_secret: None,
+            connectors: None,
+            created_ms: self.env.now_ms(),
+        }
+    }
+
+    /// Drawn, not counted: a number is never given twice, so no agent inherits what a deleted one left behind.
+    fn new_agent_no(&self, view: &View) -> u64 {
+        loop {
+            let mut dice = [0; 8];
+            self.env.fill(&mut dice);
+            let no = AGENT_NUMBERS | (u64::from_le_bytes(dice) & (AGENT_NUMBERS - 1));
+            if view.agent_no(no).is_none() {
+                return no;
+            }
+        }
+    }
+
+    /// The agent, its inbox and what was planned for it go. An instance of that name stays.
+    pub async fn delete_agent(&self, who: Speaker<'_>, id: &str) -> Result<(), Fault> {
+        if !who.operator {
+            let text = "deleting an agent needs a token of scope operator";
+            return Err(Fault::new(Class::ForbiddenError, text));
+        }
+        let change = |view: &View, draft: &mut Draft| {
+            let agent = view.agent(who.tenant, id).cloned().ok_or_else(|| Fault::unknown_agent(id))?;
+            draft.remove(&Fact::Agent((*agent).clone()));
+            Ok(agent.no)
+        };
+        let no = self.directory.write(change).await.map_err(amended)?;
+        // It is gone, and nobody can reach what it leaves. What cannot be erased now is erased at the next start.
+        let erased = match self.cron.disarm_all(who.tenant, no).await {
+            Ok(()) => self.inbox.drop_inbox(no).await,
+            failed => failed,
+        };
+        if let Err(error) = erased {
+            tracing::warn!(%error, agent = id, "the inbox of a deleted agent could not be erased yet");
+        }
+        Ok(())
+    }
+
+    /// Registered ones and instances, by id.
+    pub fn list(&self, tenant: &str) -> Vec<AgentDescriptor> {
+        let mut found: Vec<AgentDescriptor> = self.directory.read(|view| {
+            let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
+            let registered = index.agents().map(|it| describe(&it.id, it.name.clone()));
+            let instances =
+                index.instances().filter(|it| it.left_ms.is_none() && view.agent(tenant, &it.name).is_none());
+            registered.chain(instances.map(|it| describe(&it.name, None))).collect()
+        });
+        found.sort_by(|a, b| a.agent_id.cmp(&b.agent_id));
+        found
+    }
+
+    /// Nothing is refused: who is not known has the status `unknown`.
+    pub fn status(&self, tenant: &str, address: &str) -> AgentStatus {
+        let Ok((id, _)) = self.find_agent(tenant, address) else { return AgentStatus::Unknown };
+        let (agent, instance) =
+            self.directory.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
+        let relay = agent.as_ref().map_or_else(|| instance.into_iter().collect(), |agent| self.ways_to(agent).0);
+        let sockets =
+            relay.iter().filter_map(|it| self.delivery.switchboard().socket(it.no)).filter(|socket| !socket.is_idle());
+        let traffic = sockets.map(|socket| socket.traffic_ms()).max();
+        let attended = agent.as_ref().filter(|agent| self.live.streams.is_attended(agent.no));
+        let heard = attended.map(|agent| self.live.streams.traffic_ms(agent.no));
+        match traffic.max(heard) {
+            None => AgentStatus::Asleep,
+            Some(last_ms) if self.env.now_ms().saturating_sub(last_ms) <= ACTIVE_MS => AgentStatus::Active,
+            Some(_) => AgentStatus::Idle,
+        }
+    }
+
+    /// Whether the agent is there, or was since then: by a stream, a look into its inbox, or a socket.
+    pub fn came_since(&self, no: u64, since_ms: u64) -> bool {
+        let streams = &self.live.streams;
+        if streams.is_attended(no) || streams.traffic_ms(no) > since_ms {
+            return true;
+        }
+        let Some(agent) = self.directory.read(|view| view.agent_no(no).cloned()) else { return false };
+        let board = self.delivery.switchboard();
+        self.ways_to(&agent).0.iter().any(|it| board.is_served(it.no) || board.presence(it.no).seen_ms > since_ms)
+    }
+
+    /// A number that changes when the agent says something here, looks into its inbox, or opens a socket.
+    /// Times are compared for being another, not for being later: clocks are set.
+    pub fn traces_of(&self, agent_no: u64) -> u64 {
+        let heard = self.live.streams.traffic_ms(agent_no);
+        let Some(agent) = self.directory.read(|view| view.agent_no(agent_no).cloned()) else { return heard };
+        let dials = self.ways_to(&agent).0.iter().map(|it| self.delivery.switchboard().dials(it.no)).sum::<u64>();
+        heard.wrapping_add(dials)
+    }
+
+    /// Whether the agent is here now: by a stream or a socket.
+    pub fn is_here(&self, agent_no: u64) -> bool {
+        if self.live.streams.is_attended(agent_no) {
+            return true;
+        }
+        let found = self.directory.read(|view| view.agent_no(agent_no).cloned());
+        found.is_some_and(|agent| self.ways_to(&agent).0.iter().any(|it| self.delivery.switchboard().is_served(it.no)))
+    }
+
+    /// The id and the session of an address.
+    pub(super) fn find_agent(&self, tenant: &str, address: &str) -> Result<(String, Option<String>), Fault> {
+        self.directory.read(|view| {
+            let known = |id: &str| {
+                view.agent(tenant, id).is_some() || view.instance(tenant, id).is_some_and(|it| it.left_ms.is_none())
+            };
+            let found = address::resolve(address, known).ok_or_else(|| Fault::unknown_agent(address))?;
+            Ok((found.agent.to_owned(), found.session.map(str::to_owned)))
+        })
+    }
+
+    /// The agent behind an address, ready to be written to. An instance that nobody registered gets its
+    /// inbox now.
+    pub(super) async fn addressee(&self, tenant: &str, address: &str) -> Result<Addressee, Fault> {
+        let (id, session) = self.find_agent(tenant, address)?;
+        let found = self.directory.read(|view| view.agent(tenant, &id).cloned());
+        let agent = match found {
+            Some(agent) => agent,
+            None => self.register_instance(tenant, &id).await?,
+        };
+        let (relay, ways) = self.ways_to(&agent);
+        let (ways, unread) = ways.map_or_else(|fault| (Vec::new(), Some(fault)), |ways| (ways, None));
+        Ok(Addressee { agent, session, relay, ways, unread })
+    }
+
+    async fn register_instance(&self, tenant: &str, id: &str) -> Result<Arc<Agent>, Fault> {
+        let make = |view: &View, draft: &mut Draft| {
+            if view.agent(tenant, id).is_none() {
+                draft.put(Fact::Agent(self.new_agent(view, tenant, id)));
+            }
+            Ok::<_, Fault>(())
+        };
+        self.directory.write(make).await.map_err(amended)?;
+        self.directory.read(|view| view.agent(tenant, id).cloned()).ok_or_else(|| Fault::unknown_agent(id))
+    }
+
+    /// Sockets first; an agent whose id is an instance has that one without asking.
+    pub(super) fn ways_to(&self, agent: &Agent) -> (Vec<Arc<Instance>>, Result<Vec<ConnectorSpec>, Fault>) {
+        let specs = self.connectors_of(agent);
+        let (mut names, mut ways) = (vec![agent.id.clone()], Vec::new());
+        for spec in specs.iter().flatten().cloned() {
+            match spec {
+                ConnectorSpec::Relay { instance } => names.push(instance),
+                other => ways.push(other),
+            }
+        }
+        names.sort();
+        names.dedup();
+        let relay = self.directory.read(|view| {
+            let there = |name: &String| view.instance(&agent.tenant, name).filter(|it| it.left_ms.is_none()).cloned();
+            names.iter().filter_map(there).collect()
+        });
+        (relay, specs.map(|_| ways))
+    }
+
+    fn connectors_of(&self, agent: &Agent) -> Result<Vec<ConnectorSpec>, Fault> {
+        let Some(sealed) = &agent.connectors else { return Ok(Vec::new()) };
+        let opened = self.open_of_agent(agent, sealed, "connectors");
+        let specs = opened.and_then(|json| serde_json::from_str(json.expose()).ok());
+        specs.ok_or_else(|| {
+            let text = "the agent's connectors cannot be read; register them again";
+            Fault::new(Class::UnavailableError, text)
+        })
+    }
+
+    fn open_of_agent(&self, agent: &Agent, sealed: &str, what: &str) -> Option<Secret> {
+        let opened = hex::decode(sealed).ok().and_then(|sealed| {
+            let words = [agent.tenant.as_str(), "agent", &agent.id, what];
+            self.ways.sealer.open(&sealed, &words).ok()
+        });
+        if opened.is_none() {
+            tracing::error!(agent = agent.id, what, "a secret of an agent does not open");
+        }
+        opened
+    }
+
+    /// What must sign deliveries to this agent. `Err`: there is such a secret and it does not open, so nothing is good.
+    pub fn webhook_secret(&self, tenant: &str, address: &str) -> Result<Option<Secret>, Fault> {
+        let (id, _) = self.find_agent(tenant, address)?;
+        let Some(agent) = self.directory.read(|view| view.agent(tenant, &id).cloned()) else { return Ok(None) };
+        let Some(sealed) = &agent.webhook_secret else { return Ok(None) };
+        let opened = self.open_of_agent(&agent, sealed, "webhook");
+        opened.map(Some).ok_or_else(|| Fault::new(Class::UnavailableError, "the agent's webhook secret does not open"))
+    }
+}
+
+fn describe(id: &str, name: Option<String>) -> AgentDescriptor {
+    let capabilities = ["deliver", "wake", "augment", "template"].map(str::to_owned).to_vec();
+    AgentDescriptor { agent_id: id.into(), agent_name: name, capabilities }
+}
+
+fn amended(error: AmendError<Fault>) -> Fault {
+    match error {
+        AmendError::Refused(fault) => fault,
+        AmendError::Store(error) => error.into(),
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "the store refused");
+        if error == StoreError::Conflict {
+            return Self::new(Class::ConflictError, "somebody else changed this at the same time; try again");
+        }
+        Self::new(Class::UnavailableError, "the desk cannot write things down right now; nothing was taken")
+    }
+}
+
+impl From<DeskError> for Fault {
+    fn from(error: DeskError) -> Self {
+        let class = match &error {
+            DeskError::BadRequest(_) => Class::ValidationError,
+            DeskError::Forbidden(_) => Class::ForbiddenError,
+            DeskError::NotFound(_) => Class::NotFoundError,
+            DeskError::Conflict(_) => Class::ConflictError,
+            DeskError::TooLarge(_) => Class::TooLargeError,
+            DeskError::RateLimited(_) => Class::RateLimitedError,
+            DeskError::Elsewhere(_) => Class::DeliveryFailedError,
+            DeskError::Store(error) => return error.clone().into(),
+        };
+        Self::new(class, error.to_string())
+    }
+}

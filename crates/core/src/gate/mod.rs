@@ -5,6 +5,7 @@
 //! grant; for each, the first layer that said no is kept.
 
 mod kept;
+pub mod visibility;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use std::sync::Arc;
 use frontdesk_wire::Source;
 use frontdesk_wire::api::PrincipalPolicy;
 
-use crate::registry::View;
-use crate::registry::facts::{Binding, Grant, Instance};
-use crate::registry::house::{Floor, House, Person};
-use crate::sight::{SightCache, Spot};
+use crate::directory::View;
+use crate::directory::facts::{Binding, Grant, Instance};
+use crate::directory::index::{Person, PlatformIndex, TenantIndex};
+use crate::gate::visibility::{Spot, VisibilityCache};
 
 pub(crate) use kept::{INTERRUPTED, STOPPED};
 pub use kept::{Kept, read_kept};
@@ -80,13 +81,13 @@ pub struct Sight<'a> {
 }
 
 struct Earlier<'a> {
-    cache: &'a SightCache,
+    cache: &'a VisibilityCache,
     spot: Spot<'a>,
     now_ms: u64,
 }
 
 impl<'a> Sight<'a> {
-    pub fn remembered(cache: &'a SightCache, spot: Spot<'a>, now_ms: u64) -> Self {
+    pub fn remembered(cache: &'a VisibilityCache, spot: Spot<'a>, now_ms: u64) -> Self {
         Self { earlier: Some(Earlier { cache, spot, now_ms }), ..Self::default() }
     }
 
@@ -142,22 +143,22 @@ impl Verdict {
 pub fn judge(view: &View, case: &Case<'_>, sight: &Sight<'_>) -> Ruling {
     let source = case.source;
     let withheld = |layer, rule, value: &str| Ruling::Verdict(Verdict::withheld(layer, rule, value.to_owned()));
-    let Some(house) = view.house(case.tenant) else {
+    let Some(index) = view.tenant_index(case.tenant) else {
         return withheld(Layer::Tenant, "known", case.tenant);
     };
     let Some(author) = source.user_id.as_deref().filter(|id| !id.is_empty()) else {
         return withheld(Layer::Owner, "author", "");
     };
-    let floor = house.floor(&source.platform);
-    let Some((floor, person)) = floor.and_then(|floor| Some((floor, floor.person(author)?))) else {
+    let there = index.on_platform(&source.platform);
+    let Some((there, person)) = there.and_then(|there| Some((there, there.person(author)?))) else {
         return withheld(Layer::Owner, "linked", author);
     };
     // A direct message is between a person and their own agent: nobody holds it.
     let grant = match source.is_direct() {
         true => None,
-        false => floor.grant(source.scope_id.as_deref().unwrap_or_default(), source.channel()),
+        false => there.grant(source.scope_id.as_deref().unwrap_or_default(), source.channel()),
     };
-    let mut bench = Bench { house, floor, case, sight, lines: Vec::with_capacity(2), ask: Vec::new() };
+    let mut bench = Bench { index, there, case, sight, lines: Vec::with_capacity(2), ask: Vec::new() };
     bench.own(person, grant, author);
     if let Some(grant) = grant
         && !person.links.iter().any(|link| link.instance == grant.instance)
@@ -171,8 +172,8 @@ pub fn judge(view: &View, case: &Case<'_>, sight: &Sight<'_>) -> Ruling {
 }
 
 struct Bench<'a> {
-    house: &'a House,
-    floor: &'a Floor,
+    index: &'a TenantIndex,
+    there: &'a PlatformIndex,
     case: &'a Case<'a>,
     sight: &'a Sight<'a>,
     lines: Vec<Line>,
@@ -183,7 +184,7 @@ impl Bench<'_> {
     /// The author's own instance: only visibility stands between. Their other ones are passed over.
     fn own(&mut self, person: &Person, grant: Option<&Arc<Grant>>, author: &str) {
         let Some((chosen, rule)) = own_link(person, grant) else { return };
-        match self.house.instance(&chosen.instance) {
+        match self.index.instance(&chosen.instance) {
             None => self.note(None, false, Layer::Owner, "instance", chosen.instance.clone()),
             Some(instance) => match self.blind(author) {
                 Some(rule) => self.note(Some(instance), false, Layer::Visibility, rule, author.to_owned()),
@@ -191,7 +192,7 @@ impl Bench<'_> {
             },
         }
         for link in person.links.iter().filter(|link| link.instance != chosen.instance) {
-            if let Some(instance) = self.house.instance(&link.instance) {
+            if let Some(instance) = self.index.instance(&link.instance) {
                 self.note(Some(instance), false, Layer::Owner, rule, chosen.instance.clone());
             }
         }
@@ -199,8 +200,8 @@ impl Bench<'_> {
 
     /// The one that holds the channel, for an author who is not its own.
     fn holder(&mut self, grant: &Grant, author: &str) {
-        let Some(instance) = self.house.instance(&grant.instance) else { return };
-        let principal = self.house.principal(&grant.instance);
+        let Some(instance) = self.index.instance(&grant.instance) else { return };
+        let principal = self.index.principal(&grant.instance);
         let policy = principal.map_or(PrincipalPolicy::OwnerOnly, |it| it.policy);
         let admitted = match policy {
             PrincipalPolicy::OwnerOnly => false,
@@ -210,7 +211,7 @@ impl Bench<'_> {
         if !admitted {
             return self.note(Some(instance), false, Layer::Principal, "policy", policy.name());
         }
-        let Some(owner) = self.floor.owner(&grant.instance) else {
+        let Some(owner) = self.there.owner(&grant.instance) else {
             return self.note(Some(instance), false, Layer::Visibility, "owner", "");
         };
         if let Some(rule) = self.blind(&owner.user_id) {
@@ -238,7 +239,7 @@ impl Bench<'_> {
     /// Why the instance need not engage. Without a policy everything by people is relevant.
     fn irrelevant(&self, instance: &str) -> Option<(&'static str, &'static str)> {
         let source = self.case.source;
-        let policy = self.floor.relevance(instance);
+        let policy = self.there.relevance(instance);
         if source.is_bot && !policy.is_some_and(|it| it.allow_other_bots) {
             return Some(("allowOtherBots", "false"));
         }

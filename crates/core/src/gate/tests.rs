@@ -3,7 +3,7 @@
 use frontdesk_wire::api::RelevancePolicy;
 
 use super::*;
-use crate::registry::facts::{DmDefault, Fact, Policy, Principal, Route, Tenant};
+use crate::directory::facts::{DmDefault, Fact, Policy, Principal, Route, Tenant};
 
 const TENANT: &str = "acme";
 const PLATFORM: &str = "chat";

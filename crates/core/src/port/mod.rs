@@ -9,6 +9,7 @@ pub mod outcall;
 pub mod platform;
 pub mod skills;
 pub mod store;
+pub mod stores;
 
 use std::future::Future;
 use std::pin::Pin;

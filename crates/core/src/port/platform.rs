@@ -1,5 +1,8 @@
 //! A platform, as the desk sees it: what it can do, how to act there, what can be seen there.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
 
 use super::Soon;
@@ -84,4 +87,23 @@ pub trait Platform: Send + Sync {
 
     /// A word from the desk itself to the people in a chat, not from an agent.
     fn notice<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult>;
+}
+
+/// The platforms that this desk runs, by name.
+#[derive(Default)]
+pub struct Platforms(HashMap<String, Arc<dyn Platform>>);
+
+impl Platforms {
+    pub fn new(all: Vec<Arc<dyn Platform>>) -> Self {
+        Self(all.into_iter().map(|it| (it.descriptor().platform.clone(), it)).collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Platform>> {
+        self.0.get(name)
+    }
+
+    /// Its credential names one tenant, so that no event of it needs a route.
+    pub fn keeps_tenants_apart(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|found| found.common_bot().is_some())
+    }
 }

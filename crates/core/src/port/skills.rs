@@ -3,7 +3,7 @@
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 
 use super::store::Stored;
-use crate::seal::short_hash;
+use crate::hash::short_hash;
 
 /// Heads are read in pages, and may be large: a page that has this much ends.
 pub const PAGE_MAX_BYTES: usize = 16 << 20;

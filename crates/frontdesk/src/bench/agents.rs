@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::desk::Speaker;
+use frontdesk_core::agents::Speaker;
 use frontdesk_wire::agents::{
     AgentPut, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Origin, QueryFilters, SkillNote,
     SkillStore as _,
@@ -54,7 +54,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     eprintln!("storing {} skills", plan.skills);
     fill(desk, plan.skills, |desk, n| async move {
         let source = format!("# Skill: s{n}\n# Status: Approved\n# Tags: bench, t{}\nemit(text=\"{n}\")\n", n % 100);
-        desk.skills(FIRST_TENANT).store(&format!("s{n:07}"), &source, &SkillNote::default()).await?;
+        desk.tenant_stores().skills(FIRST_TENANT).store(&format!("s{n:07}"), &source, &SkillNote::default()).await?;
         Ok(())
     })
     .await?;
@@ -62,7 +62,10 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     eprintln!("remembering {} rows", plan.rows);
     let began = Instant::now();
     fill(desk, plan.rows, |desk, n| async move {
-        desk.data(FIRST_TENANT).write(&DataWrite { content: text_of(n), ..DataWrite::default() }).await?;
+        desk.tenant_stores()
+            .data(FIRST_TENANT)
+            .write(&DataWrite { content: text_of(n), ..DataWrite::default() })
+            .await?;
         Ok(())
     })
     .await?;
@@ -88,7 +91,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 async fn deliver(desk: &Arc<Desk>, messages: u64) -> anyhow::Result<Vec<f64>> {
     let who = Speaker { tenant: FIRST_TENANT, ..Speaker::default() };
     for agent in 0..AGENTS {
-        desk.put_agent(who, &format!("a{agent}"), AgentPut::default()).await?;
+        desk.agents().put_agent(who, &format!("a{agent}"), AgentPut::default()).await?;
     }
     let mut senders = Vec::new();
     for sender in 0..SENDERS {
@@ -98,13 +101,13 @@ async fn deliver(desk: &Arc<Desk>, messages: u64) -> anyhow::Result<Vec<f64>> {
             for number in (sender..messages).step_by(SENDERS as usize) {
                 let meta = DeliveryMeta {
                     dispatch_id: format!("d-{number}"),
-                    sent_at: desk.env.now_ms(),
+                    sent_at: desk.env().now_ms(),
                     origin: Origin { skill_name: Some("bench".into()), ..Origin::default() },
                     ..DeliveryMeta::default()
                 };
                 let payload = DeliveryPayload::Augment { content: "x".repeat(256), meta };
                 let began = Instant::now();
-                let receipt = desk.deliver(who, &format!("a{}", number % AGENTS), &payload).await?;
+                let receipt = desk.messages().deliver(who, &format!("a{}", number % AGENTS), &payload).await?;
                 times.push(micros(began.elapsed()));
                 anyhow::ensure!(receipt.warnings.is_empty(), "{receipt:?}");
             }
@@ -143,7 +146,7 @@ async fn fill<F: Future<Output = anyhow::Result<()>> + Send>(
 
 /// A dashboard asks whether anything changed; nothing did.
 async fn poll(desk: &Arc<Desk>) -> anyhow::Result<Vec<f64>> {
-    let skills = desk.skills(FIRST_TENANT);
+    let skills = desk.tenant_stores().skills(FIRST_TENANT);
     let known = skills.version().await?;
     let mut times = Vec::new();
     for _ in 0..POLLS {
@@ -157,7 +160,7 @@ async fn poll(desk: &Arc<Desk>) -> anyhow::Result<Vec<f64>> {
 
 /// Two words that are in many rows, then one of those with one that is in few.
 async fn search(desk: &Arc<Desk>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
-    let data = desk.data(FIRST_TENANT);
+    let data = desk.tenant_stores().data(FIRST_TENANT);
     let (mut common, mut rare) = (Vec::new(), Vec::new());
     for number in 0..QUERIES {
         let two = format!("{} {}", word(number % 40), word(number % 37 + 40));

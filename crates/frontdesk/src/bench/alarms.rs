@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::desk::{Guest, Identity};
+use frontdesk_core::directory::{Guest, Identity};
 use frontdesk_wire::cron::ProvisionShot;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -72,7 +72,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let waiting = plan.shots.saturating_sub(due + plan.storm);
     eprintln!("arming {waiting} shots");
     let began = Instant::now();
-    let from_ms = running.desk.env.now_ms() + WAITING_MS;
+    let from_ms = running.desk.env().now_ms() + WAITING_MS;
     let rate = plan.rate;
     arm(&running.desk, &guests, &url, "wait", waiting, move |n| from_ms + n * 1000 / rate).await?;
     let arm_per_s = waiting as f64 / began.elapsed().as_secs_f64();
@@ -80,19 +80,19 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let bytes_per_shot = rss_bytes().saturating_sub(before) / waiting.max(1);
 
     eprintln!("{due} shots at {rate}/s");
-    let from_ms = running.desk.env.now_ms() + LEAD_MS;
+    let from_ms = running.desk.env().now_ms() + LEAD_MS;
     arm(&running.desk, &guests, &url, "rate", due, move |n| from_ms + n * 1000 / rate).await?;
     let lateness: SinkDone = sink.next().await?;
     eprintln!("  p50 {} ms, p99 {} ms, max {} ms", lateness.p50_ms, lateness.p99_ms, lateness.max_ms);
 
     eprintln!("a storm of {}", plan.storm);
-    let at_ms = running.desk.env.now_ms() + LEAD_MS;
+    let at_ms = running.desk.env().now_ms() + LEAD_MS;
     arm(&running.desk, &guests, &url, "storm", plan.storm, move |_| at_ms).await?;
     let storm: SinkDone = sink.next().await?;
     eprintln!("  over after {} ms", storm.max_ms);
 
     eprintln!("a restart with {waiting} armed");
-    let at_ms = running.desk.env.now_ms() + 1_000;
+    let at_ms = running.desk.env().now_ms() + 1_000;
     arm(&running.desk, &guests, &url, "first", 1, move |_| at_ms).await?;
     running.close().await;
     let now_ms = || frontdesk_core::Env::now_ms(&crate::env::SystemEnv);
@@ -123,7 +123,7 @@ async fn guests(desk: &Desk) -> anyhow::Result<Arc<Vec<Guest>>> {
     let mut guests = Vec::new();
     for number in 0..AGENTS {
         let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(format!("a{number}")) };
-        guests.push(desk.guest_of(&who).await?);
+        guests.push(desk.directory().guest_of(&who).await?);
     }
     Ok(Arc::new(guests))
 }
@@ -150,7 +150,7 @@ async fn arm(
                     dedup_key: None,
                     misfire: None,
                 };
-                desk.provision_shot(&guests[(number % AGENTS) as usize], ask).await?;
+                desk.cron().provision_shot(&guests[(number % AGENTS) as usize], ask).await?;
             }
             Ok::<_, anyhow::Error>(())
         }));

@@ -49,7 +49,7 @@ async fn take(desk: &Desk, stream: TcpStream) -> anyhow::Result<()> {
             let whose = Whose::Tenant(FIRST_TENANT.into());
             batch.push(Intake::new(Verified::by("the bench's own socket"), whose, "desk".into(), event));
         }
-        let receipts = desk.receive(batch).await?;
+        let receipts = desk.inbound().receive(batch).await?;
         anyhow::ensure!(receipts.iter().all(|receipt| receipt.fresh && receipt.verdict.outcome == "delivered"));
         write.write_all(b"ok\n").await?;
     }

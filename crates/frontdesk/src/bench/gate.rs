@@ -7,10 +7,10 @@
 use std::hint::black_box;
 use std::sync::RwLock;
 
+use frontdesk_core::directory::View;
+use frontdesk_core::directory::facts::{Binding, Fact, Grant, Instance, Policy, Principal, Tenant};
+use frontdesk_core::gate::visibility::VisibilityCache;
 use frontdesk_core::gate::{self, Case, Ruling, Sees, Sight};
-use frontdesk_core::registry::View;
-use frontdesk_core::registry::facts::{Binding, Fact, Grant, Instance, Policy, Principal, Tenant};
-use frontdesk_core::sight::SightCache;
 use frontdesk_wire::Source;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
     for tenants in [1, 100, 10_000] {
         let view = RwLock::new(world(tenants));
         let cases = cases();
-        let cache = SightCache::default();
+        let cache = VisibilityCache::default();
         for (source, _) in &cases {
             remember(&cache, source);
         }
@@ -60,7 +60,7 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
 }
 
 /// As the desk does it: the directory is read, eyes are remembered, the verdict is put into its kept form.
-fn judge_all(view: &RwLock<View>, cache: &SightCache, cases: &[(Source, bool)], decisions: u64) -> u64 {
+fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, bool)], decisions: u64) -> u64 {
     let mut delivered = 0;
     for (source, addressed) in cases.iter().cycle().take(decisions as usize) {
         let case = Case { tenant: "t0", source, addressed: *addressed };
@@ -78,7 +78,7 @@ fn judge_all(view: &RwLock<View>, cache: &SightCache, cases: &[(Source, bool)], 
     delivered
 }
 
-fn remember(cache: &SightCache, source: &Source) {
+fn remember(cache: &VisibilityCache, source: &Source) {
     let spot = cache.spot("t0", PLATFORM, "bot", &source.chat_id);
     let author = source.user_id.clone().unwrap_or_default();
     cache.keep(spot, &author, Sees::Yes, 0, u64::MAX);

@@ -31,7 +31,7 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
     eprintln!("opening {sockets} sockets");
     let mut load = LoadProcess::start(&orders).await?;
     let _ready: LoadReady = load.next().await?;
-    let open = stage.app.desk.switchboard.open_sockets();
+    let open = stage.app.desk.delivery().switchboard().open_sockets();
     anyhow::ensure!(open == sockets, "only {open} sockets are open; raise the limit of open files (ulimit -n)");
     tokio::time::sleep(Duration::from_secs(3)).await; // let buffers of the handshakes go
     let after = rss_bytes();

@@ -31,7 +31,7 @@ pub(super) async fn run(messages: u64, rounds: usize) -> anyhow::Result<Value> {
         }
         per_second.push((messages as f64 / began.elapsed().as_secs_f64()).round());
         eprintln!("round {round} of {rounds}: {} events/s", per_second[round - 1]);
-        anyhow::ensure!(stage.app.desk.meters.mail_rows.get() == messages, "some events were not written");
+        anyhow::ensure!(stage.app.desk.meters().mail_rows.get() == messages, "some events were not written");
         stage.close().await;
     }
     Ok(json!({
@@ -47,7 +47,7 @@ async fn flood(desk: Arc<Desk>, span: std::ops::Range<u64>) -> anyhow::Result<()
     let mut next = span.start;
     while next < span.end {
         let end = (next + BATCH).min(span.end);
-        let receipts = desk.receive((next..end).map(intake).collect()).await?;
+        let receipts = desk.inbound().receive((next..end).map(intake).collect()).await?;
         anyhow::ensure!(receipts.iter().all(|receipt| receipt.fresh && receipt.verdict.outcome == "delivered"));
         next = end;
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
-use frontdesk_core::desk::Identity;
+use frontdesk_core::directory::Identity;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -55,14 +55,14 @@ impl Stage {
                 instance_id: None,
                 wake_url: None,
             };
-            let seat = self.app.desk.provision(&who, ask).await?;
+            let seat = self.app.desk.directory().provision(&who, ask).await?;
             let link = BindingNew {
                 platform: "relay".into(),
                 user_id: format!("u{number}"),
                 tenant: FIRST_TENANT.into(),
                 instance: gateway.clone(),
             };
-            self.app.desk.bind(link).await?;
+            self.app.desk.directory().bind(link).await?;
             self.app.chat.change_facts(FIRST_TENANT, &format!("c{number}"), |_| true).await?;
             self.seats.push(Seat { gateway, secret: seat.secret });
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use frontdesk_client::Dial;
 use frontdesk_client::wake::WakeBell;
-use frontdesk_core::desk::Identity;
+use frontdesk_core::directory::Identity;
 use frontdesk_wire::Secret;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 
@@ -67,14 +67,14 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
         instance_id: None,
         wake_url: Some(bell.url.clone()),
     };
-    let seat = desk.app.desk.provision(&who, ask).await?;
+    let seat = desk.app.desk.directory().provision(&who, ask).await?;
     let link = BindingNew {
         platform: "relay".into(),
         user_id: "you".into(),
         tenant: FIRST_TENANT.into(),
         instance: AGENT.into(),
     };
-    desk.app.desk.bind(link).await?;
+    desk.app.desk.directory().bind(link).await?;
     let dial = Dial {
         url: desk.url.clone(),
         gateway_id: AGENT.into(),

@@ -10,10 +10,10 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::{delete, get, post, put};
-use frontdesk_core::desk::{event_id, mail_id};
+use frontdesk_core::directory::facts::{Gateway, Scope};
 use frontdesk_core::port::alarms::Shot;
 use frontdesk_core::port::store::{Mail, MailState};
-use frontdesk_core::registry::facts::{Gateway, Scope};
+use frontdesk_core::{event_id, mail_id};
 use frontdesk_wire::Code;
 use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
@@ -89,20 +89,20 @@ struct Of {
 async fn tenants(_: Admin, State(app): State<App>) -> Reply<Value> {
     let all: Vec<Value> = app
         .desk
-        .registry
+        .directory()
         .read(|view| view.tenants.values().map(|it| json!({ "name": it.name, "created_at": it.created_ms })).collect());
     Reply(json!({ "tenants": all }))
 }
 
 async fn create_tenant(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
-    app.desk.create_tenant(&ask.name).await?;
+    app.desk.directory().create_tenant(&ask.name).await?;
     Ok((StatusCode::CREATED, Reply(json!({ "id": ask.name, "name": ask.name }))))
 }
 
 async fn tokens(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
-    let all: Vec<Value> = app.desk.registry.read(|view| {
+    let all: Vec<Value> = app.desk.directory().read(|view| {
         let of_tenant = view.tokens.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
-        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Token>| {
+        let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Token>| {
             json!({ "id": it.id, "tenant": it.tenant, "scope": it.scope, "instance": it.instance,
                     "created_at": it.created_ms, "expires_at": it.expires_ms })
         };
@@ -115,34 +115,34 @@ async fn create_token(_: Admin, State(app): State<App>, Json(ask): Json<TokenNew
     let scope = Scope::parse(&ask.scope).ok_or_else(|| {
         Refusal::new(Code::BadRequest, format!("scope {:?} is none of identity, agents, operator, chat", ask.scope))
     })?;
-    let made = app.desk.create_token(&ask.tenant, scope, ask.instance, ask.ttl_s).await?;
+    let made = app.desk.directory().create_token(&ask.tenant, scope, ask.instance, ask.ttl_s).await?;
     Ok((StatusCode::CREATED, Reply(made)))
 }
 
 async fn revoke_token(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
-    app.desk.revoke_token(&id).await?;
+    app.desk.directory().revoke_token(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn create_enrollment(_: Admin, State(app): State<App>, Json(ask): Json<EnrollmentNew>) -> Made<TokenMade> {
-    Ok((StatusCode::CREATED, Reply(app.desk.create_enrollment(&ask.tenant, ask.ttl_s).await?)))
+    Ok((StatusCode::CREATED, Reply(app.desk.directory().create_enrollment(&ask.tenant, ask.ttl_s).await?)))
 }
 
 /// A one-time link to the chat page of a tenant.
 async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
-    let known = app.desk.registry.read(|view| view.tenants.contains_key(&ask.name));
+    let known = app.desk.directory().read(|view| view.tenants.contains_key(&ask.name));
     if !known {
         return Err(Refusal::new(Code::NotFound, format!("no tenant is called {:?}", ask.name)));
     }
-    let code = app.pages.new_code(&*app.desk.env, &ask.name);
+    let code = app.pages.new_code(app.desk.env(), &ask.name);
     Ok((StatusCode::CREATED, Reply(json!({ "url": format!("{}/chat?code={code}", app.public_url) }))))
 }
 
 // ---- bots, routes, links ----------------------------------------------------------------------
 
 async fn bots(_: Admin, State(app): State<App>) -> Reply<Value> {
-    let all: Vec<Value> = app.desk.registry.read(|view| {
-        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Bot>| {
+    let all: Vec<Value> = app.desk.directory().read(|view| {
+        let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Bot>| {
             json!({ "platform": it.platform, "id": it.id, "tenant": it.tenant, "settings": it.settings,
                     "secrets": it.secrets.keys().collect::<Vec<_>>() })
         };
@@ -153,7 +153,7 @@ async fn bots(_: Admin, State(app): State<App>) -> Reply<Value> {
 
 async fn add_bot(_: Admin, State(app): State<App>, Json(ask): Json<BotNew>) -> Made<Value> {
     let made = json!({ "platform": ask.platform, "id": ask.id });
-    app.desk.add_bot(ask).await?;
+    app.desk.directory().add_bot(ask).await?;
     Ok((StatusCode::CREATED, Reply(made)))
 }
 
@@ -162,12 +162,12 @@ async fn remove_bot(
     State(app): State<App>,
     Path((platform, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    app.desk.remove_bot(&platform, &id).await?;
+    app.desk.directory().remove_bot(&platform, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn routes(_: Admin, State(app): State<App>) -> Reply<Value> {
-    let all: Vec<Value> = app.desk.registry.read(|view| {
+    let all: Vec<Value> = app.desk.directory().read(|view| {
         view.routes.values().map(|it| json!({ "platform": it.platform, "key": it.key, "tenant": it.tenant })).collect()
     });
     Reply(json!({ "routes": all }))
@@ -175,7 +175,7 @@ async fn routes(_: Admin, State(app): State<App>) -> Reply<Value> {
 
 async fn add_route(_: Admin, State(app): State<App>, Json(ask): Json<RouteNew>) -> Made<Value> {
     let made = json!({ "id": ask.key, "platform": ask.platform, "tenant": ask.tenant });
-    app.desk.add_route(ask).await?;
+    app.desk.directory().add_route(ask).await?;
     Ok((StatusCode::CREATED, Reply(made)))
 }
 
@@ -184,14 +184,14 @@ async fn remove_route(
     State(app): State<App>,
     Path((platform, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    app.desk.remove_route(&platform, &key).await?;
+    app.desk.directory().remove_route(&platform, &key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn bindings(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
-    let all: Vec<Value> = app.desk.registry.read(|view| {
+    let all: Vec<Value> = app.desk.directory().read(|view| {
         let of_tenant = view.bindings.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
-        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Binding>| {
+        let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Binding>| {
             json!({ "platform": it.platform, "user_id": it.user_id, "tenant": it.tenant, "instance": it.instance,
                     "at": it.at_ms })
         };
@@ -202,19 +202,19 @@ async fn bindings(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Rep
 
 async fn bind(_: Admin, State(app): State<App>, Json(ask): Json<BindingNew>) -> Made<Value> {
     let made = json!({ "platform": ask.platform, "user_id": ask.user_id, "instance": ask.instance });
-    app.desk.bind(ask).await?;
+    app.desk.directory().bind(ask).await?;
     Ok((StatusCode::CREATED, Reply(made)))
 }
 
 async fn unbind(_: Admin, State(app): State<App>, Json(ask): Json<BindingNew>) -> Result<StatusCode, Refusal> {
-    app.desk.unbind(ask).await?;
+    app.desk.directory().unbind(ask).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn grants(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
-    let all: Vec<Value> = app.desk.registry.read(|view| {
+    let all: Vec<Value> = app.desk.directory().read(|view| {
         let of_tenant = view.grants.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
-        let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Grant>| {
+        let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Grant>| {
             json!({ "tenant": it.tenant, "platform": it.platform, "scope_id": it.scope, "channel_id": it.channel,
                     "instance": it.instance, "at": it.at_ms })
         };
@@ -224,15 +224,17 @@ async fn grants(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply
 }
 
 async fn remove_grant(_: Admin, State(app): State<App>, Json(ask): Json<GrantName>) -> Result<StatusCode, Refusal> {
-    app.desk.remove_grant(&ask).await?;
+    app.desk.directory().remove_grant(&ask).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 // ---- gateways and instances -------------------------------------------------------------------
 
 fn show_gateway(app: &App, it: &Gateway) -> Value {
-    let live = app.desk.registry.read(|view| view.instance(&it.tenant, &it.instance).map(|it| it.no));
-    let socket = live.and_then(|no| app.desk.switchboard.socket(no)).is_some_and(|mailbox| mailbox.gateway == it.id);
+    let live = app.desk.directory().read(|view| view.instance(&it.tenant, &it.instance).map(|it| it.no));
+    let socket = live
+        .and_then(|no| app.desk.delivery().switchboard().socket(no))
+        .is_some_and(|mailbox| mailbox.gateway == it.id);
     let identities: Vec<Value> =
         (it.platforms.iter()).map(|(platform, bot)| json!({ "platform": platform, "botId": bot })).collect();
     json!({
@@ -243,43 +245,43 @@ fn show_gateway(app: &App, it: &Gateway) -> Value {
 }
 
 async fn gateways(_: Admin, State(app): State<App>) -> Reply<Value> {
-    let all: Vec<_> = app.desk.registry.read(|view| view.gateways.values().cloned().collect());
+    let all: Vec<_> = app.desk.directory().read(|view| view.gateways.values().cloned().collect());
     let shown: Vec<Value> = all.iter().map(|it| show_gateway(&app, it)).collect();
     Reply(json!({ "gateways": shown }))
 }
 
 async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNew>) -> Made<GatewayMade> {
-    Ok((StatusCode::CREATED, Reply(app.desk.add_gateway(ask).await?)))
+    Ok((StatusCode::CREATED, Reply(app.desk.directory().add_gateway(ask).await?)))
 }
 
 async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
-    let found = app.desk.registry.read(|view| view.gateways.get(&id).cloned());
+    let found = app.desk.directory().read(|view| view.gateways.get(&id).cloned());
     let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("no gateway has the id {id:?}")))?;
     Ok(Reply(show_gateway(&app, &found)))
 }
 
 async fn rotate(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Rotated> {
-    Ok(Reply(app.desk.rotate(&id).await?))
+    Ok(Reply(app.desk.directory().rotate(&id).await?))
 }
 
 async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
-    app.desk.revoke(&id).await?;
+    app.desk.directory().revoke(&id).await?;
     Ok(Reply(json!({ "id": id, "revoked": true })))
 }
 
 async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
-    let all: Vec<_> = app.desk.registry.read(|view| view.instances.values().cloned().collect());
-    let waiting = app.desk.store.waiting().await?;
-    let show = |it: &std::sync::Arc<frontdesk_core::registry::facts::Instance>| {
-        let presence = app.desk.switchboard.presence(it.no);
+    let all: Vec<_> = app.desk.directory().read(|view| view.instances.values().cloned().collect());
+    let waiting = app.desk.stores().ledger.waiting().await?;
+    let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Instance>| {
+        let presence = app.desk.delivery().switchboard().presence(it.no);
         let waits = waiting.iter().find(|row| row.instance == it.no);
         json!({
-            "kind": "instance", "instance": it.name, "tenant": it.tenant, "connected": app.desk.switchboard.is_live(it.no),
+            "kind": "instance", "instance": it.name, "tenant": it.tenant, "connected": app.desk.delivery().switchboard().is_live(it.no),
             "idle": presence.idle, "seen_at": presence.seen_ms, "wake_url": it.wake_url.is_some(),
             "waiting": waits.map_or(0, |row| row.count), "waiting_since": waits.map(|row| row.oldest_ms),
         })
     };
-    let mut agents = app.desk.agents_shown(None)?;
+    let mut agents = app.desk.agents().agents_shown(None)?;
     agents.retain(|it| it.kind == "agent");
     Ok(Reply(json!({ "instances": all.iter().map(show).collect::<Vec<_>>(), "agents": agents })))
 }
@@ -309,20 +311,20 @@ async fn mail(
     Path(id): Path<String>,
     Query(query): Query<MailQuery>,
 ) -> Answer<Value> {
-    let instance = app.desk.find_instance(&id, query.tenant.as_deref())?;
-    let rows = app.desk.mail(instance.no, query.state, query.before).await?;
+    let instance = app.desk.directory().find_instance(&id, query.tenant.as_deref())?;
+    let rows = app.desk.delivery().mail(instance.no, query.state, query.before).await?;
     Ok(Reply(json!({ "mail": rows.iter().map(show_mail).collect::<Vec<_>>() })))
 }
 
 async fn mail_row(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
-    let row = app.desk.mail_row(&id).await?;
+    let row = app.desk.delivery().mail_row(&id).await?;
     let mut shown = show_mail(&row);
     shown["event"] = serde_json::from_str(&row.delivery.json).unwrap_or_default();
     Ok(Reply(shown))
 }
 
 async fn replay(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
-    Ok(Reply(json!({ "id": app.desk.replay_mail(&id).await? })))
+    Ok(Reply(json!({ "id": app.desk.delivery().replay_mail(&id).await? })))
 }
 
 async fn drop_mail(
@@ -331,7 +333,7 @@ async fn drop_mail(
     Path(id): Path<String>,
     Json(ask): Json<DropMail>,
 ) -> Answer<Value> {
-    app.desk.drop_mail(&id, &ask.reason).await?;
+    app.desk.delivery().drop_mail(&id, &ask.reason).await?;
     Ok(Reply(json!({ "id": id, "state": "dead", "reason": ask.reason })))
 }
 
@@ -354,8 +356,8 @@ async fn alarms(
     Path(id): Path<String>,
     Query(q): Query<AlarmQuery>,
 ) -> Answer<Value> {
-    let instance = app.desk.find_instance(&id, q.tenant.as_deref())?;
-    let armed = app.desk.store.armed(instance.no, 0, ARMED_PAGE).await?;
+    let instance = app.desk.directory().find_instance(&id, q.tenant.as_deref())?;
+    let armed = app.desk.stores().alarms.armed(instance.no, 0, ARMED_PAGE).await?;
     Ok(Reply(json!({ "alarms": armed.iter().map(show_shot).collect::<Vec<_>>() })))
 }
 
@@ -365,14 +367,14 @@ async fn alarm_history(
     Path(id): Path<String>,
     Query(q): Query<AlarmQuery>,
 ) -> Answer<ShotHistory> {
-    let instance = app.desk.find_instance(&id, q.tenant.as_deref())?;
-    Ok(Reply(app.desk.shot_history(&instance, q.job_id.as_deref()).await?))
+    let instance = app.desk.directory().find_instance(&id, q.tenant.as_deref())?;
+    Ok(Reply(app.desk.cron().shot_history(&instance, q.job_id.as_deref()).await?))
 }
 
 async fn dead_alarms(_: Admin, State(app): State<App>) -> Answer<Value> {
-    let dead = app.desk.store.dead_shots(None, DEAD_PAGE).await?;
+    let dead = app.desk.stores().alarms.dead_shots(None, DEAD_PAGE).await?;
     let show = |it: &Shot| {
-        let owner = app.desk.registry.read(|view| view.instance_no(it.instance).cloned());
+        let owner = app.desk.directory().read(|view| view.instance_no(it.instance).cloned());
         let mut shown = show_shot(it);
         shown["tenant"] = json!(owner.as_ref().map(|it| &it.tenant));
         shown["instance"] = json!(owner.as_ref().map(|it| &it.name));
@@ -382,22 +384,22 @@ async fn dead_alarms(_: Admin, State(app): State<App>) -> Answer<Value> {
 }
 
 async fn replay_alarm(_: Admin, State(app): State<App>, Path(id): Path<u64>) -> Answer<Value> {
-    app.desk.revive_shot(id).await?;
+    app.desk.cron().revive_shot(id).await?;
     Ok(Reply(json!({ "id": id, "state": "armed" })))
 }
 
 /// A new key signs fires from now on; the one before can be checked for a day more.
 async fn rotate_signing_key(_: Admin, State(app): State<App>) -> Answer<Value> {
-    let id = app.desk.rotate_signet().await?;
+    let id = app.desk.cron().rotate_signet().await?;
     Ok(Reply(json!({ "id": id })))
 }
 
 async fn explain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Explanation> {
-    Ok(Reply(app.desk.explain(&id).await?))
+    Ok(Reply(app.desk.inbound().explain(&id).await?))
 }
 
 async fn journal(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
-    Ok(Reply(json!({ "actions": app.desk.store.entries(of.tenant.as_deref(), 200).await? })))
+    Ok(Reply(json!({ "actions": app.desk.stores().journal.entries(of.tenant.as_deref(), 200).await? })))
 }
 
 /// How many dispatches are shown at once.
@@ -407,11 +409,11 @@ const DISPATCH_PAGE: usize = 200;
 async fn dispatches(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
     let tenants: Vec<String> = match of.tenant {
         Some(tenant) => vec![tenant],
-        None => app.desk.registry.read(|view| view.tenants.keys().cloned().collect()),
+        None => app.desk.directory().read(|view| view.tenants.keys().cloned().collect()),
     };
     let mut found = Vec::new();
     for tenant in tenants {
-        let said = app.desk.dispatches(&tenant, DISPATCH_PAGE).await;
+        let said = app.desk.messages().dispatches(&tenant, DISPATCH_PAGE).await;
         for it in said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))? {
             let mut shown = serde_json::to_value(&it).unwrap_or_default();
             shown["tenant"] = tenant.clone().into();
@@ -436,7 +438,7 @@ async fn skill_rules(
     Path(tenant): Path<String>,
     Json(put): Json<SkillRulesPut>,
 ) -> Answer<Value> {
-    app.desk.set_skill_rules(&tenant, put.secured, &put.public_key_pem).await?;
+    app.desk.tenant_stores().set_skill_rules(&tenant, put.secured, &put.public_key_pem).await?;
     Ok(Reply(json!({ "tenant": tenant, "secured": put.secured })))
 }
 
@@ -446,7 +448,7 @@ async fn tail(
     State(app): State<App>,
     Query(of): Query<Of>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let watch = (app.desk.tail.watch(), of, app.stop.clone());
+    let watch = (app.desk.tail().watch(), of, app.stop.clone());
     let events = stream::unfold(watch, |(mut notices, of, stop)| async move {
         loop {
             let notice = tokio::select! {
@@ -488,7 +490,11 @@ async fn backup(_: Admin, State(app): State<App>, Json(ask): Json<BackupTo>) -> 
     if !ask.file.is_absolute() {
         return Err(Refusal::new(Code::BadRequest, "the file must be an absolute path on the server's machine"));
     }
-    let bytes =
-        app.desk.store.backup(&ask.file).await.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
+    let bytes = app
+        .desk
+        .upkeep()
+        .backup(&ask.file)
+        .await
+        .map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
     Ok(Reply(json!({ "file": ask.file, "bytes": bytes })))
 }

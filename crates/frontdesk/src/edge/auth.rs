@@ -3,8 +3,8 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use frontdesk_core::desk::{Caller, Guest, Identity, Unproven};
-use frontdesk_core::registry::facts::Scope;
+use frontdesk_core::directory::facts::Scope;
+use frontdesk_core::directory::{Caller, Guest, Identity, Unproven};
 use frontdesk_wire::Code;
 use frontdesk_wire::secret::same_bytes;
 
@@ -21,7 +21,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// A gateway, by its upgrade token.
 pub(crate) fn gateway(app: &App, headers: &HeaderMap) -> Result<Caller, Unproven> {
-    bearer(headers).map_or(Err(Unproven::Unauthorized), |token| app.desk.prove_gateway(token))
+    bearer(headers).map_or(Err(Unproven::Unauthorized), |token| app.desk.directory().prove_gateway(token))
 }
 
 pub(crate) struct Gateway(pub(crate) Caller);
@@ -45,14 +45,19 @@ impl FromRequestParts<App> for Managed {
         let token = bearer(&parts.headers).ok_or_else(unauthorized)?;
         if !token.contains('.') {
             // An upgrade token is base64url and has no dots; a signed word has two.
-            return app.desk.prove_gateway(token).map(|caller| Self(caller.guest())).map_err(|_| unauthorized());
+            return app
+                .desk
+                .directory()
+                .prove_gateway(token)
+                .map(|caller| Self(caller.guest()))
+                .map_err(|_| unauthorized());
         }
         let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
         let instance = signed.prove(token).await.map_err(|why| {
             tracing::info!(%why, "a signed token was refused at /manage");
             unauthorized()
         })?;
-        app.desk.prove_instance(&instance, signed.tenant.as_deref()).map(Self).ok_or_else(unauthorized)
+        app.desk.directory().prove_instance(&instance, signed.tenant.as_deref()).map(Self).ok_or_else(unauthorized)
     }
 }
 
@@ -113,7 +118,7 @@ impl FromRequestParts<App> for ChatCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        let by_token = bearer(&parts.headers).and_then(|token| app.desk.prove_token(token, Scope::Chat));
+        let by_token = bearer(&parts.headers).and_then(|token| app.desk.directory().prove_token(token, Scope::Chat));
         if let Some(token) = by_token {
             return Ok(Self { tenant: token.tenant, proof: ChatProof::Token(token.id) });
         }
@@ -124,13 +129,13 @@ impl FromRequestParts<App> for ChatCaller {
 }
 
 fn is_live_token(app: &App, id: &str) -> bool {
-    let now_ms = app.desk.env.now_ms();
-    app.desk.registry.read(|view| view.tokens.get(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
+    let now_ms = app.desk.env().now_ms();
+    app.desk.directory().read(|view| view.tokens.get(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
 }
 
 /// The tenant of a page session, if it is in time and the token that opened it is still good.
 pub(crate) fn chat_session(app: &App, session: &str) -> Option<String> {
-    let (tenant, token) = app.pages.session(session, app.desk.env.now_ms())?;
+    let (tenant, token) = app.pages.session(session, app.desk.env().now_ms())?;
     token.is_none_or(|id| is_live_token(app, &id)).then_some(tenant)
 }
 

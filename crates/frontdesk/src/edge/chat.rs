@@ -10,8 +10,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use frontdesk_core::registry::View;
-use frontdesk_core::registry::facts::Instance;
+use frontdesk_core::directory::View;
+use frontdesk_core::directory::facts::Instance;
 use frontdesk_core::tail::Notice;
 use frontdesk_platforms::chat::{BOT, ChatFacts, PLATFORM, Posted, Signal, Signaled};
 use frontdesk_wire::Code;
@@ -73,7 +73,7 @@ pub(crate) async fn dispatches(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
 ) -> Result<Reply<Value>, Refusal> {
-    let said = app.desk.dispatches(&tenant, DISPATCH_PAGE).await;
+    let said = app.desk.messages().dispatches(&tenant, DISPATCH_PAGE).await;
     let said = said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))?;
     Ok(Reply(json!({ "dispatches": said })))
 }
@@ -108,7 +108,7 @@ pub(crate) async fn set(
         true
     };
     let facts = app.chat.change_facts(&tenant, &chat_id, change).await?;
-    app.desk.forget_sight(&tenant, PLATFORM, BOT, &chat_id);
+    app.desk.inbound().forget_sight(&tenant, PLATFORM, BOT, &chat_id);
     Ok(Reply(json!({ "chat_id": chat_id, "name": facts.name, "members": facts.members })))
 }
 
@@ -155,7 +155,7 @@ pub(crate) async fn stream(
     Query(After { after }): Query<After>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // Watch first, then read: nothing falls between.
-    let (signals, notices) = (app.chat.watch(), app.desk.tail.watch());
+    let (signals, notices) = (app.chat.watch(), app.desk.tail().watch());
     let instances = instances_of(&app, &caller.tenant);
     let first = instances.iter().map(|it| event("agent", &agent_state(&app, it))).collect();
     let tenant = caller.tenant.clone();
@@ -245,7 +245,7 @@ impl Watch {
         }
         let mut events = Vec::new();
         if of_agent {
-            let found = self.app.desk.find_instance(&notice.instance, Some(&self.tenant));
+            let found = self.app.desk.directory().find_instance(&notice.instance, Some(&self.tenant));
             let state = match notice.step {
                 "awake" => "awake",
                 "asleep" => "asleep",
@@ -285,12 +285,13 @@ fn event(name: &str, data: &impl serde::Serialize) -> Event {
 
 fn instances_of(app: &App, tenant: &str) -> Vec<Arc<Instance>> {
     let of_tenant = |view: &View| view.instances.values().filter(|it| it.tenant == tenant).cloned().collect();
-    app.desk.registry.read(of_tenant)
+    app.desk.directory().read(of_tenant)
 }
 
 fn agent_state(app: &App, instance: &Instance) -> Value {
-    let presence = app.desk.switchboard.presence(instance.no);
-    let (state, text) = match (app.desk.switchboard.is_live(instance.no), presence.idle, presence.seen_ms) {
+    let presence = app.desk.delivery().switchboard().presence(instance.no);
+    let (state, text) = match (app.desk.delivery().switchboard().is_live(instance.no), presence.idle, presence.seen_ms)
+    {
         (true, false, _) => ("awake", "its socket is open"),
         (_, true, _) => ("asleep", "it went to sleep and will be woken"),
         (false, false, 0) => ("unknown", "it has never dialed"),

@@ -6,7 +6,8 @@ use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::desk::{DeskError, Guest};
+use frontdesk_core::DeskError;
+use frontdesk_core::directory::Guest;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 use frontdesk_wire::cron::{ArmedShot, CancelShot, ProvisionShot, Provisioned, RelayBody, ShotHistory};
@@ -29,7 +30,7 @@ fn plain(error: DeskError) -> Refusal {
 }
 
 async fn guest(app: &App, who: &Proven) -> Result<Guest, Refusal> {
-    app.desk.guest_of(&who.0).await.map_err(plain)
+    app.desk.directory().guest_of(&who.0).await.map_err(plain)
 }
 
 pub(crate) async fn provision(
@@ -38,12 +39,12 @@ pub(crate) async fn provision(
     Json(ask): Json<ProvisionShot>,
 ) -> Answer<Provisioned> {
     let guest = guest(&app, &who).await?;
-    app.desk.provision_shot(&guest, ask).await.map(Reply).map_err(plain)
+    app.desk.cron().provision_shot(&guest, ask).await.map(Reply).map_err(plain)
 }
 
 pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<CancelShot>) -> Answer<Value> {
     let guest = guest(&app, &who).await?;
-    app.desk.cancel_shot(&guest, &ask).await.map_err(plain)?;
+    app.desk.cron().cancel_shot(&guest, &ask).await.map_err(plain)?;
     Ok(Reply(json!({ "ok": true })))
 }
 
@@ -51,7 +52,7 @@ pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<
 /// a page cannot be read the answer breaks off, so that nobody takes a part for the whole.
 pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response, Refusal> {
     let guest = guest(&app, &who).await?;
-    let (first, next) = app.desk.armed_page(guest.instance.no, 0).await.map_err(|error| plain(error.into()))?;
+    let (first, next) = app.desk.cron().armed_page(guest.instance.no, 0).await.map_err(|error| plain(error.into()))?;
     let head = format!("{{\"armed\":[{}", in_a_row(&first));
     let (desk, instance) = (app.desk.clone(), guest.instance.no);
     let rest = stream::try_unfold(Some(next), move |at| {
@@ -61,7 +62,7 @@ pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response
                 None => Ok::<_, StoreError>(None),
                 Some(None) => Ok(Some(("]}".to_owned(), None))),
                 Some(Some(after)) => {
-                    let (page, next) = desk.armed_page(instance, after).await?;
+                    let (page, next) = desk.cron().armed_page(instance, after).await?;
                     let comma = if page.is_empty() { "" } else { "," };
                     Ok(Some((format!("{comma}{}", in_a_row(&page)), Some(next))))
                 }
@@ -84,21 +85,21 @@ pub(crate) struct OfJob {
 
 pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Answer<ShotHistory> {
     let guest = guest(&app, &who).await?;
-    app.desk.shot_history(&guest.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
+    app.desk.cron().shot_history(&guest.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
 }
 
 /// An outside scheduler says that a shot is due. 2xx only once the agent has it.
 pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Value> {
     let headers = request.headers().clone();
     let body = whole(request, RELAY_MAX_BYTES).await.map_err(Refusal::plain)?;
-    let id = app.relay_door.check(&headers, &body, app.desk.env.now_s()).map_err(|why| {
+    let id = app.relay_door.check(&headers, &body, app.desk.env().now_s()).map_err(|why| {
         tracing::warn!(%why, "a call at the scheduler's door was refused");
         Refusal::new(Code::Unauthorized, "this call is not signed by a scheduler that we know").plain()
     })?;
     let fire = async {
         let ask: RelayBody = serde_json::from_slice(&body)
             .map_err(|error| Refusal::new(Code::BadRequest, format!("the body does not fit: {error}")))?;
-        app.desk.fire_for(&ask).await.map_err(Refusal::from)
+        app.desk.cron().fire_for(&ask).await.map_err(Refusal::from)
     };
     match fire.await {
         Ok(()) => Ok(Reply(json!({ "ok": true }))),
@@ -112,5 +113,5 @@ pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Va
 /// Public keys; a rotation keeps the one before for a day, so they may be kept for a while.
 pub(crate) async fn jwks(State(app): State<App>) -> Response {
     let cache = HeaderValue::from_static("public, max-age=300");
-    ([(header::CACHE_CONTROL, cache)], Reply(app.desk.jwks())).into_response()
+    ([(header::CACHE_CONTROL, cache)], Reply(app.desk.cron().jwks())).into_response()
 }

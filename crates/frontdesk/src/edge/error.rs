@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::desk::DeskError;
+use frontdesk_core::DeskError;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 use frontdesk_wire::agents::{Class, Fault};

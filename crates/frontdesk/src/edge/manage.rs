@@ -24,7 +24,7 @@ fn done() -> Reply<Value> {
     Reply(json!({ "ok": true }))
 }
 
-fn plain(error: frontdesk_core::desk::DeskError) -> Refusal {
+fn plain(error: frontdesk_core::DeskError) -> Refusal {
     Refusal::from(error).plain()
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn provision(
     Proven(who): Proven,
     Json(ask): Json<ProvisionRequest>,
 ) -> Answer<ProvisionReply> {
-    app.desk.provision(&who, ask).await.map(Reply).map_err(plain)
+    app.desk.directory().provision(&who, ask).await.map(Reply).map_err(plain)
 }
 
 pub(crate) async fn enroll(
@@ -41,7 +41,7 @@ pub(crate) async fn enroll(
     Proven(who): Proven,
     Json(ask): Json<EnrollRequest>,
 ) -> Answer<ProvisionReply> {
-    app.desk.enroll(&who, ask).await.map(Reply).map_err(plain)
+    app.desk.directory().enroll(&who, ask).await.map(Reply).map_err(plain)
 }
 
 pub(crate) async fn policy(
@@ -49,21 +49,21 @@ pub(crate) async fn policy(
     Gateway(caller): Gateway,
     Json(policy): Json<RelevancePolicy>,
 ) -> Answer<Value> {
-    app.desk.set_policy(&caller.guest(), policy).await.map_err(plain)?;
+    app.desk.management().set_policy(&caller.guest(), policy).await.map_err(plain)?;
     Ok(done())
 }
 
 pub(crate) async fn link(State(app): State<App>, Managed(who): Managed, Json(ask): Json<LinkAsk>) -> Answer<LinkOffer> {
-    app.desk.offer_link(&who, ask).await.map(Reply).map_err(plain)
+    app.desk.management().offer_link(&who, ask).await.map(Reply).map_err(plain)
 }
 
 pub(crate) async fn scope(State(app): State<App>, Managed(who): Managed, Json(ask): Json<ScopeAsk>) -> Answer<Value> {
-    app.desk.claim_scope(&who, ask).await.map_err(plain)?;
+    app.desk.management().claim_scope(&who, ask).await.map_err(plain)?;
     Ok(done())
 }
 
 pub(crate) async fn release(State(app): State<App>, Managed(who): Managed, Json(ask): Json<ScopeAsk>) -> Answer<Value> {
-    app.desk.release_scope(&who, ask).await.map_err(plain)?;
+    app.desk.management().release_scope(&who, ask).await.map_err(plain)?;
     Ok(done())
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn principal(
     Managed(who): Managed,
     Json(ask): Json<PrincipalAsk>,
 ) -> Answer<Value> {
-    app.desk.set_principal(&who, ask).await.map_err(plain)?;
+    app.desk.management().set_principal(&who, ask).await.map_err(plain)?;
     Ok(done())
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn dm_default(
     Managed(who): Managed,
     Json(ask): Json<DmDefaultAsk>,
 ) -> Answer<Value> {
-    app.desk.set_dm_default(&who, ask).await.map_err(plain)?;
+    app.desk.management().set_dm_default(&who, ask).await.map_err(plain)?;
     Ok(done())
 }
 
@@ -106,5 +106,5 @@ pub(crate) async fn why(
     if which.message_id.is_empty() {
         return Err(Refusal::new(Code::BadRequest, "say which message: ?message_id=").plain());
     }
-    app.desk.why(&who, &which.message_id, which.chat_id.as_deref()).await.map(Reply).map_err(plain)
+    app.desk.inbound().why(&who, &which.message_id, which.chat_id.as_deref()).await.map(Reply).map_err(plain)
 }

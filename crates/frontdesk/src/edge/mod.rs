@@ -159,7 +159,7 @@ async fn count_refusals(State(app): State<App>, request: Request, next: Next) ->
         None if response.status().is_server_error() => "internal",
         None => return response,
     };
-    app.desk.meters.requests_refused.get_or_create(&Why { why }).inc();
+    app.desk.meters().requests_refused.get_or_create(&Why { why }).inc();
     match response.extensions().get::<error::RefusedWith>() {
         Some(_) => response,
         None => error::in_form(response, form).await, // the framework's own refusal: a bad query, a wrong method

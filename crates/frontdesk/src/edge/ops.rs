@@ -43,7 +43,7 @@ impl Readiness {
         {
             return said.clone();
         }
-        let said = app.desk.store.health().await;
+        let said = app.desk.upkeep().health().await;
         *last = Some((Instant::now(), said.clone()));
         said
     }
@@ -62,7 +62,10 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
 }
 
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    app.desk.meters.sockets_open.set(i64::try_from(app.desk.switchboard.open_sockets()).unwrap_or(i64::MAX));
+    app.desk
+        .meters()
+        .sockets_open
+        .set(i64::try_from(app.desk.delivery().switchboard().open_sockets()).unwrap_or(i64::MAX));
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &app.metrics).is_err() {
         return Refusal::new(Code::Internal, "the metrics could not be written").into_response();

@@ -10,8 +10,8 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use frontdesk_core::Env;
-use frontdesk_core::registry::facts::{Scope, Token};
-use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::directory::facts::{Scope, Token};
+use frontdesk_core::sha256_hex;
 use frontdesk_wire::Code;
 use serde::Deserialize;
 use url::Url;
@@ -126,7 +126,7 @@ pub(crate) async fn open(
     Query(opening): Query<Opening>,
     headers: HeaderMap,
 ) -> Response {
-    let env = &*app.desk.env;
+    let env = app.desk.env();
     if let Some(code) = opening.code {
         return match app.pages.redeem(env, &code) {
             Some(tenant) => (session_cookie(&app, &tenant, None), Redirect::to("/chat")).into_response(),
@@ -153,7 +153,7 @@ pub(crate) async fn open(
 /// that others can reach (then whoever is on this machine may be a proxy for them).
 fn tenant_of_this_machine(app: &App) -> Option<String> {
     let tenant = app.pages.kept().local_tenant.clone()?;
-    let is_only_one = app.desk.registry.read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
+    let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
     let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     let is_loopback = host == "localhost"
         || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -168,6 +168,7 @@ pub(crate) struct Login {
 pub(crate) async fn login(State(app): State<App>, Json(login): Json<Login>) -> Result<Response, Refusal> {
     let token = app
         .desk
+        .directory()
         .prove_token(login.token.trim(), Scope::Chat)
         .ok_or_else(|| Refusal::new(Code::Unauthorized, "this is not a valid token of scope chat"))?;
     Ok((session_cookie(&app, &token.tenant, Some(&token)), StatusCode::NO_CONTENT).into_response())
@@ -202,7 +203,7 @@ fn is_local(peer: SocketAddr, headers: &HeaderMap) -> bool {
 }
 
 fn session_cookie(app: &App, tenant: &str, token: Option<&Token>) -> [(header::HeaderName, HeaderValue); 1] {
-    let (session, good_ms) = app.pages.begin(&*app.desk.env, tenant, token);
+    let (session, good_ms) = app.pages.begin(app.desk.env(), tenant, token);
     let secure = if app.public_url.starts_with("https://") { "; Secure" } else { "" };
     let text = format!(
         "{SESSION_COOKIE}={session}; Path=/chat; HttpOnly; SameSite=Strict; Max-Age={}{secure}",

@@ -131,7 +131,7 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
                 connections.spawn(serve_one(stream, peer, place, router, stop));
             }
             Err(limit) => {
-                note_refused(&desk.meters, limit, peer.ip());
+                note_refused(desk.meters(), limit, peer.ip());
                 connections.spawn(turn_away(stream));
             }
         }

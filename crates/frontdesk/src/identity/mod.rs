@@ -9,9 +9,9 @@ mod keyset;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use frontdesk_core::desk::Identity;
+use frontdesk_core::directory::Identity;
 use frontdesk_core::port::outcall::{Call, Outcall, OutcallError};
-use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::sha256_hex;
 use frontdesk_core::{Desk, Env};
 use frontdesk_wire::Secret;
 use jsonwebtoken::Algorithm;
@@ -84,7 +84,7 @@ impl Verifier {
 
     /// The tokens that the admin made work with every verifier.
     pub async fn prove(&self, desk: &Desk, bearer: &str) -> Result<Identity, Unknown> {
-        if let Some(identity) = desk.prove_identity(bearer) {
+        if let Some(identity) = desk.directory().prove_identity(bearer) {
             return Ok(identity);
         }
         let claims = match &self.kind {
@@ -102,7 +102,7 @@ impl Verifier {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let tenant = text(&self.tenant_claim)
             .ok_or_else(|| Unknown::Stranger(format!("this identity names no tenant ({})", self.tenant_claim)))?;
-        desk.registry.read(|view| {
+        desk.directory().read(|view| {
             if !view.tenants.contains_key(tenant) {
                 return Err(Unknown::Stranger("this identity is of a tenant that this desk does not have".into()));
             }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::alarms::schedule::Next;
-use frontdesk_core::desk::{ClockWatch, LEASE_MS, Loading};
+use frontdesk_core::cron::schedule::Next;
+use frontdesk_core::cron::{ClockWatch, LEASE_MS, Loading};
 use frontdesk_core::port::alarms::{Conclusion, Shot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,18 +28,18 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
     let mut loading = Loading::default();
     // What is waited for here is measured by a clock that nobody sets.
     // Not at once: what is overdue after a restart goes first.
-    let (mut counted_ms, mut is_counted) = (desk.env.steady_ms(), false);
-    let mut swept_ms = desk.env.steady_ms();
-    let mut watch = ClockWatch::new(desk.env.now_ms(), desk.env.steady_ms());
+    let (mut counted_ms, mut is_counted) = (desk.env().steady_ms(), false);
+    let mut swept_ms = desk.env().steady_ms();
+    let mut watch = ClockWatch::new(desk.env().now_ms(), desk.env().steady_ms());
     // The clock may have been set back while the desk was down.
     let mut set_back = true;
     loop {
-        if let Some(again) = desk.reload(&loading) {
+        if let Some(again) = desk.cron().reload(&loading) {
             loading = again;
         }
-        set_back |= desk.watch_clock(&mut watch);
+        set_back |= desk.cron().watch_clock(&mut watch);
         if set_back {
-            match desk.hasten_retries().await {
+            match desk.cron().hasten_retries().await {
                 Ok(()) => set_back = false,
                 Err(error) => {
                     tracing::error!(%error, "retries planned before the clock was set back cannot be read; trying again");
@@ -47,38 +47,38 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
                 }
             }
         }
-        if loading.done && desk.env.now_ms() >= desk.next_load_ms() {
-            loading = desk.begin_load(&loading);
+        if loading.done && desk.env().now_ms() >= desk.cron().next_load_ms() {
+            loading = desk.cron().begin_load(&loading);
         }
         if !loading.done
-            && let Err(error) = desk.load_shots(&mut loading).await
+            && let Err(error) = desk.cron().load_shots(&mut loading).await
         {
             tracing::error!(%error, "armed shots cannot be read; trying again");
             tokio::time::sleep(STORE_PAUSE).await;
         }
         // Somebody may have claimed a shot and gone; its time in the schedule is over by then.
-        if desk.env.steady_ms().saturating_sub(swept_ms) > LEASE_MS {
-            swept_ms = desk.env.steady_ms();
-            if let Err(error) = desk.find_forgotten_shots().await {
+        if desk.env().steady_ms().saturating_sub(swept_ms) > LEASE_MS {
+            swept_ms = desk.env().steady_ms();
+            if let Err(error) = desk.cron().find_forgotten_shots().await {
                 tracing::error!(%error, "overdue shots cannot be looked for");
             }
         }
         let took = fire_due(&desk, &tracker).await;
         let until_count_ms = if is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
-        if desk.env.steady_ms().saturating_sub(counted_ms) > until_count_ms {
-            (counted_ms, is_counted) = (desk.env.steady_ms(), true);
-            if let Ok(armed) = desk.count_armed().await {
-                desk.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
+        if desk.env().steady_ms().saturating_sub(counted_ms) > until_count_ms {
+            (counted_ms, is_counted) = (desk.env().steady_ms(), true);
+            if let Ok(armed) = desk.cron().count_armed().await {
+                desk.meters().alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
             }
         }
         if (took > 0 || !loading.done) && !stop.is_cancelled() {
             continue;
         }
-        let now_ms = desk.env.now_ms();
-        let next_ms = desk.alarms.schedule().next_ms();
+        let now_ms = desk.env().now_ms();
+        let next_ms = desk.cron().clock().schedule().next_ms();
         let nap = next_ms.map_or(NAP_MAX, |at| Duration::from_millis(at.saturating_sub(now_ms)).min(NAP_MAX));
         tokio::select! {
-            () = desk.alarms.bell.notified() => {}
+            () = desk.cron().clock().bell.notified() => {}
             () = tokio::time::sleep(nap) => {}
             () = stop.cancelled() => return,
         }
@@ -87,17 +87,17 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
 
 /// Claims and fires what is due and may go. Returns how many were taken from the schedule.
 async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
-    let now_ms = desk.env.now_ms();
-    let due = desk.alarms.due(now_ms, BATCH);
+    let now_ms = desk.env().now_ms();
+    let due = desk.cron().clock().due(now_ms, BATCH);
     if due.is_empty() {
         return 0;
     }
     let ids = due.iter().map(|next| next.id).collect();
-    let claimed = match desk.store.claim_shots(ids, now_ms, now_ms, now_ms + LEASE_MS).await {
+    let claimed = match desk.stores().alarms.claim_shots(ids, now_ms, now_ms, now_ms + LEASE_MS).await {
         Ok(claimed) => claimed,
         Err(error) => {
             tracing::error!(%error, "due shots cannot be claimed; they stay armed");
-            let mut schedule = desk.alarms.schedule();
+            let mut schedule = desk.cron().clock().schedule();
             for next in due {
                 schedule.put_back(next, now_ms + 1_000);
                 schedule.finished(next);
@@ -113,7 +113,7 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
                 let next = *next;
                 tracker.spawn(async move { fire(&desk, shot, next).await });
             }
-            None => desk.alarms.schedule().finished(*next), // cancelled, replaced, or somebody else's
+            None => desk.cron().clock().schedule().finished(*next), // cancelled, replaced, or somebody else's
         }
     }
     due.len()
@@ -121,31 +121,31 @@ async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
 
 async fn fire(desk: &Arc<Desk>, shot: Shot, next: Next) {
     let answered = || {
-        desk.alarms.schedule().answered(next.lane);
-        desk.alarms.bell.notify_one();
+        desk.cron().clock().schedule().answered(next.lane);
+        desk.cron().clock().bell.notify_one();
     };
-    let end = desk.try_shot(&shot, answered).await;
+    let end = desk.cron().try_shot(&shot, answered).await;
     {
-        let mut schedule = desk.alarms.schedule();
+        let mut schedule = desk.cron().clock().schedule();
         if let Conclusion::Retry { next_ms, .. } = end {
             schedule.put_back(next, next_ms);
         }
         schedule.noted(next);
     }
-    desk.alarms.bell.notify_one();
+    desk.cron().clock().bell.notify_one();
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
-    use frontdesk_core::alarms::RETRY_LONGEST_MS;
-    use frontdesk_core::desk::{Guest, Identity};
+    use frontdesk_core::cron::retry::RETRY_LONGEST_MS;
+    use frontdesk_core::directory::{Guest, Identity};
     use frontdesk_core::meters::Why;
     use frontdesk_core::port::Soon;
     use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
-    use frontdesk_core::seal::Sealer;
-    use frontdesk_core::{Env as _, Rules};
+    use frontdesk_core::vault::Sealer;
+    use frontdesk_core::{Env as _, Parts, Rules};
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_wire::cron::ProvisionShot;
@@ -185,10 +185,10 @@ mod tests {
         async fn running(rules: Rules) -> Self {
             let (env, taken) = (Arc::new(TestEnv::default()), Arc::new(Taken::default()));
             let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
-            let desk = Desk::open(env.clone(), store, sealer, taken.clone(), Vec::new(), rules).await.unwrap();
-            desk.create_tenant("home").await.unwrap();
+            let desk = Desk::open(store, Parts::new(env.clone(), sealer, taken.clone(), rules)).await.unwrap();
+            desk.directory().create_tenant("home").await.unwrap();
             let who = Identity { tenant: "home".into(), instance: Some("sleeper".into()) };
-            let guest = desk.guest_of(&who).await.unwrap();
+            let guest = desk.directory().guest_of(&who).await.unwrap();
             let (desk, stop) = (Arc::new(desk), CancellationToken::new());
             tokio::spawn(ring(desk.clone(), TaskTracker::new(), stop.clone()));
             Self { desk, env, taken, guest, stop }
@@ -203,7 +203,7 @@ mod tests {
                 dedup_key: None,
                 misfire: None,
             };
-            self.desk.provision_shot(&self.guest, ask).await.unwrap();
+            self.desk.cron().provision_shot(&self.guest, ask).await.unwrap();
         }
 
         /// The loop has had several naps; what it would do it has done. Time is paused, so this takes none.
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(clock.settled().await, ["tea"], "the step is noticed; nothing is fired because of it");
         clock.env.advance_ms(RETRY_LONGEST_MS);
         assert_eq!(clock.settled().await, ["tea", "tea"]);
-        assert_eq!(clock.desk.meters.clock_steps.get_or_create(&Why { why: "back" }).get(), 1);
+        assert_eq!(clock.desk.meters().clock_steps.get_or_create(&Why { why: "back" }).get(), 1);
         clock.stop.cancel();
     }
 
@@ -286,9 +286,9 @@ mod tests {
     async fn a_shot_that_somebody_claimed_and_left_is_found_again() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
-        let id = clock.desk.store.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
+        let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
-        clock.desk.store.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
+        clock.desk.stores().alarms.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.env.advance_ms(2_000);
         assert!(clock.settled().await.is_empty(), "it is somebody's");
         clock.env.advance_ms(2 * LEASE_MS);
@@ -301,9 +301,9 @@ mod tests {
     async fn a_shot_that_somebody_left_is_found_on_a_busy_desk_too() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
-        let id = clock.desk.store.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
+        let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
-        clock.desk.store.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
+        clock.desk.stores().alarms.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.arm("hangs", 0).await;
         clock.env.advance_ms(2_000);
         assert!(clock.settled().await.is_empty(), "it is somebody's");
@@ -317,11 +317,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_replaced_shots_left_in_the_schedule_is_freed() {
         let clock = Clock::running(Rules::default()).await;
+        clock.settled().await; // from here on what is armed goes into the schedule
         for number in 0..3_000 {
             clock.arm("tea", 60_000 + number).await;
         }
         clock.settled().await;
-        let held = clock.desk.alarms.schedule().len();
+        let held = clock.desk.cron().clock().schedule().len();
         assert!(held < 2_000, "{held} entries for one shot");
         clock.env.advance_ms(70_000);
         assert_eq!(clock.settled().await, ["tea"]);

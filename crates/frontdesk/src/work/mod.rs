@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
+use frontdesk_core::delivery::switchboard::Unserved;
+use frontdesk_core::delivery::wake::{Ended, Errand, POKES_MAX, Waker};
 use frontdesk_core::meters::Why;
 use frontdesk_core::port::outcall::OutcallError;
 use frontdesk_core::port::store::Retention;
-use frontdesk_core::switchboard::Unserved;
-use frontdesk_core::wake::{Ended, Errand, POKES_MAX, Waker};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,27 +35,27 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
 }
 
 async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
-    let mut waker = Waker::new(desk.rules.wake);
+    let mut waker = Waker::new(desk.rules().wake);
     let (done, mut ended) = mpsc::channel(POKES_MAX);
-    match desk.store.waiting().await {
+    match desk.stores().ledger.waiting().await {
         Ok(waiting) => {
             for row in waiting {
-                desk.switchboard.note_unserved(row.instance, Unserved::NewMail);
+                desk.delivery().switchboard().note_unserved(row.instance, Unserved::NewMail);
             }
         }
         Err(error) => tracing::error!(%error, "it is unknown who has mail waiting; new mail will tell"),
     }
     loop {
         tokio::select! {
-            () = desk.switchboard.unserved_bell.notified() => {}
-            Some((call, how)) = ended.recv() => waker.ended(call, how, desk.env.steady_ms()),
+            () = desk.delivery().switchboard().unserved_bell.notified() => {}
+            Some((call, how)) = ended.recv() => waker.ended(call, how, desk.env().steady_ms()),
             () = tokio::time::sleep(nap(&desk, &waker)) => {}
             () = stop.cancelled() => return,
         }
-        for (instance, why) in desk.switchboard.take_unserved() {
+        for (instance, why) in desk.delivery().switchboard().take_unserved() {
             note_waiting(&desk, &mut waker, instance, why).await;
         }
-        for errand in waker.due(desk.env.steady_ms()) {
+        for errand in waker.due(desk.env().steady_ms()) {
             let (desk, done) = (desk.clone(), done.clone());
             drop(tracker.spawn(async move {
                 let (call, how) = match errand {
@@ -70,19 +70,19 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
 
 /// Until the next errand, on a steady clock.
 fn nap(desk: &Desk, waker: &Waker) -> Duration {
-    let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(desk.env.steady_ms()));
+    let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(desk.env().steady_ms()));
     waker.next_due_ms().map_or(NAP_MAX, until).min(NAP_MAX)
 }
 
 /// Somebody said that mail may wait for this instance.
 async fn note_waiting(desk: &Desk, waker: &mut Waker, instance: u64, why: Unserved) {
-    match desk.store.pending(instance, 0, 1).await {
+    match desk.stores().ledger.pending(instance, 0, 1).await {
         Ok(rows) => match rows.first() {
             Some((_, oldest)) => {
                 // A time that lies ahead was written before the clock was set back.
-                let waited_ms = desk.env.now_ms().saturating_sub(oldest.at_ms);
-                let dials = desk.switchboard.dials(instance);
-                waker.mail_waits(instance, waited_ms, dials, why == Unserved::NewMail, desk.env.steady_ms());
+                let waited_ms = desk.env().now_ms().saturating_sub(oldest.at_ms);
+                let dials = desk.delivery().switchboard().dials(instance);
+                waker.mail_waits(instance, waited_ms, dials, why == Unserved::NewMail, desk.env().steady_ms());
             }
             None => waker.settled(instance),
         },
@@ -92,10 +92,10 @@ async fn note_waiting(desk: &Desk, waker: &mut Waker, instance: u64, why: Unserv
 
 /// Whether there is still a reason to wake this instance. It may have come, and have acked everything.
 async fn is_needed(desk: &Desk, instance: u64) -> bool {
-    if desk.switchboard.is_served(instance) {
+    if desk.delivery().switchboard().is_served(instance) {
         return false;
     }
-    match desk.store.pending(instance, 0, 1).await {
+    match desk.stores().ledger.pending(instance, 0, 1).await {
         Ok(rows) => !rows.is_empty(),
         Err(error) => {
             tracing::error!(%error, "it is unknown whether mail waits; the agent is woken all the same");
@@ -108,7 +108,7 @@ async fn notify(desk: &Desk, instance: u64) -> Ended {
     if !is_needed(desk, instance).await {
         return Ended::NotNeeded;
     }
-    if let Err(error) = desk.notify_waiting(instance).await {
+    if let Err(error) = desk.delivery().notify_waiting(instance).await {
         tracing::error!(%error, "people could not be told that their agent is away");
     }
     Ended::Noticed
@@ -119,26 +119,26 @@ async fn poke(desk: &Desk, instance_no: u64) -> Ended {
     if !is_needed(desk, instance_no).await {
         return Ended::NotNeeded;
     }
-    let found = desk.registry.read(|view| view.instance_no(instance_no).cloned());
+    let found = desk.directory().read(|view| view.instance_no(instance_no).cloned());
     let Some(instance) = found else { return Ended::NoWay };
     let Some(url) = &instance.wake_url else {
-        desk.meters.wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
-        desk.say_wake(instance_no, "wake_failed", "it has no wake URL; it must dial by itself").await;
+        desk.meters().wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
+        desk.delivery().say_wake(instance_no, "wake_failed", "it has no wake URL; it must dial by itself").await;
         return Ended::NoWay;
     };
-    desk.say_wake(instance_no, "waking", "its wake URL is being called").await;
+    desk.delivery().say_wake(instance_no, "waking", "its wake URL is being called").await;
     let (how, why) = call_wake_url(desk, url).await;
-    desk.rooms.note_wake_failure(instance_no, why.as_deref());
+    desk.delivery().note_wake_failure(instance_no, why.as_deref());
     if let Some(why) = why {
         tracing::warn!(tenant = instance.tenant, instance = instance.name, why, "an agent could not be woken");
-        desk.say_wake(instance_no, "wake_failed", &why).await;
+        desk.delivery().say_wake(instance_no, "wake_failed", &why).await;
     }
     how
 }
 
 /// How it went, and why not.
 async fn call_wake_url(desk: &Desk, url: &str) -> (Ended, Option<String>) {
-    let (how, why, text) = match desk.outcall.get(url, POKE_ANSWER_BYTES).await {
+    let (how, why, text) = match desk.outcall().get(url, POKE_ANSWER_BYTES).await {
         // An answer over the limit is an answer.
         Ok(answer) if (200..300).contains(&answer.status) => (Ended::Answered, "answered", None),
         Err(OutcallError::TooLarge(_)) => (Ended::Answered, "answered", None),
@@ -148,7 +148,7 @@ async fn call_wake_url(desk: &Desk, url: &str) -> (Ended, Option<String>) {
         }
         Err(error) => (Ended::Failed, "failed", Some(error.to_string())),
     };
-    desk.meters.wakes.get_or_create(&Why { why }).inc();
+    desk.meters().wakes.get_or_create(&Why { why }).inc();
     (how, text)
 }
 
@@ -158,7 +158,7 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
             () = tokio::time::sleep(PURGE_EVERY) => {}
             () = stop.cancelled() => return,
         }
-        let now_ms = desk.env.now_ms();
+        let now_ms = desk.env().now_ms();
         let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));
         let or_never = |days: u64| if days == 0 { 0 } else { before(days) };
         let retention = Retention {
@@ -172,7 +172,7 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
         };
         // Each step is small, so that mail goes between.
         while !stop.is_cancelled() {
-            match desk.store.purge(retention).await {
+            match desk.upkeep().purge(retention).await {
                 Ok(step) if step.more => {}
                 Ok(_) => break,
                 Err(error) => {
@@ -189,12 +189,13 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use frontdesk_core::desk::{Identity, Speaker};
+    use frontdesk_core::agents::Speaker;
+    use frontdesk_core::directory::Identity;
     use frontdesk_core::port::Soon;
     use frontdesk_core::port::outcall::{Answer, Call, Outcall};
     use frontdesk_core::port::store::{Acceptance, Delivery};
-    use frontdesk_core::seal::Sealer;
-    use frontdesk_core::{Env as _, Rules};
+    use frontdesk_core::vault::Sealer;
+    use frontdesk_core::{Env as _, Parts, Rules};
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
@@ -248,16 +249,16 @@ mod tests {
         async fn watched() -> Self {
             let (env, network) = (Arc::new(TestEnv::default()), Arc::new(Nobody::default()));
             let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
-            let desk = Desk::open(env.clone(), store, sealer, network.clone(), Vec::new(), Rules::default());
+            let desk = Desk::open(store, Parts::new(env.clone(), sealer, network.clone(), Rules::default()));
             let (desk, stop) = (Arc::new(desk.await.unwrap()), CancellationToken::new());
-            desk.create_tenant("home").await.unwrap();
+            desk.directory().create_tenant("home").await.unwrap();
             tokio::spawn(wake_sleepers(desk.clone(), TaskTracker::new(), stop.clone()));
             Self { desk, env, network, stop, mails: AtomicUsize::new(0) }
         }
 
         /// Mail for an agent of this name, which is made if it is not there.
         async fn mail(&self, name: &str) {
-            let found = self.desk.registry.read(|view| view.instance("home", name).cloned());
+            let found = self.desk.directory().read(|view| view.instance("home", name).cloned());
             if found.is_none() {
                 let ask = ProvisionRequest {
                     gateway_id: name.into(),
@@ -269,9 +270,9 @@ mod tests {
                     wake_url: Some(format!("https://wake.example/{name}")),
                 };
                 let who = Identity { tenant: "home".into(), instance: None };
-                self.desk.provision(&who, ask).await.unwrap();
+                self.desk.directory().provision(&who, ask).await.unwrap();
             }
-            let instance = self.desk.registry.read(|view| view.instance("home", name).cloned()).unwrap();
+            let instance = self.desk.directory().read(|view| view.instance("home", name).cloned()).unwrap();
             let number = self.mails.fetch_add(1, Ordering::SeqCst);
             let delivery = Delivery {
                 event: 0,
@@ -296,7 +297,7 @@ mod tests {
                 letter: None,
                 chat: None,
             };
-            self.desk.store.accept(vec![acceptance]).await.unwrap();
+            self.desk.stores().ledger.accept(vec![acceptance]).await.unwrap();
         }
 
         /// Time passes, second by second, on every clock.
@@ -350,9 +351,9 @@ mod tests {
         sleepers.mail("ann").await;
         sleepers.pass(1).await;
         let called = sleepers.network.calls_to("/ann");
-        let ann = sleepers.desk.registry.read(|view| view.instance("home", "ann").cloned()).unwrap();
+        let ann = sleepers.desk.directory().read(|view| view.instance("home", "ann").cloned()).unwrap();
         let position = frontdesk_core::port::store::Position { through: 1, above: Vec::new(), sent: 1 };
-        sleepers.desk.store.settle(ann.no, position).await.unwrap();
+        sleepers.desk.stores().ledger.settle(ann.no, position).await.unwrap();
         sleepers.pass(600).await;
         assert_eq!(sleepers.network.calls_to("/ann"), called);
         sleepers.stop.cancel();
@@ -371,21 +372,21 @@ mod tests {
     async fn inboxes_are_kept_for_so_many_days_or_for_ever() {
         let env = Arc::new(TestEnv::default());
         let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
-        desk.create_tenant("home").await.unwrap();
+        desk.directory().create_tenant("home").await.unwrap();
         let who = Speaker { tenant: "home", ..Speaker::default() };
-        desk.put_agent(who, "alice", AgentPut::default()).await.unwrap();
+        desk.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
         let word = |text: &str| {
             let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };
             DeliveryPayload::Augment { content: text.into(), meta }
         };
-        desk.deliver(who, "alice", &word("old")).await.unwrap();
+        desk.messages().deliver(who, "alice", &word("old")).await.unwrap();
         env.advance_ms(2 * DAY_MS);
-        desk.deliver(who, "alice", &word("young")).await.unwrap();
+        desk.messages().deliver(who, "alice", &word("young")).await.unwrap();
         for (inbox, left) in [(0, vec!["old", "young"]), (3, vec!["old", "young"]), (2, vec!["young"])] {
             env.advance_ms(1);
             forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox, journal: 0, chat: 0, reach: 0 }).await;
             let texts: Vec<String> =
-                desk.inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
+                desk.messages().inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
             assert_eq!(texts, left, "kept for {inbox} days");
         }
     }
@@ -395,10 +396,14 @@ mod tests {
         let desk = desk_over(Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()), Rules::default()).await;
         for number in 0..500 {
             let row = PortableData { id: number.to_string(), expires_at: Some(1), ..PortableData::default() };
-            desk.store.data_put("acme", row).await.unwrap();
+            desk.stores().data.data_put("acme", row).await.unwrap();
         }
         forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox: 0, journal: 0, chat: 0, reach: 0 }).await;
-        let left = Retention { now_ms: desk.env.now_ms(), ..Retention::default() };
-        assert_eq!(desk.store.purge(left).await.unwrap().gone, 0, "more may expire in a minute than one purge takes");
+        let left = Retention { now_ms: desk.env().now_ms(), ..Retention::default() };
+        assert_eq!(
+            desk.upkeep().purge(left).await.unwrap().gone,
+            0,
+            "more may expire in a minute than one purge takes"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Rule 12 where other connectors are involved: each hears a dispatch once, whoever hangs up or asks again.
 
-use frontdesk_core::registry::facts::{Agent, Fact};
+use frontdesk_core::directory::facts::{Agent, Fact};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn warned(receipt: &Value, word: &str) -> bool {
 
 /// Until nothing is carried to a connector any more.
 async fn all_carried(plane: &Plane) {
-    let under_way = plane.house.app.desk.rooms.under_way.clone();
+    let under_way = plane.house.app.desk.agents().live().in_flight.clone();
     let over = async {
         while !under_way.is_empty() {
             tokio::task::yield_now().await;
@@ -120,7 +120,7 @@ async fn connectors_that_cannot_be_read_are_told() {
     let plane = Plane::open().await;
     plane.put("alice", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
     let desk = plane.house.app.desk.clone();
-    let spoilt = desk.registry.write(|view, draft| {
+    let spoilt = desk.directory().write(|view, draft| {
         let alice = (**view.agent("home", "alice").unwrap()).clone();
         draft.put(Fact::Agent(Agent { connectors: Some("00".into()), ..alice }));
         Ok::<_, ()>(())

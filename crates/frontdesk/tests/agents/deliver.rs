@@ -165,7 +165,7 @@ async fn rule_12_a_retry_of_what_the_inbox_has_forgotten_gets_no_receipt_that_wa
     let body = plane.augment("once");
     let first = plane.deliver("alice", &body).await.expect(200);
     let desk = plane.house.app.desk.clone();
-    desk.store.drop_inbox(desk.inbox_of("home", "alice").unwrap().1.unwrap()).await.unwrap();
+    desk.stores().inbox.drop_inbox(desk.messages().inbox_of("home", "alice").unwrap().1.unwrap()).await.unwrap();
     let stream = plane.listen("alice", "").await;
     let again = plane.deliver("alice", &body).await.expect(200);
     assert_eq!((&again["delivery_id"], &again["delivered_at"]), (&first["delivery_id"], &first["delivered_at"]));
@@ -275,7 +275,7 @@ async fn rule_10_what_cannot_be_written_is_not_answered_with_a_receipt() {
     // Somebody else holds the file.
     let lock = rusqlite::Connection::open(folder.join("frontdesk.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let later = plane.house.app.desk.env.now_ms() + 86_400_000;
+    let later = plane.house.app.desk.env().now_ms() + 86_400_000;
     let mut asked = plane.augment("q");
     asked["meta"]["correlation_id"] = json!("c");
     let (body, other) = (plane.augment("x"), plane.augment("y"));
@@ -294,9 +294,9 @@ async fn rule_10_what_cannot_be_written_is_not_answered_with_a_receipt() {
     }
     lock.execute_batch("ROLLBACK").unwrap();
     let desk = plane.house.app.desk.clone();
-    assert!(desk.rooms.waiters.is_empty() && desk.rooms.under_way.is_empty());
+    assert!(desk.agents().live().waiters.is_empty() && desk.agents().live().in_flight.is_empty());
     assert!(plane.inbox("alice").await.is_empty() && plane.inbox("carol").await.is_empty());
-    assert!(desk.armed_of_tenant("home").await.unwrap().is_empty());
+    assert!(desk.cron().armed_of_tenant("home").await.unwrap().is_empty());
     plane.deliver("alice", &body).await.expect(200);
     drop(stream);
     plane.finish().await;

@@ -1,6 +1,6 @@
 //! Rules 16, 17 and 32: a question and its answer.
 
-use frontdesk_core::desk::Speaker;
+use frontdesk_core::agents::Speaker;
 use frontdesk_wire::agents::DeliveryPayload;
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ async fn a_late_answer_goes_to_the_inbox_of_the_agent_that_asked() {
     let ask = plane.post("/v1/agents/alice/exchange", &body);
     let reply = json!({ "correlation_id": "d", "content": "in time" });
     let answer = async {
-        while plane.house.app.desk.rooms.waiters.is_empty() {
+        while plane.house.app.desk.agents().live().waiters.is_empty() {
             tokio::task::yield_now().await;
         }
         let heard = plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
@@ -127,7 +127,7 @@ async fn an_answer_that_crosses_its_askers_hang_up_goes_to_the_askers_inbox() {
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     let (line, asker) = tokio::sync::oneshot::channel();
-    let mut asking = Box::pin(desk.ask(speaker, "alice", &payload, 60_000, line));
+    let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", &payload, 60_000, line));
     let asked = async {
         while plane.inbox("alice").await.is_empty() {
             tokio::task::yield_now().await;
@@ -138,7 +138,7 @@ async fn an_answer_that_crosses_its_askers_hang_up_goes_to_the_askers_inbox() {
         () = asked => {}
     }
     // From here on the exchange is not polled: the answer is taken, then the asker hangs up, then it hears of both.
-    let heard = desk.reply(speaker, "alice", "c", "42".into()).await.unwrap();
+    let heard = desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
     assert!(heard.ok && heard.delivered_to.is_none(), "{heard:?}");
     drop(asker);
     tokio::time::timeout(PATIENCE, asking).await.expect("the exchange does not end");
@@ -182,9 +182,9 @@ async fn a_question_that_is_asked_again_after_a_crash_reaches_the_agent() {
     let first = socket.of("inbound").await;
     socket.ack(&first).await; // settled: the ledger does not owe it any more
     let desk = plane.house.app.desk.clone();
-    let no = desk.registry.read(|view| view.instance("home", "gw-1").map(|it| it.no)).unwrap();
+    let no = desk.directory().read(|view| view.instance("home", "gw-1").map(|it| it.no)).unwrap();
     let settled = async {
-        while !desk.store.pending(no, 0, 10).await.unwrap().is_empty() {
+        while !desk.stores().ledger.pending(no, 0, 10).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
     };
@@ -219,9 +219,9 @@ async fn rule_16_a_caller_that_hangs_up_frees_the_waiter() {
     let request = plane.house.request("POST", "/v1/agents/alice/exchange").bearer_auth(&plane.token);
     let asking = tokio::spawn(request.json(&question(&plane, "c", 60_000)).send());
     stream.message().await;
-    assert_eq!(plane.house.app.desk.rooms.waiters.len(), 1);
+    assert_eq!(plane.house.app.desk.agents().live().waiters.len(), 1);
     asking.abort();
-    let waiters = plane.house.app.desk.rooms.waiters.clone();
+    let waiters = plane.house.app.desk.agents().live().waiters.clone();
     let freed = async {
         while !waiters.is_empty() {
             tokio::task::yield_now().await;
@@ -281,10 +281,10 @@ async fn rule_16_a_reply_is_heard_while_a_connector_still_hangs() {
     let (told, ()) = tokio::join!(ask, answer);
     assert_eq!(told.expect(200)["content"], "quick");
     let desk = plane.house.app.desk.clone();
-    assert!(desk.rooms.waiters.is_empty());
+    assert!(desk.agents().live().waiters.is_empty());
     source.answer(1); // the connector takes the question to its end, though nobody waits for it
     let carried = async {
-        while !desk.rooms.under_way.is_empty() {
+        while !desk.agents().live().in_flight.is_empty() {
             tokio::task::yield_now().await;
         }
     };
@@ -341,7 +341,7 @@ async fn rule_16_ids_may_be_strange_and_are_of_one_tenant() {
         let ask = plane.post("/v1/agents/alice/exchange", &body);
         let reply = json!({ "correlation_id": id, "content": id });
         let answer = async {
-            while plane.house.app.desk.rooms.waiters.is_empty() {
+            while plane.house.app.desk.agents().live().waiters.is_empty() {
                 tokio::task::yield_now().await;
             }
             let theirs = plane.house.post("/v1/agents/alice/replies", &other, &reply).await;

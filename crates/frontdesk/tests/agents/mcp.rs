@@ -362,7 +362,7 @@ async fn a_call_is_carried_out_although_its_client_is_gone() {
         let _ = calling.await;
         source.answer(1);
         let carried = async {
-            while !desk.rooms.under_way.is_empty() {
+            while !desk.agents().live().in_flight.is_empty() {
                 tokio::task::yield_now().await;
             }
         };
@@ -405,7 +405,7 @@ async fn rule_36_a_word_has_an_envelope_that_the_desk_filled() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut client = Client::open(&plane).await;
     client.name = Some("bob");
-    let before = plane.house.app.desk.env.now_ms();
+    let before = plane.house.app.desk.env().now_ms();
     let extra = json!({ "agent_id": "alice", "kind": "augment", "content": "good morning", "event_type": "greeting",
         "correlation_id": "c-1" });
     let receipt = client.call("agent_deliver", extra).await;
@@ -454,7 +454,7 @@ async fn rule_36_agents_are_listed_woken_and_planned_for() {
     drop(stream);
 
     assert_eq!(client.call("cron_list", json!({})).await, json!({ "armed": [] }));
-    let later = plane.house.app.desk.env.now_ms() + 3_600_000;
+    let later = plane.house.app.desk.env().now_ms() + 3_600_000;
     let planned = client.call("agent_wake", json!({ "agent_id": "alice", "context": "tea", "when": later })).await;
     assert_eq!((&planned["woken"], &planned["scheduled_for"]), (&json!(false), &json!(later)));
     let armed = client.call("cron_list", json!({})).await["armed"].as_array().unwrap().clone();

@@ -82,9 +82,9 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     assert_eq!(doctor().await["ok"], true, "nobody calls it");
     plane.wake("alice", json!({ "context": "up" })).await.expect(200);
     let desk = plane.house.app.desk.clone();
-    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
     let failed = async {
-        while desk.rooms.wake_failure(no).is_none() {
+        while desk.delivery().wake_failure(no).is_none() {
             tokio::task::yield_now().await;
         }
     };
@@ -98,8 +98,8 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     assert_eq!((&shown["wake_waits"], shown["wake_failure"].is_string()), (&json!(true), true));
     plane.inbox("alice").await; // it comes
     let settled = async {
-        while desk.rooms.wake_failure(no).is_some() || desk.switchboard.presence(no).idle {
-            desk.rooms.poke_bell.notify_one();
+        while desk.delivery().wake_failure(no).is_some() || desk.delivery().switchboard().presence(no).idle {
+            desk.agents().live().poke_bell.notify_one();
             tokio::task::yield_now().await;
         }
     };

@@ -1,6 +1,6 @@
 //! Rules 30 and 31: the inbox as a stream, and who is there.
 
-use frontdesk_core::registry::facts::Fact;
+use frontdesk_core::directory::facts::Fact;
 use serde_json::{Value, json};
 
 use crate::plane::{Plane, class};
@@ -57,15 +57,15 @@ async fn what_a_deletion_left_behind_is_erased_at_the_next_start() {
         plane.deliver(id, &plane.augment("psst")).await.expect(200);
     }
     let desk = plane.house.app.desk.clone();
-    let gone = desk.registry.write(|view, draft| {
+    let gone = desk.directory().write(|view, draft| {
         draft.remove(&Fact::Agent((**view.agent("home", "alice").unwrap()).clone()));
         Ok::<_, ()>(())
     });
     assert!(gone.await.is_ok());
-    assert_eq!(desk.store.inboxes().await.unwrap().len(), 2);
+    assert_eq!(desk.stores().inbox.inboxes().await.unwrap().len(), 2);
     drop(desk);
     let plane = plane.again().await;
-    assert_eq!(plane.house.app.desk.store.inboxes().await.unwrap().len(), 1);
+    assert_eq!(plane.house.app.desk.stores().inbox.inboxes().await.unwrap().len(), 1);
     assert_eq!(plane.inbox("bob").await.len(), 1);
     plane.finish().await;
 }
@@ -139,11 +139,11 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
     assert_eq!(plane.status("alice").await, "active");
     assert_eq!(plane.status("alice@s").await, "active");
     let desk = plane.house.app.desk.clone();
-    let (_, no) = desk.inbox_of("home", "alice").unwrap();
-    desk.rooms.attendance.note_traffic(no.unwrap(), desk.env.now_ms() - 300_001);
+    let (_, no) = desk.messages().inbox_of("home", "alice").unwrap();
+    desk.agents().live().streams.note_traffic(no.unwrap(), desk.env().now_ms() - 300_001);
     assert_eq!(plane.status("alice").await, "idle", "five minutes without a word");
     drop(stream);
-    let attendance = &desk.rooms.attendance;
+    let attendance = &desk.agents().live().streams;
     let left = async {
         while attendance.is_attended(no.unwrap()) {
             tokio::task::yield_now().await;
@@ -177,13 +177,13 @@ async fn a_stream_ends_when_its_token_or_its_agent_goes() {
 async fn an_agent_has_so_many_streams_and_no_more() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
-    let sit = |order| desk.rooms.attendance.sit_down(no, None, order, 1);
+    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
+    let sit = |order| desk.agents().live().streams.open(no, None, order, 1);
     let mut seats: Vec<_> = (1..=256).map(|order| sit(order).unwrap()).collect();
     let over = plane.get("/v1/agents/alice/inbox/stream").await;
     assert_eq!(class(&over, 429), "RateLimitedError");
     drop(plane.listen("carol", "").await);
-    desk.rooms.attendance.leave(&seats.pop().unwrap());
+    desk.agents().live().streams.close(&seats.pop().unwrap());
     drop(plane.listen("alice", "").await);
     plane.finish().await;
 }
@@ -232,13 +232,13 @@ async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
 async fn rule_11_what_a_stream_is_said_to_have_taken_is_in_it() {
     let plane = Plane::with_agents(&["alice"]).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
     for round in 0..20 {
         // Whoever reads the store has to wait; whoever writes does not.
-        let busy = futures_util::future::join_all((0..64).map(|_| desk.store.report()));
+        let busy = futures_util::future::join_all((0..64).map(|_| desk.upkeep().report()));
         let body = plane.augment(&round.to_string());
         let deliver = async {
-            while !desk.rooms.attendance.is_attended(no) {
+            while !desk.agents().live().streams.is_attended(no) {
                 tokio::task::yield_now().await;
             }
             plane.deliver("alice", &body).await.expect(200)
@@ -250,7 +250,7 @@ async fn rule_11_what_a_stream_is_said_to_have_taken_is_in_it() {
         assert!(skipped || first["delivery_id"] == receipt["delivery_id"], "{receipt}, and the stream began: {first}");
         drop(stream);
         let left = async {
-            while desk.rooms.attendance.is_attended(no) {
+            while desk.agents().live().streams.is_attended(no) {
                 tokio::task::yield_now().await;
             }
         };

@@ -1,7 +1,7 @@
 //! Rules 14, 15 and the table of waking.
 
+use frontdesk_core::directory::Fact;
 use frontdesk_core::port::alarms::{Conclusion, Shot};
-use frontdesk_core::registry::Fact;
 use serde_json::json;
 
 use crate::house::Source;
@@ -70,16 +70,16 @@ async fn a_restart_goes_on_calling_until_the_agent_comes() {
     assert_eq!(plane.inbox("alice").await.len(), 1); // it comes and looks
     let stream = plane.listen("alice", "").await;
     let desk = plane.house.app.desk.clone();
-    desk.rooms.poke_bell.notify_one();
+    desk.agents().live().poke_bell.notify_one();
     let settled = async {
-        while !desk.called_agents().is_empty() {
+        while !desk.messages().called_agents().is_empty() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(crate::house::PATIENCE, settled).await.expect("it is called although it came");
     drop((stream, desk)); // the folder is free when nobody holds the desk
     let plane = plane.again().await;
-    assert!(plane.house.app.desk.called_agents().is_empty(), "that it came is written down too");
+    assert!(plane.house.app.desk.messages().called_agents().is_empty(), "that it came is written down too");
     plane.finish().await;
 }
 
@@ -99,7 +99,7 @@ async fn rule_15_when_is_now_later_or_refused() {
     for body in [json!({ "context": 5 }), json!({ "session_id": [] })] {
         assert_eq!(class(&plane.wake("alice", body).await, 400), "ValidationError");
     }
-    let soon = plane.house.app.desk.env.now_ms() + 1_500;
+    let soon = plane.house.app.desk.env().now_ms() + 1_500;
     let told = plane.wake("alice", json!({ "context": "then", "when": soon })).await.expect(200);
     assert_eq!((&told["woken"], &told["scheduled_for"]), (&json!(false), &json!(soon)));
     let message = stream.message().await;
@@ -112,7 +112,7 @@ async fn rule_15_when_is_now_later_or_refused() {
 #[tokio::test]
 async fn rule_15_a_scheduled_wake_survives_a_restart_and_fires_once() {
     let plane = Plane::with_agents(&["alice", "gone"]).await;
-    let soon = plane.house.app.desk.env.now_ms() + 2_500;
+    let soon = plane.house.app.desk.env().now_ms() + 2_500;
     plane.wake("alice@tab", json!({ "context": "after the night", "when": soon })).await.expect(200);
     plane.wake("gone", json!({ "context": "never", "when": soon })).await.expect(200);
     plane.house.call("DELETE", "/v1/agents/gone", &plane.operator, &serde_json::Value::Null).await;
@@ -185,11 +185,11 @@ async fn an_agent_that_came_by_its_socket_is_not_poked_any_more() {
 
 /// Far enough away that the clock does not come before the test.
 fn in_a_day(plane: &Plane) -> u64 {
-    plane.house.app.desk.env.now_ms() + 86_400_000
+    plane.house.app.desk.env().now_ms() + 86_400_000
 }
 
 async fn planned(plane: &Plane) -> Vec<Shot> {
-    plane.house.app.desk.armed_of_tenant("home").await.unwrap().into_iter().map(|(_, shot)| shot).collect()
+    plane.house.app.desk.cron().armed_of_tenant("home").await.unwrap().into_iter().map(|(_, shot)| shot).collect()
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn rule_15_what_could_never_be_said_is_not_planned() {
     let large = json!({ "context": "x".repeat((1 << 20) + 1), "when": when });
     assert_eq!(class(&plane.wake("alice", large).await, 413), "TooLargeError");
     plane.house.seat("gw-1").await;
-    let over = plane.house.app.desk.rules.frame_max_bytes;
+    let over = plane.house.app.desk.rules().frame_max_bytes;
     let large = json!({ "context": "\n".repeat(over / 2), "when": when });
     assert_eq!(class(&plane.wake("gw-1", large).await, 413), "TooLargeError", "as JSON it is twice as long");
     for when in [json!(i64::MAX), json!(u64::MAX)] {
@@ -216,7 +216,7 @@ async fn rule_15_a_planned_wake_of_a_deleted_agent_reaches_nobody_of_its_name() 
     let shot = planned(&plane).await.remove(0);
     // A crash in the middle of the deletion: the agent is gone, what was planned for it is still there.
     let desk = plane.house.app.desk.clone();
-    let gone = desk.registry.write(|view, draft| {
+    let gone = desk.directory().write(|view, draft| {
         let agent = view.agent("home", "ada@example.org").cloned().unwrap();
         draft.remove(&Fact::Agent((*agent).clone()));
         Ok::<_, ()>(())
@@ -224,7 +224,7 @@ async fn rule_15_a_planned_wake_of_a_deleted_agent_reaches_nobody_of_its_name() 
     assert!(gone.await.is_ok());
     for id in ["ada", "ada@example.org"] {
         plane.register(id).await;
-        assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }), "it is over");
+        assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }), "it is over");
         assert!(plane.inbox(id).await.is_empty(), "{id} is another agent");
     }
     plane.finish().await;
@@ -240,7 +240,7 @@ async fn rule_3_an_empty_session_id_is_none_also_for_a_planned_wake() {
     assert_eq!((&told["session_id"], &tab.message().await["session_id"]), (&json!("tab"), &json!("tab")));
     plane.wake("alice@tab", wake(json!(in_a_day(&plane)))).await.expect(200);
     let shot = planned(&plane).await.remove(0);
-    assert!(matches!(plane.house.app.desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert!(matches!(plane.house.app.desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
     assert_eq!(plane.inbox("alice").await[1]["session_id"], "tab");
     drop((tab, later));
     plane.finish().await;
@@ -256,14 +256,14 @@ async fn rule_15_a_planned_wake_that_was_cut_short_is_finished_and_written_once(
     let shot = planned(&plane).await.remove(0);
     let desk = plane.house.app.desk.clone();
     tokio::select! {
-        _ = desk.try_shot(&shot, || {}) => panic!("the webhook has not answered"),
+        _ = desk.cron().try_shot(&shot, || {}) => panic!("the webhook has not answered"),
         () = source.asked() => {} // and here the desk dies
     }
     assert_eq!(plane.inbox("alice").await.len(), 1);
     source.answer(8);
-    assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
     source.asked().await;
-    assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
     assert!(!source.was_asked(), "what is done is done");
     let inbox = plane.inbox("alice").await;
     assert_eq!((inbox.len(), &inbox[0]["type"]), (1, &json!("wake_degraded")));
@@ -274,19 +274,19 @@ async fn rule_15_a_planned_wake_that_was_cut_short_is_finished_and_written_once(
 async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_hears_it() {
     let plane = Plane::with_agents(&["alice"]).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
     // A stream that is open and whose client does not read.
-    let seat = desk.rooms.attendance.sit_down(no, Some("stuck".into()), 1, desk.env.now_ms()).unwrap();
+    let seat = desk.agents().live().streams.open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
     let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
     assert_eq!(told["woken"], false);
     assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("not taken"), "{told}");
     // One that ends in between is noticed at once; one that was asked for keeps its word.
     let asked = plane.wake("alice@stuck", json!({ "context": "stuck" }));
     let ends = async {
-        while desk.rooms.under_way.is_empty() {
+        while desk.agents().live().in_flight.is_empty() {
             tokio::task::yield_now().await;
         }
-        desk.rooms.attendance.leave(&seat);
+        desk.agents().live().streams.close(&seat);
     };
     let (told, ()) = tokio::join!(asked, ends);
     assert_eq!(told.expect(200)["woken"], false);
@@ -308,15 +308,15 @@ async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stays = plane.listen("alice", "?session=stays").await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.inbox_of("home", "alice").unwrap().1.unwrap();
-    let (rooms, latest) = (&desk.rooms, u64::MAX);
-    let seat = rooms.attendance.sit_down(no, Some("leaves".into()), latest, desk.env.now_ms()).unwrap();
-    rooms.attendance.note_traffic(no, 0);
+    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
+    let (rooms, latest) = (desk.agents().live(), u64::MAX);
+    let seat = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
+    rooms.streams.note_traffic(no, 0);
     let leaves = async {
-        while rooms.attendance.traffic_ms(no) == 0 {
+        while rooms.streams.traffic_ms(no) == 0 {
             tokio::task::yield_now().await; // the other stream has not read it yet
         }
-        rooms.attendance.leave(&seat);
+        rooms.streams.close(&seat);
     };
     let (told, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
     assert_eq!(told.expect(200)["woken"], false);
@@ -326,13 +326,13 @@ async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_
     assert_eq!([&heard[0]["text"], &heard[1]["text"]], ["anybody", "later"]);
     assert_eq!((&heard[0]["type"], heard[0].get("session_id")), (&json!("wake_degraded"), None));
     // What stays another's is still not for this one.
-    let seat = rooms.attendance.sit_down(no, Some("leaves".into()), latest, desk.env.now_ms()).unwrap();
-    rooms.attendance.note_traffic(no, 0);
+    let seat = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
+    rooms.streams.note_traffic(no, 0);
     let leaves = async {
-        while rooms.attendance.traffic_ms(no) == 0 {
+        while rooms.streams.traffic_ms(no) == 0 {
             tokio::task::yield_now().await;
         }
-        rooms.attendance.leave(&seat);
+        rooms.streams.close(&seat);
     };
     let (told, ()) = tokio::join!(plane.wake("alice@leaves", json!({ "context": "for one" })), leaves);
     assert_eq!(told.expect(200)["woken"], false);
@@ -350,16 +350,16 @@ async fn rule_14_a_word_that_its_stream_did_not_take_comes_by_the_socket() {
     plane.register("gw-1").await;
     let mut socket = plane.house.socket(&seat).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.inbox_of("home", "gw-1").unwrap().1.unwrap();
+    let no = desk.messages().inbox_of("home", "gw-1").unwrap().1.unwrap();
     for (session, address, texts) in
         [(None, "gw-1", vec!["anybody"]), (Some("tab"), "gw-1", vec!["anybody"]), (Some("tab"), "gw-1@tab", vec![])]
     {
-        let stream = desk.rooms.attendance.sit_down(no, session.map(str::to_owned), u64::MAX, 1).unwrap();
+        let stream = desk.agents().live().streams.open(no, session.map(str::to_owned), u64::MAX, 1).unwrap();
         let leaves = async {
-            while desk.rooms.under_way.is_empty() {
+            while desk.agents().live().in_flight.is_empty() {
                 tokio::task::yield_now().await;
             }
-            desk.rooms.attendance.leave(&stream);
+            desk.agents().live().streams.close(&stream);
         };
         let (told, ()) = tokio::join!(plane.wake(address, json!({ "context": "anybody" })), leaves);
         assert_eq!(told.expect(200)["woken"], false);
@@ -383,19 +383,19 @@ async fn rule_15_a_planned_wake_that_was_cut_short_at_a_stream_comes_by_the_sock
     plane.wake("gw-1", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
     let shot = planned(&plane).await.remove(0);
     let desk = plane.house.app.desk.clone();
-    let no = desk.inbox_of("home", "gw-1").unwrap().1.unwrap();
-    let stream = desk.rooms.attendance.sit_down(no, Some("tab".into()), u64::MAX, 1).unwrap();
+    let no = desk.messages().inbox_of("home", "gw-1").unwrap().1.unwrap();
+    let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
     let is_written = async {
-        while desk.store.last_letter(no).await.unwrap() == 0 {
+        while desk.stores().inbox.last_letter(no).await.unwrap() == 0 {
             tokio::task::yield_now().await;
         }
     };
     tokio::select! {
-        _ = desk.try_shot(&shot, || {}) => {}
+        _ = desk.cron().try_shot(&shot, || {}) => {}
         () = is_written => {} // and here the desk dies
     }
-    desk.rooms.attendance.leave(&stream);
-    assert!(matches!(desk.try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    desk.agents().live().streams.close(&stream);
+    assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
     let mut socket = plane.house.socket(&seat).await;
     let frame = socket.of("inbound").await;
     assert_eq!(frame.text(), "up");
@@ -519,7 +519,7 @@ async fn rule_15_slow_ways_of_one_tenant_hold_up_no_wakes_of_another() {
     plane.house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     let other = plane.house.token("other", "agents").await;
     plane.house.call("PUT", "/v1/agents/bob", &other, &json!({})).await.expect(200);
-    let later = |ms: u64| json!({ "context": "up", "when": plane.house.app.desk.env.now_ms() + ms });
+    let later = |ms: u64| json!({ "context": "up", "when": plane.house.app.desk.env().now_ms() + ms });
     let soon = later(2_000);
     let slow = futures_util::future::join_all((0..160).map(|_| plane.wake("alice", soon.clone()))).await;
     assert!(slow.iter().all(|reply| reply.expect(200)["scheduled_for"].is_u64()));

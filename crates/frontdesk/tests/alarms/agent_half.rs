@@ -13,7 +13,7 @@ use frontdesk_client::cron::{
     UrlKeys, Work, door, machine_clock,
 };
 use frontdesk_client::{Dial, Handler, Inbound, RelayTransport as _, SocketTransport};
-use frontdesk_core::alarms::signet::{FireClaims, Signet, SigningAlg, new_key};
+use frontdesk_core::cron::signing::{FireClaims, Signet, SigningAlg, new_key};
 use frontdesk_wire::Secret;
 use frontdesk_wire::cron::{BY_RELAY, PURPOSE};
 use jiff::{SignedDuration, Timestamp};

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use frontdesk::config::VerifierKind;
-use frontdesk_core::alarms::signet::{Signet, SigningAlg, new_key};
+use frontdesk_core::cron::signing::{Signet, SigningAlg, new_key};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 

@@ -134,7 +134,7 @@ async fn what_was_deleted_does_not_ride_along() {
     room.say("u-bob", "keep this", PLAIN).await;
     let posted = room.say("u-bob", "forget this", PLAIN).await;
     // People cannot delete through any door yet, so the line is marked where it lies.
-    let (store, id) = (&room.house.app.desk.store, posted["message_id"].as_str().unwrap());
+    let (store, id) = (&room.house.app.desk.stores().chat, posted["message_id"].as_str().unwrap());
     let row = store.chat_line("home", "room", id).await.unwrap().unwrap();
     let mut line: Value = serde_json::from_str(&row.json).unwrap();
     line["deleted"] = json!(true);

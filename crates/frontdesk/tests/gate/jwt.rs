@@ -61,7 +61,7 @@ fn header() -> Value {
 }
 
 fn claims(house: &House, instance: &str) -> Value {
-    let now_s = house.app.desk.env.now_s();
+    let now_s = house.app.desk.env().now_s();
     json!({ "iss": ISSUER, "aud": format!("agent:{instance}"), "sub": "portal", "iat": now_s, "exp": now_s + LONG_S })
 }
 
@@ -210,7 +210,7 @@ async fn a_word_that_is_not_signed_by_the_portals_key_opens_nothing() {
 async fn a_word_for_another_time_from_another_issuer_or_about_no_agent_opens_nothing() {
     let house = believing("").await;
     house.seat("ann").await;
-    let now_s = house.app.desk.env.now_s();
+    let now_s = house.app.desk.env().now_s();
     let changes = [
         ("iss", json!("https://other.test")),
         ("iss", json!("")),

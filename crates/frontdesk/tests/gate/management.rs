@@ -29,7 +29,7 @@ async fn a_link_code_can_be_read_aloud_is_new_every_time_and_says_until_when() {
     let seat = house.seat("ann").await;
     let mut codes = Vec::new();
     for _ in 0..10 {
-        let before_ms = house.app.desk.env.now_ms();
+        let before_ms = house.app.desk.env().now_ms();
         let offer = manage(&house, &seat, "link", json!({ "platform": PLATFORM })).await.expect(200);
         assert_eq!(offer.as_object().unwrap().len(), 2, "{offer}");
         let left_ms = offer["expires_at"].as_u64().unwrap() - before_ms;
@@ -182,7 +182,7 @@ async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
         house
             .app
             .desk
-            .registry
+            .directory()
             .read(|view| view.policies.values().map(|it| serde_json::to_value(&it.policy).unwrap()).collect())
     };
     let full = json!({ "platform": PLATFORM, "requireAddress": true, "freeResponseScopes": ["a", "b"], "allowOtherBots": true });

@@ -1,7 +1,7 @@
 //! What these tests have in common: agents that manage themselves, people who speak in groups, and
 //! what the desk says that it made of it.
 
-use frontdesk_core::registry::View;
+use frontdesk_core::directory::View;
 use serde_json::{Value, json};
 
 use crate::house::{House, Reply, Seat, Socket};
@@ -135,7 +135,7 @@ pub(crate) async fn answer(house: &House, seat: &Seat, chat: &str) -> String {
 
 /// Everything that the doors of management can change, as text.
 pub(crate) fn facts(house: &House) -> Vec<String> {
-    let mut all = house.app.desk.registry.read(|view: &View| {
+    let mut all = house.app.desk.directory().read(|view: &View| {
         let mut all: Vec<String> = Vec::new();
         all.extend(view.bindings.values().map(|it| format!("{it:?}")));
         all.extend(view.gateways.values().map(|it| format!("{it:?}")));

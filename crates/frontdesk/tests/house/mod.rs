@@ -12,8 +12,8 @@ use frontdesk::config::Config;
 use frontdesk::edge::App;
 use frontdesk::env::SystemEnv;
 use frontdesk_core::Env;
-use frontdesk_core::registry::facts::Instance;
-use frontdesk_core::registry::{Draft, Fact, View};
+use frontdesk_core::directory::facts::Instance;
+use frontdesk_core::directory::{Draft, Fact, View};
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::{Secret, token};
 use reqwest::header::HeaderMap;
@@ -277,7 +277,7 @@ impl House {
             draft.put(fact);
             Ok::<_, std::convert::Infallible>(())
         };
-        self.app.desk.registry.write(put).await.unwrap();
+        self.app.desk.directory().write(put).await.unwrap();
     }
 
     /// The linked person says something in a chat; the desk's answer.

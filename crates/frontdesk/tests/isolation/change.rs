@@ -1,7 +1,7 @@
 //! The rules change: people leave and link anew, channels change hands, agents decide anew, chats are shown
 //! to others. The world is told the same as the desk.
 
-use frontdesk_core::registry::facts::{Binding, DmDefault, Fact, Grant, Instance, Policy, Principal};
+use frontdesk_core::directory::facts::{Binding, DmDefault, Fact, Grant, Instance, Policy, Principal};
 use frontdesk_testkit::world::{APART, Event};
 use frontdesk_wire::Source;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
-use frontdesk_core::registry::facts::Binding;
+use frontdesk_core::directory::facts::Binding;
 use frontdesk_testkit::world::APART;
 use futures_util::future::join_all;
 use serde_json::{Value, json};

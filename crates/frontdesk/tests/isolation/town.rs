@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use frontdesk_core::registry::facts::{Binding, Policy, Principal};
+use frontdesk_core::directory::facts::{Binding, Policy, Principal};
 use frontdesk_testkit::world::reference::{self, Line};
 use frontdesk_testkit::world::{APART, Dice, Event, Sight, World};
 use frontdesk_wire::{Secret, build_session_key, token};
@@ -229,7 +229,7 @@ impl Town {
 
     /// Links of one millisecond have no order of their own: waits for the next one.
     pub(crate) async fn tick(&self) {
-        let now = || self.house.app.desk.env.now_ms();
+        let now = || self.house.app.desk.env().now_ms();
         let before = now();
         while now() == before {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -7,14 +7,16 @@ mod platform;
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::desk::{Caller, DeskError, Identity, Receipt};
+use frontdesk_core::DeskError;
+use frontdesk_core::directory::{Caller, Identity};
+use frontdesk_core::inbound::Receipt;
 use frontdesk_core::intake::{Intake, Verified, Whose};
 use frontdesk_core::port::Soon;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::Look;
 use frontdesk_core::port::store::Ledger as _;
-use frontdesk_core::seal::Sealer;
-use frontdesk_core::{Desk, Rules};
+use frontdesk_core::vault::Sealer;
+use frontdesk_core::{Desk, Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::api::{BindingNew, BotNew, LinkAsk, ProvisionRequest, RouteNew, ScopeAsk};
@@ -53,7 +55,10 @@ impl Hall {
         let platform = Arc::new(GuildChat::new());
         let sealer = Sealer::new(Zeroizing::new([7; 32]));
         let platforms: Vec<Arc<dyn frontdesk_core::port::platform::Platform>> = vec![platform.clone()];
-        let desk = Desk::open(env.clone(), store.clone(), sealer, Arc::new(NoWay), platforms, Rules::default());
+        let desk = Desk::open(
+            store.clone(),
+            Parts { platforms, ..Parts::new(env.clone(), sealer, Arc::new(NoWay), Rules::default()) },
+        );
         let desk = desk.await.unwrap();
         let bot = BotNew {
             platform: PLATFORM.into(),
@@ -62,11 +67,11 @@ impl Hall {
             settings: std::collections::BTreeMap::default(),
             secrets: std::collections::BTreeMap::default(),
         };
-        desk.add_bot(bot).await.unwrap();
+        desk.directory().add_bot(bot).await.unwrap();
         for tenant in ["red", "blue"] {
-            desk.create_tenant(tenant).await.unwrap();
+            desk.directory().create_tenant(tenant).await.unwrap();
             let (platform, key) = (PLATFORM.into(), format!("{tenant}-guild"));
-            desk.add_route(RouteNew { platform, key, tenant: tenant.into() }).await.unwrap();
+            desk.directory().add_route(RouteNew { platform, key, tenant: tenant.into() }).await.unwrap();
         }
         let hall = Self { desk, env, store, platform, next: std::cell::Cell::new(1) };
         for (chat, scope) in [("red-chat", "red-guild"), ("blue-chat", "blue-guild"), ("lost-chat", "lost-guild")] {
@@ -86,14 +91,14 @@ impl Hall {
             wake_url: None,
         };
         let who = Identity { tenant: tenant.into(), instance: None };
-        let seat = self.desk.provision(&who, ask).await.unwrap();
+        let seat = self.desk.directory().provision(&who, ask).await.unwrap();
         let secret = Secret::new(seat.secret);
-        self.desk.prove_gateway(&token::mint(&format!("{tenant}-{name}"), &secret, 0)).unwrap()
+        self.desk.directory().prove_gateway(&token::mint(&format!("{tenant}-{name}"), &secret, 0)).unwrap()
     }
 
     async fn bind(&self, tenant: &str, user: &str, instance: &str) {
         let [platform, user_id, tenant, instance] = [PLATFORM, user, tenant, instance].map(str::to_owned);
-        self.desk.bind(BindingNew { platform, user_id, tenant, instance }).await.unwrap();
+        self.desk.directory().bind(BindingNew { platform, user_id, tenant, instance }).await.unwrap();
     }
 
     fn message(&self, chat: &str, scope: Option<&str>, user: &str, text: &str) -> MessageEvent {
@@ -118,18 +123,18 @@ impl Hall {
     async fn take_as(&self, whose: Whose, event: MessageEvent, addressed: bool) -> Receipt {
         let mut intake = Intake::new(Verified::by("the test's own hands"), whose, BOT.into(), event);
         intake.addressed = addressed;
-        self.desk.receive(vec![intake]).await.unwrap().remove(0)
+        self.desk.inbound().receive(vec![intake]).await.unwrap().remove(0)
     }
 
     async fn explained(&self, receipt: &Receipt) -> Value {
-        serde_json::to_value(self.desk.explain(&receipt.event_id).await.unwrap()).unwrap()
+        serde_json::to_value(self.desk.inbound().explain(&receipt.event_id).await.unwrap()).unwrap()
     }
 
     async fn send(&self, caller: &Caller, chat: &str, metadata: Value) -> Option<Code> {
         let raw = json!({ "op": "send", "chat_id": chat, "content": "hello", "metadata": metadata }).to_string();
         let identities = [(PLATFORM.to_owned(), BOT.to_owned())];
         let action = Action::parse(&raw).unwrap();
-        let result = self.desk.act(caller, (PLATFORM, BOT), &identities, action).await;
+        let result = self.desk.outbound().act(caller, (PLATFORM, BOT), &identities, action).await;
         assert_eq!(result.success, result.code.is_none());
         if let Some(error) = &result.error {
             // The same words for a chat that is somebody else's and for one that nobody has.
@@ -141,7 +146,7 @@ impl Hall {
 
     fn metrics(&self) -> String {
         let mut registry = prometheus_client::registry::Registry::with_prefix("frontdesk");
-        self.desk.meters.register(&mut registry);
+        self.desk.meters().register(&mut registry);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         text
@@ -159,7 +164,7 @@ async fn an_answer_that_names_no_platform_goes_where_its_chat_is_known() {
     let fronted = [pair("relay", "desk"), pair(PLATFORM, BOT), pair(PLATFORM, "second")];
     let meant = async |chat: &str, fronted: &[(String, String)]| {
         let action = Action::parse(&json!({ "op": "send", "chat_id": chat, "content": "x" }).to_string()).unwrap();
-        let (platform, bot) = hall.desk.speaking_as(&caller, fronted, &action).await;
+        let (platform, bot) = hall.desk.outbound().speaking_as(&caller, fronted, &action).await;
         pair(platform, bot)
     };
     assert_eq!(meant("red-chat", &fronted).await, pair(PLATFORM, BOT));
@@ -187,7 +192,7 @@ async fn the_tenant_is_the_events_own_and_not_the_bots_or_the_linked_authors() {
     // A webhook is its path's.
     hall.platform.has("hook", Look::default());
     let (platform, key) = (PLATFORM.to_owned(), "/hooks/7".to_owned());
-    hall.desk.add_route(RouteNew { platform, key, tenant: "red".into() }).await.unwrap();
+    hall.desk.directory().add_route(RouteNew { platform, key, tenant: "red".into() }).await.unwrap();
     let event = hall.message("hook", Some("blue-guild"), "ann", "hi");
     let hooked = hall.take_as(Whose::Path("/hooks/7".into()), event, false).await;
     assert_eq!(hall.explained(&hooked).await["tenant"], "red");
@@ -230,7 +235,7 @@ async fn the_platform_is_asked_who_sees_the_chat_and_believed_for_a_short_while(
     hall.env.advance_ms(30_000);
     assert_eq!((say().await.as_str(), hall.platform.looks()), ("withheld", 2), "for thirty seconds");
     hall.platform.blind.lock().unwrap().clear();
-    hall.desk.forget_sight("red", PLATFORM, BOT, "red-chat");
+    hall.desk.inbound().forget_sight("red", PLATFORM, BOT, "red-chat");
     assert_eq!((say().await.as_str(), hall.platform.looks()), ("delivered", 3), "unless it says that it changed");
 }
 
@@ -282,10 +287,10 @@ async fn an_agent_speaks_only_where_its_tenant_was_reached_or_what_is_its_own() 
     assert_eq!(hall.send(&red, "thread-of-lost", json!({})).await, declined);
     hall.platform.has("reached-chat", Look::default());
     let (platform, key) = (PLATFORM.to_owned(), "reached-chat".to_owned());
-    hall.desk.add_route(RouteNew { platform, key: key.clone(), tenant: "red".into() }).await.unwrap();
+    hall.desk.directory().add_route(RouteNew { platform, key: key.clone(), tenant: "red".into() }).await.unwrap();
     let receipt = hall.take(hall.message("reached-chat", Some("another-guild"), "ann", "hi")).await;
     assert_eq!(receipt.verdict.outcome, "delivered");
-    hall.desk.remove_route(PLATFORM, &key).await.unwrap();
+    hall.desk.directory().remove_route(PLATFORM, &key).await.unwrap();
     assert_eq!(hall.send(&red, "thread-of-lost", json!({})).await, None, "its parent reached the tenant");
     assert_eq!(hall.send(&blue, "thread-of-lost", json!({})).await, declined);
     assert_eq!(hall.send(&red, "reached-chat", json!({})).await, None, "and so did the chat");
@@ -298,7 +303,7 @@ async fn a_link_in_a_direct_message_brings_the_codes_tenant_and_runs_once() {
     let hall = Hall::open().await;
     let red = hall.gateway("red", "r").await;
     hall.platform.has("dm-ann", Look { person: Some("ann".into()), ..Look::default() });
-    let offer = hall.desk.offer_link(&red.guest(), LinkAsk { platform: PLATFORM.into() }).await.unwrap();
+    let offer = hall.desk.management().offer_link(&red.guest(), LinkAsk { platform: PLATFORM.into() }).await.unwrap();
     let before = hall.take(hall.message("dm-ann", None, "ann", "hello?")).await;
     assert_eq!(hall.explained(&before).await["instances"][0]["rule"], "route");
     let link = hall.message("dm-ann", None, "ann", &format!("/link {}", offer.code.to_lowercase()));
@@ -315,7 +320,7 @@ async fn a_link_in_a_direct_message_brings_the_codes_tenant_and_runs_once() {
     assert!(!hall.take(unlink).await.fresh);
     assert_eq!(hall.take(hall.message("dm-ann", None, "ann", "hello!")).await.verdict.outcome, "delivered");
     assert_eq!(said(), 2);
-    let refused = hall.desk.offer_link(&red.guest(), LinkAsk { platform: "nowhere".into() }).await;
+    let refused = hall.desk.management().offer_link(&red.guest(), LinkAsk { platform: "nowhere".into() }).await;
     assert!(matches!(refused, Err(DeskError::BadRequest(_))));
 }
 
@@ -325,7 +330,7 @@ async fn a_channel_is_claimed_only_where_the_tenant_is_at_home() {
     let (red, blue) = (hall.gateway("red", "r").await, hall.gateway("blue", "b").await);
     let claim = async |who: &Caller, scope: &str, channel: &str| {
         let ask = ScopeAsk { platform: PLATFORM.into(), scope_id: scope.into(), channel_id: channel.into() };
-        hall.desk.claim_scope(&who.guest(), ask).await.map_err(|error| error.to_string())
+        hall.desk.management().claim_scope(&who.guest(), ask).await.map_err(|error| error.to_string())
     };
     claim(&red, "red-guild", "general").await.unwrap();
     let foreign = claim(&blue, "red-guild", "general").await.unwrap_err();
@@ -333,7 +338,8 @@ async fn a_channel_is_claimed_only_where_the_tenant_is_at_home() {
     let lost = claim(&blue, "lost-guild", "general").await.unwrap_err();
     let scopeless = claim(&blue, "", "general").await.unwrap_err();
     assert!([&free, &lost, &scopeless].iter().all(|text| **text == foreign), "nothing is told about who has it");
-    let held = hall.desk.registry.read(|view| view.grants.values().map(|it| it.instance.clone()).collect::<Vec<_>>());
+    let held =
+        hall.desk.directory().read(|view| view.grants.values().map(|it| it.instance.clone()).collect::<Vec<_>>());
     assert_eq!(held, ["r"]);
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use frontdesk::config::Config;
 use frontdesk::env::SystemEnv;
 use frontdesk_core::Env as _;
+use frontdesk_core::delivery::window::{Acks, RESENDS_MAX};
 use frontdesk_core::port::store::Outcome;
-use frontdesk_core::window::{Acks, RESENDS_MAX};
 use frontdesk_testkit::TestEnv;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -276,7 +276,7 @@ async fn refused_actions_are_in_the_journal_and_in_the_tail_with_their_reason() 
         )
         .await;
     let desk = &house.app.desk;
-    let noted = async || desk.store.entries(Some(&seat.tenant), 99).await.unwrap();
+    let noted = async || desk.stores().journal.entries(Some(&seat.tenant), 99).await.unwrap();
     until("they are written down", async || {
         noted().await.iter().filter(|it| it.outcome == Outcome::Rejected).count() == 3
     })
@@ -299,13 +299,13 @@ async fn a_row_that_is_never_acked_is_ended_with_a_reason_and_reported() {
     let taken = socket.event().await;
     socket.ack(&taken).await;
     let desk = house.app.desk.clone();
-    let caller = desk.prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not proven"));
-    let rows = desk.store.pending(caller.instance.no, 0, 9).await.unwrap();
-    desk.give_up_rows(&caller, &rows[..1]).await;
+    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not proven"));
+    let rows = desk.stores().ledger.pending(caller.instance.no, 0, 9).await.unwrap();
+    desk.delivery().give_up_rows(&caller, &rows[..1]).await;
     let mail = house.mail(&seat).await;
     assert_eq!((&mail[0]["state"], &mail[1]["state"]), (&json!("dead"), &json!("acked")), "{mail:?}");
     assert!(mail[0]["reason"].as_str().unwrap().contains("never acked"), "{mail:?}");
-    let found = desk.switchboard.given_up();
+    let found = desk.delivery().switchboard().given_up();
     assert_eq!((found.len(), found[0].0, found[0].1[0].seq), (1, caller.instance.no, rows[0].0));
     assert_eq!(house.metric("frontdesk_rows_given_up_total").await, 1);
     let doctor = house.admin("GET", "/doctor", &Value::Null).await.expect(200);
@@ -359,23 +359,23 @@ async fn that_a_gateway_does_not_ack_survives_a_restart() {
     let house = House::open().await;
     let seat = house.seat("g").await;
     let desk = house.app.desk.clone();
-    let caller = desk.prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not proven"));
-    desk.note_never_acks(&caller).await;
+    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not proven"));
+    desk.delivery().note_never_acks(&caller).await;
     let instance = caller.instance.no;
     drop(desk);
     let folder = house.finish().await;
     let house = House::again(folder, |_| {}).await;
-    assert_eq!(house.app.desk.switchboard.acks(instance), Acks::Never);
+    assert_eq!(house.app.desk.delivery().switchboard().acks(instance), Acks::Never);
     // An ack ends that, and this survives too.
     let mut socket = house.socket(&seat).await;
     house.say(&seat, "c", "hi").await;
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
-    until("the socket's end is noted", async || !house.app.desk.switchboard.is_live(instance)).await;
+    until("the socket's end is noted", async || !house.app.desk.delivery().switchboard().is_live(instance)).await;
     let folder = house.finish().await;
     let house = House::again(folder, |_| {}).await;
-    assert_eq!(house.app.desk.switchboard.acks(instance), Acks::Assumed);
+    assert_eq!(house.app.desk.delivery().switchboard().acks(instance), Acks::Assumed);
     house.finish().await;
 }
 

@@ -97,7 +97,7 @@ async fn a_refused_gateway_that_talks_at_once_still_hears_why() {
 async fn a_good_signature_past_its_time_is_called_expired_and_a_drifting_clock_is_forgiven() {
     let house = House::open().await;
     let seat = house.seat("g").await;
-    let now = house.app.desk.env.now_s();
+    let now = house.app.desk.env().now_s();
     assert_eq!(house.refusal(&seat.bearer_until(now - 125)).await, (4401, "expired".into()));
     assert_eq!(house.refusal(&seat.bearer_until(1)).await, (4401, "expired".into()));
     for good in [now - 90, now + 300, 0] {
@@ -191,7 +191,7 @@ async fn while_a_rotation_overlaps_the_old_and_the_new_secret_are_both_good() {
     let rotated = house.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
     let day_ms = 86_400_000;
     let until = rotated["overlap_until"].as_u64().unwrap();
-    assert!(until.abs_diff(house.app.desk.env.now_ms() + day_ms) < 60_000, "{until}");
+    assert!(until.abs_diff(house.app.desk.env().now_ms() + day_ms) < 60_000, "{until}");
     let mut new = old.clone();
     new.secret = rotated["secret"].as_str().unwrap().into();
     assert_ne!(old.secret, new.secret);

@@ -4,7 +4,7 @@ use frontdesk_core::port::media::{MediaPut, body_of};
 use frontdesk_core::port::outcall::OutcallError;
 use frontdesk_core::port::platform::Stand;
 use frontdesk_core::port::store::{MediaItem, StoreError};
-use frontdesk_core::seal::{sha256_hex, short_hash};
+use frontdesk_core::{sha256_hex, short_hash};
 use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::api::{ChatMessage, ChatPrompt, Reaction};
 use frontdesk_wire::secret::same_bytes;
@@ -181,7 +181,7 @@ impl BuiltInChat {
     ) -> Result<ActionResult, StoreError> {
         let own = source_url.strip_prefix(&self.media_url("")).map(str::to_owned);
         let item = match own {
-            Some(id) => match self.store.media_item(tenant, &id, self.env.now_ms()).await? {
+            Some(id) => match self.media.media_item(tenant, &id, self.env.now_ms()).await? {
                 Some(item) => item,
                 None => return Ok(ActionResult::refused(Code::NotFound, "no such media is kept")),
             },
@@ -228,7 +228,7 @@ impl BuiltInChat {
             size: answer.body.len() as u64,
             expires_ms: self.env.now_ms() + self.rules.media_ttl_ms,
         };
-        let kept = self.store.media_put(item.clone(), body_of(answer.body), self.rules.media_tenant_bytes).await?;
+        let kept = self.media.media_put(item.clone(), body_of(answer.body), self.rules.media_tenant_bytes).await?;
         Ok(match kept {
             MediaPut::Kept(_) => Ok(item),
             MediaPut::Aborted => Err(ActionResult::refused(Code::PlatformFailed, "source_url: the answer broke off")),

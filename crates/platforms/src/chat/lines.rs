@@ -59,7 +59,7 @@ impl BuiltInChat {
     pub(super) async fn append(&self, tenant: &str, chat_id: &str, line: Line) -> Result<String, StoreError> {
         let json = serde_json::to_string(&line).unwrap_or_default();
         let message_id = line.shown.message_id.clone();
-        let (seq, fresh) = self.store.chat_append(tenant, chat_id, &message_id, json, line.shown.at).await?;
+        let (seq, fresh) = self.log.chat_append(tenant, chat_id, &message_id, json, line.shown.at).await?;
         if fresh {
             self.show(tenant, chat_id, seq, line);
         }
@@ -76,7 +76,7 @@ impl BuiltInChat {
     }
 
     pub(super) async fn line(&self, tenant: &str, chat_id: &str, message_id: &str) -> Result<Option<Line>, StoreError> {
-        Ok(self.store.chat_line(tenant, chat_id, message_id).await?.as_ref().map(parse))
+        Ok(self.log.chat_line(tenant, chat_id, message_id).await?.as_ref().map(parse))
     }
 
     /// Changes one line and shows it. `None`: there is no such line. The change may decline (`false`).
@@ -88,13 +88,13 @@ impl BuiltInChat {
         change: impl Fn(&mut Line) -> bool + Send + Sync,
     ) -> Result<Option<ChatMessage>, StoreError> {
         for _ in 0..AMEND_TRIES {
-            let Some(row) = self.store.chat_line(tenant, chat_id, message_id).await? else { return Ok(None) };
+            let Some(row) = self.log.chat_line(tenant, chat_id, message_id).await? else { return Ok(None) };
             let mut line = parse(&row);
             if !change(&mut line) {
                 return Ok(Some(line.shown));
             }
             let json = serde_json::to_string(&line).unwrap_or_default();
-            match self.store.chat_amend(tenant, chat_id, message_id, row.rev, json).await {
+            match self.log.chat_amend(tenant, chat_id, message_id, row.rev, json).await {
                 Ok(()) => {
                     self.signal(tenant, chat_id, Signal::Message(Box::new(line.shown.clone())));
                     return Ok(Some(line.shown));
@@ -107,7 +107,7 @@ impl BuiltInChat {
     }
 
     pub async fn history(&self, tenant: &str, chat_id: &str, after: u64) -> Result<ChatHistory, StoreError> {
-        let rows = self.store.chat_since(tenant, chat_id, after, PAGE).await?;
+        let rows = self.log.chat_since(tenant, chat_id, after, PAGE).await?;
         let bytes: usize = rows.iter().map(|row| row.json.len()).sum();
         let more = rows.len() >= PAGE || bytes >= PAGE_MAX_BYTES;
         let messages = rows.iter().map(|row| parse(row).shown).collect();
@@ -123,7 +123,7 @@ impl BuiltInChat {
         limit: usize,
     ) -> Result<Vec<Nearby>, StoreError> {
         // Of all threads: a lively one must not hide another.
-        let rows = self.store.chat_latest(tenant, chat_id, limit * THREADS_READ).await?;
+        let rows = self.log.chat_latest(tenant, chat_id, limit * THREADS_READ).await?;
         let by_people = rows.iter().map(parse).filter(|line| {
             let shown = &line.shown;
             shown.direction == "in"
@@ -146,7 +146,7 @@ impl BuiltInChat {
 
     /// Chats after this one, in the order of their ids. A full page means that there may be more.
     pub async fn chats(&self, tenant: &str, after: &str) -> Result<ChatList, StoreError> {
-        let records = self.store.chats(tenant, after, CHATS_PAGE).await?;
+        let records = self.log.chats(tenant, after, CHATS_PAGE).await?;
         let bytes: usize = records.iter().map(|record| record.json.len()).sum();
         let more = records.len() >= CHATS_PAGE || bytes >= PAGE_MAX_BYTES;
         let summary = |record: frontdesk_core::port::store::ChatRecord| {

@@ -11,10 +11,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::Env;
+use frontdesk_core::port::Soon;
+use frontdesk_core::port::media::{MediaItem, MediaShelf};
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{Look, Nearby, Platform, Stand};
-use frontdesk_core::port::store::{Store, StoreError};
-use frontdesk_core::port::{Soon, store::MediaItem};
+use frontdesk_core::port::store::{ChatLog, StoreError};
 use frontdesk_wire::api::{ChatMedia, ChatMessage};
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::event::media_kind;
@@ -92,7 +93,8 @@ pub struct Signaled {
 
 pub struct BuiltInChat {
     env: Arc<dyn Env>,
-    store: Arc<dyn Store>,
+    log: Arc<dyn ChatLog>,
+    media: Arc<dyn MediaShelf>,
     outcall: Arc<dyn Outcall>,
     rules: ChatRules,
     descriptor: Descriptor,
@@ -135,7 +137,13 @@ impl ChatFacts {
 }
 
 impl BuiltInChat {
-    pub fn new(env: Arc<dyn Env>, store: Arc<dyn Store>, outcall: Arc<dyn Outcall>, rules: ChatRules) -> Self {
+    pub fn new(
+        env: Arc<dyn Env>,
+        log: Arc<dyn ChatLog>,
+        media: Arc<dyn MediaShelf>,
+        outcall: Arc<dyn Outcall>,
+        rules: ChatRules,
+    ) -> Self {
         let descriptor = Descriptor {
             contract_version: CONTRACT_VERSION,
             platform: PLATFORM.into(),
@@ -155,7 +163,7 @@ impl BuiltInChat {
             supported_ops: OPS.map(str::to_owned).to_vec(),
         };
         let signals = broadcast::channel(SIGNALS_MAX).0;
-        Self { env, store, outcall, rules, descriptor, signals, typing: Mutex::default() }
+        Self { env, log, media, outcall, rules, descriptor, signals, typing: Mutex::default() }
     }
 
     pub fn watch(&self) -> broadcast::Receiver<Arc<Signaled>> {
@@ -185,7 +193,7 @@ impl BuiltInChat {
     }
 
     pub async fn facts(&self, tenant: &str, chat_id: &str) -> Result<Option<ChatFacts>, StoreError> {
-        let kept = self.store.chat_get(tenant, chat_id).await?;
+        let kept = self.log.chat_get(tenant, chat_id).await?;
         Ok(kept.map(|record| serde_json::from_str(&record.json).unwrap_or_default()))
     }
 
@@ -198,13 +206,13 @@ impl BuiltInChat {
         change: impl Fn(&mut ChatFacts) -> bool + Send + Sync,
     ) -> Result<ChatFacts, StoreError> {
         for _ in 0..FACTS_TRIES {
-            let before = self.store.chat_get(tenant, chat_id).await?.map(|record| record.json).unwrap_or_default();
+            let before = self.log.chat_get(tenant, chat_id).await?.map(|record| record.json).unwrap_or_default();
             let mut facts: ChatFacts = serde_json::from_str(&before).unwrap_or_default();
             if !change(&mut facts) {
                 return Ok(facts);
             }
             let json = serde_json::to_string(&facts).unwrap_or_default();
-            match self.store.chat_put(tenant, chat_id, &before, json).await {
+            match self.log.chat_put(tenant, chat_id, &before, json).await {
                 Ok(()) => return Ok(facts),
                 Err(StoreError::Conflict) => {}
                 Err(error) => return Err(error),

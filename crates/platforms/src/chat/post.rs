@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use frontdesk_core::desk::{Desk, DeskError, Receipt, check_source};
+use frontdesk_core::directory::check_source;
+use frontdesk_core::inbound::Receipt;
 use frontdesk_core::intake::{ChatLine, Handover, Intake, RawCapability, Verified, Whose};
 use frontdesk_core::port::store::{ChatAmend, MediaItem, StoreError};
-use frontdesk_core::seal::{sha256_hex, short_hash};
+use frontdesk_core::{Desk, DeskError};
+use frontdesk_core::{sha256_hex, short_hash};
 use frontdesk_wire::api::{ChatPost, ChatPress};
 use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind, media_message_type};
 use frontdesk_wire::frame::PassthroughForward;
@@ -104,7 +106,7 @@ impl BuiltInChat {
         press: &ChatPress,
     ) -> Result<Posted, DeskError> {
         let absent = || DeskError::NotFound("there is no such prompt".into());
-        let row = self.store.chat_line(tenant, chat_id, message_id).await?.ok_or_else(absent)?;
+        let row = self.log.chat_line(tenant, chat_id, message_id).await?.ok_or_else(absent)?;
         let mut asked = parse(&row);
         let thread_id = asked.shown.thread_id.clone();
         let prompt = asked.shown.prompt.as_mut().ok_or_else(absent)?;
@@ -189,7 +191,7 @@ impl BuiltInChat {
         let message_id = line.shown.message_id.clone();
         let json = serde_json::to_string(&line).unwrap_or_default();
         intake.chat = Some(Box::new(ChatLine { json, answers }));
-        let received = desk.receive(vec![intake]).await?.pop();
+        let received = desk.inbound().receive(vec![intake]).await?.pop();
         let receipt = received.ok_or_else(|| DeskError::BadRequest("nothing was received".into()))?;
         if let Some(seq) = receipt.line {
             self.show(tenant, chat_id, seq, line);
@@ -216,7 +218,7 @@ impl BuiltInChat {
         let mut known: HashMap<&str, MediaItem> = HashMap::new();
         for media in &post.media {
             if !known.contains_key(media.id.as_str()) {
-                let found = self.store.media_item(tenant, &media.id, self.env.now_ms()).await?;
+                let found = self.media.media_item(tenant, &media.id, self.env.now_ms()).await?;
                 let absent = || DeskError::NotFound(format!("no media {:?} is kept", media.id));
                 known.insert(&media.id, found.ok_or_else(absent)?);
             }

@@ -5,7 +5,7 @@
 
 use frontdesk_core::port::data::{ANSWER_MAX_BYTES, Data, DataQuery, FILTERS};
 use frontdesk_core::port::store::{StoreError, Stored};
-use frontdesk_core::seal::short_hash;
+use frontdesk_core::short_hash;
 use frontdesk_wire::agents::PortableData;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::Value;

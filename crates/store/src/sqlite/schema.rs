@@ -1,7 +1,7 @@
 //! Migrations: numbered, each in one transaction, with a checksum so that an altered one is noticed.
 
 use frontdesk_core::port::store::StoreError;
-use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::sha256_hex;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::fault;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::sha256_hex;
 use frontdesk_wire::agents::{
     Class, Fault, OneOrMany, SkillFilter, SkillMeta, SkillNote, SkillSource, SkillStatus, SkillStore, VersionInfo,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::skills::{Expect, PAGE_MAX_BYTES, SkillQuery, SkillWrite};
 use frontdesk_core::port::store::{Store, StoreError};
-use frontdesk_core::seal::sha256_hex;
+use frontdesk_core::sha256_hex;
 use frontdesk_wire::agents::{SkillMeta, SkillStatus, VersionInfo};
 
 use super::House;

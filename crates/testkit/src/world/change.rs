@@ -1,7 +1,7 @@
 //! A world does not stand still: people link and leave, channels change hands, policies are said anew.
 
-use frontdesk_core::registry::View;
-use frontdesk_core::registry::facts::{Binding, Fact, Grant, Route};
+use frontdesk_core::directory::View;
+use frontdesk_core::directory::facts::{Binding, Fact, Grant, Route};
 
 use super::make::{NAMES, TENANTS, any_answer, any_tenant};
 use super::{Dice, NOWHERE, PLATFORMS, World, tenant};

@@ -1,6 +1,6 @@
 //! Events of a world: who says something where.
 
-use frontdesk_core::registry::facts::{Grant, Route};
+use frontdesk_core::directory::facts::{Grant, Route};
 use frontdesk_wire::Source;
 
 use super::make::any_tenant;

@@ -1,6 +1,6 @@
 //! How a world is made from its seed.
 
-use frontdesk_core::registry::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route};
+use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 
 use super::{APART, Dice, NOWHERE, PLATFORMS, Person, Sight, World};

@@ -15,8 +15,8 @@ mod event;
 mod make;
 pub mod reference;
 
-use frontdesk_core::registry::Fact;
-use frontdesk_core::registry::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route, Tenant};
+use frontdesk_core::directory::Fact;
+use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route, Tenant};
 
 pub use change::Change;
 pub use dice::Dice;

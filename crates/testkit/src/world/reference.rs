@@ -3,7 +3,7 @@
 //!
 //! It may never call the gate, nor anything that the gate is made of.
 
-use frontdesk_core::registry::facts::{Binding, Grant};
+use frontdesk_core::directory::facts::{Binding, Grant};
 use frontdesk_wire::Source;
 use frontdesk_wire::api::PrincipalPolicy;
 

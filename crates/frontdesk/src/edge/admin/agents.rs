@@ -3,7 +3,7 @@
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use frontdesk_core::desk::Speaker;
+use frontdesk_core::agents::Speaker;
 use frontdesk_wire::Code;
 use frontdesk_wire::agents::{Class, DeliveryMeta, DeliveryPayload, Fault, Inbox, Origin, WakeOpts};
 use serde::Deserialize;
@@ -56,7 +56,7 @@ fn refused(fault: Fault) -> Refusal {
 }
 
 pub(super) async fn list(_: Admin, State(app): State<App>, Query(which): Query<Which>) -> Answer<Value> {
-    Ok(Reply(json!({ "agents": app.desk.agents_shown(which.tenant.as_deref())? })))
+    Ok(Reply(json!({ "agents": app.desk.agents().agents_shown(which.tenant.as_deref())? })))
 }
 
 pub(super) async fn show(
@@ -65,9 +65,9 @@ pub(super) async fn show(
     Path(id): Path<String>,
     Query(of): Query<OfTenant>,
 ) -> Answer<Value> {
-    let mut shown = json!(app.desk.agent_shown(&of.tenant, &id)?);
-    let newest = match app.desk.inbox_of(&of.tenant, &id).map_err(refused)?.1 {
-        Some(no) => app.desk.store.last_letter(no).await?,
+    let mut shown = json!(app.desk.agents().agent_shown(&of.tenant, &id)?);
+    let newest = match app.desk.messages().inbox_of(&of.tenant, &id).map_err(refused)?.1 {
+        Some(no) => app.desk.stores().inbox.last_letter(no).await?,
         None => 0,
     };
     shown["newest"] = json!(newest);
@@ -81,7 +81,7 @@ pub(super) async fn remove(
     Query(of): Query<OfTenant>,
 ) -> Result<StatusCode, Refusal> {
     let who = Speaker { tenant: &of.tenant, operator: true, ..Speaker::default() };
-    app.desk.delete_agent(who, &id).await.map_err(refused)?;
+    app.desk.agents().delete_agent(who, &id).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -97,13 +97,13 @@ pub(super) async fn say(
     let who = Speaker { tenant: &post.tenant, operator: true, caller: from.as_deref(), ..Speaker::default() };
     if post.wake {
         let opts = WakeOpts { context: Some(post.text), ..WakeOpts::default() };
-        return Ok(Reply(json!(desk.wake(who, &id, &opts).await.map_err(refused)?)));
+        return Ok(Reply(json!(desk.messages().wake(who, &id, &opts).await.map_err(refused)?)));
     }
     let origin = Origin { trigger_kind: Some("cli".into()), caller_agent_id: from.clone(), ..Origin::default() };
-    let (dispatch_id, sent_at) = (desk.env.uuid_v4(), desk.env.now_ms());
+    let (dispatch_id, sent_at) = (desk.env().uuid_v4(), desk.env().now_ms());
     let meta = DeliveryMeta { dispatch_id, sent_at, origin, ..DeliveryMeta::default() };
     let payload = DeliveryPayload::Augment { content: post.text, meta };
-    Ok(Reply(json!(desk.deliver(who, &id, &payload).await.map_err(refused)?)))
+    Ok(Reply(json!(desk.messages().deliver(who, &id, &payload).await.map_err(refused)?)))
 }
 
 pub(super) async fn inbox(
@@ -112,5 +112,5 @@ pub(super) async fn inbox(
     Path(id): Path<String>,
     Query(of): Query<OfTenant>,
 ) -> Answer<Inbox> {
-    Ok(Reply(app.desk.look_into_inbox(&of.tenant, &id, of.after).await.map_err(refused)?))
+    Ok(Reply(app.desk.messages().look_into_inbox(&of.tenant, &id, of.after).await.map_err(refused)?))
 }

@@ -107,7 +107,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
         Ok(who) => who,
         Err(refused) => return refused.into_response(),
     };
-    let (tools, now_ms) = (app.tools.clone(), app.desk.env.now_ms());
+    let (tools, now_ms) = (app.tools.clone(), app.desk.env().now_ms());
     let session = parts.headers.get("mcp-session-id").map(|id| id.to_str().unwrap_or_default().to_owned());
     let refused = match &session {
         Some(id) if !tools.admit(id, &who, now_ms) => {
@@ -219,28 +219,28 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
     let is_filter = |name: &str| tool == "data_read" && !DATA_OPTIONS.contains(&name);
     given.retain(|name, value| !value.is_null() || is_filter(name));
     let desk = &app.desk;
-    let skills = || desk.skills(&who.tenant).by(who.caller.clone());
-    let data = || desk.data(&who.tenant).by(who.caller.clone());
+    let skills = || desk.tenant_stores().skills(&who.tenant).by(who.caller.clone());
+    let data = || desk.tenant_stores().data(&who.tenant).by(who.caller.clone());
     match tool {
-        "agents_list" => shown(&json!({ "agents": desk.agents(&who.tenant) })),
+        "agents_list" => shown(&json!({ "agents": desk.agents().list(&who.tenant) })),
         "agent_status" => {
             let id = text(&mut given, "agent_id")?;
-            shown(&json!({ "agent_id": id, "status": desk.agent_status(&who.tenant, &id) }))
+            shown(&json!({ "agent_id": id, "status": desk.agents().status(&who.tenant, &id) }))
         }
         "agent_deliver" => {
             let id = text(&mut given, "agent_id")?;
             let payload = payload_of(app, who, given)?;
-            shown(&desk.deliver(who.speaker(), &id, &payload).await?)
+            shown(&desk.messages().deliver(who.speaker(), &id, &payload).await?)
         }
         "agent_wake" => {
             let id = text(&mut given, "agent_id")?;
             let opts = read_wake(given)?;
-            shown(&desk.wake(who.speaker(), &id, &opts).await?)
+            shown(&desk.messages().wake(who.speaker(), &id, &opts).await?)
         }
         "agent_register" => {
             let id = text(&mut given, "agent_id")?;
             let put: AgentPut = fit(Value::Object(given))?;
-            shown(&desk.put_agent(who.speaker(), &id, put).await?)
+            shown(&desk.agents().put_agent(who.speaker(), &id, put).await?)
         }
         "agent_inbox" => {
             let id = text(&mut given, "agent_id")?;
@@ -248,18 +248,18 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             let busy = "too many answers of this tenant wait to be read; read them first";
             let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
             let _spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
-            shown(&desk.inbox(who.speaker(), &id, after).await?)
+            shown(&desk.messages().inbox(who.speaker(), &id, after).await?)
         }
         "agent_reply" => {
             let (id, name) = (text(&mut given, "agent_id")?, text(&mut given, "correlation_id")?);
             let content = text(&mut given, "content")?;
-            shown(&desk.reply(who.speaker(), &id, &name, content).await?)
+            shown(&desk.exchanges().reply(who.speaker(), &id, &name, content).await?)
         }
         "agent_exchange" => {
             let id = text(&mut given, "agent_id")?;
             let timeout_ms: Option<u64> = given.remove("timeout_ms").map(fit).transpose()?;
             let mut payload = payload_of(app, who, given)?;
-            payload.meta_mut().correlation_id.get_or_insert_with(|| desk.env.uuid_v4());
+            payload.meta_mut().correlation_id.get_or_insert_with(|| desk.env().uuid_v4());
             shown(&ask(app, who.clone(), id, payload, timeout_ms.unwrap_or(TIMEOUT_MS)).await?)
         }
         "skill_read" => {
@@ -291,7 +291,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             shown(&data().write(&entry).await?)
         }
         "cron_list" => {
-            let mut armed = desk.armed_of_tenant(&who.tenant).await?;
+            let mut armed = desk.cron().armed_of_tenant(&who.tenant).await?;
             if let Some(bound) = who.speaker().bound {
                 armed.retain(|(name, _)| name == bound); // a bound token sees its own agent only
             }
@@ -322,7 +322,7 @@ async fn write_skill(app: &App, who: &Api, mut given: Map<String, Value>) -> Res
     let name = text(&mut given, "name")?;
     let source = text(&mut given, "source")?;
     let overwrite: bool = given.remove("overwrite").map(fit).transpose()?.unwrap_or_default();
-    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
+    let skills = app.desk.tenant_stores().skills(&who.tenant).by(who.caller.clone());
     let note = SkillNote { status: Some(SkillStatus::Draft), ..SkillNote::default() };
     let made = match overwrite {
         true => skills.store(&name, &source, &note).await?,
@@ -334,8 +334,8 @@ async fn write_skill(app: &App, who: &Api, mut given: Map<String, Value>) -> Res
 /// The envelope is ours to fill: a tool call is an agent's own act.
 fn payload_of(app: &App, who: &Api, mut given: Map<String, Value>) -> Result<DeliveryPayload, Fault> {
     let meta = DeliveryMeta {
-        dispatch_id: app.desk.env.uuid_v4(),
-        sent_at: app.desk.env.now_ms(),
+        dispatch_id: app.desk.env().uuid_v4(),
+        sent_at: app.desk.env().now_ms(),
         origin: Origin { trigger_kind: Some("agent".into()), caller_agent_id: who.caller.clone(), ..Origin::default() },
         event_type: given.remove("event_type").map(fit).transpose()?,
         correlation_id: given.remove("correlation_id").map(fit).transpose()?,

@@ -26,15 +26,15 @@ pub(crate) async fn load(
     Path(name): Path<String>,
     Query(which): Query<Which>,
 ) -> Answer<SkillSource> {
-    Ok(Reply(app.desk.skills(&who.tenant).load(&name, which.version.as_deref()).await?))
+    Ok(Reply(app.desk.tenant_stores().skills(&who.tenant).load(&name, which.version.as_deref()).await?))
 }
 
 pub(crate) async fn metadata(State(app): State<App>, who: Api, Path(name): Path<String>) -> Answer<SkillMeta> {
-    Ok(Reply(app.desk.skills(&who.tenant).metadata(&name).await?))
+    Ok(Reply(app.desk.tenant_stores().skills(&who.tenant).metadata(&name).await?))
 }
 
 pub(crate) async fn versions(State(app): State<App>, who: Api, Path(name): Path<String>) -> Answer<SkillVersions> {
-    Ok(Reply(SkillVersions { versions: app.desk.skills(&who.tenant).versions(&name).await? }))
+    Ok(Reply(SkillVersions { versions: app.desk.tenant_stores().skills(&who.tenant).versions(&name).await? }))
 }
 
 pub(crate) async fn store(
@@ -45,7 +45,7 @@ pub(crate) async fn store(
 ) -> Answer<VersionInfo> {
     let note = put.metadata.unwrap_or_default();
     who.speaker().check_name("metadata.author", note.author.as_deref())?;
-    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
+    let skills = app.desk.tenant_stores().skills(&who.tenant).by(who.caller.clone());
     Ok(Reply(skills.store(&name, &put.source, &note).await?))
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn restatus(
     Path(name): Path<String>,
     Json(post): Json<StatusPost>,
 ) -> Answer<VersionInfo> {
-    let skills = app.desk.skills(&who.tenant).by(who.caller.clone());
+    let skills = app.desk.tenant_stores().skills(&who.tenant).by(who.caller.clone());
     Ok(Reply(skills.update_status(&name, post.status).await?))
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn delete(State(app): State<App>, who: Api, Path(name): Path<St
         let text = "deleting a skill erases its history; it needs a token of scope operator";
         return Err(Fault::new(Class::ForbiddenError, text).into());
     }
-    app.desk.skills(&who.tenant).delete(&name).await?;
+    app.desk.tenant_stores().skills(&who.tenant).delete(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -73,15 +73,15 @@ pub(crate) async fn query_skills(
     who: Api,
     Json(filter): Json<SkillFilter>,
 ) -> Answer<SkillList> {
-    Ok(Reply(SkillList { skills: app.desk.skills(&who.tenant).query(&filter).await? }))
+    Ok(Reply(SkillList { skills: app.desk.tenant_stores().skills(&who.tenant).query(&filter).await? }))
 }
 
 pub(crate) async fn store_version(State(app): State<App>, who: Api) -> Answer<StoreVersion> {
-    Ok(Reply(StoreVersion { version: app.desk.skills(&who.tenant).version().await? }))
+    Ok(Reply(StoreVersion { version: app.desk.tenant_stores().skills(&who.tenant).version().await? }))
 }
 
 pub(crate) async fn skills_manifest(State(app): State<App>, who: Api) -> Answer<ManifestInfo> {
-    Ok(Reply(app.desk.skills(&who.tenant).manifest().await?))
+    Ok(Reply(app.desk.tenant_stores().skills(&who.tenant).manifest().await?))
 }
 
 pub(crate) async fn write(
@@ -90,13 +90,13 @@ pub(crate) async fn write(
     Json(entry): Json<DataWrite>,
 ) -> Result<(StatusCode, Reply<DataWritten>), Refused> {
     who.check_data(&entry)?;
-    let written = app.desk.data(&who.tenant).by(who.caller.clone()).write(&entry).await?;
+    let written = app.desk.tenant_stores().data(&who.tenant).by(who.caller.clone()).write(&entry).await?;
     Ok((StatusCode::CREATED, Reply(written)))
 }
 
 /// What is not there has a class of its own: adapters turn exactly this one into null.
 pub(crate) async fn get(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<PortableData> {
-    let found = app.desk.data(&who.tenant).get(&id).await?;
+    let found = app.desk.tenant_stores().data(&who.tenant).get(&id).await?;
     let absent = || Fault::new(Class::DataNotFound, "there is no such row").with("id", id.as_str());
     found.map(Reply).ok_or_else(|| absent().into())
 }
@@ -106,9 +106,9 @@ pub(crate) async fn query_data(
     who: Api,
     Json(filters): Json<QueryFilters>,
 ) -> Answer<DataItems> {
-    Ok(Reply(DataItems { items: app.desk.data(&who.tenant).query(&filters).await? }))
+    Ok(Reply(DataItems { items: app.desk.tenant_stores().data(&who.tenant).query(&filters).await? }))
 }
 
 pub(crate) async fn data_manifest(State(app): State<App>, who: Api) -> Answer<ManifestInfo> {
-    Ok(Reply(app.desk.data(&who.tenant).manifest().await?))
+    Ok(Reply(app.desk.tenant_stores().data(&who.tenant).manifest().await?))
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use frontdesk_core::agents::attendance::{SEATS_MAX, Seat};
-use frontdesk_core::desk::{inbox_message, is_under_way};
+use frontdesk_core::agents::streams::{STREAMS_MAX, Stream as LiveStream};
+use frontdesk_core::agents::{inbox_message, is_in_flight};
 use frontdesk_core::port::letters::Filed;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::agents::{Class, Fault};
@@ -50,18 +50,18 @@ pub(crate) async fn open(
         return Err(Fault::invalid(text).into());
     }
     let resumed = last_event_id(&headers)?;
-    let agent = app.desk.open_inbox(who.speaker(), &id).await?;
+    let agent = app.desk.messages().open_inbox(who.speaker(), &id).await?;
     let desk = &app.desk;
     // Where it begins is read before it sits down: what is said to whoever sits there is behind that.
-    let newest = desk.store.last_letter(agent).await.map_err(Fault::from)?;
+    let newest = desk.stores().inbox.last_letter(agent).await.map_err(Fault::from)?;
     // A place above the newest is of a desk that was restored from an older backup: what comes now is new.
     let cursor = resumed.or(which.after).map_or(newest, |after| after.min(newest));
-    let order = desk.switchboard.next_session();
-    let seat = desk.rooms.attendance.sit_down(agent, session, order, desk.env.now_ms());
-    let full = || Fault::new(Class::RateLimitedError, format!("{SEATS_MAX} streams of this agent are open"));
-    let seat = seat.ok_or_else(full)?;
+    let order = desk.delivery().switchboard().next_session();
+    let live = desk.agents().live().streams.open(agent, session, order, desk.env().now_ms());
+    let full = || Fault::new(Class::RateLimitedError, format!("{STREAMS_MAX} streams of this agent are open"));
+    let live = live.ok_or_else(full)?;
     let listener = Listener {
-        seat: Seated { app: app.clone(), seat },
+        session: Session { app: app.clone(), live },
         app,
         token_id: who.token_id,
         tenant: who.tenant,
@@ -89,21 +89,21 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     place.map(Some).ok_or_else(|| Fault::invalid(text))
 }
 
-/// A seat that is given up when the stream ends, however it ends.
-struct Seated {
+/// Closed when the stream ends, however it ends.
+struct Session {
     app: App,
-    seat: Arc<Seat>,
+    live: Arc<LiveStream>,
 }
 
-impl Drop for Seated {
+impl Drop for Session {
     fn drop(&mut self) {
-        self.app.desk.rooms.attendance.leave(&self.seat);
+        self.app.desk.agents().live().streams.close(&self.live);
     }
 }
 
 struct Listener {
     app: App,
-    seat: Seated,
+    session: Session,
     token_id: String,
     tenant: String,
     agent: u64,
@@ -126,17 +126,17 @@ impl Listener {
     async fn next(&mut self) -> Option<Event> {
         if !std::mem::replace(&mut self.greeted, true) {
             // With the place where it begins: whoever is cut off before the first message resumes there.
-            let told = json!({ "session_id": self.seat.seat.session, "newest": self.newest }).to_string();
+            let told = json!({ "session_id": self.session.live.session, "newest": self.newest }).to_string();
             return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
         }
         // We are asked for more: what was given away before is in the socket's hands.
-        self.seat.seat.handed.hand(self.yielded);
+        self.session.live.handed.hand(self.yielded);
         loop {
             while let Some(filed) = self.letters.pop_front() {
-                if self.seat.seat.hears(filed.letter.session_id.as_deref()) {
+                if self.session.live.hears(filed.letter.session_id.as_deref()) {
                     return Some(self.give(filed));
                 }
-                if is_under_way(&filed) && self.passed_over.len() < PASSED_OVER_MAX {
+                if is_in_flight(&filed) && self.passed_over.len() < PASSED_OVER_MAX {
                     self.passed_over.push(filed.event);
                 }
             }
@@ -151,19 +151,19 @@ impl Listener {
             }
             // Held until the page has been taken: streams that nobody reads hold so much and no more.
             self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
-            let read = self.app.desk.store.letters(self.agent, self.cursor, PAGE).await;
+            let read = self.app.desk.stores().inbox.letters(self.agent, self.cursor, PAGE).await;
             match read {
                 Ok(letters) if letters.is_empty() => self.spent = None,
                 Ok(letters) => {
                     self.cursor = letters.last().map_or(self.cursor, |filed| filed.event);
                     self.letters = letters.into();
-                    self.app.desk.rooms.attendance.note_traffic(self.agent, self.app.desk.env.now_ms());
+                    self.app.desk.agents().live().streams.note_traffic(self.agent, self.app.desk.env().now_ms());
                     continue;
                 }
                 Err(error) => return broken(&error),
             }
             tokio::select! {
-                () = self.seat.seat.bell.notified() => {}
+                () = self.session.live.bell.notified() => {}
                 () = tokio::time::sleep(LOOK_TIME) => {}
                 () = self.app.stop.cancelled() => return None,
             }
@@ -180,11 +180,11 @@ impl Listener {
     /// A letter that was passed over and is for this stream by now.
     async fn look_back(&mut self) -> Result<Option<Filed>, StoreError> {
         for event in std::mem::take(&mut self.passed_over) {
-            match self.app.desk.store.letter_of(event).await? {
-                Some(filed) if self.seat.seat.hears(filed.letter.session_id.as_deref()) => {
+            match self.app.desk.stores().inbox.letter_of(event).await? {
+                Some(filed) if self.session.live.hears(filed.letter.session_id.as_deref()) => {
                     self.letters.push_back(filed);
                 }
-                Some(filed) if is_under_way(&filed) => self.passed_over.push(event),
+                Some(filed) if is_in_flight(&filed) => self.passed_over.push(event),
                 _ => {}
             }
         }
@@ -193,8 +193,8 @@ impl Listener {
 
     /// The token is still good and the agent still there.
     fn is_welcome(&self) -> bool {
-        let now_ms = self.app.desk.env.now_ms();
-        self.app.desk.registry.read(|view| {
+        let now_ms = self.app.desk.env().now_ms();
+        self.app.desk.directory().read(|view| {
             let token = view.tokens.get(&self.token_id);
             token.is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)) && view.agent_no(self.agent).is_some()
         })

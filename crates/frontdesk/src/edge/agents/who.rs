@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Request, Uri, header};
-use frontdesk_core::desk::Speaker;
-use frontdesk_core::registry::facts::Scope;
+use frontdesk_core::agents::Speaker;
+use frontdesk_core::directory::facts::Scope;
 use frontdesk_wire::agents::{Class, DataWrite, Fault};
 
 use super::Refused;
@@ -62,9 +62,11 @@ impl FromRequestParts<App> for Api {
             (Some(token), _) | (None, Some(token)) => token,
             (None, None) => return Err(unauthorized()),
         };
-        let found = [Scope::Agents, Scope::Operator].into_iter().find_map(|scope| app.desk.prove_token(token, scope));
+        let found = [Scope::Agents, Scope::Operator]
+            .into_iter()
+            .find_map(|scope| app.desk.directory().prove_token(token, scope));
         let token = found.ok_or_else(unauthorized)?;
-        if !app.limits.admit(&token.id, app.desk.env.now_ms()) {
+        if !app.limits.admit(&token.id, app.desk.env().now_ms()) {
             let text = "too many requests with this token; slow down";
             return Err(Fault::new(Class::RateLimitedError, text).into());
         }

@@ -28,11 +28,11 @@ pub(crate) async fn health(_: Api) -> Reply<Value> {
 }
 
 pub(crate) async fn list(State(app): State<App>, who: Api) -> Reply<AgentList> {
-    Reply(AgentList { agents: app.desk.agents(&who.tenant) })
+    Reply(AgentList { agents: app.desk.agents().list(&who.tenant) })
 }
 
 pub(crate) async fn show(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<AgentDescriptor> {
-    let found = app.desk.agents(&who.tenant).into_iter().find(|agent| agent.agent_id == id);
+    let found = app.desk.agents().list(&who.tenant).into_iter().find(|agent| agent.agent_id == id);
     found.map(Reply).ok_or_else(|| Fault::unknown_agent(&id).into())
 }
 
@@ -42,16 +42,16 @@ pub(crate) async fn put(
     Path(id): Path<String>,
     Json(put): Json<AgentPut>,
 ) -> Answer<AgentDescriptor> {
-    Ok(Reply(app.desk.put_agent(who.speaker(), &id, put).await?))
+    Ok(Reply(app.desk.agents().put_agent(who.speaker(), &id, put).await?))
 }
 
 pub(crate) async fn delete(State(app): State<App>, who: Api, Path(id): Path<String>) -> Result<StatusCode, Refused> {
-    app.desk.delete_agent(who.speaker(), &id).await?;
+    app.desk.agents().delete_agent(who.speaker(), &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(crate) async fn status(State(app): State<App>, who: Api, Path(id): Path<String>) -> Reply<AgentState> {
-    let status = app.desk.agent_status(&who.tenant, &id);
+    let status = app.desk.agents().status(&who.tenant, &id);
     Reply(AgentState { agent_id: id, status })
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn deliver(
     headers: HeaderMap,
     body: Raw,
 ) -> Answer<DeliveryReceipt> {
-    if let Some(secret) = app.desk.webhook_secret(&who.tenant, &id)? {
+    if let Some(secret) = app.desk.agents().webhook_secret(&who.tenant, &id)? {
         // Over the bytes as they came, before anything is read from them.
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
         let signed = format!("sha256={}", hex::encode(hmac::sign(&key, &body.0)));
@@ -75,7 +75,7 @@ pub(crate) async fn deliver(
         }
     }
     let payload = read_payload(&app, &who, &id, body.json()?)?;
-    Ok(Reply(app.desk.deliver(who.speaker(), &id, &payload).await?))
+    Ok(Reply(app.desk.messages().deliver(who.speaker(), &id, &payload).await?))
 }
 
 /// The kind is looked at first: one that is not known is another fault than a bad shape.
@@ -106,8 +106,8 @@ fn check_named(app: &App, who: &Api, id: &str, body: &Map<String, Value>) -> Res
         Some(Value::String(named)) => named,
         Some(_) => return Err(Fault::invalid("agent_id must be a string")),
     };
-    let meant = app.desk.inbox_of(&who.tenant, id)?.0;
-    match app.desk.inbox_of(&who.tenant, named) {
+    let meant = app.desk.messages().inbox_of(&who.tenant, id)?.0;
+    match app.desk.messages().inbox_of(&who.tenant, named) {
         Ok((named, _)) if named == meant => Ok(()),
         _ => Err(Fault::invalid("agent_id in the body is not the agent of the path")),
     }
@@ -119,10 +119,10 @@ pub(crate) async fn wake(
     Path(id): Path<String>,
     Json(body): Json<Map<String, Value>>,
 ) -> Answer<WakeReceipt> {
-    app.desk.inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
+    app.desk.messages().inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
     check_named(&app, &who, &id, &body)?;
     let opts = read_wake(body)?;
-    Ok(Reply(app.desk.wake(who.speaker(), &id, &opts).await?))
+    Ok(Reply(app.desk.messages().wake(who.speaker(), &id, &opts).await?))
 }
 
 pub(crate) fn read_wake(mut body: Map<String, Value>) -> Result<WakeOpts, Fault> {
@@ -140,7 +140,7 @@ pub(crate) async fn exchange(
     Path(id): Path<String>,
     Json(body): Json<Value>,
 ) -> Answer<AgentReply> {
-    app.desk.inbox_of(&who.tenant, &id)?;
+    app.desk.messages().inbox_of(&who.tenant, &id)?;
     let timeout_ms = match body.get("timeout_ms") {
         None | Some(Value::Null) => TIMEOUT_MS,
         Some(given) => given.as_u64().ok_or_else(|| Fault::invalid("timeout_ms must be a number of milliseconds"))?,
@@ -159,7 +159,7 @@ pub(crate) async fn ask(
 ) -> Result<AgentReply, Fault> {
     let (line, answer) = oneshot::channel();
     let desk = app.desk.clone();
-    app.sessions.spawn(async move { desk.ask(who.speaker(), &id, &payload, timeout_ms, line).await });
+    app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, &payload, timeout_ms, line).await });
     answer.await.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange broke off; see the log")))
 }
 
@@ -169,7 +169,7 @@ pub(crate) async fn reply(
     Path(id): Path<String>,
     Json(post): Json<ReplyPost>,
 ) -> Answer<Replied> {
-    Ok(Reply(app.desk.reply(who.speaker(), &id, &post.correlation_id, post.content).await?))
+    Ok(Reply(app.desk.exchanges().reply(who.speaker(), &id, &post.correlation_id, post.content).await?))
 }
 
 #[derive(Deserialize)]
@@ -187,10 +187,10 @@ pub(crate) async fn inbox(
     let busy = "too many answers of this tenant wait to be read; read them first";
     let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
     let spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
-    let inbox: Inbox = app.desk.inbox(who.speaker(), &id, after).await?;
+    let inbox: Inbox = app.desk.messages().inbox(who.speaker(), &id, after).await?;
     Ok(holding(Reply(inbox).into_response(), spent))
 }
 
 pub(crate) async fn notify(State(app): State<App>, who: Api, Json(post): Json<NotifyPost>) -> Answer<Notified> {
-    Ok(Reply(app.desk.notify(who.speaker(), post).await?))
+    Ok(Reply(app.desk.messages().notify(who.speaker(), post).await?))
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::desk::{Caller, Refused};
-use frontdesk_core::switchboard::{Mailbox, Order};
+use frontdesk_core::delivery::switchboard::{Mailbox, Order};
+use frontdesk_core::directory::Caller;
+use frontdesk_core::outbound::Refused;
 use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Act, Action, ActionResult, Code};
@@ -33,7 +34,7 @@ impl Session {
             }
         };
         if let Some(serving) = &mut self.serving {
-            serving.mailbox.note_traffic(self.app.desk.env.now_ms());
+            serving.mailbox.note_traffic(self.app.desk.env().now_ms());
             match &job.action.act {
                 Act::FollowUp { session_key, .. } => serving.window.followed_up(session_key),
                 act => serving.window.answered(act.chat_id().unwrap_or_default()),
@@ -141,7 +142,7 @@ impl Session {
 
     /// A refusal on the spot is written down like any other.
     fn note_refused(&self, refused: &Refused) {
-        if let Some(noting) = self.app.desk.note_refused(&self.caller, refused) {
+        if let Some(noting) = self.app.desk.outbound().note_refused(&self.caller, refused) {
             self.app.sessions.spawn(noting);
         }
     }
@@ -155,12 +156,12 @@ async fn work_off(desk: &Desk, caller: &Caller, mailbox: &Mailbox, lane: &Lane) 
             let text = "it waited too long behind other actions of this socket, and was not sent";
             ActionResult::refused(Code::RateLimited, text)
         } else {
-            let (platform, bot) = desk.speaking_as(caller, &candidates, &action).await;
-            desk.act(caller, (platform, bot), &identities, action).await
+            let (platform, bot) = desk.outbound().speaking_as(caller, &candidates, &action).await;
+            desk.outbound().act(caller, (platform, bot), &identities, action).await
         };
         let line = DeskFrame::OutboundResult { request_id, result }.line();
         if !mailbox.order(Order::Result(line.clone())) {
-            desk.switchboard.answer(caller.instance.no, line, desk.env.now_ms());
+            desk.delivery().switchboard().answer(caller.instance.no, line, desk.env().now_ms());
         }
     }
 }

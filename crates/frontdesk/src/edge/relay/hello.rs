@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use frontdesk_core::delivery::switchboard::{Order, Unserved};
+use frontdesk_core::delivery::window::Window;
 use frontdesk_core::port::store::StoreError;
-use frontdesk_core::switchboard::{Order, Unserved};
-use frontdesk_core::window::Window;
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Close, Descriptor};
@@ -20,7 +20,7 @@ const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
 
 impl Session {
     pub(super) async fn take_hello(&mut self, platform: &str, bot: &str, ready: bool) {
-        let Some(bot) = self.app.desk.resolve_bot(&self.caller.tenant, platform, bot) else {
+        let Some(bot) = self.app.desk.directory().resolve_bot(&self.caller.tenant, platform, bot) else {
             self.closing = Some(Close::ForeignPlatform);
             return;
         };
@@ -28,7 +28,7 @@ impl Session {
             return self.bad_frame("too_many_hellos");
         }
         if self.serving.is_none() {
-            if self.app.desk.disproof(&self.caller).is_none() {
+            if self.app.desk.directory().disproof(&self.caller).is_none() {
                 match self.begin_serving().await {
                     Ok(serving) => self.serving = Some(serving),
                     Err(error) => {
@@ -39,7 +39,7 @@ impl Session {
                 }
             }
             // A revoke closes the sockets that it finds; this one was not among them until now.
-            if let Some(why) = self.app.desk.disproof(&self.caller) {
+            if let Some(why) = self.app.desk.directory().disproof(&self.caller) {
                 self.closing = Some(why);
                 return;
             }
@@ -51,7 +51,7 @@ impl Session {
         if !self.identities.contains(&identity) {
             Arc::make_mut(&mut self.identities).push(identity);
         }
-        let descriptor = match self.app.desk.platform(platform) {
+        let descriptor = match self.app.desk.platforms().get(platform) {
             Some(found) => found.descriptor().clone(),
             None => bare_descriptor(platform),
         };
@@ -61,33 +61,38 @@ impl Session {
     async fn begin_serving(&mut self) -> Result<Serving, StoreError> {
         let desk = &self.app.desk;
         let instance = self.caller.instance.no;
-        let settle = Duration::from_millis(desk.settle_time_ms(instance));
-        let (mailbox, old) = desk.switchboard.attach(instance, &self.caller.gateway, &self.caller.tenant);
+        let settle = Duration::from_millis(desk.delivery().settle_time_ms(instance));
+        let (mailbox, old) = desk.delivery().switchboard().attach(instance, &self.caller.gateway, &self.caller.tenant);
         if let Some(old) = old {
             // Its last acks must be in the ledger before we read what is owed.
             let _ = timeout(PREDECESSOR_TIME, old.finished()).await;
         }
         let begun = async {
-            desk.socket_opened(&self.caller).await?;
-            desk.store.position(instance).await
+            desk.delivery().socket_opened(&self.caller).await?;
+            desk.stores().ledger.position(instance).await
         };
         let position = match begun.await {
             Ok(position) => position,
             Err(error) => {
                 mailbox.finish();
-                if desk.switchboard.detach(instance, &mailbox) {
-                    desk.switchboard.note_unserved(instance, Unserved::NewMail); // it may have come in that moment
+                if desk.delivery().switchboard().detach(instance, &mailbox) {
+                    desk.delivery().switchboard().note_unserved(instance, Unserved::NewMail); // it may have come in that moment
                 }
                 return Err(error);
             }
         };
         let now_ms = self.now_ms();
-        let window =
-            Window::new(desk.rules.window, desk.rules.ack_limit_ms, position, desk.switchboard.acks(instance), now_ms);
-        for line in desk.switchboard.take_parked(instance, desk.env.now_ms()) {
+        let window = Window::new(
+            desk.rules().window,
+            desk.rules().ack_limit_ms,
+            position,
+            desk.delivery().switchboard().acks(instance),
+            now_ms,
+        );
+        for line in desk.delivery().switchboard().take_parked(instance, desk.env().now_ms()) {
             mailbox.order(Order::Result(line));
         }
-        Ok(Serving { mailbox, window, deliver_at: Instant::now() + settle, fetch: desk.rules.window.max(1) })
+        Ok(Serving { mailbox, window, deliver_at: Instant::now() + settle, fetch: desk.rules().window.max(1) })
     }
 }
 

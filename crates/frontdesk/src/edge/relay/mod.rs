@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use frontdesk_core::desk::Unproven;
+use frontdesk_core::directory::Unproven;
 use frontdesk_core::meters::Why;
 use frontdesk_wire::{Close, token};
 use tokio::time::timeout;
@@ -41,7 +41,7 @@ pub(crate) async fn upgrade(
     let upgrade = upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0);
     match auth::gateway(&app, &headers) {
         Ok(caller) => {
-            let max = app.desk.rules.frame_max_bytes * 4; // several frames may share one message
+            let max = app.desk.rules().frame_max_bytes * 4; // several frames may share one message
             let upgrade = upgrade.max_message_size(max).max_frame_size(max);
             let sessions = app.sessions.clone();
             let begin = Box::new(Begin { app, caller, place });
@@ -52,7 +52,7 @@ pub(crate) async fn upgrade(
                 Unproven::Expired => Close::Expired,
                 Unproven::Unauthorized => Close::Unauthorized,
             };
-            app.desk.meters.sockets_refused.get_or_create(&Why { why: close.reason() }).inc();
+            app.desk.meters().sockets_refused.get_or_create(&Why { why: close.reason() }).inc();
             log_refused(&app, &headers, close);
             let upgrade = upgrade.max_message_size(STRANGER_MAX_BYTES).max_frame_size(STRANGER_MAX_BYTES);
             upgrade.on_upgrade(move |socket| async move {
@@ -66,8 +66,13 @@ pub(crate) async fn upgrade(
 /// Says in the log that a gateway was refused, and why: once a minute for each, for it may dial for ever.
 fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
     let claimed = auth::bearer(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
-    let known = claimed.as_ref().and_then(|id| app.desk.registry.read(|view| view.gateways.get(id).cloned()));
-    if !app.desk.switchboard.may_log_refused_dial(known.as_ref().map(|it| it.id.as_str()), app.desk.env.steady_ms()) {
+    let known = claimed.as_ref().and_then(|id| app.desk.directory().read(|view| view.gateways.get(id).cloned()));
+    if !app
+        .desk
+        .delivery()
+        .switchboard()
+        .may_log_refused_dial(known.as_ref().map(|it| it.id.as_str()), app.desk.env().steady_ms())
+    {
         return;
     }
     let why = match (&claimed, &known, close) {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
-use frontdesk_core::desk::{Caller, buffer_id, parse_buffer_id};
+use frontdesk_core::delivery::switchboard::{Mailbox, Order, Unserved};
+use frontdesk_core::delivery::window::{Acks, Health, Window};
+use frontdesk_core::directory::Caller;
 use frontdesk_core::meters::Why;
 use frontdesk_core::port::store::StoreError;
-use frontdesk_core::switchboard::{Mailbox, Order, Unserved};
-use frontdesk_core::window::{Acks, Health, Window};
+use frontdesk_core::{buffer_id, parse_buffer_id};
 use frontdesk_wire::frame::{DeskFrame, push_delivery};
 use frontdesk_wire::lines::Lines;
 use frontdesk_wire::{Close, GatewayFrame};
@@ -102,7 +103,7 @@ pub(super) async fn run(begin: Box<Begin>, socket: WebSocket) {
     let now = Instant::now();
     let Begin { app, caller, place } = *begin;
     let session = Box::new(Session {
-        lines: Lines::new(app.desk.rules.frame_max_bytes),
+        lines: Lines::new(app.desk.rules().frame_max_bytes),
         app,
         caller,
         _place: place,
@@ -185,7 +186,7 @@ impl Session {
         if let Some(saving) = saving {
             let _ = saving.await; // a failure shows again in the save below
         }
-        self.app.desk.meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
+        self.app.desk.meters().outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
         Box::pin(self.end(sink, stream, gone)).await;
     }
 
@@ -199,21 +200,21 @@ impl Session {
         let desk = self.app.desk.clone();
         if let Some(mut serving) = self.serving.take() {
             if let Some(position) = serving.window.take_unsaved()
-                && let Err(error) = desk.store.settle(self.caller.instance.no, position).await
+                && let Err(error) = desk.stores().ledger.settle(self.caller.instance.no, position).await
             {
                 tracing::error!(%error, "the last acks of a socket were not saved; their rows will come again");
             }
             serving.mailbox.finish();
             self.leave_lanes(&serving.mailbox);
-            let served = desk.switchboard.detach(self.caller.instance.no, &serving.mailbox);
+            let served = desk.delivery().switchboard().detach(self.caller.instance.no, &serving.mailbox);
             for order in serving.mailbox.take_orders() {
                 if let Order::Result(line) = order {
                     // It came while the acks were saved: too late for this socket, in time for the next.
-                    desk.switchboard.answer(self.caller.instance.no, line, desk.env.now_ms());
+                    desk.delivery().switchboard().answer(self.caller.instance.no, line, desk.env().now_ms());
                 }
             }
             if served {
-                desk.socket_closed(&self.caller, serving.window.acks).await;
+                desk.delivery().socket_closed(&self.caller, serving.window.acks).await;
             }
         }
         if gone {
@@ -221,7 +222,7 @@ impl Session {
             return;
         }
         let Some(close) = self.closing else { return };
-        desk.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
+        desk.meters().sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
         let polite = async {
             while let Some(message) = self.outbox.pop() {
                 sink.send(Message::Text(message.into())).await?;
@@ -263,7 +264,7 @@ impl Session {
                     return false;
                 }
                 // Over the message limit, or not a WebSocket any more: say so, it may still hear.
-                self.app.desk.meters.frames_bad.get_or_create(&Why { why: "unreadable" }).inc();
+                self.app.desk.meters().frames_bad.get_or_create(&Why { why: "unreadable" }).inc();
                 self.closing = Some(Close::PolicyViolation);
                 return true;
             }
@@ -278,7 +279,7 @@ impl Session {
         });
         self.lines = lines;
         if whole.is_err() {
-            self.app.desk.meters.frames_bad.get_or_create(&Why { why: "too_long" }).inc();
+            self.app.desk.meters().frames_bad.get_or_create(&Why { why: "too_long" }).inc();
             self.closing = Some(Close::PolicyViolation);
         }
         true
@@ -335,7 +336,7 @@ impl Session {
             let (desk, caller) = (app.desk.clone(), caller.clone());
             app.sessions.spawn(async move {
                 while let Some(key) = asked.recv().await {
-                    if let Err(error) = desk.interrupt_from(&caller, &key).await {
+                    if let Err(error) = desk.delivery().interrupt_from(&caller, &key).await {
                         tracing::error!(%error, "an interrupt could not be routed");
                     }
                 }
@@ -343,12 +344,12 @@ impl Session {
             queue
         });
         if queue.try_send(session_key).is_err() {
-            self.app.desk.meters.frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
+            self.app.desk.meters().frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
         }
     }
 
     pub(super) fn bad_frame(&mut self, why: &'static str) {
-        self.app.desk.meters.frames_bad.get_or_create(&Why { why }).inc();
+        self.app.desk.meters().frames_bad.get_or_create(&Why { why }).inc();
         if self.bad.1.elapsed() > BAD_TIME {
             self.bad = (0, Instant::now());
         }
@@ -360,25 +361,25 @@ impl Session {
 
     fn take_ack(&mut self, id: &str) {
         let desk = &self.app.desk;
-        let row = parse_buffer_id(id, desk.store.epoch(), self.caller.instance.no);
+        let row = parse_buffer_id(id, desk.stores().ledger.epoch(), self.caller.instance.no);
         let acked = row.and_then(|seq| self.serving.as_mut()?.window.ack(seq));
         match acked {
             Some(delivery) => {
-                desk.meters.acks.inc();
-                desk.say_rows(&self.caller, "acked", std::iter::once(&*delivery));
+                desk.meters().acks.inc();
+                desk.delivery().say_rows(&self.caller, "acked", std::iter::once(&*delivery));
             }
-            None => drop(desk.meters.acks_unknown.inc()),
+            None => drop(desk.meters().acks_unknown.inc()),
         }
     }
 
     fn take_going_idle(&mut self) {
         let Some(serving) = &self.serving else { return };
         if serving.mailbox.go_idle() {
-            self.app.desk.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
+            self.app.desk.delivery().switchboard().note_unserved(self.caller.instance.no, Unserved::NewMail);
         }
         let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), serving.mailbox.clone());
         self.app.sessions.spawn(async move {
-            match desk.going_idle(&caller).await {
+            match desk.delivery().going_idle(&caller).await {
                 Ok(()) => drop(mailbox.order(Order::Line(DeskFrame::GoingIdleAck.line()))),
                 // No ack: the flip is not durable, and the client closes anyway.
                 Err(error) => tracing::error!(%error, "going idle could not be written down"),
@@ -419,13 +420,13 @@ impl Session {
         } else {
             serving.mailbox.close_gap();
             let asked = room.min(serving.fetch);
-            match desk.store.pending(instance, cursor, asked).await {
+            match desk.stores().ledger.pending(instance, cursor, asked).await {
                 Ok(mut rows) => {
                     let fit = fitting(rows.iter().map(|(_, delivery)| delivery.json.len()));
                     if rows.len() == asked || fit < rows.len() {
                         serving.mailbox.open_gap(); // there may be more than fits: ask again
                     }
-                    serving.fetch = if fit < rows.len() { fit } else { (asked * 2).min(desk.rules.window.max(1)) };
+                    serving.fetch = if fit < rows.len() { fit } else { (asked * 2).min(desk.rules().window.max(1)) };
                     rows.truncate(fit);
                     rows
                 }
@@ -439,7 +440,7 @@ impl Session {
         if rows.is_empty() {
             return;
         }
-        let epoch = desk.store.epoch();
+        let epoch = desk.stores().ledger.epoch();
         let mut pushed = 0;
         for (seq, delivery) in &rows {
             if serving.window.settled(*seq) {
@@ -451,11 +452,11 @@ impl Session {
             serving.window.sent(*seq, delivery.clone(), now_ms);
             pushed += 1;
         }
-        desk.meters.frames_pushed.inc_by(pushed);
-        let wall_ms = desk.env.now_ms();
+        desk.meters().frames_pushed.inc_by(pushed);
+        let wall_ms = desk.env().now_ms();
         serving.mailbox.note_traffic(wall_ms);
-        desk.switchboard.remember_turns(instance, rows.iter().map(|(_, delivery)| &**delivery), wall_ms);
-        desk.say_rows(&self.caller, "sent", rows.iter().map(|(_, delivery)| &**delivery));
+        desk.delivery().switchboard().remember_turns(instance, rows.iter().map(|(_, delivery)| &**delivery), wall_ms);
+        desk.delivery().say_rows(&self.caller, "sent", rows.iter().map(|(_, delivery)| &**delivery));
     }
 
     /// A message is in the socket.
@@ -471,7 +472,7 @@ impl Session {
     /// Decides whether the peer is read from, and keeps the gauge.
     fn note_outbox(&mut self) {
         let (bytes, may_read) = (self.outbox.bytes(), self.may_read());
-        let meters = &self.app.desk.meters;
+        let meters = &self.app.desk.meters();
         if bytes != self.gauged_bytes {
             let (new, old) = (i64::try_from(bytes).unwrap_or(0), i64::try_from(self.gauged_bytes).unwrap_or(0));
             meters.outbox_bytes.inc_by(new - old);
@@ -492,7 +493,7 @@ impl Session {
 
     fn save(&mut self) -> Option<Saving> {
         let position = self.serving.as_mut()?.window.take_unsaved()?;
-        let (store, instance) = (self.app.desk.store.clone(), self.caller.instance.no);
+        let (store, instance) = (self.app.desk.delivery().ledger().clone(), self.caller.instance.no);
         Some(Box::pin(async move { store.settle(instance, position).await }))
     }
 
@@ -543,11 +544,11 @@ impl Session {
         let settled = serving.window.settle_unacked(now_ms);
         if !settled.is_empty() {
             let desk = &self.app.desk;
-            desk.meters.rows_settled_without_ack.inc_by(settled.len() as u64);
-            desk.say_rows(&self.caller, "acked", settled.iter().map(|delivery| &**delivery));
+            desk.meters().rows_settled_without_ack.inc_by(settled.len() as u64);
+            desk.delivery().say_rows(&self.caller, "acked", settled.iter().map(|delivery| &**delivery));
             if serving.window.acks == Acks::Never {
                 let (desk, caller) = (desk.clone(), self.caller.clone());
-                self.app.sessions.spawn(async move { desk.note_never_acks(&caller).await });
+                self.app.sessions.spawn(async move { desk.delivery().note_never_acks(&caller).await });
             }
         }
     }
@@ -557,16 +558,16 @@ impl Session {
         let Some(serving) = &mut self.serving else { return };
         let overdue = serving.window.overdue(now_ms);
         let (desk, instance) = (&self.app.desk, self.caller.instance.no);
-        let epoch = desk.store.epoch();
+        let epoch = desk.stores().ledger.epoch();
         for (seq, delivery) in &overdue.resend {
             let id = buffer_id(epoch, instance, *seq);
             push_delivery(self.outbox.room(delivery.json.len() + 128), delivery.passthrough, &delivery.json, &id);
         }
-        desk.meters.frames_pushed.inc_by(overdue.resend.len() as u64);
-        desk.meters.rows_resent.inc_by(overdue.resend.len() as u64);
+        desk.meters().frames_pushed.inc_by(overdue.resend.len() as u64);
+        desk.meters().rows_resent.inc_by(overdue.resend.len() as u64);
         if !overdue.given_up.is_empty() {
             let (desk, caller) = (desk.clone(), self.caller.clone());
-            self.app.sessions.spawn(async move { desk.give_up_rows(&caller, &overdue.given_up).await });
+            self.app.sessions.spawn(async move { desk.delivery().give_up_rows(&caller, &overdue.given_up).await });
         }
     }
 }

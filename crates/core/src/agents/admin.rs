@@ -1,0 +1,77 @@
+//! Agents as an operator sees them.
+
+use frontdesk_wire::agents::AgentStatus;
+use serde::Serialize;
+
+use super::AgentsPlane;
+use crate::directory::facts::Agent;
+use crate::error::DeskError;
+
+/// What an operator sees of an agent.
+#[derive(Debug, Clone, Serialize)]
+pub struct AgentShown {
+    pub tenant: String,
+    pub agent_id: String,
+    pub agent_name: Option<String>,
+    /// `instance` for one that has a gateway's socket under its own name, else `agent`.
+    pub kind: &'static str,
+    pub status: AgentStatus,
+    /// The ways to it beside its inbox.
+    pub connectors: Vec<String>,
+    pub wake_url: bool,
+    /// It must be woken, and has not come yet.
+    pub wake_waits: bool,
+    /// Why the last call of its wake URL failed.
+    pub wake_failure: Option<String>,
+    /// The last time it listened, looked or answered since the desk was started.
+    pub seen_at: u64,
+    pub created_at: Option<u64>,
+}
+
+impl AgentsPlane {
+    /// Registered agents and instances, of one tenant or of all.
+    pub fn agents_shown(&self, tenant: Option<&str>) -> Result<Vec<AgentShown>, DeskError> {
+        let tenants: Vec<String> = self.directory.read(|view| match tenant {
+            Some(name) if view.tenants.contains_key(name) => Ok(vec![name.to_owned()]),
+            Some(name) => Err(DeskError::NotFound(format!("no tenant is called {name:?}"))),
+            None => Ok(view.tenants.keys().cloned().collect()),
+        })?;
+        let ids = tenants.iter().flat_map(|tenant| self.list(tenant).into_iter().map(move |it| (tenant, it.agent_id)));
+        Ok(ids.map(|(tenant, id)| self.agent_shown_as(tenant, id)).collect())
+    }
+
+    pub fn agent_shown(&self, tenant: &str, id: &str) -> Result<AgentShown, DeskError> {
+        let found = self.agents_shown(Some(tenant))?.into_iter().find(|it| it.agent_id == id);
+        found.ok_or_else(|| DeskError::NotFound(format!("tenant {tenant:?} has no agent {id:?}")))
+    }
+
+    fn agent_shown_as(&self, tenant: &str, id: String) -> AgentShown {
+        let (agent, instance) =
+            self.directory.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
+        let instance = instance.filter(|it| it.left_ms.is_none());
+        let no = agent.as_ref().map(|it| it.no);
+        let seen = |no: u64| self.live.streams.traffic_ms(no);
+        AgentShown {
+            status: self.status(tenant, &id),
+            kind: if instance.is_some() { "instance" } else { "agent" },
+            connectors: agent.as_ref().map_or_else(|| vec!["relay".into()], |it| self.connector_names(it)),
+            wake_url: agent.as_ref().is_some_and(|it| it.wake_url.is_some())
+                || instance.as_ref().is_some_and(|it| it.wake_url.is_some()),
+            wake_waits: no.is_some_and(|no| self.delivery.switchboard().presence(no).idle),
+            wake_failure: no.and_then(|no| self.delivery.wake_failure(no)),
+            seen_at: no
+                .map_or(0, seen)
+                .max(instance.map_or(0, |it| self.delivery.switchboard().presence(it.no).seen_ms)),
+            created_at: agent.as_ref().map(|it| it.created_ms),
+            agent_name: agent.and_then(|it| it.name.clone()),
+            tenant: tenant.into(),
+            agent_id: id,
+        }
+    }
+
+    fn connector_names(&self, agent: &Agent) -> Vec<String> {
+        let (relay, ways) = self.ways_to(agent);
+        let relay = relay.iter().map(|_| "relay".to_owned());
+        relay.chain(ways.map_or_else(|_| vec!["unreadable".into()], |ways| super::deliver::way_names(&ways))).collect()
+    }
+}

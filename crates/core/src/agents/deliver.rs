@@ -1,0 +1,317 @@
+//! Words from agents to agents: written down first, then handed over by every way there is. What a receipt
+//! says has happened.
+
+use frontdesk_wire::agents::{
+    ConnectorReceipt, ConnectorSpec, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost,
+    WakeOpts,
+};
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Addressee;
+use super::Messages;
+use super::address;
+use super::messages::{Filing, Kept, Word, chat_of};
+use super::speaker::Speaker;
+use crate::directory::facts::Agent;
+use crate::hash::short_hash;
+use crate::ids::event_id;
+use crate::meters::Why;
+use crate::port::letters::Filed;
+
+/// How a delivery went, by connector.
+pub(super) struct Delivered {
+    pub(super) receipt: DeliveryReceipt,
+    pub(super) receipts: Vec<ConnectorReceipt>,
+    /// The message in the inbox says this. False: another one stands in its place, or none any more.
+    pub(super) stands: bool,
+}
+
+/// What is special about a delivery.
+#[derive(Default)]
+pub(super) struct How<'a> {
+    /// Somebody waits for an answer.
+    pub(super) asks: Option<Asks<'a>>,
+    /// The same message whatever it says; otherwise the dispatch and the payload tell.
+    pub(super) dedup: Option<[u8; 16]>,
+}
+
+pub(super) struct Asks<'a> {
+    /// The agent that asks. A late answer goes to its inbox.
+    pub(super) by: Option<&'a str>,
+    /// Told the delivery id under which the question is written down, before a socket gets it again.
+    pub(super) filed: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Messages {
+    // ---- deliver -------------------------------------------------------------------------
+
+    /// Durable before it is answered.
+    pub async fn deliver(
+        &self,
+        who: Speaker<'_>,
+        address: &str,
+        payload: &DeliveryPayload,
+    ) -> Result<DeliveryReceipt, Fault> {
+        let to = self.agents.addressee(who.tenant, address).await?;
+        let payload = &*who.signed(payload)?;
+        Box::pin(self.deliver_to(&to, payload, self.new_delivery_id(), How::default())).await.map(|done| done.receipt)
+    }
+
+    pub(super) fn new_delivery_id(&self) -> String {
+        format!("dl_{}", self.env.random_hex(12))
+    }
+
+    pub(super) async fn deliver_to(
+        &self,
+        to: &Addressee,
+        payload: &DeliveryPayload,
+        delivery_id: String,
+        how: How<'_>,
+    ) -> Result<Delivered, Fault> {
+        let meta = payload.meta();
+        let from = speaker_of(meta);
+        let hash = short_hash(&[payload.kind(), payload.text()]);
+        // An agent's number is never given twice: who was deleted and made again is somebody else.
+        let dedup = || short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
+        let dedup = how.dedup.unwrap_or_else(dedup);
+        let word = Word {
+            kind: payload.kind(),
+            text: payload.text(),
+            meta: Some(meta),
+            from,
+            session: None,
+            delivery_id: &delivery_id,
+            asks: how.asks.is_some(),
+            asked_by: how.asks.as_ref().and_then(|asks| asks.by),
+            dedup,
+        };
+        let mut warnings = Vec::new();
+        if let Some(session) = &to.session {
+            warnings.push(format!("the session {session:?} was left out: deliver goes to the agent's mailbox"));
+        }
+        let at_ms = self.env.now_ms();
+        let mut receipts = vec![shown("inbox", &own_receipt(&word, at_ms, self.is_attended(to)))];
+        for instance in &to.relay {
+            let served = self.delivery.switchboard().is_served(instance.no);
+            receipts.push(shown("relay", &own_receipt(&word, at_ms, served)));
+        }
+        receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
+        let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts, ..Kept::default() };
+        let receivers = to.relay.iter().map(|it| it.no).collect();
+        // Taken before it is written: of several who say the same at once, one goes to the connectors.
+        let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
+        let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        // As it is noted now: whoever carried it before has let go.
+        let kept = if fresh { kept } else { serde_json::from_str(&filed.letter.receipts).unwrap_or_default() };
+        if let Some(asks) = &how.asks {
+            (asks.filed)(&filed.letter.delivery_id);
+        }
+        if fresh {
+            self.agents.live.streams.ring(to.agent.no);
+        } else if how.asks.is_some() {
+            self.ask_again(to, &Word { delivery_id: &filed.letter.delivery_id, ..word }, at_ms).await?;
+        }
+        let receipts = match (kept.done || gone, &carrying) {
+            (true, _) => kept.receipts,
+            (false, Some(_)) => self.push(to, &filed, payload, kept).await,
+            (false, None) => {
+                // Or by now they were, or nobody could: what is known is that another call was at it.
+                let text = "an earlier call was still being tried with its connectors; ask again for how they took it";
+                warnings.push(text.into());
+                kept.receipts
+            }
+        };
+        drop(carrying);
+        if gone {
+            warnings.push("this dispatch was delivered before, and is not kept any more".into());
+        } else if !fresh {
+            warnings.push("this dispatch was delivered before; this is its first receipt".into());
+        }
+        let receipt = merged(&filed, &receipts, warnings);
+        let outcome = match (fresh, receipt.delivery_skipped) {
+            (false, _) => "duplicate",
+            (true, true) => "skipped",
+            (true, false) => "delivered",
+        };
+        self.note_word(to, &filed, outcome, from, &receipts);
+        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && filed.letter.text == payload.text()) })
+    }
+
+    pub(super) fn is_attended(&self, to: &Addressee) -> bool {
+        self.agents.live.streams.is_attended(to.agent.no)
+    }
+
+    /// Tries the connectors that are not ours, and notes how they took it. Also for a repeated dispatch whose
+    /// first try was cut short.
+    async fn push(
+        &self,
+        to: &Addressee,
+        filed: &Filed,
+        payload: &DeliveryPayload,
+        mut kept: Kept,
+    ) -> Vec<ConnectorReceipt> {
+        // All at once: whoever waits for the receipt waits for the slowest, not for their sum.
+        let names = way_names(&to.ways);
+        let tries = to.ways.iter().zip(&names).map(|(spec, name)| async move {
+            let outcome = match self.agents.ways.connectors.open(&to.agent.id, spec) {
+                Ok(connector) => connector.deliver(&to.agent.id, payload).await,
+                Err(fault) => Err(fault),
+            };
+            outcome.map_or_else(|fault| failed(name, &fault), |receipt| shown(name, &receipt))
+        });
+        kept.receipts.extend(join_all(tries).await);
+        kept.done = true;
+        self.note_kept(filed, &filed.letter.kind, filed.letter.session_id.clone(), &kept).await;
+        kept.receipts
+    }
+
+    // ---- notify --------------------------------------------------------------------------
+
+    /// One word to one address: the address says whether it wakes.
+    pub async fn notify(&self, who: Speaker<'_>, post: NotifyPost) -> Result<Notified, Fault> {
+        let dispatch_id = self.env.uuid_v4();
+        let mut origin = post.origin;
+        who.check_name("origin.caller_agent_id", origin.caller_agent_id.as_deref())?;
+        if origin.caller_agent_id.is_none() {
+            origin.caller_agent_id = who.caller.map(str::to_owned);
+        }
+        let mut origin = origin.in_order();
+        who.sign(&mut origin)?;
+        let to = self.agents.addressee(who.tenant, &post.agent).await?;
+        if address::is_wake(&post.agent) {
+            let opts = WakeOpts { context: Some(post.message), ..WakeOpts::default() };
+            let from = origin.caller_agent_id.or(origin.skill_name);
+            let woken = Box::pin(self.wake_to(&to, &opts, from.as_deref(), None)).await?;
+            return Ok(Notified { dispatch_id, route: "wake".into(), receipts: woken.receipts });
+        }
+        let meta = DeliveryMeta {
+            dispatch_id: dispatch_id.clone(),
+            sent_at: self.env.now_ms(),
+            origin,
+            event_type: post.event_type,
+            correlation_id: post.correlation_id,
+            ..DeliveryMeta::default()
+        };
+        let payload = DeliveryPayload::Augment { content: post.message, meta };
+        let done = Box::pin(self.deliver_to(&to, &payload, self.new_delivery_id(), How::default())).await?;
+        Ok(Notified { dispatch_id, route: "deliver".into(), receipts: done.receipts })
+    }
+
+    // ---- telling -------------------------------------------------------------------------
+
+    /// A step of the errand to an agent's wake URL, for whoever watches.
+    pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
+        self.delivery.note_wake_failure(agent.no, Some(text).filter(|_| step == "wake_failed"));
+        self.tail.say(&agent.tenant, step, |notice| {
+            notice.instance.clone_from(&agent.id);
+            notice.platform = "agents".into();
+            notice.text = text.into();
+        });
+    }
+
+    /// Counted, and told to whoever watches.
+    pub(super) fn note_word(
+        &self,
+        to: &Addressee,
+        filed: &Filed,
+        how: &'static str,
+        from: Option<&str>,
+        receipts: &[ConnectorReceipt],
+    ) {
+        self.meters.agent_words.get_or_create(&Why { why: how }).inc();
+        self.tail.say(&to.agent.tenant, how, |notice| {
+            notice.instance.clone_from(&to.agent.id);
+            notice.event_id = event_id(filed.event);
+            notice.platform = "agents".into();
+            notice.chat_id = chat_of(from);
+            notice.message_id.clone_from(&filed.letter.delivery_id);
+            let speaker = from.unwrap_or("the desk");
+            let told: Vec<String> = receipts.iter().map(in_words).collect();
+            notice.text = format!("{} from {speaker} to {}; {}", filed.letter.kind, to.agent.id, told.join(", "));
+        });
+    }
+}
+
+fn own_receipt(word: &Word<'_>, delivered_at: u64, pushed: bool) -> DeliveryReceipt {
+    DeliveryReceipt {
+        delivered_at,
+        delivery_id: Some(word.delivery_id.into()),
+        delivery_skipped: !pushed,
+        ..DeliveryReceipt::default()
+    }
+}
+
+/// Who speaks, as well as the envelope tells.
+fn speaker_of(meta: &DeliveryMeta) -> Option<&str> {
+    let named = |name: &Option<String>| name.as_deref().is_some_and(|name| !name.is_empty());
+    let origin = &meta.origin;
+    [&origin.caller_agent_id, &origin.skill_name].into_iter().find(|name| named(name)).and_then(|it| it.as_deref())
+}
+
+pub(super) fn chat_of_payload(payload: &DeliveryPayload) -> String {
+    chat_of(speaker_of(payload.meta()))
+}
+
+pub(super) fn shown(connector: &str, receipt: &impl Serialize) -> ConnectorReceipt {
+    let receipt = serde_json::to_value(receipt).ok();
+    ConnectorReceipt { connector: connector.into(), ok: true, receipt, error: None }
+}
+
+pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
+    let error = Some(Value::Object(fault.as_object()));
+    ConnectorReceipt { connector: connector.into(), ok: false, receipt: None, error }
+}
+
+/// Names of connectors in receipts: the type, and which one where an agent has several of it, as in `webhook#2`.
+pub(super) fn way_names(ways: &[ConnectorSpec]) -> Vec<String> {
+    let of_type = |name: &str, ways: &[ConnectorSpec]| ways.iter().filter(|it| it.name() == name).count();
+    let named = |(place, spec): (usize, &ConnectorSpec)| match of_type(spec.name(), ways) {
+        1 => spec.name().to_owned(),
+        _ => format!("{}#{}", spec.name(), of_type(spec.name(), &ways[..=place])),
+    };
+    ways.iter().enumerate().map(named).collect()
+}
+
+/// How a connector took it, for people.
+fn in_words(it: &ConnectorReceipt) -> String {
+    let says = |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(Value::as_bool);
+    let how = match (it.ok, says("woken"), says("delivery_skipped")) {
+        (false, ..) => {
+            let why = it.error.as_ref().and_then(|error| error.get("message")).and_then(Value::as_str);
+            return format!("{}: failed, {}", it.connector, why.unwrap_or("no reason given"));
+        }
+        (true, Some(true), _) => "woken",
+        (true, Some(false), _) => "kept, not woken",
+        (true, None, Some(true)) => "kept",
+        (true, None, _) => "handed over",
+    };
+    format!("{}: {how}", it.connector)
+}
+
+/// One receipt of all of them: skipped is what nobody pushed.
+fn merged(filed: &Filed, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
+    let mut pushed = false;
+    for it in receipts {
+        match (&it.receipt, &it.error) {
+            (Some(receipt), _) => {
+                pushed |= receipt.get("delivery_skipped").and_then(Value::as_bool) != Some(true);
+                let told = receipt.get("warnings").and_then(Value::as_array).into_iter().flatten();
+                warnings.extend(told.filter_map(Value::as_str).map(|text| format!("{}: {text}", it.connector)));
+            }
+            (None, Some(error)) => {
+                let text = error.get("message").and_then(Value::as_str).unwrap_or("it failed");
+                warnings.push(format!("{}: {text}", it.connector));
+            }
+            (None, None) => {}
+        }
+    }
+    DeliveryReceipt {
+        delivered_at: filed.at_ms,
+        delivery_id: Some(filed.letter.delivery_id.clone()),
+        session_id: None,
+        delivery_skipped: !pushed,
+        warnings,
+    }
+}

@@ -1,0 +1,92 @@
+//! Reading what was said to agents: inboxes, and the console's page.
+
+use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
+
+use super::Messages;
+use super::messages::Kept;
+use super::speaker::Speaker;
+use crate::ids::event_id;
+use crate::port::letters::Filed;
+
+/// Letters per page of an inbox.
+const INBOX_PAGE: usize = 500;
+/// Characters of a letter that the console shows.
+const SHOWN_CHARS: usize = 280;
+
+impl Messages {
+    /// Number of an agent's inbox, and its id. `None`: it is known, and nothing was ever written to it.
+    pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<u64>), Fault> {
+        let (id, _) = self.agents.find_agent(tenant, address)?;
+        let no = self.directory.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
+        Ok((id, no))
+    }
+
+    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: u64) -> Result<Inbox, Fault> {
+        let (id, no) = self.inbox_of(who.tenant, address)?;
+        who.check_own(&id, "read the inbox of")?;
+        let Some(no) = no else { return Ok(Inbox::default()) };
+        self.agents.live.streams.note_traffic(no, self.env.now_ms());
+        self.read_inbox(no, after).await
+    }
+
+    pub(super) async fn read_inbox(&self, no: u64, after: u64) -> Result<Inbox, Fault> {
+        let letters = self.inbox.letters(no, after, INBOX_PAGE).await?;
+        // Read second: it is never below what is shown.
+        let newest = self.inbox.last_letter(no).await?;
+        Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect(), newest })
+    }
+
+    /// An inbox for somebody who is not the agent: nobody has been there.
+    pub async fn look_into_inbox(&self, tenant: &str, address: &str, after: u64) -> Result<Inbox, Fault> {
+        match self.inbox_of(tenant, address)?.1 {
+            Some(no) => self.read_inbox(no, after).await,
+            None => Ok(Inbox::default()),
+        }
+    }
+
+    /// A stream needs an inbox to sit in.
+    pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<u64, Fault> {
+        let (id, _) = self.agents.find_agent(who.tenant, address)?;
+        who.check_own(&id, "read the inbox of")?;
+        self.agents.addressee(who.tenant, address).await.map(|to| to.agent.no)
+    }
+
+    /// What agents of this tenant said to each other lately, newest first.
+    pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
+        let letters = self.inbox.tenant_letters(tenant, limit).await?;
+        let agents: Vec<Option<String>> = self.directory.read(|view| {
+            letters.iter().map(|it| view.agent_no(it.letter.agent).map(|agent| agent.id.clone())).collect()
+        });
+        let show = |(filed, agent): (Filed, Option<String>)| {
+            let kept: Kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+            Dispatch {
+                event_id: event_id(filed.event),
+                at: filed.at_ms,
+                agent_id: agent.unwrap_or_default(),
+                from: kept.from,
+                kind: filed.letter.kind,
+                text: filed.letter.text.chars().take(SHOWN_CHARS).collect(),
+                receipts: kept.receipts,
+            }
+        };
+        Ok(letters.into_iter().zip(agents).map(show).collect())
+    }
+}
+
+pub fn inbox_message(filed: Filed) -> InboxMessage {
+    let Filed { event, at_ms, letter } = filed;
+    InboxMessage {
+        seq: event,
+        delivery_id: letter.delivery_id,
+        kind: letter.kind,
+        text: letter.text,
+        meta: letter.meta.and_then(|meta| serde_json::from_str(&meta).ok()),
+        session_id: letter.session_id,
+        at: at_ms,
+    }
+}
+
+/// Somebody is still handing it over. When that is done, it may be for others than now.
+pub fn is_in_flight(filed: &Filed) -> bool {
+    serde_json::from_str::<Kept>(&filed.letter.receipts).is_ok_and(|kept| !kept.done)
+}

@@ -1,0 +1,357 @@
+//! Letters: how a word from an agent to an agent is written down, with the rows of the sockets that it goes to.
+
+use std::sync::Arc;
+
+use frontdesk_wire::agents::{Class, ConnectorReceipt, DeliveryMeta, Fault};
+use frontdesk_wire::event::AgentWord;
+use frontdesk_wire::{MessageEvent, Source, build_session_key};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Addressee, AgentsPlane};
+use crate::base::Base;
+use crate::cron::CronPlane;
+use crate::delivery::DeliveryPlane;
+use crate::directory::DirectoryPlane;
+use crate::env::Env;
+use crate::hash::short_hash;
+use crate::meters::Meters;
+use crate::port::letters::{Filed, Letter, Letters};
+use crate::port::platform::{Platforms, Stand};
+use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+use crate::tail::Tail;
+
+/// One message. A relay frame may hold 1 MiB, and JSON makes text longer.
+const TEXT_MAX_BYTES: usize = 1 << 20;
+/// The plane on which a gateway hears words that come from no vendor's platform.
+const PLATFORM: &str = "relay";
+const BOT: &str = "desk";
+/// The message id of events that say who asked.
+const QUESTION: &str = "question";
+
+/// What is kept with a letter: who spoke, and how every connector took it.
+#[derive(Serialize, Deserialize, Default)]
+pub(super) struct Kept {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<String>,
+    /// False: a crash may have come before every connector was tried.
+    pub(super) done: bool,
+    /// A stream was chosen to hear it in the place of the agent's sockets.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) instead_of_sockets: bool,
+    pub(super) receipts: Vec<ConnectorReceipt>,
+}
+
+/// A word on its way.
+pub(super) struct Word<'a> {
+    /// augment, template, wake, `wake_degraded`
+    pub(super) kind: &'a str,
+    pub(super) text: &'a str,
+    pub(super) meta: Option<&'a DeliveryMeta>,
+    pub(super) from: Option<&'a str>,
+    pub(super) session: Option<&'a str>,
+    pub(super) delivery_id: &'a str,
+    /// Somebody waits for what is said to it.
+    pub(super) asks: bool,
+    /// The agent that waits for it, to whom a late answer is delivered.
+    pub(super) asked_by: Option<&'a str>,
+    /// Named again, it is the same word.
+    pub(super) dedup: [u8; 16],
+}
+
+/// A word that is written down.
+pub(super) struct Filing {
+    pub(super) filed: Filed,
+    /// False: it was there before.
+    pub(super) fresh: bool,
+    /// It was there before, and the inbox has forgotten it since: nothing can be noted on it.
+    pub(super) gone: bool,
+    /// Its rows in the ledgers of sockets: (instance, seq).
+    pub(super) rows: Vec<(u64, u64)>,
+}
+
+/// What is said to agents: written into inboxes, handed to live sessions, and passed on by connectors.
+pub struct Messages {
+    pub(super) env: Arc<dyn Env>,
+    pub(super) agents: Arc<AgentsPlane>,
+    pub(super) directory: Arc<DirectoryPlane>,
+    pub(super) delivery: Arc<DeliveryPlane>,
+    pub(super) cron: Arc<CronPlane>,
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) inbox: Arc<dyn Letters>,
+    platforms: Arc<Platforms>,
+    pub(super) tail: Arc<Tail>,
+    pub(super) meters: Arc<Meters>,
+    pub(super) rules: Arc<Rules>,
+}
+
+impl Messages {
+    pub(crate) fn new(base: &Base, stores: &Stores, agents: &Arc<AgentsPlane>, platforms: &Arc<Platforms>) -> Self {
+        Self {
+            env: base.env.clone(),
+            directory: agents.directory.clone(),
+            delivery: agents.delivery.clone(),
+            cron: agents.cron.clone(),
+            agents: agents.clone(),
+            ledger: stores.ledger.clone(),
+            inbox: stores.inbox.clone(),
+            platforms: platforms.clone(),
+            tail: base.tail.clone(),
+            meters: base.meters.clone(),
+            rules: base.rules.clone(),
+        }
+    }
+
+    /// The letter and the rows of the sockets it goes to, in one commit.
+    pub(super) async fn file(
+        &self,
+        to: &Addressee,
+        word: &Word<'_>,
+        at_ms: u64,
+        receivers: Vec<u64>,
+        kept: &Kept,
+    ) -> Result<Filing, Fault> {
+        let letter = Letter {
+            agent: to.agent.no,
+            delivery_id: word.delivery_id.into(),
+            kind: word.kind.into(),
+            text: word.text.into(),
+            meta: word.meta.map(|meta| serde_json::to_string(meta).unwrap_or_default()),
+            session_id: word.session.map(str::to_owned),
+            receipts: serde_json::to_string(kept).unwrap_or_default(),
+        };
+        let (event, mut acceptance) = self.acceptance(to, word, at_ms, receivers)?;
+        acceptance.letter = Some(letter.clone());
+        let reaches = acceptance.reaches;
+        let mut batch = vec![acceptance];
+        batch.extend(question_mark(to, word, at_ms));
+        let accepted = self.ledger.accept(batch).await?;
+        let Some(accepted) = accepted.into_iter().next() else {
+            return Err(StoreError::Unavailable("nothing was accepted".into()).into());
+        };
+        if !accepted.fresh {
+            let first = self.inbox.letter_of(accepted.event).await?;
+            let gone = first.is_none();
+            let filed = match first {
+                Some(first) => first,
+                None => self.forgotten(accepted.event, letter).await?,
+            };
+            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
+        }
+        if reaches {
+            self.show_people(to, &event).await;
+        }
+        let filed = Filed { event: accepted.event, at_ms, letter };
+        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+    }
+
+    /// To the agent's sockets as well: whoever was to hear it in their place did not. Its letter is there.
+    pub(super) async fn pass_on(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
+        let word = Word { session: None, dedup: short_hash(&["passed on", &hex::encode(word.dedup)]), ..*word };
+        let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
+        self.ledger.accept(vec![acceptance]).await?;
+        self.show_people(to, &event).await;
+        Ok(())
+    }
+
+    /// A question that is asked once more, after a crash or because nobody answered in time. Sockets that still owe
+    /// it get it from their ledger; whoever settled it gets it again under the same delivery id.
+    pub(super) async fn ask_again(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
+        let mut receivers = Vec::new();
+        for instance in &to.relay {
+            if !self.ledger.owes(instance.no, word.delivery_id).await? {
+                receivers.push(instance.no);
+            }
+        }
+        if receivers.is_empty() {
+            return Ok(());
+        }
+        let word = Word { dedup: short_hash(&["asked again", &self.env.random_hex(16)]), ..*word };
+        let (event, acceptance) = self.acceptance(to, &word, at_ms, receivers)?;
+        self.ledger.accept(vec![acceptance]).await?;
+        self.show_people(to, &event).await;
+        Ok(())
+    }
+
+    /// The latest question of this name to this agent, as far as an agent asked it: its number, and who asked.
+    pub(super) async fn question(
+        &self,
+        tenant: &str,
+        agent: u64,
+        correlation_id: &str,
+    ) -> Result<Option<(u64, String)>, Fault> {
+        let key = question_key(agent, correlation_id).into_bytes();
+        let found = self.ledger.event_named(tenant, key, QUESTION, None).await?;
+        Ok(found.map(|it| (it.event, it.chat_id)))
+    }
+
+    /// It was answered in time: what is said to it later is no answer.
+    pub(super) async fn close_question(&self, tenant: &str, question: u64) -> Result<(), Fault> {
+        let dedup = [b"\0agent:".as_slice(), &reply_mark(question)].concat();
+        self.ledger.accept(vec![mark(tenant, dedup, "", self.env.now_ms())]).await?;
+        Ok(())
+    }
+
+    /// For people who look on; the ledger has it.
+    async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
+        if let Some(platform) = self.platforms.get(PLATFORM) {
+            platform.overheard(Stand { tenant: &to.agent.tenant, bot: BOT }, event).await;
+        }
+    }
+
+    fn acceptance(
+        &self,
+        to: &Addressee,
+        word: &Word<'_>,
+        at_ms: u64,
+        receivers: Vec<u64>,
+    ) -> Result<(MessageEvent, Acceptance), Fault> {
+        let (event, json) = self.sized(word, !receivers.is_empty())?;
+        let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
+        let acceptance = Acceptance {
+            tenant: to.agent.tenant.as_str().into(),
+            dedup: [b"\0agent:".as_slice(), &word.dedup].concat(),
+            delivery: Delivery {
+                event: 0,
+                at_ms,
+                passthrough: false,
+                json,
+                platform: PLATFORM.into(),
+                bot: BOT.into(),
+                chat_id: event.source.chat_id.as_str().into(),
+                session_key: build_session_key(&event.source).into(),
+                message_id: word.delivery_id.into(),
+            },
+            verdict: json!(["delivered", PLATFORM, [line]]).to_string(),
+            reaches: !receivers.is_empty(),
+            receivers,
+            own_json: Vec::new(),
+            capabilities: Vec::new(),
+            letter: None,
+            chat: None,
+        };
+        Ok((event, acceptance))
+    }
+
+    /// A letter that no inbox has any more, as far as its event tells. How it was taken is not known.
+    async fn forgotten(&self, event: u64, mut letter: Letter) -> Result<Filed, Fault> {
+        // Forgotten this moment, the event is no mark either: said again, it is new.
+        let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
+        (letter.delivery_id, letter.receipts) = (first.message_id, String::new());
+        Ok(Filed { event, at_ms: first.at_ms, letter })
+    }
+
+    /// The word as an event, and its JSON where a socket needs it, if it is not too large.
+    pub(super) fn sized(&self, word: &Word<'_>, for_sockets: bool) -> Result<(MessageEvent, String), Fault> {
+        let too_large = |text| Err(Fault::new(Class::TooLargeError, text));
+        if word.text.len() > TEXT_MAX_BYTES {
+            return too_large(format!("a message has at most {TEXT_MAX_BYTES} bytes"));
+        }
+        if !for_sockets {
+            return Ok((event_of(word, None), String::new()));
+        }
+        let event = event_of(word, word.meta.map(|meta| serde_json::to_value(meta).unwrap_or_default()));
+        let json = serde_json::to_string(&event).unwrap_or_default();
+        let max = self.rules.frame_max_bytes;
+        if json.len() + 256 > max {
+            return too_large(format!("as a frame it is over {max} bytes; the agent's socket cannot take it"));
+        }
+        Ok((event, json))
+    }
+
+    pub(super) async fn note_kept(&self, filed: &Filed, kind: &str, session_id: Option<String>, kept: &Kept) {
+        let receipts = serde_json::to_string(kept).unwrap_or_default();
+        let now = Letter { agent: filed.letter.agent, kind: kind.into(), session_id, receipts, ..Letter::default() };
+        if let Err(error) = self.inbox.note_receipts(filed.event, now).await {
+            tracing::warn!(%error, "how the connectors took a message could not be written down");
+        }
+    }
+}
+
+/// Keys of text: a range of them is everything that begins so.
+fn question_key(agent: u64, correlation_id: &str) -> String {
+    format!("\0asked:{}", hex::encode(short_hash(&[&agent.to_string(), correlation_id])))
+}
+
+/// Says durably who asked: an event of its own in the commit of the question. It is forgotten with other events.
+fn question_mark(to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptance> {
+    let by = word.asked_by?;
+    let correlation_id = word.meta?.correlation_id.as_deref()?;
+    let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), word.delivery_id);
+    Some(mark(&to.agent.tenant, dedup.into_bytes(), by, at_ms))
+}
+
+/// One late answer to a question, whatever it says.
+pub(super) fn reply_mark(question: u64) -> [u8; 16] {
+    short_hash(&["reply to", &question.to_string()])
+}
+
+/// An event that nobody receives.
+fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
+    Acceptance {
+        tenant: tenant.into(),
+        dedup,
+        delivery: Delivery {
+            event: 0,
+            at_ms,
+            passthrough: false,
+            json: String::new(),
+            platform: PLATFORM.into(),
+            bot: BOT.into(),
+            chat_id: chat_id.into(),
+            session_key: "".into(),
+            message_id: QUESTION.into(),
+        },
+        verdict: String::new(),
+        receivers: Vec::new(),
+        own_json: Vec::new(),
+        capabilities: Vec::new(),
+        reaches: false,
+        letter: None,
+        chat: None,
+    }
+}
+
+impl Word<'_> {
+    pub(super) fn chat_id(&self) -> String {
+        chat_of(self.from)
+    }
+}
+
+/// The chat in which an agent's socket hears somebody, and would answer.
+pub(super) fn chat_of(from: Option<&str>) -> String {
+    let name: String = from.unwrap_or("desk").chars().filter(|c| !c.is_control()).take(200).collect();
+    format!("agent:{name}")
+}
+
+fn event_of(word: &Word<'_>, meta: Option<Value>) -> MessageEvent {
+    let chat_id = word.chat_id();
+    let name = word.from.unwrap_or("desk").to_owned();
+    MessageEvent {
+        text: word.text.into(),
+        message_type: "text".into(),
+        source: Source {
+            platform: PLATFORM.into(),
+            chat_type: "dm".into(),
+            chat_name: Some(name.clone()),
+            user_id: Some(chat_id.clone()),
+            user_name: Some(name),
+            chat_id,
+            // A gateway that is busy in a chat breaks off to take the next word of it, and then says what answers
+            // neither or both. In a thread of its own a question disturbs nobody, and its answer is known by it.
+            thread_id: word.asks.then(|| word.delivery_id.into()),
+            message_id: Some(word.delivery_id.into()),
+            ..Source::default()
+        },
+        message_id: Some(word.delivery_id.into()),
+        delivery: Some(Box::new(AgentWord {
+            kind: word.kind.into(),
+            delivery_id: word.delivery_id.into(),
+            meta,
+            session_id: word.session.map(str::to_owned),
+        })),
+        ..MessageEvent::default()
+    }
+}

@@ -1,0 +1,97 @@
+//! The shelf: a tenant's skills and data behind the contracts of the agents plane. The rules are here; the
+//! store below keeps what it is told.
+
+use std::sync::Arc;
+
+use frontdesk_wire::agents::{Class, Fault};
+
+use super::approval::ApprovalKey;
+pub use super::data::TenantData;
+pub use super::skills::TenantSkills;
+use crate::base::Base;
+use crate::directory::facts::SkillRules;
+use crate::directory::{DirectoryPlane, Fact, known_tenant};
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::port::data::Data;
+use crate::port::skills::Skills;
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+
+/// What a writer may say beside a body or a content: notes, tags, filters.
+pub(super) const ASIDE_MAX_BYTES: usize = 64 << 10;
+/// A body or a content.
+pub(super) const TEXT_MAX_BYTES: usize = 1 << 20;
+
+/// The skills and the data of all tenants.
+pub struct TenantStores {
+    pub(super) env: Arc<dyn Env>,
+    directory: Arc<DirectoryPlane>,
+    pub(super) skills: Arc<dyn Skills>,
+    pub(super) data: Arc<dyn Data>,
+    rules: Arc<Rules>,
+}
+
+impl TenantStores {
+    pub(crate) fn new(base: &Base, stores: &Stores, directory: &Arc<DirectoryPlane>) -> Self {
+        Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            skills: stores.skills.clone(),
+            data: stores.data.clone(),
+            rules: base.rules.clone(),
+        }
+    }
+
+    /// A tenant's skills as a `SkillStore`.
+    pub fn skills(self: &Arc<Self>, tenant: &str) -> TenantSkills {
+        TenantSkills { stores: self.clone(), tenant: tenant.into(), caller: None }
+    }
+
+    /// A tenant's data as a `DataStore`.
+    pub fn data(self: &Arc<Self>, tenant: &str) -> TenantData {
+        TenantData { stores: self.clone(), tenant: tenant.into(), caller: None }
+    }
+
+    /// What this tenant asks of approved skills. Without a key nothing can be approved, so a secured tenant
+    /// must name one.
+    pub async fn set_skill_rules(&self, tenant: &str, secured: bool, public_key_pem: &str) -> Result<(), DeskError> {
+        if secured || !public_key_pem.is_empty() {
+            let checked = ApprovalKey::from_pem(public_key_pem);
+            checked.map_err(|why| DeskError::BadRequest(format!("public_key_pem is of no use: {why}")))?;
+        }
+        let fact = SkillRules { tenant: tenant.into(), secured, public_key_pem: public_key_pem.into() };
+        self.directory.put(|view| known_tenant(view, tenant).map(|()| Fact::SkillRules(fact))).await
+    }
+
+    pub(super) fn approval(&self, tenant: &str) -> Approval {
+        let own = self.directory.read(|view| view.skill_rules.get(tenant).cloned());
+        let (secured, pem) = match &own {
+            Some(own) => (own.secured, &own.public_key_pem),
+            None => (self.rules.skills_secured, &self.rules.skills_public_key),
+        };
+        match ApprovalKey::from_pem(pem) {
+            _ if !secured => Approval::Open,
+            Ok(key) => Approval::Signed(key),
+            Err(_) => Approval::Barred,
+        }
+    }
+}
+
+/// What it takes to be approved.
+pub(super) enum Approval {
+    /// The bare word.
+    Open,
+    /// A signature of this key.
+    Signed(ApprovalKey),
+    /// A signature, and there is no key to check it with.
+    Barred,
+}
+
+pub(super) fn check_size(what: &str, bytes: usize, max: usize) -> Result<(), Fault> {
+    if bytes <= max {
+        return Ok(());
+    }
+    let text = format!("{what} is {bytes} bytes long; at most {max} are taken");
+    Err(Fault::new(Class::TooLargeError, text).with("max_bytes", max))
+}

@@ -1,0 +1,380 @@
+//! "Look at this now." A word that is handed to a live session at once, or kept and the agent poked. `woken`
+//! is true only where a socket has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeReceipt};
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+
+use super::Addressee;
+use super::Messages;
+use super::deliver::{failed, shown, way_names};
+use super::messages::{Filing, Kept, Word};
+use super::speaker::Speaker;
+use super::streams::Stream;
+use crate::cron::retry::FireAnswer;
+use crate::cron::{BY_WAKE, PlannedWakes};
+use crate::delivery::switchboard::Mailbox;
+use crate::directory::check_id;
+use crate::directory::facts::Instance;
+use crate::hash::short_hash;
+use crate::port::Soon;
+use crate::port::alarms::{Shot, ShotState};
+use crate::port::letters::PlannedWake;
+
+/// A live socket takes a word in far less; one that does not has not taken it.
+const HAND_TIME: Duration = Duration::from_secs(2);
+
+/// Wakes that wait for their time, of one agent.
+const PLANNED_MAX: usize = 1_000;
+
+/// What is kept of a wake that is asked for later.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    tenant: String,
+    agent_id: String,
+    #[serde(default)]
+    context: Option<String>,
+    #[serde(default)]
+    session_id: Option<String>,
+    #[serde(default)]
+    from: Option<String>,
+}
+
+/// How a wake went, by connector.
+pub(super) struct Woken {
+    pub(super) receipt: WakeReceipt,
+    pub(super) receipts: Vec<ConnectorReceipt>,
+    /// A way that should have woken it failed, and nobody else was woken.
+    pub(super) broke: Option<Fault>,
+}
+
+/// Somebody who hears at once.
+enum LiveSession {
+    Stream(Arc<Stream>),
+    Socket(Arc<Mailbox>, Arc<Instance>),
+}
+
+impl LiveSession {
+    /// Its session: a stream's own name, a socket's gateway.
+    fn session(&self) -> Option<&str> {
+        match self {
+            Self::Stream(seat) => seat.session.as_deref(),
+            Self::Socket(mailbox, _) => Some(&mailbox.gateway),
+        }
+    }
+
+    fn order(&self) -> u64 {
+        match self {
+            Self::Stream(seat) => seat.order,
+            Self::Socket(mailbox, _) => mailbox.session,
+        }
+    }
+}
+
+impl PlannedWakes for Messages {
+    fn fire<'a>(&'a self, shot: &'a Shot) -> Soon<'a, FireAnswer> {
+        Box::pin(self.fire_by_wake(shot))
+    }
+}
+
+impl Messages {
+    pub async fn wake(&self, who: Speaker<'_>, address: &str, opts: &WakeOpts) -> Result<WakeReceipt, Fault> {
+        let to = self.agents.addressee(who.tenant, address).await?;
+        if let Some(at_ms) = opts.later_than(self.env.now_ms()) {
+            return self.plan_wake(&to, opts, at_ms, who.caller).await;
+        }
+        let woken = Box::pin(self.wake_to(&to, opts, who.caller, None)).await?;
+        woken.broke.map_or(Ok(woken.receipt), Err)
+    }
+
+    /// `plan`: the name of the planned wake that this is, so that it happens once.
+    pub(super) async fn wake_to(
+        &self,
+        to: &Addressee,
+        opts: &WakeOpts,
+        from: Option<&str>,
+        plan: Option<&str>,
+    ) -> Result<Woken, Fault> {
+        let asked = asked_session(opts, to)?;
+        let ear = self.choose_session(to, asked);
+        let delivery_id = format!("wk_{}", self.env.random_hex(12));
+        let receivers = match &ear {
+            Some(LiveSession::Socket(_, instance)) => vec![instance.no],
+            Some(LiveSession::Stream(_)) => Vec::new(),
+            None => to.relay.iter().map(|it| it.no).collect(),
+        };
+        let word = Word {
+            kind: if ear.is_some() { "wake" } else { "wake_degraded" },
+            text: opts.context.as_deref().unwrap_or_default(),
+            meta: None,
+            from,
+            session: ear.as_ref().and_then(LiveSession::session),
+            delivery_id: &delivery_id,
+            asks: false,
+            asked_by: None,
+            dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
+        };
+        let at_ms = self.env.now_ms();
+        let instead_of_sockets = asked.is_none() && matches!(ear, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
+        let mut kept = Kept { from: from.map(str::to_owned), instead_of_sockets, ..Kept::default() };
+        let carrying = self.agents.live.in_flight.carry(word.dedup);
+        let Filing { filed, fresh, gone, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        if !fresh {
+            kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+            if kept.done || carrying.is_none() || gone {
+                // A planned wake that was carried out before a crash: its letter is there.
+                let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
+                return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
+            }
+        }
+        self.agents.live.streams.ring(to.agent.no);
+        let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
+        // What a crash cut short was meant for somebody who is gone; the other ways are tried now.
+        let ear = ear.as_ref().filter(|_| fresh);
+        let took = match ear {
+            Some(ear) => took(ear, filed.event, &rows).await,
+            None => false,
+        };
+        let own = if matches!(ear, Some(LiveSession::Socket(..))) || !to.relay.is_empty() { "relay" } else { "inbox" };
+        if took {
+            receipt.woken = true;
+            receipt.woken_at = self.env.now_ms();
+            receipt.session_id = word.session.map(str::to_owned);
+            kept.receipts.push(shown(own, &receipt));
+        } else {
+            receipt.warnings.push(self.why_not(to, asked, ear.is_some()));
+            kept.receipts.push(shown(own, &receipt));
+            let word = Word { delivery_id: &filed.letter.delivery_id, ..word };
+            if kept.instead_of_sockets
+                && let Err(fault) = self.pass_on(to, &word, at_ms).await
+            {
+                receipt.warnings.push(format!("relay: {}", fault.message));
+            }
+            kept.receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
+            self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
+        }
+        kept.done = true;
+        // Our choice of a session that did not take it is nobody's: whoever is there or comes next hears it.
+        let session_id = filed.letter.session_id.clone().filter(|_| took || asked.is_some());
+        let is_freed = session_id != filed.letter.session_id;
+        self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
+        if is_freed {
+            self.agents.live.streams.ring(to.agent.no);
+        }
+        drop(carrying);
+        self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
+        let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
+        let broke = broken.map(|error| push_broke(to, &filed.letter.delivery_id, error));
+        Ok(Woken { receipt, receipts: kept.receipts, broke })
+    }
+
+    /// The session that was asked for, or else the one that came last.
+    fn choose_session(&self, to: &Addressee, asked: Option<&str>) -> Option<LiveSession> {
+        let streams = self.agents.live.streams.of(to.agent.no).into_iter().map(LiveSession::Stream);
+        let sockets = to.relay.iter().filter_map(|instance| {
+            let mailbox = self.delivery.switchboard().socket(instance.no).filter(|mailbox| !mailbox.is_idle())?;
+            Some(LiveSession::Socket(mailbox, instance.clone()))
+        });
+        let meant = |ear: &LiveSession| asked.is_none() || ear.session() == asked;
+        streams.chain(sockets).filter(meant).max_by_key(LiveSession::order)
+    }
+
+    fn why_not(&self, to: &Addressee, asked: Option<&str>, was_live: bool) -> String {
+        if was_live {
+            return "the session that was to hear it has not taken it; it is kept".into();
+        }
+        let live = self.choose_session(to, None).is_some();
+        let wake_url = to.agent.wake_url.is_some() || to.relay.iter().any(|it| it.wake_url.is_some());
+        match (asked, live, wake_url) {
+            (Some(asked), true, _) => format!("the session {asked:?} is not attached; it is kept in the inbox"),
+            (_, _, true) => "the agent is away; it is kept, and its wake URL is being called".into(),
+            (_, _, false) => "the agent is away and has no wake URL; it is kept until the agent looks".into(),
+        }
+    }
+
+    /// Ways that are not ours, and the wake URL.
+    async fn wake_elsewhere(
+        &self,
+        to: &Addressee,
+        opts: &WakeOpts,
+        asked: Option<&str>,
+        receipt: &mut WakeReceipt,
+        kept: &mut Kept,
+    ) {
+        let asked = asked.map(str::to_owned);
+        let opts = WakeOpts { context: opts.context.clone(), when: None, session_id: asked };
+        let opts = &opts;
+        let tries = to.ways.iter().map(|spec| async move {
+            match self.agents.ways.connectors.open(&to.agent.id, spec) {
+                Ok(connector) => connector.wake(&to.agent.id, opts).await,
+                Err(fault) => Err(fault),
+            }
+        });
+        for (name, outcome) in way_names(&to.ways).iter().zip(join_all(tries).await) {
+            match outcome {
+                Ok(theirs) => {
+                    kept.receipts.push(shown(name, &theirs));
+                    if theirs.woken && !receipt.woken {
+                        receipt.woken = true;
+                        receipt.session_id = theirs.session_id;
+                        receipt.warnings.clear();
+                    }
+                    receipt.warnings.extend(theirs.warnings.into_iter().map(|it| format!("{name}: {it}")));
+                }
+                Err(fault) => {
+                    receipt.warnings.push(format!("{name}: {}", fault.message));
+                    kept.receipts.push(failed(name, &fault));
+                }
+            }
+        }
+        if !receipt.woken && to.agent.wake_url.is_some() {
+            self.note_called(to.agent.no, true).await;
+            self.agents.live.ask_for_poke(to.agent.no);
+        }
+    }
+
+    /// Somebody wants this agent woken, or it came: written down, so that a restart goes on calling.
+    pub async fn note_called(&self, agent: u64, waits: bool) {
+        if !waits {
+            self.delivery.note_wake_failure(agent, None);
+        }
+        if self.delivery.switchboard().presence(agent).idle == waits {
+            return;
+        }
+        let presence = self.delivery.switchboard().set_presence(agent, |known| known.idle = waits);
+        if let Err(error) = self.ledger.mark_presence(agent, presence).await {
+            tracing::warn!(%error, "that an agent is to be woken could not be written down");
+        }
+    }
+
+    /// Agents whose wake URL was being called when the desk went down.
+    pub fn called_agents(&self) -> Vec<u64> {
+        let all: Vec<u64> = self.directory.read(|view| view.agent_nos().collect());
+        all.into_iter().filter(|no| self.delivery.switchboard().presence(*no).idle).collect()
+    }
+
+    // ---- later ---------------------------------------------------------------------------
+
+    /// The time of a planned wake has come. Whatever it leads to is written in the inbox.
+    async fn fire_by_wake(&self, shot: &Shot) -> FireAnswer {
+        let planned = match self.inbox.planned_wake(&shot.job_id).await {
+            Ok(Some(planned)) => planned,
+            Ok(None) => return FireAnswer::Taken(200), // carried out, and forgotten
+            Err(error) => return FireAnswer::Failed(error.to_string()),
+        };
+        let Ok(plan) = serde_json::from_str::<Plan>(&planned.json) else {
+            return FireAnswer::Failed("what was planned cannot be read".into());
+        };
+        // Another one of the same name, or of a shorter one, is not the agent that was meant.
+        let to = match self.agents.addressee(&plan.tenant, &plan.agent_id).await {
+            Ok(to) => Some(to).filter(|to| to.agent.no == planned.agent),
+            Err(fault) if fault.class == Class::UnknownAgentError => None,
+            Err(fault) => return FireAnswer::Failed(fault.message),
+        };
+        let opts = WakeOpts { context: plan.context, when: None, session_id: plan.session_id };
+        if let Some(to) = &to
+            && let Err(fault) = Box::pin(self.wake_to(to, &opts, plan.from.as_deref(), Some(&planned.key))).await
+        {
+            return FireAnswer::Failed(fault.message);
+        }
+        if let Err(error) = self.inbox.drop_planned_wake(&planned.key).await {
+            tracing::warn!(%error, "a wake that is over stays in the plan");
+        }
+        FireAnswer::Taken(if to.is_some() { 200 } else { 404 })
+    }
+
+    async fn plan_wake(
+        &self,
+        to: &Addressee,
+        opts: &WakeOpts,
+        at_ms: u64,
+        from: Option<&str>,
+    ) -> Result<WakeReceipt, Fault> {
+        let at_i64 = i64::try_from(at_ms).unwrap_or(i64::MAX);
+        let fire_at = jiff::Timestamp::from_millisecond(at_i64)
+            .map_err(|_| Fault::invalid("when is beyond the end of the calendar"))?
+            .to_string();
+        let key = format!("wk_{}", self.env.random_hex(12));
+        // What could not be said when its time comes is refused now.
+        let text = opts.context.as_deref().unwrap_or_default();
+        let session = asked_session(opts, to)?;
+        let (kind, delivery_id) = ("wake_degraded", key.as_str());
+        let word =
+            Word { kind, text, meta: None, from, session, delivery_id, asks: false, asked_by: None, dedup: [0; 16] };
+        self.sized(&word, !to.relay.is_empty())?;
+        if self.cron.armed_at_least(to.agent.no, PLANNED_MAX).await? {
+            let text = format!("{PLANNED_MAX} wakes are planned for this agent already");
+            return Err(Fault::new(Class::RateLimitedError, text));
+        }
+        let plan = Plan {
+            tenant: to.agent.tenant.clone(),
+            agent_id: to.agent.id.clone(),
+            context: opts.context.clone(),
+            session_id: session.map(str::to_owned),
+            from: from.map(str::to_owned),
+        };
+        let json = serde_json::to_string(&plan).unwrap_or_default();
+        self.inbox.plan_wake(PlannedWake { key: key.clone(), agent: to.agent.no, json }).await?;
+        let now_ms = self.env.now_ms();
+        let lane = format!("{BY_WAKE}{}", to.agent.tenant);
+        let shot = Shot {
+            id: 0,
+            instance: to.agent.no,
+            job_id: key.clone(),
+            fire_at,
+            due_ms: at_ms,
+            next_ms: at_ms.max(now_ms),
+            armed_ms: now_ms,
+            first_ms: 0,
+            attempts: 0,
+            grace_ms: self.rules.misfire_grace_ms,
+            skip_missed: false,
+            callback: lane,
+            schedule_id: key,
+            state: ShotState::Armed,
+            note: String::new(),
+        };
+        self.cron.arm(&to.agent.tenant, shot).await?;
+        Ok(WakeReceipt {
+            woken_at: now_ms,
+            scheduled_for: Some(at_ms),
+            warnings: vec!["it is kept for its time".into()],
+            ..WakeReceipt::default()
+        })
+    }
+}
+
+/// The session that is named, or else the one behind the `@`.
+fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a str>, Fault> {
+    let asked = opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref());
+    asked.filter(|it| !it.is_empty()).map_or(Ok(()), |it| check_id("session_id", it))?;
+    Ok(asked)
+}
+
+/// Whether the ear has it: the stream took the letter, or the socket its row.
+async fn took(ear: &LiveSession, letter: u64, rows: &[(u64, u64)]) -> bool {
+    let taken = async {
+        match ear {
+            LiveSession::Stream(seat) => seat.handed.took(letter).await,
+            LiveSession::Socket(mailbox, instance) => match rows.iter().find(|(no, _)| *no == instance.no) {
+                Some((_, row)) => mailbox.handed.took(*row).await,
+                None => false,
+            },
+        }
+    };
+    tokio::time::timeout(HAND_TIME, taken).await.unwrap_or(false)
+}
+
+/// A way that could have woken it broke. The word itself is in the inbox.
+fn push_broke(to: &Addressee, delivery_id: &str, error: &serde_json::Value) -> Fault {
+    let why = error.get("message").and_then(serde_json::Value::as_str).unwrap_or("it failed");
+    let text = format!("the agent could not be woken: {why}; the message is in its inbox");
+    let fault = match error.get("cause_kind").and_then(serde_json::Value::as_str) {
+        Some(kind) => Fault::delivery_failed(&to.agent.id, kind, text),
+        None => Fault::new(Class::UnavailableError, text), // it was never called: our own fault
+    };
+    fault.with("stored", true).with("delivery_id", delivery_id)
+}

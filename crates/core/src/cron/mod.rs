@@ -1,0 +1,657 @@
+//! Wake-up calls: an agent arms one shot per job, the desk fires it until it is taken, and notes how it
+//! ended. What is due when is kept in memory for the next while; the rows are the truth.
+
+mod clock;
+mod keys;
+pub mod retry;
+pub mod schedule;
+pub mod signing;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use frontdesk_wire::cron::{
+    ArmedShot, BY_RELAY, CancelShot, FireBody, OnMiss, PastShot, ProvisionShot, Provisioned, RelayBody, ShotHistory,
+};
+use frontdesk_wire::frame::PassthroughForward;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use self::retry::{FireAnswer, conclude, is_missed};
+use self::schedule::{Caps, Next, Schedule};
+use self::signing::Signet;
+use crate::base::Base;
+use crate::directory::facts::Instance;
+use crate::directory::{DirectoryPlane, Guest, check_id};
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::meters::{Meters, Why};
+use crate::port::Soon;
+use crate::port::alarms::{Alarms, Arming, Conclusion, Shot, ShotState};
+use crate::port::outcall::{Call, Outcall};
+use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+use crate::tail::Tail;
+use crate::vault::Sealer;
+
+pub use clock::ClockWatch;
+
+/// Shots due within this are held in memory; the rest is read from the store in time.
+const WINDOW_MS: u64 = 1_800_000;
+/// Rows per look into the store.
+const PAGE: usize = 10_000;
+/// A claim that nobody ends is free again after this: longer than the longest call.
+pub const LEASE_MS: u64 = 60_000;
+/// A store that does not answer is asked again after this.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// Fires under way at once.
+const CAPS: Caps = Caps { total: 1024, per_tenant: 768, per_host: 128 };
+/// The agent answers before it works; more is not read.
+const ANSWER_MAX_BYTES: usize = 4096;
+const HISTORY_PAGE: usize = 200;
+const ARMED_PAGE: usize = 500;
+/// What a listing of a tenant's alarms shows at most.
+const TENANT_ARMED_MAX: usize = 1_000;
+
+/// The schedule in memory, and the keys.
+pub struct AlarmClock {
+    schedule: Mutex<Schedule>,
+    /// Everything armed for a time up to this is in the schedule.
+    loaded_until_ms: AtomicU64,
+    /// How many each tenant has armed: counted in the store now and then, and followed in between.
+    armed: Mutex<HashMap<String, u64>>,
+    /// Rung when something may be due sooner than was thought.
+    pub bell: Notify,
+    /// With when each retires.
+    pub(super) signets: RwLock<Vec<(Arc<Signet>, Option<u64>)>>,
+}
+
+/// How far the store has been read.
+#[derive(Debug, Clone, Copy)]
+pub struct Loading {
+    from: (u64, u64),
+    until_ms: u64,
+    /// From the beginning, for a schedule that was emptied.
+    again: bool,
+    pub done: bool,
+}
+
+impl Default for Loading {
+    /// Nothing was read yet.
+    fn default() -> Self {
+        Self { from: (0, 0), until_ms: 0, again: false, done: true }
+    }
+}
+
+impl Default for AlarmClock {
+    fn default() -> Self {
+        Self {
+            schedule: Mutex::new(Schedule::new(CAPS)),
+            loaded_until_ms: AtomicU64::new(0),
+            armed: Mutex::default(),
+            bell: Notify::new(),
+            signets: RwLock::default(),
+        }
+    }
+}
+
+impl AlarmClock {
+    pub fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn armed(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn armed_of(&self, tenant: &str) -> u64 {
+        self.armed().get(tenant).copied().unwrap_or(0)
+    }
+
+    fn note_armed(&self, tenant: &str) {
+        let mut armed = self.armed();
+        match armed.get_mut(tenant) {
+            Some(count) => *count += 1,
+            None => drop(armed.insert(tenant.to_owned(), 1)),
+        }
+    }
+
+    pub(super) fn note_ended(&self, tenant: &str, count: u64) {
+        let mut armed = self.armed();
+        let Some(left) = armed.get_mut(tenant) else { return };
+        *left = left.saturating_sub(count);
+        if *left == 0 {
+            armed.remove(tenant);
+        }
+    }
+
+    /// What is due now and may be fired, at most `max`.
+    pub fn due(&self, now_ms: u64, max: usize) -> Vec<Next> {
+        let mut schedule = self.schedule();
+        schedule.come_due(now_ms);
+        schedule.take(max)
+    }
+}
+
+/// What a shot calls that stands for a planned wake, with its tenant behind it: slow ways of one tenant take no room
+/// from others.
+pub(crate) const BY_WAKE: &str = "wake:";
+
+/// Carries out planned wakes when their time has come.
+pub trait PlannedWakes: Send + Sync {
+    fn fire<'a>(&'a self, shot: &'a Shot) -> Soon<'a, FireAnswer>;
+}
+
+pub struct CronPlane {
+    env: Arc<dyn Env>,
+    directory: Arc<DirectoryPlane>,
+    ledger: Arc<dyn Ledger>,
+    alarms: Arc<dyn Alarms>,
+    clock: AlarmClock,
+    planned_wakes: OnceLock<Weak<dyn PlannedWakes>>,
+    sealer: Arc<Sealer>,
+    outcall: Arc<dyn Outcall>,
+    tail: Arc<Tail>,
+    meters: Arc<Meters>,
+    rules: Arc<Rules>,
+}
+
+impl CronPlane {
+    pub(crate) async fn open(
+        base: &Base,
+        stores: &Stores,
+        directory: &Arc<DirectoryPlane>,
+        sealer: &Arc<Sealer>,
+        outcall: &Arc<dyn Outcall>,
+    ) -> Result<Self, StoreError> {
+        let cron = Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            ledger: stores.ledger.clone(),
+            alarms: stores.alarms.clone(),
+            clock: AlarmClock::default(),
+            planned_wakes: OnceLock::new(),
+            sealer: sealer.clone(),
+            outcall: outcall.clone(),
+            tail: base.tail.clone(),
+            meters: base.meters.clone(),
+            rules: base.rules.clone(),
+        };
+        cron.cut_signet().await?;
+        Ok(cron)
+    }
+
+    /// Set once, at the start. Weak: whoever carries out wakes holds this plane.
+    pub(crate) fn fire_wakes_by(&self, wakes: Weak<dyn PlannedWakes>) {
+        let _ = self.planned_wakes.set(wakes);
+    }
+
+    pub fn clock(&self) -> &AlarmClock {
+        &self.clock
+    }
+
+    pub async fn provision_shot(&self, who: &Guest, ask: ProvisionShot) -> Result<Provisioned, DeskError> {
+        check_id("job_id", &ask.job_id)?;
+        let callback = ask.agent_callback_url.trim_end_matches('/');
+        if callback.contains(['?', '#']) {
+            let text = "agent_callback_url is a base that a path can follow: no query, no fragment".into();
+            return Err(DeskError::BadRequest(text));
+        }
+        if callback != BY_RELAY {
+            let checked = self.outcall.check(callback);
+            checked.map_err(|error| DeskError::BadRequest(format!("agent_callback_url: {error}")))?;
+        }
+        let now_ms = self.env.now_ms();
+        let due_ms = parse_time(&ask.fire_at)?;
+        let misfire = ask.misfire.unwrap_or_default();
+        let shot = Shot {
+            id: 0,
+            instance: who.instance.no,
+            job_id: ask.job_id,
+            fire_at: ask.fire_at,
+            due_ms,
+            next_ms: due_ms.max(now_ms) + self.jitter_ms(),
+            armed_ms: now_ms,
+            first_ms: 0,
+            attempts: 0,
+            grace_ms: misfire.grace_s.map_or(self.rules.misfire_grace_ms, |s| s.saturating_mul(1000)),
+            skip_missed: misfire.on_miss == OnMiss::Skip,
+            callback: callback.into(),
+            schedule_id: format!("sh_{}", self.env.random_hex(12)),
+            state: ShotState::Armed,
+            note: String::new(),
+        };
+        let arming = self.arm(&who.tenant, shot).await?;
+        Ok(Provisioned { schedule_id: arming.schedule_id })
+    }
+
+    /// Arms a shot and puts it into the schedule.
+    pub(crate) async fn arm(&self, tenant: &str, shot: Shot) -> Result<Arming, DeskError> {
+        self.check_armed(tenant, &shot).await?;
+        let (next_ms, lane) = (shot.next_ms, lane_of(&shot.callback).to_owned());
+        let arming = self.alarms.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
+        if arming.replaced {
+            self.clock.schedule().note_stale();
+        } else if arming.fresh {
+            self.clock.note_armed(tenant);
+        }
+        if arming.fresh {
+            self.schedule_shot(next_ms, arming.id, tenant, &lane);
+        }
+        Ok(arming)
+    }
+
+    /// A job that is armed already may always be armed for another time.
+    async fn check_armed(&self, tenant: &str, shot: &Shot) -> Result<(), DeskError> {
+        let (there, max) = (self.clock.armed_of(tenant), self.rules.armed_max);
+        if max == 0 || there < max {
+            return Ok(());
+        }
+        let known = self.alarms.shot(shot.instance, &shot.job_id).await?;
+        if known.is_some_and(|known| known.state == ShotState::Armed) {
+            return Ok(());
+        }
+        let text = format!(
+            "this tenant has {there} alarms armed; cancel some, or ask the operator to raise cron.armed_per_tenant ({max})"
+        );
+        Err(DeskError::RateLimited(text))
+    }
+
+    /// Counts what is armed, by tenant. Returns the sum.
+    pub async fn count_armed(&self) -> Result<u64, StoreError> {
+        let counts = self.alarms.armed_counts().await?;
+        let mut by_tenant: HashMap<String, u64> = HashMap::new();
+        for (no, count) in &counts {
+            *by_tenant.entry(self.directory.tenant_of_no(*no)).or_default() += count;
+        }
+        *self.clock.armed() = by_tenant;
+        Ok(counts.iter().map(|(_, count)| count).sum())
+    }
+
+    /// Everything armed for an instance goes, because it leaves.
+    pub(crate) async fn disarm_all(&self, tenant: &str, no: u64) -> Result<(), StoreError> {
+        let count = self.alarms.disarm_all(no, self.env.now_ms()).await?;
+        self.clock.note_ended(tenant, count);
+        (0..count).for_each(|_| self.clock.schedule().note_stale());
+        Ok(())
+    }
+
+    fn jitter_ms(&self) -> u64 {
+        let mut dice = [0; 8];
+        if self.rules.fire_jitter_ms > 0 {
+            self.env.fill(&mut dice);
+        }
+        u64::from_le_bytes(dice) % (self.rules.fire_jitter_ms + 1)
+    }
+
+    pub async fn cancel_shot(&self, who: &Guest, ask: &CancelShot) -> Result<(), DeskError> {
+        if self.alarms.disarm(who.instance.no, &ask.job_id, self.env.now_ms()).await? {
+            self.meters.alarms_ended.get_or_create(&Why { why: "cancelled" }).inc();
+            self.clock.note_ended(&who.tenant, 1);
+            self.clock.schedule().note_stale();
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn armed_at_least(&self, no: u64, count: usize) -> Result<bool, StoreError> {
+        Ok(self.alarms.armed(no, 0, count).await?.len() >= count)
+    }
+
+    /// A page of what is armed for an instance, and where the next one begins; `None`: that was the last.
+    pub async fn armed_page(&self, instance: u64, after: u64) -> Result<(Vec<ArmedShot>, Option<u64>), StoreError> {
+        let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;
+        let next = page.last().map(|last| last.id).filter(|_| page.len() == ARMED_PAGE);
+        let show = |it: Shot| ArmedShot { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
+        Ok((page.into_iter().map(show).collect(), next))
+    }
+
+    /// What is armed for a tenant: the jobs of its instances, and planned wakes of its agents.
+    pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(String, Shot)>, DeskError> {
+        let owners: Vec<(u64, String)> = self.directory.read(|view| {
+            let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
+            let instances = index.instances().map(|it| (it.no, it.name.clone()));
+            instances.chain(index.agents().map(|it| (it.no, it.id.clone()))).collect()
+        });
+        let mut found = Vec::new();
+        for (no, name) in owners {
+            if found.len() >= TENANT_ARMED_MAX {
+                break;
+            }
+            found.extend(
+                self.alarms
+                    .armed(no, 0, TENANT_ARMED_MAX - found.len())
+                    .await?
+                    .into_iter()
+                    .map(|shot| (name.clone(), shot)),
+            );
+        }
+        found.sort_by_key(|(_, shot)| (shot.next_ms, shot.id));
+        Ok(found)
+    }
+
+    pub async fn shot_history(&self, instance: &Instance, job_id: Option<&str>) -> Result<ShotHistory, DeskError> {
+        let ended = self.alarms.ended_shots(instance.no, job_id, HISTORY_PAGE).await?;
+        let show = |it: crate::port::alarms::Ended| PastShot {
+            id: it.id,
+            job_id: it.job_id,
+            fire_at: it.fire_at,
+            schedule_id: it.schedule_id,
+            outcome: it.outcome,
+            attempts: it.attempts,
+            at: it.at_ms,
+            note: it.note,
+        };
+        Ok(ShotHistory { history: ended.into_iter().map(show).collect() })
+    }
+
+    /// A dead shot gets another chance, from now.
+    pub async fn revive_shot(&self, id: u64) -> Result<(), DeskError> {
+        let now_ms = self.env.now_ms();
+        let revived = self.alarms.revive_shot(id, now_ms).await?;
+        let shot = revived.ok_or_else(|| DeskError::NotFound(format!("no dead shot has the number {id}")))?;
+        let tenant = self.directory.tenant_of_no(shot.instance);
+        self.clock.note_armed(&tenant);
+        self.schedule_shot(now_ms, id, &tenant, lane_of(&shot.callback));
+        Ok(())
+    }
+
+    // ---- the clock -----------------------------------------------------------------------
+
+    pub fn schedule_shot(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
+        if next_ms > self.clock.loaded_until_ms.load(Ordering::Acquire) {
+            return; // it will be read from the store in time
+        }
+        let sooner = {
+            let mut schedule = self.clock.schedule();
+            let sooner = schedule.next_ms().is_none_or(|first| next_ms < first);
+            schedule.add(next_ms, id, tenant, lane);
+            sooner
+        };
+        if sooner {
+            self.clock.bell.notify_one();
+        }
+    }
+
+    /// When the store must be looked into again.
+    pub fn next_load_ms(&self) -> u64 {
+        self.clock.loaded_until_ms.load(Ordering::Acquire).saturating_sub(WINDOW_MS / 2)
+    }
+
+    /// Begins to read what comes due in the next while, from where the last reading ended.
+    ///
+    /// From now on what is armed for that time adds itself, so nothing falls between; a shot that is seen
+    /// twice is claimed once.
+    pub fn begin_load(&self, last: &Loading) -> Loading {
+        let until_ms = self.env.now_ms() + WINDOW_MS;
+        self.clock.loaded_until_ms.fetch_max(until_ms, Ordering::AcqRel);
+        Loading { from: last.from, until_ms, again: false, done: false }
+    }
+
+    /// Reads everything again if too much of the schedule is of no use any more (jobs that were armed for another
+    /// time, or cancelled), so that it does not grow with how often agents change their minds.
+    pub fn reload(&self, last: &Loading) -> Option<Loading> {
+        let mut schedule = self.clock.schedule();
+        if !last.done || !schedule.is_worn() {
+            return None;
+        }
+        schedule.clear_waiting();
+        Some(Loading { from: (0, 0), until_ms: last.until_ms, again: true, done: false })
+    }
+
+    /// Reads the next page.
+    pub async fn load_shots(&self, loading: &mut Loading) -> Result<(), StoreError> {
+        let page = self.alarms.next_shots(loading.from, loading.until_ms, PAGE).await?;
+        loading.done = page.len() < PAGE;
+        loading.from = match page.last() {
+            Some(last) if !loading.done => (last.next_ms, last.id),
+            _ => (loading.until_ms, u64::MAX >> 1),
+        };
+        let tenants: Vec<String> = page.iter().map(|it| self.directory.tenant_of_no(it.instance)).collect();
+        let mut schedule = self.clock.schedule();
+        // Read again after entries were dropped, some are due or being fired.
+        let unknown = loading.again.then(|| schedule.unknown(page.iter().map(|it| it.id)));
+        for (it, tenant) in page.iter().zip(tenants) {
+            if unknown.as_ref().is_some_and(|unknown| !unknown.contains(&it.id)) {
+                continue;
+            }
+            schedule.add(it.next_ms, it.id, &tenant, lane_of(&it.callback));
+        }
+        Ok(())
+    }
+
+    /// Armed shots whose time is long past and that are neither waiting for their turn nor being fired: they are put
+    /// back into the schedule.
+    pub async fn find_forgotten_shots(&self) -> Result<(), StoreError> {
+        let long_ago_ms = self.env.now_ms().saturating_sub(LEASE_MS);
+        let overdue = self.alarms.next_shots((0, 0), long_ago_ms, PAGE).await?;
+        let forgotten = self.clock.schedule().unknown(overdue.iter().map(|it| it.id));
+        for it in overdue.into_iter().filter(|it| forgotten.contains(&it.id)) {
+            self.schedule_shot(it.next_ms, it.id, &self.directory.tenant_of_no(it.instance), lane_of(&it.callback));
+        }
+        Ok(())
+    }
+
+    // ---- fires ---------------------------------------------------------------------------
+
+    /// An outside scheduler says that a job's shot is due: it is fired now, once, and the answer is its.
+    ///
+    /// Claimed like our own, so that both never fire it at the same time; what was fired stays fired.
+    pub async fn fire_for(&self, ask: &RelayBody) -> Result<(), DeskError> {
+        let instance = self.directory.find_instance(&ask.agent_id, None)?;
+        let absent = || DeskError::NotFound("no such shot is armed".into());
+        let shot = self.alarms.shot(instance.no, &ask.job_id).await?.ok_or_else(absent)?;
+        if shot.fire_at != ask.fire_at {
+            return Err(absent());
+        }
+        if shot.state == ShotState::Fired {
+            return Ok(());
+        }
+        let now_ms = self.env.now_ms();
+        let due_by_ms = now_ms.max(shot.next_ms);
+        let claimed = self.alarms.claim_shots(vec![shot.id], due_by_ms, now_ms, now_ms + LEASE_MS).await?.pop();
+        let Some(shot) = claimed else {
+            return Err(DeskError::Conflict("it is being fired, or was given up".into()));
+        };
+        let end = self.try_shot(&shot, || {}).await;
+        match end {
+            Conclusion::Fired { .. } => Ok(()),
+            Conclusion::Retry { next_ms, note } => {
+                self.schedule_shot(next_ms, shot.id, &instance.tenant, lane_of(&shot.callback));
+                Err(DeskError::Elsewhere(note))
+            }
+            Conclusion::Dead { note } | Conclusion::Skipped { note } => Err(DeskError::Elsewhere(note)),
+        }
+    }
+
+    /// Tries a claimed shot once and writes down how that ended, however long the store takes: otherwise it
+    /// happens again. `answered` is called in between, when the agent has said its word.
+    pub async fn try_shot(&self, shot: &Shot, answered: impl FnOnce()) -> Conclusion {
+        let began_ms = self.env.now_ms();
+        let late_ms = began_ms.saturating_sub(shot.next_ms);
+        let end = if is_missed(shot, began_ms) {
+            Conclusion::Skipped { note: format!("it came {} s too late", late_ms / 1000) }
+        } else {
+            let answer = self.fire(shot).await;
+            let mut dice = [0; 8];
+            self.env.fill(&mut dice);
+            conclude(shot, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
+        };
+        answered();
+        while let Err(error) = self.alarms.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await {
+            tracing::error!(%error, job = shot.job_id, "the end of a fire cannot be written down; trying again");
+            tokio::time::sleep(STORE_PAUSE).await;
+        }
+        self.note_fire(shot, &end, late_ms);
+        end
+    }
+
+    /// Whatever happens is an answer.
+    async fn fire(&self, shot: &Shot) -> FireAnswer {
+        let found = self.directory.read(|view| view.instance_no(shot.instance).cloned());
+        let answer = match (shot.callback.as_str(), &found) {
+            (callback, _) if callback.starts_with(BY_WAKE) => match self.planned_wakes.get().and_then(Weak::upgrade) {
+                Some(wakes) => wakes.fire(shot).await,
+                None => FireAnswer::Failed("the desk is stopping".into()),
+            },
+            (_, None) => FireAnswer::Failed("its instance is gone".into()),
+            (BY_RELAY, Some(instance)) => self.fire_by_relay(shot, instance).await,
+            (callback, Some(instance)) => self.fire_by_call(shot, instance, callback).await,
+        };
+        let why = match &answer {
+            FireAnswer::Taken(_) => "taken",
+            FireAnswer::Refused(_) => "refused",
+            FireAnswer::Failed(_) => "failed",
+        };
+        self.meters.alarm_tries.get_or_create(&Why { why }).inc();
+        answer
+    }
+
+    async fn fire_by_call(&self, shot: &Shot, instance: &Instance, callback: &str) -> FireAnswer {
+        let token = match self.fire_token(instance) {
+            Ok(token) => token,
+            Err(error) => return FireAnswer::Failed(error),
+        };
+        let body = FireBody { job_id: shot.job_id.clone(), fire_at: shot.fire_at.clone() };
+        let body = serde_json::to_string(&body).unwrap_or_default();
+        let url = format!("{callback}/api/cron/fire");
+        let call = Call { bearer: Some(&token), cut: true, ..Call::post(&url, &body, ANSWER_MAX_BYTES) };
+        match self.outcall.call(call).await {
+            Ok(answer) if (200..300).contains(&answer.status) => FireAnswer::Taken(answer.status),
+            Ok(answer) => FireAnswer::Refused(answer.status),
+            Err(error) => FireAnswer::Failed(error.to_string()),
+        }
+    }
+
+    /// Down the agent's own socket, as a durable delivery that wakes it. Written is taken.
+    async fn fire_by_relay(&self, shot: &Shot, instance: &Instance) -> FireAnswer {
+        let body = json!({ "job_id": shot.job_id, "fire_at": shot.fire_at }).to_string();
+        let forward = PassthroughForward {
+            platform: "cron".into(),
+            bot_id: "desk".into(),
+            method: "POST".into(),
+            path: "/api/cron/fire".into(),
+            headers: vec![("content-type".into(), "application/json".into())],
+            body_b64: STANDARD.encode(body),
+        };
+        let delivery = Delivery {
+            event: 0,
+            at_ms: self.env.now_ms(),
+            passthrough: true,
+            json: serde_json::to_string(&forward).unwrap_or_default(),
+            platform: "cron".into(),
+            bot: "desk".into(),
+            chat_id: shot.job_id.as_str().into(),
+            session_key: format!("cron:{}", shot.job_id).into(),
+            message_id: shot.schedule_id.clone(),
+        };
+        let acceptance = Acceptance {
+            tenant: instance.tenant.as_str().into(),
+            // A crash between this and the note of it must not make two of it.
+            dedup: [b"\0cron:".as_slice(), &shot.id.to_be_bytes(), &shot.attempts.to_be_bytes()].concat(),
+            delivery,
+            verdict: json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", shot.job_id]]]).to_string(),
+            receivers: vec![instance.no],
+            own_json: Vec::new(),
+            capabilities: Vec::new(),
+            reaches: false,
+            letter: None,
+            chat: None,
+        };
+        match self.ledger.accept(vec![acceptance]).await {
+            Ok(_) => FireAnswer::Taken(202),
+            Err(error) => FireAnswer::Failed(error.to_string()),
+        }
+    }
+
+    /// Tells whoever watches, and counts.
+    fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64) {
+        let (word, note) = match end {
+            Conclusion::Fired { note } => ("fired", note),
+            Conclusion::Dead { note } => ("dead", note),
+            Conclusion::Skipped { note } => ("skipped", note),
+            Conclusion::Retry { note, .. } => ("fire_failed", note),
+        };
+        if !matches!(end, Conclusion::Retry { .. }) {
+            self.meters.alarms_ended.get_or_create(&Why { why: word }).inc();
+            self.clock.note_ended(&self.directory.tenant_of_no(shot.instance), 1);
+        }
+        if shot.attempts == 0 {
+            self.meters.alarm_lateness.note_ms(late_ms);
+        }
+        if self.tail.is_watched() {
+            let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(shot.instance)) else { return };
+            self.tail.say(&tenant, word, |notice| {
+                notice.instance = name;
+                notice.message_id.clone_from(&shot.schedule_id);
+                notice.text = format!("job {}: {note}", shot.job_id);
+            });
+        }
+    }
+}
+
+/// Shots of one lane share a host, whose answers may be slow.
+pub(super) fn lane_of(callback: &str) -> &str {
+    let after_scheme = callback.split_once("://").map_or(callback, |(_, rest)| rest);
+    after_scheme.split(['/', '?', '#']).next().unwrap_or_default()
+}
+
+/// ISO 8601 with an offset. Before 1970 is long ago.
+fn parse_time(text: &str) -> Result<u64, DeskError> {
+    let parsed: Result<jiff::Timestamp, _> = text.parse();
+    let time = parsed.ok().or_else(|| last_days(text)).ok_or_else(|| {
+        let shown: String = text.chars().take(40).collect();
+        DeskError::BadRequest(format!("fire_at {shown:?} is no ISO 8601 time with an offset"))
+    })?;
+    Ok(u64::try_from(time.as_millisecond()).unwrap_or(0))
+}
+
+/// The library's time line ends a day before the calendar does. Nobody waits that long: its end will do.
+fn last_days(text: &str) -> Option<jiff::Timestamp> {
+    let (moment, offset) = text.split_at_checked("9999-12-31T23:59:59".len())?;
+    let civil: jiff::civil::DateTime = moment.parse().ok()?;
+    let well_formed = format!("2000-01-01T00:00:00{offset}").parse::<jiff::Timestamp>().is_ok();
+    (civil.year() == 9999 && well_formed).then_some(jiff::Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_an_offset_and_may_be_any_time() {
+        for (text, ms) in [
+            ("2026-06-18T12:34:56+00:00", 1_781_786_096_000),
+            ("2026-06-18T14:34:56.250+02:00", 1_781_786_096_250),
+            ("2026-06-18T12:34:56Z", 1_781_786_096_000),
+            ("1969-12-31T23:59:59Z", 0),
+            ("0001-01-01T00:00:00Z", 0),
+            ("2016-12-31T23:59:60Z", 1_483_228_799_000),
+        ] {
+            assert_eq!(parse_time(text).unwrap(), ms, "{text}");
+        }
+        assert!(parse_time("9999-12-30T00:00:00Z").unwrap() > 253_000_000_000_000);
+        for text in [
+            "",
+            "now",
+            "2026-06-18",
+            "2026-06-18T12:34:56",
+            "2026-13-01T00:00:00Z",
+            "1781786096",
+            "2026-06-18T25:00:00Z",
+        ] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+        assert!(parse_time(&"9".repeat(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn a_lane_is_a_host() {
+        assert_eq!(lane_of("https://a.example:8443/base"), "a.example:8443");
+        assert_eq!(lane_of("relay:"), "relay:");
+    }
+}

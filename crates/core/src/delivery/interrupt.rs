@@ -1,0 +1,100 @@
+//! `/stop`, both ways: from a person to the instance that runs the turn, and from a gateway.
+
+use std::sync::Arc;
+
+use frontdesk_wire::frame::DeskFrame;
+use frontdesk_wire::session_aliases;
+
+use super::DeliveryPlane;
+use super::switchboard::Order;
+use crate::directory::Caller;
+use crate::port::store::StoreError;
+
+/// A turn that began longer ago than this is over.
+const TURN_MS: u64 = 30 * 60 * 1000;
+
+impl DeliveryPlane {
+    /// True if at least one live instance was told to stop a turn of this session. Gateways name a session
+    /// in different ways: each is told to stop it under every name that it may have.
+    pub(crate) async fn interrupt_live_turns(
+        &self,
+        receivers: &[u64],
+        session_key: &str,
+        names: &[String],
+        now_ms: u64,
+    ) -> Result<bool, StoreError> {
+        let mut told = false;
+        for &instance in receivers {
+            let Some((_, chat_id)) = self.find_turn(&[instance], &[session_key], now_ms).await? else { continue };
+            let this = self.interrupt(instance, session_key, &chat_id);
+            for name in names.iter().filter(|name| this && *name != session_key) {
+                self.interrupt(instance, name, &chat_id);
+            }
+            told |= this;
+        }
+        Ok(told)
+    }
+
+    /// A gateway asks: forwarded to the instance of its tenant that runs the session, itself before others.
+    pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
+        let mut instances = vec![caller.instance.no];
+        self.directory.read(|view| {
+            let of_tenant = view.instances.values().filter(|it| it.tenant == caller.tenant).map(|it| it.no);
+            instances.extend(of_tenant.filter(|no| *no != caller.instance.no));
+        });
+        let now_ms = self.env.now_ms();
+        let mut found = self.find_turn(&instances, &[session_key], now_ms).await?;
+        if found.is_none() {
+            // A newer gateway may call it otherwise than we do.
+            let aliases = session_aliases(session_key);
+            let aliases: Vec<&str> = aliases.iter().map(String::as_str).filter(|it| *it != session_key).collect();
+            if !aliases.is_empty() {
+                found = self.find_turn(&instances, &aliases, now_ms).await?;
+            }
+        }
+        Ok(found.is_some_and(|(instance, chat_id)| self.interrupt(instance, session_key, &chat_id)))
+    }
+
+    /// The first of these instances that is live and has a turn kept under one of these names, and the
+    /// turn's chat.
+    async fn find_turn(
+        &self,
+        instances: &[u64],
+        kept_as: &[&str],
+        now_ms: u64,
+    ) -> Result<Option<(u64, Arc<str>)>, StoreError> {
+        let mut live: Vec<u64> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
+        let since_ms = now_ms.saturating_sub(TURN_MS);
+        let remembered = |instance: u64| {
+            let chat_id = kept_as.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
+            chat_id.map(|chat_id| (instance, chat_id))
+        };
+        let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
+        if let Some((at, _)) = &known {
+            live.truncate(*at); // only those before it could be meant instead
+        }
+        if live.is_empty() {
+            return Ok(known.map(|(_, found)| found));
+        }
+        // Memory is short and ends with the process; the ledger remembers. It is asked once for all.
+        let names = kept_as.iter().map(|name| (*name).to_owned()).collect();
+        let kept = self.ledger.last_sent(live, names, since_ms).await?;
+        let kept = kept.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
+        Ok(kept.or(known.map(|(_, found)| found)))
+    }
+
+    /// Tells the instance to stop this session.
+    fn interrupt(&self, instance: u64, session_key: &str, chat_id: &str) -> bool {
+        let Some(mailbox) = self.switchboard.socket(instance) else { return false };
+        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.into() }.line();
+        let told = mailbox.order(Order::Line(line));
+        if told {
+            self.meters.interrupts.inc();
+            self.tail.say(&mailbox.tenant, "interrupted", |notice| {
+                notice.chat_id = chat_id.into();
+                notice.text = format!("interrupt sent for {session_key}");
+            });
+        }
+        told
+    }
+}

@@ -1,0 +1,49 @@
+//! What an operator asks of the ledger: list, show, replay, drop.
+
+use super::DeliveryPlane;
+use super::switchboard::Order;
+use crate::error::DeskError;
+use crate::ids::{mail_id, parse_mail_id};
+use crate::port::store::{Mail, MailState};
+
+/// Rows per page of a listing.
+const PAGE: usize = 200;
+
+impl DeliveryPlane {
+    pub async fn mail(&self, instance: u64, state: Option<MailState>, before: u64) -> Result<Vec<Mail>, DeskError> {
+        Ok(self.ledger.mail(instance, state, before, PAGE).await?)
+    }
+
+    pub async fn mail_row(&self, id: &str) -> Result<Mail, DeskError> {
+        let (instance, seq) = parse_id(id)?;
+        let found = self.ledger.mail_row(instance, seq).await?;
+        found.ok_or_else(|| DeskError::NotFound(format!("there is no mail {id:?}")))
+    }
+
+    pub async fn drop_mail(&self, id: &str, reason: &str) -> Result<(), DeskError> {
+        let (instance, seq) = parse_id(id)?;
+        if reason.trim().is_empty() {
+            return Err(DeskError::BadRequest("say why: a drop needs a reason".into()));
+        }
+        self.mail_row(id).await?;
+        if !self.ledger.drop_mail(instance, seq, reason.into()).await? {
+            return Err(DeskError::Conflict(format!("mail {id:?} is settled already")));
+        }
+        if let Some(mailbox) = self.switchboard.socket(instance) {
+            mailbox.order(Order::Dropped(seq));
+        }
+        Ok(())
+    }
+
+    /// The same delivery again, as a new row at the end. Returns its id.
+    pub async fn replay_mail(&self, id: &str) -> Result<String, DeskError> {
+        let (instance, seq) = parse_id(id)?;
+        let made = self.ledger.replay_mail(instance, seq).await?;
+        let made = made.ok_or_else(|| DeskError::NotFound(format!("there is no mail {id:?}")))?;
+        Ok(mail_id(instance, made))
+    }
+}
+
+fn parse_id(text: &str) -> Result<(u64, u64), DeskError> {
+    parse_mail_id(text).ok_or_else(|| DeskError::BadRequest(format!("{text:?} is not a mail id; they look like 3.17")))
+}

@@ -1,0 +1,106 @@
+//! Hands rows over: which socket serves which instance, what is in it, who is awake, and when to wake.
+
+pub mod delivered;
+mod interrupt;
+mod mail;
+mod presence;
+pub mod switchboard;
+pub mod wake;
+pub mod window;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use frontdesk_wire::Close;
+
+use crate::base::Base;
+use crate::directory::{DirectoryPlane, Effect};
+use crate::env::Env;
+use crate::meters::Meters;
+use crate::port::platform::Platforms;
+use crate::port::store::{Ledger, StoreError};
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+use crate::tail::Tail;
+use switchboard::{Order, Switchboard};
+
+pub struct DeliveryPlane {
+    env: Arc<dyn Env>,
+    directory: Arc<DirectoryPlane>,
+    ledger: Arc<dyn Ledger>,
+    platforms: Arc<Platforms>,
+    switchboard: Arc<Switchboard>,
+    /// Why the last call of a wake URL failed, until it is called again or its agent comes.
+    wake_failures: Mutex<HashMap<u64, String>>,
+    tail: Arc<Tail>,
+    meters: Arc<Meters>,
+    rules: Arc<Rules>,
+}
+
+impl DeliveryPlane {
+    pub(crate) async fn open(
+        base: &Base,
+        stores: &Stores,
+        directory: &Arc<DirectoryPlane>,
+        platforms: &Arc<Platforms>,
+    ) -> Result<Self, StoreError> {
+        let switchboard = Arc::new(Switchboard::default());
+        stores.ledger.attach_bell(switchboard.clone());
+        for (instance, mut presence) in stores.ledger.presences().await? {
+            if presence.live {
+                // Its socket ended when we did: a moment ago, as far as the agent is concerned.
+                presence.live = false;
+                presence.seen_ms = base.env.now_ms();
+            }
+            switchboard.set_presence(instance, |known| *known = presence);
+        }
+        Ok(Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            ledger: stores.ledger.clone(),
+            platforms: platforms.clone(),
+            switchboard,
+            wake_failures: Mutex::default(),
+            tail: base.tail.clone(),
+            meters: base.meters.clone(),
+            rules: base.rules.clone(),
+        })
+    }
+
+    pub fn switchboard(&self) -> &Switchboard {
+        &self.switchboard
+    }
+
+    pub fn ledger(&self) -> &Arc<dyn Ledger> {
+        &self.ledger
+    }
+
+    /// A change of the directory was committed: sockets that it is about end.
+    pub(crate) fn apply(&self, effect: &Effect) {
+        match effect {
+            Effect::GatewayRevoked(id) => self.switchboard.close(Some(id), Close::Unauthorized),
+            // Its socket still serves the instance of before; the next one serves the new one.
+            Effect::GatewayMoved(id) => self.switchboard.close(Some(id), Close::GoingAway),
+            // A gateway that moved elsewhere meanwhile may still have a socket here.
+            Effect::InstanceLeft(no) => {
+                if let Some(mailbox) = self.switchboard.socket(*no) {
+                    mailbox.order(Order::Close(Close::Unauthorized));
+                }
+            }
+            Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
+        }
+    }
+
+    /// `None`: it is being called, or it came.
+    pub fn note_wake_failure(&self, no: u64, why: Option<&str>) {
+        let mut failures = self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => drop(failures.insert(no, why.to_owned())),
+            None => drop(failures.remove(&no)),
+        }
+    }
+
+    pub fn wake_failure(&self, no: u64) -> Option<String> {
+        self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner).get(&no).cloned()
+    }
+}

@@ -1,0 +1,205 @@
+//! Awake, asleep, gone: what the desk knows of an instance's sockets, and telling people who wait.
+
+use std::sync::Arc;
+
+use frontdesk_wire::ActionResult;
+
+use super::DeliveryPlane;
+use super::switchboard::{GivenUp, Order, Unserved};
+use super::window::{Acks, RESENDS_MAX};
+use crate::directory::Caller;
+use crate::ids::{event_id, mail_id};
+use crate::port::platform::Stand;
+use crate::port::store::{Delivery, Presence, StoreError};
+
+/// A socket that ended this recently left a warm process behind: no settle time needed.
+const WARM_MS: u64 = 60_000;
+/// Chats that are told when an agent cannot be woken; more would be a broadcast.
+const NOTICE_CHATS_MAX: usize = 8;
+
+impl DeliveryPlane {
+    /// How long to hold delivery after a handshake: a cold gateway drops what comes too early.
+    pub fn settle_time_ms(&self, instance: u64) -> u64 {
+        let presence = self.switchboard.presence(instance);
+        // A time that lies ahead was written before the clock was set back: it says nothing.
+        let warm = presence.seen_ms != 0 && self.env.now_ms().abs_diff(presence.seen_ms) <= WARM_MS;
+        if warm { 0 } else { self.rules.settle_ms }
+    }
+
+    pub async fn socket_opened(&self, caller: &Caller) -> Result<(), StoreError> {
+        let now_ms = self.env.now_ms();
+        let change = |known: &mut Presence| {
+            known.idle = false;
+            known.live = true;
+            known.seen_ms = now_ms;
+        };
+        self.switchboard.note_dial(caller.instance.no);
+        let presence = self.switchboard.set_presence(caller.instance.no, change);
+        self.note_wake_failure(caller.instance.no, None);
+        self.say_state(caller, "awake", "its socket is open");
+        self.ledger.mark_presence(caller.instance.no, presence).await
+    }
+
+    /// Called only for the socket that served last; a replaced one says nothing.
+    pub async fn socket_closed(&self, caller: &Caller, acks: Acks) {
+        let instance = caller.instance.no;
+        let now_ms = self.env.now_ms();
+        self.switchboard.remember_acks(instance, acks);
+        let change = |known: &mut Presence| {
+            known.live = false;
+            known.seen_ms = now_ms;
+            known.never_acks = acks == Acks::Never;
+        };
+        let presence = self.switchboard.set_presence(instance, change);
+        let text = if presence.idle { "it went to sleep" } else { "its socket is gone" };
+        self.say_state(caller, "asleep", text);
+        if let Err(error) = self.ledger.mark_presence(instance, presence).await {
+            tracing::warn!(%error, "the end of a socket could not be written down");
+        }
+        self.switchboard.note_unserved(instance, Unserved::Look); // perhaps something waits already
+    }
+
+    /// The gateway was proven not to ack. Written down at once: a restart of the desk must not make it get
+    /// the same rows again.
+    pub async fn note_never_acks(&self, caller: &Caller) {
+        let instance = caller.instance.no;
+        self.switchboard.remember_acks(instance, Acks::Never);
+        if self.switchboard.presence(instance).never_acks {
+            return;
+        }
+        let presence = self.switchboard.set_presence(instance, |known| known.never_acks = true);
+        if let Err(error) = self.ledger.mark_presence(instance, presence).await {
+            tracing::warn!(%error, "that a gateway does not ack could not be written down");
+        }
+    }
+
+    /// Rows that a live gateway left unacked, several times: ended with a reason, so that they are in the
+    /// list of dead mail and can be replayed, and reported.
+    pub async fn give_up_rows(&self, caller: &Caller, rows: &[(u64, Arc<Delivery>)]) {
+        let instance = caller.instance.no;
+        for (seq, delivery) in rows {
+            let reason = format!("sent {} times on a live socket and never acked", RESENDS_MAX + 1);
+            match self.ledger.drop_mail(instance, *seq, reason).await {
+                Ok(true) => {}
+                Ok(false) => continue, // settled meanwhile
+                Err(error) => {
+                    tracing::error!(%error, "a row that is not acked could not be ended; the next socket gets it again");
+                    continue;
+                }
+            }
+            if let Some(mailbox) = self.switchboard.socket(instance) {
+                mailbox.order(Order::Dropped(*seq));
+            }
+            self.meters.rows_given_up.inc();
+            let row = GivenUp { seq: *seq, event: delivery.event, at_ms: self.env.now_ms() };
+            self.switchboard.note_given_up(instance, row);
+            tracing::warn!(
+                tenant = caller.tenant,
+                instance = caller.instance.name,
+                mail = mail_id(instance, *seq),
+                "a row was given up: its gateway acks later rows and not this one"
+            );
+            self.tail.say(&caller.tenant, "given_up", |notice| {
+                notice.instance.clone_from(&caller.instance.name);
+                notice.event_id = event_id(delivery.event);
+                notice.platform.clone_from(&delivery.platform);
+                notice.chat_id = delivery.chat_id.to_string();
+                notice.message_id.clone_from(&delivery.message_id);
+                notice.text = format!("{} never acked it, though it was sent again", caller.instance.name);
+            });
+        }
+    }
+
+    /// The durable flip to "buffer only"; the ack goes out after it.
+    pub async fn going_idle(&self, caller: &Caller) -> Result<(), StoreError> {
+        let presence = self.switchboard.set_presence(caller.instance.no, |known| known.idle = true);
+        self.ledger.mark_presence(caller.instance.no, presence).await
+    }
+
+    /// Tells the people whose messages wait, once per message. Returns whether anybody was told.
+    pub async fn notify_waiting(&self, instance_no: u64) -> Result<bool, StoreError> {
+        let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else {
+            return Ok(false);
+        };
+        let wanted = self.directory.read(|view| view.tenants.get(&instance.tenant).is_some_and(|t| t.notices));
+        let told_through = self.switchboard.presence(instance_no).noticed_through;
+        let rows = self.ledger.pending(instance_no, told_through, self.rules.window.max(1)).await?;
+        let Some((last, _)) = rows.last() else { return Ok(false) };
+        if !wanted {
+            return Ok(false);
+        }
+        let presence = self.switchboard.set_presence(instance_no, |known| known.noticed_through = *last);
+        self.ledger.mark_presence(instance_no, presence).await?; // before telling: once, not twice
+        let mut told = Vec::new();
+        for (_, delivery) in &rows {
+            let place = (&delivery.platform, &delivery.bot, &delivery.chat_id);
+            if told.contains(&place) || told.len() >= NOTICE_CHATS_MAX {
+                continue;
+            }
+            told.push(place);
+            let Some(platform) = self.platforms.get(&delivery.platform) else { continue };
+            let text = "Your agent is away and could not be woken yet. Your message is kept and will be \
+                        delivered as soon as it is back.";
+            let stand = Stand { tenant: &instance.tenant, bot: &delivery.bot };
+            let result: ActionResult = platform.notice(stand, &delivery.chat_id, text).await;
+            if !result.success {
+                tracing::warn!(error = ?result.error, "people could not be told that their agent is away");
+            }
+            self.meters.notices.inc();
+            self.tail.say(&instance.tenant, "notice", |notice| {
+                notice.instance.clone_from(&instance.name);
+                notice.platform.clone_from(&delivery.platform);
+                notice.chat_id = delivery.chat_id.to_string();
+                notice.message_id.clone_from(&delivery.message_id);
+                notice.text = "the people in the chat were told that the agent is away".into();
+            });
+        }
+        Ok(true)
+    }
+
+    /// Rows went into a socket, or were settled: for whoever watches.
+    pub fn say_rows<'a>(&self, caller: &Caller, step: &'static str, rows: impl Iterator<Item = &'a Delivery>) {
+        if !self.tail.is_watched() {
+            return;
+        }
+        for row in rows {
+            self.tail.say(&caller.tenant, step, |notice| {
+                notice.instance.clone_from(&caller.instance.name);
+                notice.event_id = event_id(row.event);
+                notice.platform.clone_from(&row.platform);
+                notice.chat_id = row.chat_id.to_string();
+                notice.message_id.clone_from(&row.message_id);
+                notice.text = match step {
+                    "sent" => format!("handed to {}", caller.instance.name),
+                    _ => format!("{} signed for it", caller.instance.name),
+                };
+            });
+        }
+    }
+
+    /// One of the wake loop's steps, for whoever watches.
+    pub async fn say_wake(&self, instance_no: u64, step: &'static str, text: &str) {
+        let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else { return };
+        if !self.tail.is_watched() {
+            return;
+        }
+        let waits = self.ledger.pending(instance_no, 0, 1).await.unwrap_or_default();
+        self.tail.say(&instance.tenant, step, |notice| {
+            notice.instance.clone_from(&instance.name);
+            notice.text = text.into();
+            if let Some((_, oldest)) = waits.first() {
+                notice.platform.clone_from(&oldest.platform);
+                notice.chat_id = oldest.chat_id.to_string();
+                notice.message_id.clone_from(&oldest.message_id);
+                notice.event_id = event_id(oldest.event);
+            }
+        });
+    }
+
+    fn say_state(&self, caller: &Caller, step: &'static str, text: &str) {
+        self.tail.say(&caller.tenant, step, |notice| {
+            notice.instance.clone_from(&caller.instance.name);
+            notice.text = text.into();
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! The planes, put together. No rules of its own.
+
+use std::sync::Arc;
+
+use crate::agents::{AgentsPlane, Exchanges, Messages, TenantStores, Ways};
+use crate::base::Base;
+use crate::cron::{CronPlane, PlannedWakes};
+use crate::delivery::DeliveryPlane;
+use crate::directory::{DirectoryPlane, Guest, Management};
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::inbound::InboundPlane;
+use crate::media::MediaPlane;
+use crate::meters::Meters;
+use crate::outbound::OutboundPlane;
+use crate::port::connectors::{Connectors, NoConnectors};
+use crate::port::outcall::Outcall;
+use crate::port::platform::{Platform, Platforms};
+use crate::port::store::{StoreError, Upkeep};
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+use crate::tail::Tail;
+use crate::vault::Sealer;
+
+pub struct Desk {
+    base: Base,
+    directory: Arc<DirectoryPlane>,
+    management: Arc<Management>,
+    delivery: Arc<DeliveryPlane>,
+    inbound: InboundPlane,
+    outbound: OutboundPlane,
+    cron: Arc<CronPlane>,
+    agents: Arc<AgentsPlane>,
+    messages: Arc<Messages>,
+    exchanges: Arc<Exchanges>,
+    tenant_stores: Arc<TenantStores>,
+    media: MediaPlane,
+    stores: Stores,
+    platforms: Arc<Platforms>,
+    outcall: Arc<dyn Outcall>,
+}
+
+/// What a desk is made of, besides its stores.
+pub struct Parts {
+    pub env: Arc<dyn Env>,
+    pub sealer: Sealer,
+    pub outcall: Arc<dyn Outcall>,
+    pub platforms: Vec<Arc<dyn Platform>>,
+    /// Ways to agents besides their inboxes and sockets.
+    pub connectors: Arc<dyn Connectors>,
+    pub rules: Rules,
+}
+
+impl Parts {
+    /// With no platform and no connector.
+    pub fn new(env: Arc<dyn Env>, sealer: Sealer, outcall: Arc<dyn Outcall>, rules: Rules) -> Self {
+        Self { env, sealer, outcall, platforms: Vec::new(), connectors: Arc::new(NoConnectors), rules }
+    }
+}
+
+impl Desk {
+    pub async fn open(stores: impl Into<Stores>, parts: Parts) -> Result<Self, StoreError> {
+        let stores = stores.into();
+        let Parts { env, sealer, outcall, platforms, connectors, rules } = parts;
+        let base = Base::new(env, rules);
+        let (sealer, platforms) = (Arc::new(sealer), Arc::new(Platforms::new(platforms)));
+
+        let directory = DirectoryPlane::open(&base, &stores, &sealer, &outcall, &platforms).await?;
+        let directory = Arc::new(directory);
+        let management = Arc::new(Management::new(&base, &directory, &sealer, &platforms));
+        let delivery = Arc::new(DeliveryPlane::open(&base, &stores, &directory, &platforms).await?);
+        let inbound = InboundPlane::new(&base, &stores, &directory, &management, &delivery, &sealer, &platforms);
+        let outbound = OutboundPlane::open(&base, &stores, &directory, &delivery, &sealer, &platforms).await?;
+        let cron = Arc::new(CronPlane::open(&base, &stores, &directory, &sealer, &outcall).await?);
+        let ways = Ways { sealer, outcall: outcall.clone(), connectors };
+        let agents = Arc::new(AgentsPlane::open(&base, &stores, &directory, &delivery, &cron, ways).await?);
+        let messages = Arc::new(Messages::new(&base, &stores, &agents, &platforms));
+        let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages));
+        let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
+        let media = MediaPlane::new(&base, &stores);
+
+        outbound.listen(exchanges.clone());
+        let wakes: Arc<dyn PlannedWakes> = messages.clone();
+        cron.fire_wakes_by(Arc::downgrade(&wakes));
+        let (sockets, streams) = (Arc::downgrade(&delivery), Arc::downgrade(&agents));
+        directory.on_effect(move |effect| {
+            if let Some(delivery) = sockets.upgrade() {
+                delivery.apply(effect);
+            }
+            if let Some(agents) = streams.upgrade() {
+                agents.apply(effect);
+            }
+        });
+        Ok(Self {
+            base,
+            directory,
+            management,
+            delivery,
+            inbound,
+            outbound,
+            cron,
+            agents,
+            messages,
+            exchanges,
+            tenant_stores,
+            media,
+            stores,
+            platforms,
+            outcall,
+        })
+    }
+
+    pub fn env(&self) -> &dyn Env {
+        &*self.base.env
+    }
+
+    pub fn rules(&self) -> &Rules {
+        &self.base.rules
+    }
+
+    pub fn directory(&self) -> &DirectoryPlane {
+        &self.directory
+    }
+
+    pub fn management(&self) -> &Management {
+        &self.management
+    }
+
+    pub fn delivery(&self) -> &DeliveryPlane {
+        &self.delivery
+    }
+
+    pub fn inbound(&self) -> &InboundPlane {
+        &self.inbound
+    }
+
+    pub fn outbound(&self) -> &OutboundPlane {
+        &self.outbound
+    }
+
+    pub fn cron(&self) -> &CronPlane {
+        &self.cron
+    }
+
+    pub fn agents(&self) -> &AgentsPlane {
+        &self.agents
+    }
+
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    pub fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
+    }
+
+    pub fn tenant_stores(&self) -> &Arc<TenantStores> {
+        &self.tenant_stores
+    }
+
+    pub fn media(&self) -> &MediaPlane {
+        &self.media
+    }
+
+    pub fn upkeep(&self) -> &dyn Upkeep {
+        &*self.stores.upkeep
+    }
+
+    /// What is below the planes, for tests and benches that compare memory with it. The edge never asks for it.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    pub fn platforms(&self) -> &Platforms {
+        &self.platforms
+    }
+
+    pub fn outcall(&self) -> &dyn Outcall {
+        &*self.outcall
+    }
+
+    pub fn tail(&self) -> &Tail {
+        &self.base.tail
+    }
+
+    pub fn meters(&self) -> &Meters {
+        &self.base.meters
+    }
+
+    /// An instance leaves for good, and what was armed for it goes with it.
+    pub async fn deprovision(&self, who: &Guest) -> Result<(), DeskError> {
+        self.management.deprovision(who).await?;
+        self.cron.disarm_all(&who.tenant, who.instance.no).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! The admin's records: tenants, tokens, bots, routes, links of people, channels.
+//!
+//! Secrets are shown once, kept sealed or hashed.
+
+use frontdesk_wire::Secret;
+use frontdesk_wire::api::{BindingNew, BotNew, GrantName, RouteNew, TokenMade};
+
+use super::facts::{Binding, Bot, Enrollment, Fact, Route, Scope, Tenant, Token};
+use super::gateways::{check_id, known_tenant};
+use super::{DirectoryPlane, Draft, View};
+use crate::error::DeskError;
+use crate::hash::sha256_hex;
+
+const ENROLLMENT_TTL_MS: u64 = 3_600_000;
+
+impl DirectoryPlane {
+    pub async fn create_tenant(&self, name: &str) -> Result<(), DeskError> {
+        let well_formed = !name.is_empty()
+            && name.len() <= 63
+            && !name.starts_with('-')
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if !well_formed {
+            let text = format!("tenant name {name:?} is not 1 to 63 of a-z 0-9 -, beginning with a letter or digit");
+            return Err(DeskError::BadRequest(text));
+        }
+        let created_ms = self.env.now_ms();
+        self.put(|view| {
+            if view.tenants.contains_key(name) {
+                return Err(DeskError::Conflict(format!("tenant {name:?} exists already")));
+            }
+            Ok(Fact::Tenant(Tenant { name: name.into(), created_ms, notices: true }))
+        })
+        .await
+    }
+
+    pub async fn create_token(
+        &self,
+        tenant: &str,
+        scope: Scope,
+        instance: Option<String>,
+        ttl_s: Option<u64>,
+    ) -> Result<TokenMade, DeskError> {
+        if let Some(instance) = &instance {
+            check_id("instance", instance)?;
+            if matches!(scope, Scope::Operator | Scope::Chat) {
+                let text = "only tokens of scope identity and agents can be bound to an instance; leave instance out";
+                return Err(DeskError::BadRequest(text.into()));
+            }
+        }
+        let (id, token) = (self.env.random_hex(6), format!("fd_{}", self.env.random_hex(24)));
+        let now_ms = self.env.now_ms();
+        let fact = Token {
+            id: id.clone(),
+            hash: sha256_hex(&token),
+            tenant: tenant.into(),
+            scope,
+            instance,
+            created_ms: now_ms,
+            expires_ms: ttl_s.map(|ttl_s| now_ms.saturating_add(ttl_s.saturating_mul(1000))),
+        };
+        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Token(fact))).await?;
+        Ok(TokenMade { id, token })
+    }
+
+    pub async fn create_enrollment(&self, tenant: &str, ttl_s: Option<u64>) -> Result<TokenMade, DeskError> {
+        let (id, token) = (self.env.random_hex(6), format!("fde_{}", self.env.random_hex(24)));
+        let ttl_ms = ttl_s.map_or(ENROLLMENT_TTL_MS, |ttl_s| ttl_s.saturating_mul(1000));
+        let fact = Enrollment {
+            id: id.clone(),
+            hash: sha256_hex(&token),
+            tenant: tenant.into(),
+            expires_ms: self.env.now_ms().saturating_add(ttl_ms),
+            used_by: None,
+        };
+        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Enrollment(fact))).await?;
+        Ok(TokenMade { id, token })
+    }
+
+    pub async fn revoke_token(&self, id: &str) -> Result<(), DeskError> {
+        self.remove(|view| view.tokens.get(id).map(|it| Fact::Token((**it).clone()))).await
+    }
+
+    pub async fn add_bot(&self, ask: BotNew) -> Result<(), DeskError> {
+        check_id("platform", &ask.platform)?;
+        check_id("id", &ask.id)?;
+        let seal = |(name, value): (String, String)| {
+            let words = ["bot", &ask.platform, &ask.id, &name];
+            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words));
+            (name, sealed)
+        };
+        let fact = Bot {
+            secrets: ask.secrets.into_iter().map(seal).collect(),
+            platform: ask.platform.clone(),
+            id: ask.id.clone(),
+            tenant: ask.tenant.clone(),
+            settings: ask.settings,
+        };
+        self.put(|view| {
+            if let Some(tenant) = &ask.tenant {
+                known_tenant(view, tenant)?;
+            }
+            let taken = view.bot(&fact.platform, &fact.id).is_some_and(|bot| bot.tenant != fact.tenant);
+            if taken {
+                return Err(DeskError::Conflict(format!("{} bot {:?} belongs elsewhere", fact.platform, fact.id)));
+            }
+            Ok(Fact::Bot(fact))
+        })
+        .await
+    }
+
+    pub async fn remove_bot(&self, platform: &str, id: &str) -> Result<(), DeskError> {
+        self.remove(|view| view.bot(platform, id).map(|it| Fact::Bot((**it).clone()))).await
+    }
+
+    pub async fn add_route(&self, ask: RouteNew) -> Result<(), DeskError> {
+        check_id("platform", &ask.platform)?;
+        check_id("key", &ask.key)?;
+        self.put(|view| {
+            known_tenant(view, &ask.tenant)?;
+            if view.route(&ask.platform, &ask.key).is_some_and(|it| it.tenant != ask.tenant) {
+                return Err(DeskError::Conflict(format!("{} {:?} is routed elsewhere", ask.platform, ask.key)));
+            }
+            Ok(Fact::Route(Route { platform: ask.platform, key: ask.key, tenant: ask.tenant }))
+        })
+        .await
+    }
+
+    pub async fn remove_route(&self, platform: &str, key: &str) -> Result<(), DeskError> {
+        self.remove(|view| view.route(platform, key).map(|it| Fact::Route((**it).clone()))).await
+    }
+
+    /// Links a person to an instance, which is made if it is not there yet.
+    pub async fn bind(&self, ask: BindingNew) -> Result<(), DeskError> {
+        check_id("platform", &ask.platform)?;
+        check_id("user_id", &ask.user_id)?;
+        check_id("instance", &ask.instance)?;
+        let now_ms = self.env.now_ms();
+        let decide = |view: &View, draft: &mut Draft| {
+            known_tenant(view, &ask.tenant)?;
+            let others = view.instances_named(&ask.instance);
+            if view.instance(&ask.tenant, &ask.instance).is_none()
+                && let Some(other) = others.first()
+            {
+                let text =
+                    format!("instance {:?} belongs to tenant {:?}; choose another name", ask.instance, other.tenant);
+                return Err(DeskError::Conflict(text));
+            }
+            self.seat_instance(view, draft, &ask.tenant, &ask.instance, None, false)?;
+            link(view, draft, ask, now_ms);
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
+    }
+
+    pub async fn unbind(&self, ask: BindingNew) -> Result<(), DeskError> {
+        let decide = |view: &View, draft: &mut Draft| {
+            let links = view.links(&ask.tenant, &ask.platform, &ask.user_id);
+            let found = links.iter().find(|link| link.instance == ask.instance);
+            let found = found.ok_or_else(|| DeskError::NotFound("there is no such record".into()))?;
+            unlink(view, draft, found);
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
+    }
+
+    /// The admin takes a channel from whoever holds it.
+    pub async fn remove_grant(&self, ask: &GrantName) -> Result<(), DeskError> {
+        self.remove(|view| {
+            let there = view.tenant_index(&ask.tenant)?.on_platform(&ask.platform)?;
+            there.grant(&ask.scope_id, &ask.channel_id).map(|it| Fact::Grant((**it).clone()))
+        })
+        .await
+    }
+
+    pub(crate) async fn put(&self, decide: impl FnOnce(&View) -> Result<Fact, DeskError>) -> Result<(), DeskError> {
+        let written = self.registry.write(|view, draft| decide(view).map(|fact| draft.put(fact))).await;
+        written.map_err(DeskError::from)
+    }
+
+    async fn remove(&self, find: impl FnOnce(&View) -> Option<Fact>) -> Result<(), DeskError> {
+        let decide = |view: &View, draft: &mut Draft| {
+            let fact = find(view).ok_or_else(|| DeskError::NotFound("there is no such record".into()))?;
+            draft.remove(&fact);
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
+    }
+}
+
+/// The link becomes the person's latest, also within one millisecond of another.
+pub(super) fn link(view: &View, draft: &mut Draft, ask: BindingNew, now_ms: u64) {
+    let BindingNew { platform, user_id, tenant, instance } = ask;
+    let links = view.links(&tenant, &platform, &user_id);
+    let latest = view.links_anywhere(&platform, &user_id).last().map_or(0, |link| link.at_ms);
+    let since_ms = links.iter().find(|link| link.instance == instance).map_or(now_ms, |link| link.since_ms);
+    let at_ms = now_ms.max(latest + 1);
+    draft.put(Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms }));
+}
+
+/// The link goes, and with it the choice that named it.
+pub(super) fn unlink(view: &View, draft: &mut Draft, it: &Binding) {
+    draft.remove(&Fact::Binding(it.clone()));
+    let default = view.dm_default(&it.tenant, &it.platform, &it.user_id);
+    if let Some(default) = default.filter(|default| default.instance == it.instance) {
+        draft.remove(&Fact::DmDefault((**default).clone()));
+    }
+}

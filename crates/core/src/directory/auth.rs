@@ -1,0 +1,130 @@
+//! Who is who: the proofs behind tokens. Tenants come from our records, never from a body.
+
+use std::sync::Arc;
+
+use frontdesk_wire::token::{self, Proof};
+use frontdesk_wire::{Close, Secret};
+
+use super::DirectoryPlane;
+use super::facts::{Gateway, GatewaySecret, Instance, Scope, Token};
+use crate::hash::sha256_hex;
+
+/// Who stands behind a bearer of scope `identity`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub tenant: String,
+    pub instance: Option<String>,
+}
+
+/// Why an upgrade token proves nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unproven {
+    #[error("expired")]
+    Expired,
+    #[error("unauthorized")]
+    Unauthorized,
+}
+
+/// A proven gateway. Built only where a token was checked; an id from a body never becomes one.
+#[derive(Clone)]
+pub struct Caller {
+    pub tenant: String,
+    pub gateway: String,
+    pub instance: Arc<Instance>,
+    /// The gateway's revocations when this was proven.
+    revocations: u32,
+}
+
+impl Caller {
+    pub fn guest(&self) -> Guest {
+        Guest::of(&self.instance)
+    }
+}
+
+/// A proven instance, by its gateway's token or by a signed word about it. What it may manage is its own.
+#[derive(Clone)]
+pub struct Guest {
+    pub tenant: String,
+    pub instance: Arc<Instance>,
+}
+
+impl Guest {
+    pub(crate) fn of(instance: &Arc<Instance>) -> Self {
+        Self { tenant: instance.tenant.clone(), instance: instance.clone() }
+    }
+}
+
+impl DirectoryPlane {
+    /// Checks an upgrade token against every live secret of the gateway it names.
+    pub fn prove_gateway(&self, bearer: &str) -> Result<Caller, Unproven> {
+        let claimed = token::claim(bearer).ok_or(Unproven::Unauthorized)?;
+        let found = self.registry.read(|view| {
+            let gateway = view.gateways.get(&claimed.gateway_id)?.clone();
+            let instance = view.instance(&gateway.tenant, &gateway.instance)?.clone();
+            Some((gateway, instance))
+        });
+        let Some((gateway, instance)) = found else { return Err(Unproven::Unauthorized) };
+        if gateway.revoked_ms.is_some() {
+            return Err(Unproven::Unauthorized);
+        }
+        let secrets = self.live_secrets(&gateway);
+        match claimed.prove(&secrets, self.env.now_s()) {
+            Proof::Good => Ok(Caller {
+                tenant: gateway.tenant.clone(),
+                gateway: gateway.id.clone(),
+                instance,
+                revocations: gateway.revocations,
+            }),
+            Proof::Expired => Err(Unproven::Expired),
+            Proof::Bad => Err(Unproven::Unauthorized),
+        }
+    }
+
+    /// The instance that a signed word is about. A name that several tenants use proves nobody.
+    pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
+        self.registry.read(|view| {
+            let meant = |it: &&Arc<Instance>| it.left_ms.is_none() && tenant.is_none_or(|only| only == it.tenant);
+            let mut named = view.instances_named(name).iter().filter(meant);
+            match (named.next(), named.next()) {
+                (Some(one), None) => Some(Guest::of(one)),
+                _ => None,
+            }
+        })
+    }
+
+    /// Why a proof of before no longer holds, if so: the gateway was revoked since, or serves another
+    /// instance now and must dial again.
+    pub fn disproof(&self, caller: &Caller) -> Option<Close> {
+        self.registry.read(|view| match view.gateways.get(&caller.gateway) {
+            Some(it) if it.revoked_ms.is_none() && it.revocations == caller.revocations => {
+                (it.instance != caller.instance.name).then_some(Close::GoingAway)
+            }
+            _ => Some(Close::Unauthorized),
+        })
+    }
+
+    /// The token behind a bearer, if it is known, in time and of this scope.
+    pub fn prove_token(&self, bearer: &str, scope: Scope) -> Option<Token> {
+        let hash = sha256_hex(bearer);
+        let found = self.registry.read(|view| view.token_by_hash(&hash).cloned())?;
+        let in_time = found.expires_ms.is_none_or(|at| at > self.env.now_ms());
+        (in_time && found.scope == scope).then(|| (*found).clone())
+    }
+
+    pub fn prove_identity(&self, bearer: &str) -> Option<Identity> {
+        let token = self.prove_token(bearer, Scope::Identity)?;
+        Some(Identity { tenant: token.tenant, instance: token.instance })
+    }
+
+    fn live_secrets(&self, gateway: &Gateway) -> Vec<Secret> {
+        let now_ms = self.env.now_ms();
+        let live = gateway.secrets.iter().filter(|secret| secret.retires_ms.is_none_or(|at| at > now_ms));
+        live.filter_map(|secret| self.open_secret(gateway, secret)).collect()
+    }
+
+    pub(super) fn open_secret(&self, gateway: &Gateway, secret: &GatewaySecret) -> Option<Secret> {
+        let sealed = hex::decode(&secret.sealed).ok()?;
+        let opened = self.sealer.open(&sealed, &[&gateway.tenant, "gateway", &gateway.id, &secret.id]);
+        opened.inspect_err(|error| tracing::error!(%error, gateway = gateway.id, "a secret does not open")).ok()
+    }
+}

@@ -1,0 +1,340 @@
+//! The facts of the directory: tenants, tokens, bots, links, grants, gateways, instances, policies.
+//!
+//! Plain records with a key each. Secrets in them are sealed or hashed before they get here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
+use serde::{Deserialize, Serialize};
+
+use crate::cron::signing::SigningAlg;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tenant {
+    pub name: String,
+    pub created_ms: u64,
+    /// Tell people in the chat when their agent cannot be woken.
+    #[serde(default = "yes")]
+    pub notices: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    Identity,
+    Agents,
+    Operator,
+    Chat,
+}
+
+impl Scope {
+    pub fn parse(name: &str) -> Option<Self> {
+        serde_json::from_value(name.into()).ok()
+    }
+}
+
+/// A bearer token that the admin made; only its hash is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Token {
+    pub id: String,
+    pub hash: String,
+    pub tenant: String,
+    pub scope: Scope,
+    pub instance: Option<String>,
+    pub created_ms: u64,
+    pub expires_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Enrollment {
+    pub id: String,
+    pub hash: String,
+    pub tenant: String,
+    pub expires_ms: u64,
+    pub used_by: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Bot {
+    pub platform: String,
+    pub id: String,
+    /// None: shared by all tenants.
+    pub tenant: Option<String>,
+    pub settings: BTreeMap<String, String>,
+    /// Sealed, hex.
+    pub secrets: BTreeMap<String, String>,
+}
+
+/// A discriminator of a platform (guild, chat, path) that belongs to one tenant.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Route {
+    pub platform: String,
+    pub key: String,
+    pub tenant: String,
+}
+
+/// A person on a platform, linked to one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    pub tenant: String,
+    pub platform: String,
+    pub user_id: String,
+    pub instance: String,
+    /// The latest time they were linked; rises with every link of one person.
+    pub at_ms: u64,
+    /// The first time. The owner of an instance is whoever was linked to it first.
+    #[serde(default)]
+    pub since_ms: u64,
+}
+
+/// Which of several instances hears a person's direct messages.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DmDefault {
+    pub tenant: String,
+    pub platform: String,
+    pub user_id: String,
+    pub instance: String,
+    pub at_ms: u64,
+}
+
+/// A code that links whoever sends it to the bot. Only a keyed hash of it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LinkCode {
+    pub hash: String,
+    pub tenant: String,
+    pub platform: String,
+    pub instance: String,
+    pub expires_ms: u64,
+    pub used_by: Option<String>,
+}
+
+/// A channel that an instance listens to beyond its own people. The holder is not part of the key,
+/// so there is at most one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub tenant: String,
+    pub platform: String,
+    pub scope: String,
+    pub channel: String,
+    pub instance: String,
+    pub at_ms: u64,
+}
+
+/// Whom an instance hears besides its own people, where it holds the channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Principal {
+    pub tenant: String,
+    pub instance: String,
+    pub policy: PrincipalPolicy,
+    pub allow: BTreeSet<String>,
+}
+
+/// A key that signs fires. The newest one signs; older ones stay known until they retire.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SigningKey {
+    pub kid: String,
+    pub alg: SigningAlg,
+    /// PKCS#8 in base64, sealed, hex.
+    pub sealed: String,
+    pub made_ms: u64,
+    pub retires_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GatewaySecret {
+    pub id: String,
+    /// Sealed, hex; opened only to prove a token.
+    pub sealed: String,
+    pub created_ms: u64,
+    /// Set by rotation: good until then.
+    pub retires_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Gateway {
+    pub id: String,
+    pub tenant: String,
+    pub instance: String,
+    pub secrets: Vec<GatewaySecret>,
+    pub platforms: Vec<(String, String)>,
+    pub route_keys: Vec<String>,
+    pub created_ms: u64,
+    pub revoked_ms: Option<u64>,
+    /// How often it was revoked: a proof from before a revocation is none after it, also if it comes back.
+    #[serde(default)]
+    pub revocations: u32,
+}
+
+impl Gateway {
+    /// The credential is dead from now on.
+    #[must_use]
+    pub fn revoked(&self, now_ms: u64) -> Self {
+        Self { revoked_ms: Some(now_ms), revocations: self.revocations + 1, secrets: Vec::new(), ..self.clone() }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Instance {
+    /// Number of its ledger, unique in the whole desk.
+    pub no: u64,
+    pub tenant: String,
+    pub name: String,
+    pub wake_url: Option<String>,
+    /// It left; its ledger stays. A gateway that is provisioned for it brings it back.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Policy {
+    pub tenant: String,
+    pub instance: String,
+    pub policy: RelevancePolicy,
+}
+
+/// An agent that others may speak to by name. An instance is one without this; this adds ways to it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Agent {
+    /// Number of its inbox, far above the numbers of instances.
+    pub no: u64,
+    pub tenant: String,
+    pub id: String,
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub wake_url: Option<String>,
+    /// Sealed, hex: who delivers must sign with it.
+    #[serde(default)]
+    pub webhook_secret: Option<String>,
+    /// Its connectors as JSON, sealed, hex: they may hold secrets.
+    #[serde(default)]
+    pub connectors: Option<String>,
+    pub created_ms: u64,
+}
+
+/// What a tenant asks of approved skills; without it the desk's own setting holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillRules {
+    pub tenant: String,
+    pub secured: bool,
+    /// Ed25519, PEM.
+    pub public_key_pem: String,
+}
+
+/// Any of them.
+#[derive(Debug, Clone)]
+pub enum Fact {
+    Tenant(Tenant),
+    Token(Token),
+    Enrollment(Enrollment),
+    Bot(Bot),
+    Route(Route),
+    Binding(Binding),
+    Gateway(Gateway),
+    Instance(Instance),
+    Policy(Policy),
+    DmDefault(DmDefault),
+    LinkCode(LinkCode),
+    Grant(Grant),
+    Principal(Principal),
+    SigningKey(SigningKey),
+    Agent(Agent),
+    SkillRules(SkillRules),
+}
+
+/// Joins parts so that no two lists of parts give one key.
+pub fn key(parts: &[&str]) -> String {
+    parts.join("\u{1f}")
+}
+
+impl Fact {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Tenant(_) => "tenant",
+            Self::Token(_) => "token",
+            Self::Enrollment(_) => "enrollment",
+            Self::Bot(_) => "bot",
+            Self::Route(_) => "route",
+            Self::Binding(_) => "binding",
+            Self::Gateway(_) => "gateway",
+            Self::Instance(_) => "instance",
+            Self::Policy(_) => "policy",
+            Self::DmDefault(_) => "dm_default",
+            Self::LinkCode(_) => "link_code",
+            Self::Grant(_) => "grant",
+            Self::Principal(_) => "principal",
+            Self::SigningKey(_) => "signing_key",
+            Self::Agent(_) => "agent",
+            Self::SkillRules(_) => "skill_rules",
+        }
+    }
+
+    pub fn key(&self) -> String {
+        match self {
+            Self::Tenant(it) => it.name.clone(),
+            Self::Token(it) => it.id.clone(),
+            Self::Enrollment(it) => it.id.clone(),
+            Self::Bot(it) => key(&[&it.platform, &it.id]),
+            Self::Route(it) => key(&[&it.platform, &it.key]),
+            Self::Binding(it) => key(&[&it.tenant, &it.platform, &it.user_id, &it.instance]),
+            Self::Gateway(it) => it.id.clone(),
+            Self::Instance(it) => key(&[&it.tenant, &it.name]),
+            Self::Policy(it) => key(&[&it.tenant, &it.policy.platform, &it.instance]),
+            Self::DmDefault(it) => key(&[&it.tenant, &it.platform, &it.user_id]),
+            Self::LinkCode(it) => it.hash.clone(),
+            Self::Grant(it) => key(&[&it.tenant, &it.platform, &it.scope, &it.channel]),
+            Self::Principal(it) => key(&[&it.tenant, &it.instance]),
+            Self::SigningKey(it) => it.kid.clone(),
+            Self::Agent(it) => key(&[&it.tenant, &it.id]),
+            Self::SkillRules(it) => it.tenant.clone(),
+        }
+    }
+
+    pub fn json(&self) -> String {
+        let text = match self {
+            Self::Tenant(it) => serde_json::to_string(it),
+            Self::Token(it) => serde_json::to_string(it),
+            Self::Enrollment(it) => serde_json::to_string(it),
+            Self::Bot(it) => serde_json::to_string(it),
+            Self::Route(it) => serde_json::to_string(it),
+            Self::Binding(it) => serde_json::to_string(it),
+            Self::Gateway(it) => serde_json::to_string(it),
+            Self::Instance(it) => serde_json::to_string(it),
+            Self::Policy(it) => serde_json::to_string(it),
+            Self::DmDefault(it) => serde_json::to_string(it),
+            Self::LinkCode(it) => serde_json::to_string(it),
+            Self::Grant(it) => serde_json::to_string(it),
+            Self::Principal(it) => serde_json::to_string(it),
+            Self::SigningKey(it) => serde_json::to_string(it),
+            Self::Agent(it) => serde_json::to_string(it),
+            Self::SkillRules(it) => serde_json::to_string(it),
+        };
+        text.unwrap_or_default()
+    }
+
+    pub fn parse(kind: &str, json: &str) -> Option<Self> {
+        Some(match kind {
+            "tenant" => Self::Tenant(serde_json::from_str(json).ok()?),
+            "token" => Self::Token(serde_json::from_str(json).ok()?),
+            "enrollment" => Self::Enrollment(serde_json::from_str(json).ok()?),
+            "bot" => Self::Bot(serde_json::from_str(json).ok()?),
+            "route" => Self::Route(serde_json::from_str(json).ok()?),
+            "binding" => Self::Binding(serde_json::from_str(json).ok()?),
+            "gateway" => Self::Gateway(serde_json::from_str(json).ok()?),
+            "instance" => Self::Instance(serde_json::from_str(json).ok()?),
+            "policy" => Self::Policy(serde_json::from_str(json).ok()?),
+            "dm_default" => Self::DmDefault(serde_json::from_str(json).ok()?),
+            "link_code" => Self::LinkCode(serde_json::from_str(json).ok()?),
+            "grant" => Self::Grant(serde_json::from_str(json).ok()?),
+            "principal" => Self::Principal(serde_json::from_str(json).ok()?),
+            "signing_key" => Self::SigningKey(serde_json::from_str(json).ok()?),
+            "agent" => Self::Agent(serde_json::from_str(json).ok()?),
+            "skill_rules" => Self::SkillRules(serde_json::from_str(json).ok()?),
+            _ => return None,
+        })
+    }
+}

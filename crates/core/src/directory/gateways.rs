@@ -1,0 +1,364 @@
+//! Gateways, their secrets and their instances. Secrets are shown once and kept sealed.
+
+use std::sync::Arc;
+
+use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
+use frontdesk_wire::{MessageEvent, Secret};
+
+use super::facts::{Bot, Enrollment, Fact, Gateway, GatewaySecret, Instance};
+use super::index::TenantIndex;
+use super::{DirectoryPlane, Draft, Guest, Identity, View};
+use crate::error::DeskError;
+use crate::hash::sha256_hex;
+
+/// One post per platform with one gatewayId: within this time they all get the same secret.
+const PROVISION_SAME_SECRET_MS: u64 = 10 * 60 * 1000;
+/// Live secrets per gateway; the oldest go first.
+const SECRETS_MAX: usize = 8;
+const ID_MAX_CHARS: usize = 256;
+const ROUTE_KEYS_MAX: usize = 1000;
+
+impl DirectoryPlane {
+    fn new_secret(&self, tenant: &str, gateway_id: &str) -> (Secret, GatewaySecret) {
+        let value = Secret::new(self.env.random_hex(32));
+        let id = self.env.random_hex(4);
+        let sealed = self.sealer.seal(&*self.env, &value, &[tenant, "gateway", gateway_id, &id]);
+        let created_ms = self.env.now_ms();
+        (value, GatewaySecret { id, sealed: hex::encode(sealed), created_ms, retires_ms: None })
+    }
+
+    pub async fn provision(&self, who: &Identity, ask: ProvisionRequest) -> Result<ProvisionReply, DeskError> {
+        if let (Some(bound), Some(asked)) = (&who.instance, &ask.instance_id)
+            && bound != asked
+        {
+            return Err(DeskError::Forbidden("this identity is bound to another instance".into()));
+        }
+        check_id("platform", &ask.platform)?;
+        if ask.route_keys.len() > ROUTE_KEYS_MAX {
+            return Err(DeskError::BadRequest(format!("more than {ROUTE_KEYS_MAX} routeKeys")));
+        }
+        if let Some(url) = &ask.wake_url {
+            self.outcall.check(url).map_err(|error| DeskError::BadRequest(format!("wakeUrl: {error}")))?;
+        }
+        let instance = ask.instance_id.clone().or_else(|| who.instance.clone());
+        let seat = Seat {
+            tenant: &who.tenant,
+            bound: who.instance.as_deref(),
+            gateway_id: &ask.gateway_id,
+            instance,
+            wake_url: ask.wake_url.clone(),
+            platform: Some((ask.platform.clone(), ask.bot_id.clone())),
+            route_keys: ask.route_keys.clone(),
+        };
+        self.registry.write(|view, draft| self.seat_gateway(view, draft, seat)).await.map_err(DeskError::from)
+    }
+
+    /// The admin lets an agent in.
+    pub async fn add_gateway(&self, ask: GatewayNew) -> Result<GatewayMade, DeskError> {
+        let known = self.registry.read(|view| known_tenant(view, &ask.tenant));
+        known?;
+        let who = Identity { tenant: ask.tenant, instance: ask.instance };
+        let ask = ProvisionRequest {
+            gateway_id: ask.id,
+            platform: "relay".into(), // what a gateway says hello for when it is told nothing else
+            bot_id: String::new(),
+            gateway_endpoint: None,
+            route_keys: Vec::new(),
+            instance_id: None,
+            wake_url: ask.wake_url,
+        };
+        let made = self.provision(&who, ask).await?;
+        Ok(GatewayMade { id: made.gateway_id, tenant: made.tenant, secret: made.secret })
+    }
+
+    /// A one-time token of the admin, plus a proof of who asks.
+    pub async fn enroll(&self, who: &Identity, ask: EnrollRequest) -> Result<ProvisionReply, DeskError> {
+        let hash = sha256_hex(&ask.enrollment_token);
+        let now_ms = self.env.now_ms();
+        let refuse = |text: &str| Err(DeskError::Forbidden(text.into()));
+        let decide = |view: &View, draft: &mut Draft| {
+            let Some(found) = view.enrollments.values().find(|it| it.hash == hash) else {
+                return refuse("unknown enrollment token");
+            };
+            if found.tenant != who.tenant {
+                return refuse("unknown enrollment token"); // nothing is told about another tenant's
+            }
+            if found.used_by.is_some() {
+                return refuse("this enrollment token was used already; ask for a new one");
+            }
+            if found.expires_ms <= now_ms {
+                return refuse("this enrollment token has expired; ask for a new one");
+            }
+            let seat = Seat {
+                tenant: &who.tenant,
+                bound: who.instance.as_deref(),
+                gateway_id: &ask.gateway_id,
+                instance: who.instance.clone(),
+                wake_url: None,
+                platform: None,
+                route_keys: Vec::new(),
+            };
+            let reply = self.seat_gateway(view, draft, seat)?;
+            let used = Enrollment { used_by: Some(ask.gateway_id.clone()), ..(**found).clone() };
+            draft.put(Fact::Enrollment(used));
+            Ok(reply)
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
+    }
+
+    fn seat_gateway(&self, view: &View, draft: &mut Draft, seat: Seat<'_>) -> Result<ProvisionReply, DeskError> {
+        let Seat { tenant, bound, gateway_id, instance, wake_url, platform, route_keys } = seat;
+        check_id("gatewayId", gateway_id)?;
+        let now_ms = self.env.now_ms();
+        let known = view.gateways.get(gateway_id);
+        if known.is_some_and(|gateway| gateway.tenant != tenant) {
+            return Err(DeskError::Forbidden("this gatewayId is taken".into()));
+        }
+        if let (Some(bound), Some(gateway)) = (bound, known)
+            && gateway.instance != bound
+        {
+            return Err(DeskError::Forbidden("this gatewayId is of another instance".into()));
+        }
+        let instance = instance.unwrap_or_else(|| match known {
+            Some(gateway) => gateway.instance.clone(),
+            None => gateway_id.to_owned(), // no instanceId: the gatewayId is the instance
+        });
+        check_id("instanceId", &instance)?;
+        let mut gateway = known.map_or_else(
+            || Gateway {
+                id: gateway_id.into(),
+                tenant: tenant.into(),
+                instance: instance.clone(),
+                secrets: Vec::new(),
+                platforms: Vec::new(),
+                route_keys: Vec::new(),
+                created_ms: now_ms,
+                revoked_ms: None,
+                revocations: 0,
+            },
+            |gateway| (**gateway).clone(),
+        );
+        gateway.instance.clone_from(&instance);
+        if gateway.revoked_ms.take().is_some() {
+            gateway.secrets.clear(); // a fresh proof of identity, but never an old secret
+        }
+        let recent = gateway.secrets.last().filter(|secret| {
+            secret.retires_ms.is_none() && now_ms.saturating_sub(secret.created_ms) < PROVISION_SAME_SECRET_MS
+        });
+        let secret = match recent.and_then(|recent| self.open_secret(&gateway, recent)) {
+            Some(secret) => secret,
+            None => self.add_secret(&mut gateway),
+        };
+        if let Some(identity) = platform.filter(|identity| !gateway.platforms.contains(identity)) {
+            gateway.platforms.push(identity);
+        }
+        if !route_keys.is_empty() {
+            gateway.route_keys = route_keys;
+        }
+        if known.is_none() {
+            let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::gateway_counts);
+            check_quota("gateways", there, self.rules.gateways_max, "relay.gateways_per_tenant")?;
+        }
+        self.seat_instance(view, draft, tenant, &instance, wake_url, true)?;
+        let reply = ProvisionReply {
+            secret: secret.expose().into(),
+            delivery_key: self.sealer.derive(&["delivery", tenant]),
+            tenant: tenant.into(),
+            gateway_id: gateway_id.into(),
+            route_keys: gateway.route_keys.clone(),
+        };
+        draft.put(Fact::Gateway(gateway));
+        Ok(reply)
+    }
+
+    /// `returns`: an instance that left is there again.
+    ///
+    /// The name is unique in the whole desk: it is the audience of the tokens that we sign and check. A tenant that
+    /// asks for another's learns only that it cannot have it; the log says why.
+    pub(super) fn seat_instance(
+        &self,
+        view: &View,
+        draft: &mut Draft,
+        tenant: &str,
+        name: &str,
+        wake_url: Option<String>,
+        returns: bool,
+    ) -> Result<(), DeskError> {
+        let Some(known) = view.instance(tenant, name) else {
+            if let Some(other) = view.instances_named(name).first() {
+                tracing::warn!(
+                    instance = name,
+                    tenant,
+                    owner = other.tenant,
+                    "instance id refused: another tenant has it"
+                );
+                let text = "this instanceId (the gatewayId, where none is given) is not available on this desk; choose another";
+                return Err(DeskError::Forbidden(text.into()));
+            }
+            let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::instance_counts);
+            check_quota("instances", there, self.rules.instances_max, "relay.instances_per_tenant")?;
+            draft.put(Fact::Instance(Instance {
+                no: 0, // drawn from the store
+                tenant: tenant.into(),
+                name: name.into(),
+                wake_url,
+                left_ms: None,
+            }));
+            return Ok(());
+        };
+        let wake_url = wake_url.or_else(|| known.wake_url.clone());
+        let left_ms = known.left_ms.filter(|_| !returns);
+        if wake_url != known.wake_url || left_ms != known.left_ms {
+            draft.put(Fact::Instance(Instance { wake_url, left_ms, ..(**known).clone() }));
+        }
+        Ok(())
+    }
+
+    /// A new secret at the end; the ones before it retire after the overlap.
+    fn add_secret(&self, gateway: &mut Gateway) -> Secret {
+        let now_ms = self.env.now_ms();
+        let overlap_until = now_ms + self.rules.rotation_overlap_ms;
+        gateway.secrets.retain(|secret| secret.retires_ms.is_none_or(|at| at > now_ms));
+        for secret in &mut gateway.secrets {
+            secret.retires_ms.get_or_insert(overlap_until);
+        }
+        let (value, kept) = self.new_secret(&gateway.tenant, &gateway.id);
+        gateway.secrets.push(kept);
+        let surplus = gateway.secrets.len().saturating_sub(SECRETS_MAX);
+        gateway.secrets.drain(..surplus);
+        value
+    }
+
+    pub async fn rotate(&self, gateway_id: &str) -> Result<Rotated, DeskError> {
+        let decide = |view: &View, draft: &mut Draft| {
+            let mut gateway = (**live_gateway(view, gateway_id)?).clone();
+            let secret = self.add_secret(&mut gateway);
+            draft.put(Fact::Gateway(gateway));
+            Ok(secret.expose().to_owned())
+        };
+        let secret = self.registry.write(decide).await.map_err(DeskError::from)?;
+        Ok(Rotated { secret, overlap_until: self.env.now_ms() + self.rules.rotation_overlap_ms })
+    }
+
+    /// The credential is dead at once, and so are its sockets.
+    pub async fn revoke(&self, gateway_id: &str) -> Result<(), DeskError> {
+        let now_ms = self.env.now_ms();
+        let decide = |view: &View, draft: &mut Draft| {
+            let gateway = live_gateway(view, gateway_id)?;
+            draft.put(Fact::Gateway(gateway.revoked(now_ms)));
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
+    }
+
+    /// The instance that an identity speaks for; it is made if it is not there yet.
+    pub async fn guest_of(&self, who: &Identity) -> Result<Guest, DeskError> {
+        let Some(name) = &who.instance else {
+            let text = "this identity is not bound to an instance; make its token with --instance".into();
+            return Err(DeskError::Forbidden(text));
+        };
+        let found = || self.registry.read(|view| view.instance(&who.tenant, name).map(Guest::of));
+        if let Some(guest) = found() {
+            return Ok(guest);
+        }
+        let seat = |view: &View, draft: &mut Draft| self.seat_instance(view, draft, &who.tenant, name, None, true);
+        self.registry.write(seat).await.map_err(DeskError::from)?;
+        found().ok_or_else(|| DeskError::NotFound("there is no such instance".into()))
+    }
+
+    /// An instance by name; the tenant is needed only where two tenants use the same name.
+    pub fn find_instance(&self, name: &str, tenant: Option<&str>) -> Result<Arc<Instance>, DeskError> {
+        self.registry.read(|view| {
+            let of_tenant = |it: &&Arc<Instance>| tenant.is_none_or(|t| it.tenant == t);
+            let mut found = view.instances_named(name).iter().filter(of_tenant);
+            match (found.next(), found.next()) {
+                (Some(one), None) => Ok(one.clone()),
+                (None, _) => Err(DeskError::NotFound(no_instance(view, name, tenant))),
+                (Some(_), Some(_)) => {
+                    Err(DeskError::BadRequest(format!("several tenants have an instance {name:?}; say which tenant")))
+                }
+            }
+        })
+    }
+
+    /// Whether this tenant may speak as that bot. An empty id means its default bot of that platform.
+    pub fn resolve_bot(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
+        let common = self.platforms.get(platform).and_then(|found| found.common_bot());
+        if let Some(common) = common.filter(|common| bot.is_empty() || bot == *common) {
+            return Some(common.to_owned());
+        }
+        self.registry.read(|view| {
+            let allowed = |it: &Bot| it.platform == platform && it.tenant.as_deref().is_none_or(|t| t == tenant);
+            if bot.is_empty() {
+                return view.bots.values().find(|it| allowed(it)).map(|it| it.id.clone());
+            }
+            view.bot(platform, bot).filter(|it| allowed(it)).map(|it| it.id.clone())
+        })
+    }
+}
+
+/// An agent without a socket of its own has an inbox and no ledger.
+fn no_instance(view: &View, name: &str, tenant: Option<&str>) -> String {
+    let mut tenants = view.tenants.keys().filter(|it| tenant.is_none_or(|tenant| tenant == it.as_str()));
+    match tenants.find(|it| view.agent(it, name).is_some()) {
+        Some(tenant) => format!(
+            "no instance is called {name:?}, but a registered agent is: see `frontdesk inbox {name} --tenant {tenant}`"
+        ),
+        None => format!("no instance is called {name:?}"),
+    }
+}
+
+/// Those that are gone stay on record, so that no name is given to somebody else; of them there may be ten times as
+/// many. `max` 0 is no limit.
+fn check_quota(what: &str, (live, gone): (usize, usize), max: usize, setting: &str) -> Result<(), DeskError> {
+    if max == 0 || (live < max && gone < max.saturating_mul(10)) {
+        return Ok(());
+    }
+    let text = format!(
+        "this tenant has {live} {what}, and {gone} more that are gone but on record; deprovision some that are live, or \
+         ask the operator to raise {setting} ({max})"
+    );
+    Err(DeskError::Forbidden(text))
+}
+
+/// What a gateway wants to sit on.
+struct Seat<'a> {
+    tenant: &'a str,
+    /// The one instance that the asker may speak for, if its identity says so.
+    bound: Option<&'a str>,
+    gateway_id: &'a str,
+    instance: Option<String>,
+    wake_url: Option<String>,
+    platform: Option<(String, String)>,
+    route_keys: Vec<String>,
+}
+
+fn live_gateway<'a>(view: &'a View, id: &str) -> Result<&'a Arc<Gateway>, DeskError> {
+    let found = view.gateways.get(id).filter(|gateway| gateway.revoked_ms.is_none());
+    found.ok_or_else(|| DeskError::NotFound(format!("no live gateway has the id {id:?}")))
+}
+
+pub(crate) fn known_tenant(view: &View, name: &str) -> Result<(), DeskError> {
+    match view.tenants.contains_key(name) {
+        true => Ok(()),
+        false => Err(DeskError::NotFound(format!(
+            "no tenant is called {name:?}; make it with `frontdesk tenant create {name}`"
+        ))),
+    }
+}
+
+/// Ids of others are opaque, but bounded and printable.
+pub(crate) fn check_id(field: &str, id: &str) -> Result<(), DeskError> {
+    if id.is_empty() || id.chars().count() > ID_MAX_CHARS || id.chars().any(char::is_control) {
+        let text = format!("{field} must have 1 to {ID_MAX_CHARS} characters and no control characters");
+        return Err(DeskError::BadRequest(text));
+    }
+    Ok(())
+}
+
+/// The same bounds for what a platform hands in.
+pub fn check_source(event: &MessageEvent) -> Result<(), DeskError> {
+    check_id("chat_id", &event.source.chat_id)?;
+    check_id("user_id", event.source.user_id.as_deref().unwrap_or_default())?;
+    event.message_id.as_deref().map_or(Ok(()), |id| check_id("message_id", id))
+}

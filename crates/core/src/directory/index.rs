@@ -1,0 +1,183 @@
+//! What the gate asks for every event, kept by tenant and platform: no lookup builds a key, and none
+//! gets slower because another tenant has grown.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, Principal};
+
+/// Everything of one tenant.
+#[derive(Default)]
+pub struct TenantIndex {
+    /// The tenant itself is on record; facts of it may come before or after.
+    pub(super) known: bool,
+    pub(super) instances: HashMap<String, Arc<Instance>>,
+    pub(super) principals: HashMap<String, Arc<Principal>>,
+    pub(super) agents: HashMap<String, Arc<Agent>>,
+    /// How many gateways joined: live ones, and those that were revoked.
+    pub(super) gateways: (usize, usize),
+    pub(super) floors: HashMap<String, PlatformIndex>,
+}
+
+/// Everything of one tenant on one platform.
+#[derive(Default)]
+pub struct PlatformIndex {
+    people: HashMap<String, Person>,
+    /// By instance, whoever was linked first at the front.
+    owners: HashMap<String, Vec<Arc<Binding>>>,
+    /// By channel; scopes are few per channel id, mostly one.
+    grants: HashMap<String, Vec<Arc<Grant>>>,
+    relevance: HashMap<String, Relevance>,
+}
+
+/// One person on one platform.
+#[derive(Default)]
+pub struct Person {
+    /// Latest last.
+    pub links: Vec<Arc<Binding>>,
+    pub dm_default: Option<Arc<DmDefault>>,
+}
+
+/// A relevance policy in the form in which it is asked.
+#[derive(Debug, Default)]
+pub struct Relevance {
+    pub require_address: bool,
+    pub allow_other_bots: bool,
+    free: HashSet<String>,
+}
+
+impl TenantIndex {
+    pub fn instance(&self, name: &str) -> Option<&Arc<Instance>> {
+        self.instances.get(name)
+    }
+
+    pub fn instances(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        self.instances.values()
+    }
+
+    pub fn agents(&self) -> impl ExactSizeIterator<Item = &Arc<Agent>> {
+        self.agents.values()
+    }
+
+    /// How many instances are there, and how many have left.
+    pub fn instance_counts(&self) -> (usize, usize) {
+        let live = self.instances.values().filter(|it| it.left_ms.is_none()).count();
+        (live, self.instances.len() - live)
+    }
+
+    /// How many gateways are live, and how many were revoked.
+    pub fn gateway_counts(&self) -> (usize, usize) {
+        self.gateways
+    }
+
+    pub(super) fn gateways_mut(&mut self, gateway: &Gateway) -> &mut usize {
+        if gateway.revoked_ms.is_none() { &mut self.gateways.0 } else { &mut self.gateways.1 }
+    }
+
+    pub fn principal(&self, instance: &str) -> Option<&Arc<Principal>> {
+        self.principals.get(instance)
+    }
+
+    pub fn on_platform(&self, platform: &str) -> Option<&PlatformIndex> {
+        self.floors.get(platform)
+    }
+}
+
+impl PlatformIndex {
+    pub fn person(&self, user_id: &str) -> Option<&Person> {
+        self.people.get(user_id).filter(|person| !person.links.is_empty())
+    }
+
+    /// Whose eyes an instance has here: the person who was linked to it first.
+    pub fn owner(&self, instance: &str) -> Option<&Arc<Binding>> {
+        self.owners.get(instance)?.first()
+    }
+
+    pub fn grant(&self, scope: &str, channel: &str) -> Option<&Arc<Grant>> {
+        self.grants.get(channel)?.iter().find(|grant| grant.scope == scope)
+    }
+
+    pub fn relevance(&self, instance: &str) -> Option<&Relevance> {
+        self.relevance.get(instance)
+    }
+
+    pub(super) fn link(&mut self, it: Arc<Binding>) {
+        let links = &mut self.people.entry(it.user_id.clone()).or_default().links;
+        put_in_order(links, it.clone(), |link| (link.at_ms, &link.instance));
+        let owners = self.owners.entry(it.instance.clone()).or_default();
+        put_in_order(owners, it, |link| (link.since_ms, &link.user_id));
+    }
+
+    pub(super) fn unlink(&mut self, it: &Binding) {
+        if let Some(person) = self.people.get_mut(&it.user_id) {
+            person.links.retain(|link| link.instance != it.instance);
+            if person.links.is_empty() && person.dm_default.is_none() {
+                self.people.remove(&it.user_id);
+            }
+        }
+        if let Some(owners) = self.owners.get_mut(&it.instance) {
+            owners.retain(|link| link.user_id != it.user_id);
+            if owners.is_empty() {
+                self.owners.remove(&it.instance);
+            }
+        }
+    }
+
+    pub(super) fn prefer(&mut self, user_id: &str, default: Option<Arc<DmDefault>>) {
+        self.people.entry(user_id.to_owned()).or_default().dm_default = default;
+    }
+
+    pub(super) fn hold(&mut self, it: Arc<Grant>) {
+        self.grants.entry(it.channel.clone()).or_default().push(it);
+    }
+
+    pub(super) fn release(&mut self, it: &Grant) {
+        if let Some(held) = self.grants.get_mut(&it.channel) {
+            held.retain(|grant| grant.scope != it.scope);
+            if held.is_empty() {
+                self.grants.remove(&it.channel);
+            }
+        }
+    }
+
+    pub(super) fn set_relevance(&mut self, it: &Policy) {
+        self.relevance.insert(it.instance.clone(), Relevance::of(it));
+    }
+
+    pub(super) fn clear_relevance(&mut self, instance: &str) {
+        self.relevance.remove(instance);
+    }
+}
+
+/// One more in a list that is in order already.
+pub(super) fn put_in_order(
+    list: &mut Vec<Arc<Binding>>,
+    one: Arc<Binding>,
+    place: impl Fn(&Binding) -> (u64, &String),
+) {
+    let at = list.partition_point(|other| place(other) <= place(&one));
+    list.insert(at, one);
+}
+
+impl Relevance {
+    fn of(it: &Policy) -> Self {
+        Self {
+            require_address: it.policy.require_address,
+            allow_other_bots: it.policy.allow_other_bots,
+            free: it.policy.free_response_scopes.iter().cloned().collect(),
+        }
+    }
+
+    /// Whether this place is one where nobody needs to be addressed; `*` is everywhere, as in the gateway.
+    pub fn is_free(&self, chat_id: &str, channel: &str) -> bool {
+        !self.free.is_empty() && ["*", chat_id, channel].iter().any(|place| self.free.contains(*place))
+    }
+}
+
+impl Person {
+    /// Where their direct messages go: as they chose, if they are still linked there, else the latest link.
+    pub fn preferred(&self) -> Option<(&Arc<Binding>, &'static str)> {
+        let chosen = self.dm_default.as_ref().and_then(|it| self.links.iter().find(|l| l.instance == it.instance));
+        chosen.map(|link| (link, "dm-default")).or_else(|| self.links.last().map(|link| (link, "latest")))
+    }
+}

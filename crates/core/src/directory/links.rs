@@ -1,0 +1,293 @@
+//! `/link CODE`, `/unlink` and `/whoami`, sent to the bot as a direct message. They are the desk's own:
+//! no agent ever sees them. Each is answered in the chat, in plain words.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use frontdesk_wire::api::BindingNew;
+use frontdesk_wire::{MessageEvent, Source};
+
+use super::admin::{link, unlink};
+use super::facts::{Binding, Fact, LinkCode};
+use super::{Draft, Management, View};
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::gate::{self, Place};
+use crate::meters::Why;
+
+/// What a code is made of: nothing that looks like something else.
+const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+const CODE_CHARS: usize = 8;
+/// Wrong codes of one author in this time before the desk stops looking. With 32^8 codes and a few
+/// open at a time, that is far from a guess.
+const TRIES_MAX: u32 = 5;
+const TRIES_WINDOW_MS: u64 = 600_000;
+/// Authors remembered; beyond it the oldest are forgotten first.
+const AUTHORS_MAX: usize = 10_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DeskCommand {
+    Link(String),
+    Unlink(String),
+    WhoAmI,
+}
+
+impl DeskCommand {
+    /// Only what a person types into a direct message.
+    pub(crate) fn parse(event: &MessageEvent) -> Option<Self> {
+        let source = &event.source;
+        if !source.is_direct() || source.is_bot || source.message_is_edit || event.prompt_response.is_some() {
+            return None;
+        }
+        source.user_id.as_deref().filter(|id| !id.is_empty())?;
+        let (name, rest) = event.text.trim().split_once(char::is_whitespace).unwrap_or((event.text.trim(), ""));
+        match name.to_ascii_lowercase().as_str() {
+            "/link" => Some(Self::Link(rest.trim().into())),
+            "/unlink" => Some(Self::Unlink(rest.trim().into())),
+            "/whoami" => Some(Self::WhoAmI),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Link(_) => "/link",
+            Self::Unlink(_) => "/unlink",
+            Self::WhoAmI => "/whoami",
+        }
+    }
+}
+
+/// What became of a `/link`, counted under these names.
+enum Linked {
+    Done(String),
+    Again(String),
+    Used,
+    Expired,
+    Wrong,
+}
+
+impl Management {
+    /// Does it and says what happened. `tenant` is known where the platform keeps tenants apart.
+    pub(crate) async fn obey(&self, command: &DeskCommand, source: &Source, tenant: Option<&str>) -> String {
+        let done = match command {
+            DeskCommand::Link(code) => self.link_by_code(code, source, tenant).await,
+            DeskCommand::Unlink(name) => self.unlink_author(name, source, tenant).await,
+            DeskCommand::WhoAmI => Ok(self.who_is(source, tenant)),
+        };
+        done.unwrap_or_else(|error| {
+            tracing::error!(%error, command = command.name(), "a command to the desk failed");
+            "I could not write that down just now. Nothing was changed; please try again.".into()
+        })
+    }
+
+    async fn link_by_code(&self, typed: &str, source: &Source, tenant: Option<&str>) -> Result<String, DeskError> {
+        let author = source.user_id.clone().unwrap_or_default();
+        if typed.is_empty() {
+            return Ok(
+                "Send /link followed by your code, like this: /link ABCD-EFGH. Your agent gives you the code.".into()
+            );
+        }
+        let tries_key = [tenant.unwrap_or_default(), &source.platform, &author].join("\u{1f}");
+        let now_ms = self.env.now_ms();
+        if self.link_tries.is_over(&tries_key, now_ms) {
+            self.count_link("limited", &author, source);
+            return Ok("Too many wrong codes. Wait ten minutes, then try again with a new code.".into());
+        }
+        let hash = self.hash_code(typed);
+        let decide = |view: &View, draft: &mut Draft| {
+            let known = view.link_codes.get(&hash).filter(|it| it.platform == source.platform);
+            let Some(code) = known.filter(|it| tenant.is_none_or(|tenant| it.tenant == tenant)) else {
+                return Ok::<_, DeskError>(Linked::Wrong);
+            };
+            match &code.used_by {
+                Some(by) if *by == author => return Ok(Linked::Again(code.instance.clone())),
+                Some(_) => return Ok(Linked::Used),
+                None if code.expires_ms <= now_ms => return Ok(Linked::Expired),
+                None => {}
+            }
+            draft.put(Fact::LinkCode(LinkCode { used_by: Some(author.clone()), ..(**code).clone() }));
+            let ask = BindingNew {
+                platform: source.platform.clone(),
+                user_id: author.clone(),
+                tenant: code.tenant.clone(),
+                instance: code.instance.clone(),
+            };
+            link(view, draft, ask, now_ms);
+            Ok(Linked::Done(code.instance.clone()))
+        };
+        let outcome = self.directory.write(decide).await.map_err(DeskError::from)?;
+        if !matches!(outcome, Linked::Done(_) | Linked::Again(_)) {
+            self.link_tries.wrong(tries_key, now_ms);
+        }
+        let (counted, answer) = match outcome {
+            Linked::Done(name) => (
+                "linked",
+                format!("You are linked to {name}. What you write to me now reaches it. /unlink undoes this."),
+            ),
+            Linked::Again(name) => ("again", format!("You are linked to {name} already.")),
+            Linked::Used => ("used", "This code was used already. Ask for a new one.".into()),
+            Linked::Expired => ("expired", "This code has expired. Ask for a new one.".into()),
+            Linked::Wrong => ("wrong", "I do not know this code. Check it, or ask for a new one.".into()),
+        };
+        self.count_link(counted, &author, source);
+        Ok(answer)
+    }
+
+    async fn unlink_author(&self, name: &str, source: &Source, tenant: Option<&str>) -> Result<String, DeskError> {
+        let author = source.user_id.as_deref().unwrap_or_default();
+        let decide = |view: &View, draft: &mut Draft| {
+            let links = links_of(view, source, tenant);
+            let named: Vec<&Arc<Binding>> =
+                links.iter().filter(|link| name.is_empty() || link.instance == name).collect();
+            let answer = match named.as_slice() {
+                [] if links.is_empty() => "You are not linked to any agent.".to_owned(),
+                [] => format!("You are not linked to {name:?}. {}", list(&links)),
+                [one] => {
+                    unlink(view, draft, one);
+                    format!("You are no longer linked to {}.", one.instance)
+                }
+                _ => format!("{} Say which one: /unlink NAME", list(&links)),
+            };
+            Ok::<_, DeskError>((answer, named.len() == 1))
+        };
+        let (answer, gone) = self.directory.write(decide).await.map_err(DeskError::from)?;
+        if gone {
+            self.count_link("unlinked", author, source);
+        }
+        Ok(answer)
+    }
+
+    fn who_is(&self, source: &Source, tenant: Option<&str>) -> String {
+        let author = source.user_id.as_deref().unwrap_or_default();
+        self.directory.read(|view| {
+            let links = links_of(view, source, tenant);
+            let here = format!("You are {author} on {}.", source.platform);
+            if links.is_empty() {
+                return format!("{here} You are not linked to any agent; /link CODE links you.");
+            }
+            let tenant = tenant.or_else(|| gate::tenant_of(view, &source.platform, &Place::of(source)));
+            let preferred = tenant.and_then(|tenant| {
+                let there = view.tenant_index(tenant)?.on_platform(&source.platform)?;
+                there.person(author)?.preferred().map(|(link, _)| link.instance.clone())
+            });
+            match (links.as_slice(), preferred) {
+                ([_, _, ..], Some(name)) => format!("{here} {} Direct messages go to {name}.", list(&links)),
+                _ => format!("{here} {}", list(&links)),
+            }
+        })
+    }
+
+    fn count_link(&self, why: &'static str, author: &str, source: &Source) {
+        self.meters.links.get_or_create(&Why { why }).inc();
+        tracing::info!(outcome = why, author, platform = source.platform, "a person linked or tried to");
+    }
+
+    pub(super) fn hash_code(&self, typed: &str) -> String {
+        let plain: String = typed.chars().filter(char::is_ascii_alphanumeric).collect();
+        self.sealer.derive(&["link code", &plain.to_ascii_uppercase()])
+    }
+}
+
+/// The author's links: of one tenant where the platform keeps them apart, else all.
+fn links_of(view: &View, source: &Source, tenant: Option<&str>) -> Vec<Arc<Binding>> {
+    let author = source.user_id.as_deref().unwrap_or_default();
+    match tenant {
+        Some(tenant) => view.links(tenant, &source.platform, author).to_vec(),
+        None => view.links_anywhere(&source.platform, author).to_vec(),
+    }
+}
+
+fn list(links: &[Arc<Binding>]) -> String {
+    let names: Vec<&str> = links.iter().map(|link| link.instance.as_str()).collect();
+    format!("You are linked to {}.", names.join(" and "))
+}
+
+pub(super) fn new_code(env: &dyn Env) -> String {
+    let mut random = [0; CODE_CHARS];
+    env.fill(&mut random);
+    let letters: String = random.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect();
+    format!("{}-{}", &letters[..CODE_CHARS / 2], &letters[CODE_CHARS / 2..])
+}
+
+/// Wrong codes per author, for a while.
+#[derive(Default)]
+pub(super) struct Tries {
+    authors: Mutex<HashMap<String, (u32, u64)>>,
+}
+
+impl Tries {
+    fn is_over(&self, author: &str, now_ms: u64) -> bool {
+        let authors = self.authors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        authors.get(author).is_some_and(|(tries, until_ms)| *tries >= TRIES_MAX && *until_ms > now_ms)
+    }
+
+    fn wrong(&self, author: String, now_ms: u64) {
+        let mut authors = self.authors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if authors.len() >= AUTHORS_MAX {
+            authors.retain(|_, (_, until_ms)| *until_ms > now_ms);
+        }
+        if authors.len() >= AUTHORS_MAX
+            && let Some(oldest) =
+                authors.iter().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(name, _)| name.clone())
+        {
+            authors.remove(&oldest);
+        }
+        let entry = authors.entry(author).or_insert((0, now_ms + TRIES_WINDOW_MS));
+        if entry.1 <= now_ms {
+            *entry = (0, now_ms + TRIES_WINDOW_MS);
+        }
+        entry.0 += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(text: &str) -> MessageEvent {
+        let source = Source { chat_type: "dm".into(), user_id: Some("ann".into()), ..Source::default() };
+        MessageEvent { text: text.into(), source, ..MessageEvent::default() }
+    }
+
+    #[test]
+    fn what_is_the_desks_own() {
+        assert_eq!(DeskCommand::parse(&typed(" /link  ab-cd ")), Some(DeskCommand::Link("ab-cd".into())));
+        assert_eq!(DeskCommand::parse(&typed("/LINK")), Some(DeskCommand::Link(String::new())));
+        assert_eq!(DeskCommand::parse(&typed("/unlink home")), Some(DeskCommand::Unlink("home".into())));
+        assert_eq!(DeskCommand::parse(&typed("/whoami")), Some(DeskCommand::WhoAmI));
+        for text in ["", "/", "link x", "/links x", "/linkx", "see /link x", "/stop"] {
+            assert_eq!(DeskCommand::parse(&typed(text)), None, "{text}");
+        }
+        let mut group = typed("/link x");
+        group.source.chat_type = "group".into();
+        assert_eq!(DeskCommand::parse(&group), None);
+        let mut bot = typed("/link x");
+        bot.source.is_bot = true;
+        assert_eq!(DeskCommand::parse(&bot), None);
+        let mut edit = typed("/link x");
+        edit.source.message_is_edit = true;
+        assert_eq!(DeskCommand::parse(&edit), None);
+        let mut nobody = typed("/link x");
+        nobody.source.user_id = None;
+        assert_eq!(DeskCommand::parse(&nobody), None);
+    }
+
+    #[test]
+    fn an_author_has_a_few_tries_in_a_while() {
+        let tries = Tries::default();
+        for _ in 0..TRIES_MAX {
+            assert!(!tries.is_over("ann", 0));
+            tries.wrong("ann".into(), 0);
+        }
+        assert!(tries.is_over("ann", TRIES_WINDOW_MS - 1));
+        assert!(!tries.is_over("bob", 0));
+        assert!(!tries.is_over("ann", TRIES_WINDOW_MS));
+        tries.wrong("ann".into(), TRIES_WINDOW_MS);
+        assert!(!tries.is_over("ann", TRIES_WINDOW_MS), "a new while begins at one");
+        for author in 0..AUTHORS_MAX + 10 {
+            tries.wrong(author.to_string(), 5);
+        }
+        assert!(tries.authors.lock().unwrap().len() <= AUTHORS_MAX);
+    }
+}

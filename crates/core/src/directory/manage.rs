@@ -1,0 +1,247 @@
+//! The management plane: what an instance decides about itself. The instance is always the one that
+//! was proven; whatever a body says about that is not even read.
+
+use std::sync::Arc;
+
+use frontdesk_wire::api::{DmDefaultAsk, LinkAsk, LinkOffer, PrincipalAsk, RelevancePolicy, ScopeAsk};
+
+use super::admin::unlink;
+use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
+use super::gateways::check_id;
+use super::links::{self, Tries};
+use super::{DirectoryPlane, Draft, Guest, View};
+use crate::base::Base;
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::gate::{self, Place};
+use crate::meters::Meters;
+use crate::port::platform::Platforms;
+use crate::rules::Rules;
+use crate::vault::Sealer;
+
+const POLICY_SCOPES_MAX: usize = 10_000;
+const ALLOW_MAX: usize = 10_000;
+const GRANTS_PER_INSTANCE: usize = 10_000;
+/// Codes of one instance that are good at the same time.
+const CODES_PER_INSTANCE: usize = 20;
+
+/// What instances manage of themselves, and the commands by which people link themselves to one.
+pub struct Management {
+    pub(super) env: Arc<dyn Env>,
+    pub(super) directory: Arc<DirectoryPlane>,
+    pub(super) sealer: Arc<Sealer>,
+    pub(super) platforms: Arc<Platforms>,
+    pub(super) meters: Arc<Meters>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) link_tries: Tries,
+}
+
+impl Management {
+    pub(crate) fn new(
+        base: &Base,
+        directory: &Arc<DirectoryPlane>,
+        sealer: &Arc<Sealer>,
+        platforms: &Arc<Platforms>,
+    ) -> Self {
+        Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            sealer: sealer.clone(),
+            platforms: platforms.clone(),
+            meters: base.meters.clone(),
+            rules: base.rules.clone(),
+            link_tries: Tries::default(),
+        }
+    }
+
+    /// A one-time code that links whoever sends it to the bot.
+    pub async fn offer_link(&self, who: &Guest, ask: LinkAsk) -> Result<LinkOffer, DeskError> {
+        check_id("platform", &ask.platform)?;
+        if self.directory.resolve_bot(&who.tenant, &ask.platform, "").is_none() {
+            return Err(DeskError::BadRequest(format!("there is no bot of yours on {:?}", ask.platform)));
+        }
+        let now_ms = self.env.now_ms();
+        let code = links::new_code(&*self.env);
+        let fact = LinkCode {
+            hash: self.hash_code(&code),
+            tenant: who.tenant.clone(),
+            platform: ask.platform,
+            instance: who.instance.name.clone(),
+            expires_ms: now_ms + self.rules.link_ttl_ms,
+            used_by: None,
+        };
+        let expires_at = fact.expires_ms;
+        let decide = |view: &View, draft: &mut Draft| {
+            let codes = || view.link_codes.values();
+            for old in codes().filter(|it| it.expires_ms + self.rules.link_ttl_ms < now_ms) {
+                draft.remove(&Fact::LinkCode((**old).clone())); // nobody will ask what became of it any more
+            }
+            let open = |it: &&Arc<LinkCode>| {
+                it.tenant == fact.tenant
+                    && it.instance == fact.instance
+                    && it.used_by.is_none()
+                    && it.expires_ms > now_ms
+            };
+            if codes().filter(open).count() >= CODES_PER_INSTANCE {
+                let text = format!("{CODES_PER_INSTANCE} codes are open already; use one, or wait until they expire");
+                return Err(DeskError::RateLimited(text));
+            }
+            draft.put(Fact::LinkCode(fact));
+            Ok(())
+        };
+        self.directory.write(decide).await.map_err(DeskError::from)?;
+        Ok(LinkOffer { code, expires_at })
+    }
+
+    /// The channel is this instance's, or somebody else's: never two's.
+    pub async fn claim_scope(&self, who: &Guest, ask: ScopeAsk) -> Result<(), DeskError> {
+        let at_ms = self.env.now_ms();
+        let apart = self.platforms.keeps_tenants_apart(&ask.platform);
+        check_scope(&ask)?;
+        let decide = |view: &View, draft: &mut Draft| {
+            let scope = Some(ask.scope_id.as_str()).filter(|scope| !scope.is_empty());
+            let place = Place { scope_id: scope, chat_id: &ask.channel_id, ..Place::default() };
+            if !apart && gate::tenant_of(view, &ask.platform, &place) != Some(who.tenant.as_str()) {
+                return Err(DeskError::Forbidden("this channel is not one of yours to claim".into()));
+            }
+            if held(view, who, &ask)? {
+                return Ok(());
+            }
+            let own = |it: &&Arc<Grant>| it.tenant == who.tenant && it.instance == who.instance.name;
+            if view.grants.values().filter(own).count() >= GRANTS_PER_INSTANCE {
+                return Err(DeskError::Conflict(format!("an agent holds at most {GRANTS_PER_INSTANCE} channels")));
+            }
+            draft.put(Fact::Grant(grant(who, &ask, at_ms)));
+            Ok(())
+        };
+        self.directory.write(decide).await.map_err(DeskError::from)
+    }
+
+    pub async fn release_scope(&self, who: &Guest, ask: ScopeAsk) -> Result<(), DeskError> {
+        check_scope(&ask)?;
+        let decide = |view: &View, draft: &mut Draft| {
+            if held(view, who, &ask)? {
+                draft.remove(&Fact::Grant(grant(who, &ask, 0)));
+            }
+            Ok(())
+        };
+        self.directory.write(decide).await.map_err(DeskError::from)
+    }
+
+    pub async fn set_principal(&self, who: &Guest, ask: PrincipalAsk) -> Result<(), DeskError> {
+        if ask.allow.len() > ALLOW_MAX {
+            return Err(DeskError::BadRequest(format!("more than {ALLOW_MAX} people in allow")));
+        }
+        for user_id in &ask.allow {
+            check_id("allow", user_id)?;
+        }
+        let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
+        let fact = Principal { tenant, instance, policy: ask.policy, allow: ask.allow.into_iter().collect() };
+        let decide = |view: &View, draft: &mut Draft| {
+            let known = view.tenant_index(&fact.tenant).and_then(|index| index.principal(&fact.instance));
+            if known.is_none_or(|known| **known != fact) {
+                draft.put(Fact::Principal(fact));
+            }
+            Ok(())
+        };
+        self.directory.write(decide).await.map_err(DeskError::from)
+    }
+
+    /// The person must be linked here; nothing is told about where else they are.
+    pub async fn set_dm_default(&self, who: &Guest, ask: DmDefaultAsk) -> Result<(), DeskError> {
+        check_id("platform", &ask.platform)?;
+        check_id("user_id", &ask.user_id)?;
+        let at_ms = self.env.now_ms();
+        self.directory
+            .put(|view| {
+                let links = view.links(&who.tenant, &ask.platform, &ask.user_id);
+                if !links.iter().any(|link| link.instance == who.instance.name) {
+                    let text = format!("{:?} on {} is not linked to this agent", ask.user_id, ask.platform);
+                    return Err(DeskError::Conflict(text));
+                }
+                let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
+                Ok(Fact::DmDefault(DmDefault { tenant, platform: ask.platform, user_id: ask.user_id, instance, at_ms }))
+            })
+            .await
+    }
+
+    /// A full replace: the gateway is the source of truth and says it again at every start.
+    pub async fn set_policy(&self, who: &Guest, policy: RelevancePolicy) -> Result<(), DeskError> {
+        check_id("platform", &policy.platform)?;
+        if policy.free_response_scopes.len() > POLICY_SCOPES_MAX {
+            return Err(DeskError::BadRequest(format!("more than {POLICY_SCOPES_MAX} freeResponseScopes")));
+        }
+        for scope in policy.free_response_scopes.iter().filter(|scope| !scope.is_empty()) {
+            check_id("freeResponseScopes", scope)?;
+        }
+        let fact = Policy { tenant: who.tenant.clone(), instance: who.instance.name.clone(), policy };
+        let decide = |view: &View, draft: &mut Draft| {
+            let fact = Fact::Policy(fact);
+            if view.policies.get(&fact.key()).is_none_or(|known| Fact::Policy((**known).clone()).json() != fact.json())
+            {
+                draft.put(fact);
+            }
+            Ok(())
+        };
+        self.directory.write(decide).await.map_err(DeskError::from)
+    }
+
+    /// The instance leaves for good: its gateways' secrets and sockets, and everything it held.
+    pub async fn deprovision(&self, who: &Guest) -> Result<(), DeskError> {
+        let now_ms = self.env.now_ms();
+        let own = |tenant: &str, instance: &str| tenant == who.tenant && instance == who.instance.name;
+        let decide = |view: &View, draft: &mut Draft| {
+            let gateways = view.gateways.values().filter(|it| own(&it.tenant, &it.instance));
+            let live: Vec<_> = gateways.filter(|it| it.revoked_ms.is_none()).cloned().collect();
+            for gateway in &live {
+                draft.put(Fact::Gateway(gateway.revoked(now_ms)));
+            }
+            for binding in view.bindings.values().filter(|it| own(&it.tenant, &it.instance)) {
+                unlink(view, draft, binding);
+            }
+            for it in view.grants.values().filter(|it| own(&it.tenant, &it.instance)) {
+                draft.remove(&Fact::Grant((**it).clone()));
+            }
+            for it in view.policies.values().filter(|it| own(&it.tenant, &it.instance)) {
+                draft.remove(&Fact::Policy((**it).clone()));
+            }
+            for it in view.link_codes.values().filter(|it| own(&it.tenant, &it.instance)) {
+                draft.remove(&Fact::LinkCode((**it).clone()));
+            }
+            if let Some(it) = view.tenant_index(&who.tenant).and_then(|index| index.principal(&who.instance.name)) {
+                draft.remove(&Fact::Principal((**it).clone()));
+            }
+            // Nobody wakes it any more, and no word about it manages it.
+            draft.put(Fact::Instance(Instance { wake_url: None, left_ms: Some(now_ms), ..(*who.instance).clone() }));
+            Ok::<_, DeskError>(())
+        };
+        self.directory.write(decide).await.map_err(DeskError::from)
+    }
+}
+
+fn check_scope(ask: &ScopeAsk) -> Result<(), DeskError> {
+    check_id("platform", &ask.platform)?;
+    check_id("channel_id", &ask.channel_id)?;
+    if ask.scope_id.is_empty() { Ok(()) } else { check_id("scope_id", &ask.scope_id) }
+}
+
+/// Whether the asker holds it. Somebody else's is a conflict that does not say whose.
+fn held(view: &View, who: &Guest, ask: &ScopeAsk) -> Result<bool, DeskError> {
+    let there = view.tenant_index(&who.tenant).and_then(|index| index.on_platform(&ask.platform));
+    match there.and_then(|there| there.grant(&ask.scope_id, &ask.channel_id)) {
+        None => Ok(false),
+        Some(grant) if grant.instance == who.instance.name => Ok(true),
+        Some(_) => Err(DeskError::Conflict("another agent holds this channel".into())),
+    }
+}
+
+fn grant(who: &Guest, ask: &ScopeAsk, at_ms: u64) -> Grant {
+    Grant {
+        tenant: who.tenant.clone(),
+        platform: ask.platform.clone(),
+        scope: ask.scope_id.clone(),
+        channel: ask.channel_id.clone(),
+        instance: who.instance.name.clone(),
+        at_ms,
+    }
+}

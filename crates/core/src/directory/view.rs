@@ -1,0 +1,290 @@
+//! The tables of the directory and the indexes that the hot paths read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::facts::{
+    Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route,
+    SigningKey, SkillRules, Tenant, Token, key,
+};
+use super::index::{PlatformIndex, TenantIndex, put_in_order};
+use crate::port::store::Record;
+
+#[derive(Default)]
+pub struct View {
+    versions: HashMap<(&'static str, String), u64>,
+    pub tenants: BTreeMap<String, Arc<Tenant>>,
+    pub tokens: BTreeMap<String, Arc<Token>>,
+    pub enrollments: HashMap<String, Arc<Enrollment>>,
+    pub bots: BTreeMap<String, Arc<Bot>>,
+    pub routes: BTreeMap<String, Arc<Route>>,
+    pub bindings: BTreeMap<String, Arc<Binding>>,
+    pub gateways: BTreeMap<String, Arc<Gateway>>,
+    pub instances: BTreeMap<String, Arc<Instance>>,
+    pub policies: BTreeMap<String, Arc<Policy>>,
+    pub grants: BTreeMap<String, Arc<Grant>>,
+    pub principals: BTreeMap<String, Arc<Principal>>,
+    pub dm_defaults: BTreeMap<String, Arc<DmDefault>>,
+    pub link_codes: HashMap<String, Arc<LinkCode>>,
+    pub signing_keys: BTreeMap<String, Arc<SigningKey>>,
+    pub skill_rules: HashMap<String, Arc<SkillRules>>,
+    agent_by_no: HashMap<u64, Arc<Agent>>,
+    token_by_hash: HashMap<String, Arc<Token>>,
+    instance_by_no: HashMap<u64, Arc<Instance>>,
+    by_tenant: HashMap<String, TenantIndex>,
+    /// platform, then discriminator, to tenant.
+    routed: HashMap<String, HashMap<String, Arc<Route>>>,
+    /// platform, then person: links in every tenant, for direct messages to a shared bot.
+    linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
+    /// Names are unique in a desk; databases of the first release may hold one name in several tenants.
+    instances_named: HashMap<String, Vec<Arc<Instance>>>,
+}
+
+impl View {
+    pub fn version(&self, kind: &'static str, key: &str) -> u64 {
+        self.versions.get(&(kind, key.to_owned())).copied().unwrap_or(0)
+    }
+
+    /// A known tenant's rooms.
+    pub fn tenant_index(&self, tenant: &str) -> Option<&TenantIndex> {
+        self.by_tenant.get(tenant).filter(|index| index.known)
+    }
+
+    pub fn instance(&self, tenant: &str, name: &str) -> Option<&Arc<Instance>> {
+        self.by_tenant.get(tenant)?.instance(name)
+    }
+
+    pub fn instance_no(&self, no: u64) -> Option<&Arc<Instance>> {
+        self.instance_by_no.get(&no)
+    }
+
+    pub fn agent(&self, tenant: &str, id: &str) -> Option<&Arc<Agent>> {
+        self.by_tenant.get(tenant)?.agents.get(id)
+    }
+
+    pub fn agent_no(&self, no: u64) -> Option<&Arc<Agent>> {
+        self.agent_by_no.get(&no)
+    }
+
+    pub fn agent_nos(&self) -> impl Iterator<Item = u64> + '_ {
+        self.agent_by_no.keys().copied()
+    }
+
+    /// Tenant and name of the instance or agent with this number.
+    pub fn owner_of_no(&self, no: u64) -> Option<(String, String)> {
+        let instance = self.instance_no(no).map(|it| (it.tenant.clone(), it.name.clone()));
+        instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
+    }
+
+    /// Instances of this name, in whatever tenant.
+    pub fn instances_named(&self, name: &str) -> &[Arc<Instance>] {
+        self.instances_named.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Everything that is known, with versions: to compare with what is stored.
+    pub fn records(&self) -> Vec<Record> {
+        let agents = self.by_tenant.values().flat_map(|index| index.agents.values());
+        let mut facts: Vec<Fact> = agents.map(|it| Fact::Agent((**it).clone())).collect();
+        facts.extend(self.tenants.values().map(|it| Fact::Tenant((**it).clone())));
+        facts.extend(self.tokens.values().map(|it| Fact::Token((**it).clone())));
+        facts.extend(self.enrollments.values().map(|it| Fact::Enrollment((**it).clone())));
+        facts.extend(self.bots.values().map(|it| Fact::Bot((**it).clone())));
+        facts.extend(self.routes.values().map(|it| Fact::Route((**it).clone())));
+        facts.extend(self.bindings.values().map(|it| Fact::Binding((**it).clone())));
+        facts.extend(self.gateways.values().map(|it| Fact::Gateway((**it).clone())));
+        facts.extend(self.instances.values().map(|it| Fact::Instance((**it).clone())));
+        facts.extend(self.policies.values().map(|it| Fact::Policy((**it).clone())));
+        facts.extend(self.grants.values().map(|it| Fact::Grant((**it).clone())));
+        facts.extend(self.principals.values().map(|it| Fact::Principal((**it).clone())));
+        facts.extend(self.dm_defaults.values().map(|it| Fact::DmDefault((**it).clone())));
+        facts.extend(self.link_codes.values().map(|it| Fact::LinkCode((**it).clone())));
+        facts.extend(self.signing_keys.values().map(|it| Fact::SigningKey((**it).clone())));
+        facts.extend(self.skill_rules.values().map(|it| Fact::SkillRules((**it).clone())));
+        let record = |fact: Fact| {
+            let (kind, key, json) = (fact.kind(), fact.key(), fact.json());
+            Record { version: self.version(kind, &key), kind: kind.into(), key, json }
+        };
+        let mut records: Vec<Record> = facts.into_iter().map(record).collect();
+        records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
+        records
+    }
+
+    pub fn token_by_hash(&self, hash: &str) -> Option<&Arc<Token>> {
+        self.token_by_hash.get(hash)
+    }
+
+    pub fn bot(&self, platform: &str, id: &str) -> Option<&Arc<Bot>> {
+        self.bots.get(&key(&[platform, id]))
+    }
+
+    pub fn route(&self, platform: &str, discriminator: &str) -> Option<&Arc<Route>> {
+        self.routed.get(platform)?.get(discriminator)
+    }
+
+    /// Every instance of this tenant that the person is linked to, latest link last.
+    pub fn links(&self, tenant: &str, platform: &str, user_id: &str) -> &[Arc<Binding>] {
+        let there = self.by_tenant.get(tenant).and_then(|index| index.on_platform(platform));
+        there.and_then(|there| there.person(user_id)).map_or(&[], |person| person.links.as_slice())
+    }
+
+    /// The same in every tenant.
+    pub fn links_anywhere(&self, platform: &str, user_id: &str) -> &[Arc<Binding>] {
+        self.linked.get(platform).and_then(|people| people.get(user_id)).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn dm_default(&self, tenant: &str, platform: &str, user_id: &str) -> Option<&Arc<DmDefault>> {
+        self.by_tenant.get(tenant)?.on_platform(platform)?.person(user_id)?.dm_default.as_ref()
+    }
+
+    pub fn apply(&mut self, fact: Fact, version: u64) {
+        let fact_key = fact.key();
+        self.forget(fact.kind(), &fact_key);
+        self.versions.insert((fact.kind(), fact_key.clone()), version);
+        match fact {
+            Fact::Tenant(it) => {
+                self.by_tenant.entry(it.name.clone()).or_default().known = true;
+                self.tenants.insert(fact_key, Arc::new(it));
+            }
+            Fact::Enrollment(it) => drop(self.enrollments.insert(fact_key, Arc::new(it))),
+            Fact::Bot(it) => drop(self.bots.insert(fact_key, Arc::new(it))),
+            Fact::Gateway(it) => {
+                *self.by_tenant.entry(it.tenant.clone()).or_default().gateways_mut(&it) += 1;
+                self.gateways.insert(fact_key, Arc::new(it));
+            }
+            Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
+            Fact::SigningKey(it) => drop(self.signing_keys.insert(fact_key, Arc::new(it))),
+            Fact::SkillRules(it) => drop(self.skill_rules.insert(fact_key, Arc::new(it))),
+            Fact::Agent(it) => {
+                let it = Arc::new(it);
+                self.agent_by_no.insert(it.no, it.clone());
+                self.by_tenant.entry(it.tenant.clone()).or_default().agents.insert(it.id.clone(), it);
+            }
+            Fact::Route(it) => {
+                let it = Arc::new(it);
+                self.routed.entry(it.platform.clone()).or_default().insert(it.key.clone(), it.clone());
+                self.routes.insert(fact_key, it);
+            }
+            Fact::Policy(it) => {
+                self.on_platform(&it.tenant, &it.policy.platform).set_relevance(&it);
+                self.policies.insert(fact_key, Arc::new(it));
+            }
+            Fact::Token(it) => {
+                let it = Arc::new(it);
+                self.token_by_hash.insert(it.hash.clone(), it.clone());
+                self.tokens.insert(fact_key, it);
+            }
+            Fact::Instance(it) => {
+                let it = Arc::new(it);
+                self.instances_named.entry(it.name.clone()).or_default().push(it.clone());
+                self.instance_by_no.insert(it.no, it.clone());
+                self.by_tenant.entry(it.tenant.clone()).or_default().instances.insert(it.name.clone(), it.clone());
+                self.instances.insert(fact_key, it);
+            }
+            Fact::Binding(it) => {
+                let it = Arc::new(it);
+                self.on_platform(&it.tenant, &it.platform).link(it.clone());
+                let people = self.linked.entry(it.platform.clone()).or_default();
+                let links = people.entry(it.user_id.clone()).or_default();
+                put_in_order(links, it.clone(), |link| (link.at_ms, &link.tenant));
+                self.bindings.insert(fact_key, it);
+            }
+            Fact::DmDefault(it) => {
+                let it = Arc::new(it);
+                self.on_platform(&it.tenant, &it.platform).prefer(&it.user_id, Some(it.clone()));
+                self.dm_defaults.insert(fact_key, it);
+            }
+            Fact::Grant(it) => {
+                let it = Arc::new(it);
+                self.on_platform(&it.tenant, &it.platform).hold(it.clone());
+                self.grants.insert(fact_key, it);
+            }
+            Fact::Principal(it) => {
+                let it = Arc::new(it);
+                let index = self.by_tenant.entry(it.tenant.clone()).or_default();
+                index.principals.insert(it.instance.clone(), it.clone());
+                self.principals.insert(fact_key, it);
+            }
+        }
+    }
+
+    pub fn forget(&mut self, kind: &'static str, fact_key: &str) {
+        self.versions.remove(&(kind, fact_key.to_owned()));
+        match kind {
+            "tenant" => {
+                self.tenants.remove(fact_key);
+                if let Some(index) = self.by_tenant.get_mut(fact_key) {
+                    index.known = false;
+                }
+            }
+            "enrollment" => drop(self.enrollments.remove(fact_key)),
+            "bot" => drop(self.bots.remove(fact_key)),
+            "gateway" => {
+                let Some(it) = self.gateways.remove(fact_key) else { return };
+                if let Some(index) = self.by_tenant.get_mut(&it.tenant) {
+                    *index.gateways_mut(&it) -= 1;
+                }
+            }
+            "link_code" => drop(self.link_codes.remove(fact_key)),
+            "signing_key" => drop(self.signing_keys.remove(fact_key)),
+            "skill_rules" => drop(self.skill_rules.remove(fact_key)),
+            "agent" => {
+                let Some((tenant, id)) = fact_key.split_once('\u{1f}') else { return };
+                let Some(it) = self.by_tenant.get_mut(tenant).and_then(|index| index.agents.remove(id)) else { return };
+                self.agent_by_no.remove(&it.no);
+            }
+            "route" => {
+                let Some(it) = self.routes.remove(fact_key) else { return };
+                self.routed.get_mut(&it.platform).map(|routed| routed.remove(&it.key));
+            }
+            "policy" => {
+                let Some(it) = self.policies.remove(fact_key) else { return };
+                self.on_platform(&it.tenant, &it.policy.platform).clear_relevance(&it.instance);
+            }
+            "token" => {
+                if let Some(it) = self.tokens.remove(fact_key) {
+                    self.token_by_hash.remove(&it.hash);
+                }
+            }
+            "instance" => {
+                let Some(it) = self.instances.remove(fact_key) else { return };
+                self.instance_by_no.remove(&it.no);
+                if let Some(named) = self.instances_named.get_mut(&it.name) {
+                    named.retain(|other| other.tenant != it.tenant);
+                    if named.is_empty() {
+                        self.instances_named.remove(&it.name);
+                    }
+                }
+                self.by_tenant.get_mut(&it.tenant).map(|index| index.instances.remove(&it.name));
+            }
+            "binding" => {
+                let Some(it) = self.bindings.remove(fact_key) else { return };
+                self.on_platform(&it.tenant, &it.platform).unlink(&it);
+                let Some(people) = self.linked.get_mut(&it.platform) else { return };
+                if let Some(links) = people.get_mut(&it.user_id) {
+                    links.retain(|link| **link != *it);
+                    if links.is_empty() {
+                        people.remove(&it.user_id);
+                    }
+                }
+            }
+            "dm_default" => {
+                let Some(it) = self.dm_defaults.remove(fact_key) else { return };
+                self.on_platform(&it.tenant, &it.platform).prefer(&it.user_id, None);
+            }
+            "grant" => {
+                let Some(it) = self.grants.remove(fact_key) else { return };
+                self.on_platform(&it.tenant, &it.platform).release(&it);
+            }
+            "principal" => {
+                let Some(it) = self.principals.remove(fact_key) else { return };
+                self.by_tenant.get_mut(&it.tenant).map(|index| index.principals.remove(&it.instance));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_platform(&mut self, tenant: &str, platform: &str) -> &mut PlatformIndex {
+        let floors = &mut self.by_tenant.entry(tenant.to_owned()).or_default().floors;
+        floors.entry(platform.to_owned()).or_default()
+    }
+}

@@ -1,0 +1,140 @@
+//! Context: what was said nearby and was no turn of its own rides along, read-only, on an addressed
+//! turn. Only from the same chat and thread, which its receivers can see, and only what an instance has
+//! not had already: neither as an event, nor as context of an earlier turn.
+
+use std::sync::Arc;
+
+use frontdesk_wire::MessageEvent;
+use frontdesk_wire::event::ContextLine;
+use serde_json::json;
+
+use super::{InboundPlane, LOOK_LIMIT, Marks};
+use crate::directory::facts::Instance;
+use crate::gate;
+use crate::port::platform::{Nearby, Stand};
+use crate::port::store::StoreError;
+
+/// Lines that ride along at most, and how far back they are looked for.
+const LINES_MAX: usize = 20;
+const LOOK_BACK: usize = 50;
+/// Their size as JSON, all together.
+const BYTES_MAX: usize = 16 * 1024;
+
+/// What each receiver gets to read.
+pub(super) enum Context {
+    None,
+    /// It could not be read, and that is not the same as nothing.
+    Failed,
+    Of(Vec<(u64, Vec<ContextLine>)>),
+}
+
+impl InboundPlane {
+    pub(super) async fn context(
+        &self,
+        stand: Stand<'_>,
+        marks: &Marks<'_>,
+        event: &MessageEvent,
+        receivers: &[Arc<Instance>],
+        room_bytes: usize,
+    ) -> Context {
+        let source = &event.source;
+        let platform = self.platforms.get(&source.platform).filter(|found| found.descriptor().supports_context);
+        let (Some(platform), false, false) = (platform, source.is_direct(), receivers.is_empty()) else {
+            return Context::None;
+        };
+        let asked = async {
+            let said = platform.nearby(stand, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;
+            let others: Vec<Nearby> =
+                said.into_iter().filter(|line| event.message_id.as_ref() != Some(&line.message_id)).collect();
+            let had = self.had_by(marks, event, &others).await?;
+            Ok::<_, StoreError>((others, had))
+        };
+        let (others, had) = match tokio::time::timeout(LOOK_LIMIT, asked).await {
+            Ok(Ok(found)) => found,
+            failed => {
+                let error = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "it took too long".into(),
+                };
+                tracing::warn!(error, platform = source.platform, "no context for this turn");
+                self.meters.context_failed.inc();
+                return Context::Failed;
+            }
+        };
+        let room_bytes = room_bytes.min(BYTES_MAX);
+        let each = |instance: &Arc<Instance>| {
+            let had_it = |at: usize| had[at].iter().any(|name| *name == instance.name);
+            // What stood before its last turn rode along on that one.
+            let since = (0..others.len()).rev().find(|at| others[*at].addressed && had_it(*at)).map_or(0, |at| at + 1);
+            let unseen = (since..others.len()).filter(|at| !others[*at].addressed && !had_it(*at));
+            (instance.no, latest(unseen.map(|at| &others[at]), room_bytes))
+        };
+        Context::Of(receivers.iter().map(each).collect())
+    }
+
+    /// Who had each line as an event of its own, as their kept verdicts say.
+    async fn had_by(
+        &self,
+        marks: &Marks<'_>,
+        event: &MessageEvent,
+        lines: &[Nearby],
+    ) -> Result<Vec<Vec<String>>, StoreError> {
+        let dedups = lines.iter().map(|line| marks.dedup(&event.source, &line.message_id, "")).collect();
+        let receivers = |kept: Option<crate::port::store::EventRecord>| {
+            let read = kept.and_then(|kept| gate::read_kept(&kept.verdict, &kept.tenant));
+            // An interrupt is no turn: nobody had it, and nothing rode along on it.
+            let lines = read.filter(|read| !read.interrupted).map(|read| read.instances).unwrap_or_default();
+            lines.into_iter().filter(|line| line.outcome == "delivered").map(|line| line.instance).collect()
+        };
+        Ok(self.ledger.events_marked(dedups).await?.into_iter().map(receivers).collect())
+    }
+}
+
+/// The last lines that fit, oldest first. One that is too long for the room is left out, not all before it.
+fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a Nearby>, room_bytes: usize) -> Vec<ContextLine> {
+    let mut room = room_bytes;
+    let mut taken = Vec::new();
+    for line in lines.rev() {
+        if taken.len() == LINES_MAX {
+            break;
+        }
+        let source = json!({
+            "user_id": line.user_id,
+            "user_name": line.user_name,
+            "is_bot": line.is_bot,
+            "message_id": line.message_id,
+        });
+        let shown = ContextLine { text: line.text.clone(), source };
+        let size = serde_json::to_string(&shown).map_or(usize::MAX, |json| json.len() + 1);
+        if size > room {
+            continue;
+        }
+        room -= size;
+        taken.push(shown);
+    }
+    taken.reverse();
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(number: usize, text: &str) -> Nearby {
+        Nearby { message_id: format!("m{number}"), user_id: "ann".into(), text: text.into(), ..Nearby::default() }
+    }
+
+    #[test]
+    fn the_latest_lines_oldest_first_bounded_in_number_and_bytes() {
+        let lines: Vec<Nearby> = (0..30).map(|number| said(number, "x")).collect();
+        let taken = latest(lines.iter(), BYTES_MAX);
+        assert_eq!(taken.len(), LINES_MAX);
+        assert_eq!((&taken[0].source["message_id"], &taken[19].source["message_id"]), (&json!("m10"), &json!("m29")));
+        let long: Vec<Nearby> = (0..5).map(|number| said(number, &"\"".repeat(4_000))).collect();
+        let taken = latest(long.iter(), BYTES_MAX);
+        assert_eq!(taken.len(), 2, "each is over 8,000 bytes as JSON");
+        let size: usize = taken.iter().map(|line| serde_json::to_string(line).unwrap().len()).sum();
+        assert!(size <= BYTES_MAX);
+        assert!(latest(lines.iter(), 10).is_empty());
+    }
+}

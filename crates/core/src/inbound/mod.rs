@@ -1,0 +1,481 @@
+//! In: tenant, gate, one commit, then the bell. Whoever sent it is answered only after the commit.
+
+mod context;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_wire::api::{Explanation, VerdictBrief};
+use frontdesk_wire::event::ContextLine;
+use frontdesk_wire::{MessageEvent, Source, build_session_key, session_names, turn_names};
+
+use self::context::Context;
+use crate::base::Base;
+use crate::delivery::DeliveryPlane;
+use crate::directory::facts::Instance;
+use crate::directory::{DeskCommand, DirectoryPlane, Guest, Management, View, check_id};
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::gate::visibility::VisibilityCache;
+use crate::gate::{self, Case, Layer, Place, Ruling, Sees, Sight, Verdict};
+use crate::hash::short_hash;
+use crate::ids::{event_id, parse_event_id};
+use crate::intake::{Handover, Intake, RawCapability, Whose};
+use crate::meters::{Meters, VerdictLabels, Why};
+use crate::port::platform::{Platforms, Stand};
+use crate::port::store::{Acceptance, ChatWrite, Delivery, Ledger, SealedCapability, StoreError};
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+use crate::tail::Tail;
+use crate::vault::Sealer;
+
+/// Room for the frame around an event.
+const FRAME_MARGIN_BYTES: usize = 512;
+/// Longer message ids are kept as a hash.
+const DEDUP_ID_MAX_BYTES: usize = 48;
+/// A platform that does not say in time who can see a chat does not know.
+pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(3);
+/// The directory may change between questions; after this many rounds what is not known is a no.
+const ASK_ROUNDS: usize = 4;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub event_id: String,
+    pub verdict: VerdictBrief,
+    /// False: the same message was here before, and nothing new was written.
+    pub fresh: bool,
+    /// The number of the chat line that was written with it.
+    pub line: Option<u64>,
+}
+
+/// An event on its way into the ledger.
+struct Judged {
+    acceptance: Acceptance,
+    verdict: Verdict,
+    brief: VerdictBrief,
+    /// It stopped a running turn, and is nothing else.
+    interrupts: bool,
+    errand: Option<Errand>,
+}
+
+/// A command to the desk itself, to be obeyed once it is written down.
+struct Errand {
+    command: DeskCommand,
+    source: Source,
+    /// Known where the platform keeps tenants apart.
+    tenant: Option<String>,
+    bot: String,
+}
+
+pub struct InboundPlane {
+    env: Arc<dyn Env>,
+    directory: Arc<DirectoryPlane>,
+    management: Arc<Management>,
+    delivery: Arc<DeliveryPlane>,
+    ledger: Arc<dyn Ledger>,
+    sealer: Arc<Sealer>,
+    platforms: Arc<Platforms>,
+    visibility: VisibilityCache,
+    tail: Arc<Tail>,
+    meters: Arc<Meters>,
+    rules: Arc<Rules>,
+}
+
+impl InboundPlane {
+    pub(crate) fn new(
+        base: &Base,
+        stores: &Stores,
+        directory: &Arc<DirectoryPlane>,
+        management: &Arc<Management>,
+        delivery: &Arc<DeliveryPlane>,
+        sealer: &Arc<Sealer>,
+        platforms: &Arc<Platforms>,
+    ) -> Self {
+        Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            management: management.clone(),
+            delivery: delivery.clone(),
+            ledger: stores.ledger.clone(),
+            sealer: sealer.clone(),
+            platforms: platforms.clone(),
+            visibility: VisibilityCache::default(),
+            tail: base.tail.clone(),
+            meters: base.meters.clone(),
+            rules: base.rules.clone(),
+        }
+    }
+
+    /// Takes events of any platforms, all or none. An `Ok` means written down and safe.
+    pub async fn receive(&self, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
+        let now_ms = self.env.now_ms();
+        let mut batch = Vec::with_capacity(intakes.len());
+        let mut rest = Vec::with_capacity(intakes.len());
+        for intake in intakes {
+            let Judged { acceptance, verdict, brief, interrupts, errand } = self.judge(intake, now_ms).await?;
+            rest.push((verdict, brief, interrupts, errand, self.watch(&acceptance)));
+            batch.push(acceptance);
+        }
+        let accepted = self.ledger.accept(batch).await.inspect_err(|error| {
+            // A chat line that changed meanwhile is no fault: its platform looks again.
+            if *error != StoreError::Conflict {
+                self.meters.store_faults.inc();
+                tracing::error!(%error, "events were not accepted");
+            }
+        })?;
+        let mut receipts = Vec::with_capacity(accepted.len());
+        for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
+            let id = event_id(accepted.event);
+            if accepted.fresh {
+                brief.delivery = self.handover(accepted.rows.iter().map(|(instance, _)| *instance));
+                self.meters.events_accepted.inc();
+                self.meters.mail_rows.inc_by(accepted.rows.len() as u64);
+                self.count(&verdict);
+            } else {
+                self.meters.events_duplicate.inc();
+                brief = self.told_before(accepted.event).await?.unwrap_or(brief);
+            }
+            let step = match (accepted.fresh, brief.outcome.as_str()) {
+                (false, _) => "duplicate",
+                (true, _) if interrupts => "interrupted",
+                (true, "delivered") => "accepted",
+                (true, _) => "withheld",
+            };
+            if let Some(errand) = errand.filter(|_| accepted.fresh) {
+                brief.text = Box::pin(self.run(&errand)).await; // boxed: rare, and large
+            }
+            if let Some((tenant, platform, chat_id, message_id)) = watched {
+                self.tail.say(&tenant, step, |notice| {
+                    notice.at = now_ms; // it may be handed over before we get to say so
+                    notice.event_id.clone_from(&id);
+                    notice.platform = platform;
+                    notice.chat_id = chat_id;
+                    notice.message_id = message_id;
+                    notice.text.clone_from(&brief.text);
+                });
+            }
+            receipts.push(Receipt { event_id: id, verdict: brief, fresh: accepted.fresh, line: accepted.line });
+        }
+        Ok(receipts)
+    }
+
+    /// Whether a live socket has the rows, or they wait for one.
+    fn handover(&self, receivers: impl Iterator<Item = u64>) -> Option<Cow<'static, str>> {
+        let served =
+            receivers.map(|instance| self.delivery.switchboard().is_served(instance)).reduce(|any, one| any || one);
+        served.map(|served| if served { "pushed" } else { "queued" }.into())
+    }
+
+    /// What the tail will want to name, kept only if somebody watches.
+    fn watch(&self, it: &Acceptance) -> Option<(String, String, String, String)> {
+        let d = &it.delivery;
+        (self.tail.is_watched())
+            .then(|| (it.tenant.to_string(), d.platform.clone(), d.chat_id.to_string(), d.message_id.clone()))
+    }
+
+    async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
+        let Intake { whose, bot, mut event, capabilities, handover, addressed, chat } = intake;
+        let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
+            Some(id) => id,
+            None => self.env.random_hex(16),
+        };
+        event.message_id = Some(message_id.clone());
+        event.source.message_id = Some(message_id.clone());
+        let source = &event.source;
+        let session_key = build_session_key(source);
+        let edit = if source.message_is_edit { event.text.as_str() } else { "" };
+        let marks = Marks { whose: &whose, bot: &bot };
+        let dedup = marks.dedup(source, &message_id, edit);
+        let command = DeskCommand::parse(&event);
+        let found = self.directory.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
+        let verdict = match (&found, &command) {
+            (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
+            (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
+            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed).await,
+        };
+        let tenant = found.unwrap_or_default();
+        let mut brief = verdict.brief(&tenant, &source.platform);
+        let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
+        let reaches = !receivers.is_empty();
+        let mut interrupts = false;
+        if event.text.trim() == "/stop" && event.prompt_response.is_none() && reaches {
+            let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
+            let was_here = self.ledger.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
+            if !was_here
+                && self.delivery.interrupt_live_turns(&numbers, &session_key, &turn_names(source), now_ms).await?
+            {
+                receivers.clear();
+                interrupts = true;
+                brief.text = gate::STOPPED.into();
+            }
+        }
+        let capabilities = if reaches {
+            capabilities.into_iter().map(|raw| self.seal_capability(raw, &tenant, &bot, source, now_ms)).collect()
+        } else {
+            Vec::new()
+        };
+        let errand = command.map(|command| {
+            let tenant = match &whose {
+                Whose::Tenant(tenant) => Some(tenant.clone()),
+                Whose::Shared | Whose::Path(_) => None,
+            };
+            Errand { command, source: source.clone(), tenant, bot: bot.clone() }
+        });
+        let chat_id = source.chat_id.as_str().into();
+        let platform = source.platform.clone();
+        let passthrough = matches!(handover, Handover::Forward(_));
+        let stand = Stand { tenant: &tenant, bot: &bot };
+        let (json, own_json) = self.forms(stand, &marks, event, &handover, addressed, &receivers).await?;
+        let session_key = session_key.into();
+        let delivery =
+            Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
+        let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
+        let receivers = receivers.iter().map(|instance| instance.no).collect();
+        let chat = chat.map(|line| {
+            Box::new(ChatWrite {
+                chat_id: delivery.chat_id.to_string(),
+                message_id: delivery.message_id.clone(),
+                json: line.json,
+                at_ms: now_ms,
+                amend: line.answers.filter(|_| brief.outcome == "delivered"),
+            })
+        });
+        let tenant = tenant.into();
+        let acceptance = Acceptance {
+            tenant,
+            dedup,
+            delivery,
+            verdict: kept,
+            receivers,
+            own_json,
+            capabilities,
+            reaches,
+            letter: None,
+            chat,
+        };
+        Ok(Judged { acceptance, verdict, brief, interrupts, errand })
+    }
+
+    /// The gate's verdict, with the platform asked about whoever's eyes it needs.
+    async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool) -> Verdict {
+        let case = Case { tenant, source, addressed };
+        let now_ms = self.env.now_ms();
+        let spot = self.visibility.spot(tenant, &source.platform, bot, &source.chat_id);
+        let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
+        for _ in 0..ASK_ROUNDS {
+            match self.directory.read(|view| gate::judge(view, &case, &sight)) {
+                Ruling::Verdict(verdict) => return verdict,
+                Ruling::Ask(viewers) => {
+                    for viewer in viewers {
+                        let sees = Box::pin(self.look_for(Stand { tenant, bot }, source, &viewer)).await;
+                        self.visibility.keep(spot, &viewer, sees, now_ms, self.rules.sight_ms);
+                        sight.note(viewer, sees);
+                    }
+                }
+            }
+        }
+        Verdict::withheld(Layer::Visibility, "unsettled", "")
+    }
+
+    /// Whether this person can see the chat, as the platform says.
+    async fn look_for(&self, stand: Stand<'_>, source: &Source, viewer: &str) -> Sees {
+        let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
+        let asked = platform.look(stand, &source.chat_id, Some(viewer));
+        match tokio::time::timeout(LOOK_LIMIT, asked).await {
+            Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, platform = source.platform, "nobody can say who sees the chat");
+                Sees::Unknown
+            }
+            Err(_) => Sees::Unknown,
+        }
+    }
+
+    /// The members of a chat changed: from now on the platform is asked again.
+    pub fn forget_sight(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
+        self.visibility.forget(tenant, platform, bot, chat_id);
+    }
+
+    /// The event as it will be sent: one form for all, and another for those whose context differs.
+    /// What nobody receives is not kept, only why.
+    async fn forms(
+        &self,
+        stand: Stand<'_>,
+        marks: &Marks<'_>,
+        mut event: MessageEvent,
+        handover: &Handover,
+        addressed: bool,
+        receivers: &[Arc<Instance>],
+    ) -> Result<(String, Vec<(u64, String)>), DeskError> {
+        if receivers.is_empty() {
+            return Ok((String::new(), Vec::new()));
+        }
+        let plain = match handover {
+            Handover::Event => to_json(&event)?,
+            Handover::Forward(forward) => to_json(forward)?,
+        };
+        let Some(room) = self.rules.frame_max_bytes.checked_sub(plain.len() + FRAME_MARGIN_BYTES) else {
+            return Err(DeskError::TooLarge(format!("the event is over {} bytes", self.rules.frame_max_bytes)));
+        };
+        if !addressed || matches!(handover, Handover::Forward(_)) {
+            return Ok((plain, Vec::new()));
+        }
+        match Box::pin(self.context(stand, marks, &event, receivers, room)).await {
+            Context::None => Ok((plain, Vec::new())),
+            Context::Failed => {
+                event.context_error = true;
+                Ok((to_json(&event)?, Vec::new()))
+            }
+            Context::Of(mut each) => {
+                let form = |event: &mut MessageEvent, lines: Vec<ContextLine>| {
+                    event.context = lines;
+                    to_json(event)
+                };
+                let (_, first) = each.remove(0);
+                let mut own = Vec::new();
+                for (instance, lines) in each.into_iter().filter(|(_, lines)| *lines != first) {
+                    own.push((instance, form(&mut event, lines)?));
+                }
+                Ok((form(&mut event, first)?, own))
+            }
+        }
+    }
+
+    /// Obeys a command and answers in the chat, as the desk itself.
+    async fn run(&self, errand: &Errand) -> String {
+        let Errand { command, source, tenant, bot } = errand;
+        let answer = self.management.obey(command, source, tenant.as_deref()).await;
+        if let Some(platform) = self.platforms.get(&source.platform) {
+            let stand = Stand { tenant: tenant.as_deref().unwrap_or_default(), bot };
+            let said = platform.notice(stand, &source.chat_id, &answer).await;
+            if !said.success {
+                tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");
+            }
+        }
+        answer
+    }
+
+    /// What was said about this event when it came first.
+    async fn told_before(&self, event: u64) -> Result<Option<VerdictBrief>, DeskError> {
+        let Some(kept) = self.ledger.event(event).await? else { return Ok(None) };
+        let Some(read) = gate::read_kept(&kept.verdict, &kept.tenant) else { return Ok(None) };
+        let receivers: Vec<u64> = self.directory.read(|view| {
+            let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
+            delivered.filter_map(|line| view.instance(&kept.tenant, &line.instance)).map(|it| it.no).collect()
+        });
+        let delivery = self.handover(receivers.into_iter());
+        Ok(Some(VerdictBrief { delivery, ..read.brief() }))
+    }
+
+    pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
+        let absent = || DeskError::NotFound(format!("no event {id:?} is kept"));
+        let event = parse_event_id(id).ok_or_else(absent)?;
+        let kept = self.ledger.event(event).await?.ok_or_else(absent)?;
+        let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let (outcome, instances) = (read.outcome, read.instances);
+        Ok(Explanation { event_id: event_id(event), tenant: kept.tenant, outcome, instances })
+    }
+
+    /// Why this instance did, or did not, get a message: its own line and nothing of anybody else.
+    pub async fn why(&self, who: &Guest, message_id: &str, chat_id: Option<&str>) -> Result<Explanation, DeskError> {
+        check_id("message_id", message_id)?;
+        let absent = || DeskError::NotFound(format!("no message {message_id:?} is kept"));
+        let prefix = dedup_prefix(message_id);
+        let kept = self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await?.ok_or_else(absent)?;
+        let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let line = read.for_instance(&who.instance.name);
+        Ok(Explanation {
+            event_id: event_id(kept.event),
+            tenant: kept.tenant,
+            outcome: line.outcome.clone(),
+            instances: vec![line],
+        })
+    }
+
+    fn count(&self, verdict: &Verdict) {
+        for line in &verdict.lines {
+            let verdict = if line.delivered { "delivered" } else { "withheld" };
+            self.meters.verdicts.get_or_create(&VerdictLabels { verdict, layer: line.layer.name() }).inc();
+        }
+        if verdict.outcome() == "withheld" {
+            let layer = verdict.lines.first().map_or("unknown", |line| line.layer.name());
+            self.meters.events_withheld.get_or_create(&Why { why: layer }).inc();
+        }
+    }
+
+    fn seal_capability(
+        &self,
+        raw: RawCapability,
+        tenant: &str,
+        bot: &str,
+        source: &Source,
+        now_ms: u64,
+    ) -> SealedCapability {
+        let id = self.env.random_hex(16);
+        SealedCapability {
+            sealed: self.sealer.seal(&*self.env, &raw.value, &[tenant, &raw.kind, &id]),
+            id,
+            tenant: tenant.into(),
+            session_keys: session_names(source),
+            platform: source.platform.clone(),
+            bot: bot.into(),
+            chat_id: source.chat_id.clone(),
+            expires_ms: now_ms + raw.ttl_ms.min(self.rules.vault_ttl_ms),
+            kind: raw.kind,
+        }
+    }
+}
+
+/// Whose event it is, by our records.
+fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'a str> {
+    match whose {
+        Whose::Tenant(tenant) => Some(tenant),
+        Whose::Shared => gate::tenant_of(view, &source.platform, &Place::of(source)),
+        Whose::Path(path) => view.route(&source.platform, path).map(|route| route.tenant.as_str()),
+    }
+}
+
+/// What an operator would have to route.
+fn discriminator(whose: &Whose, source: &Source) -> String {
+    match whose {
+        Whose::Tenant(tenant) => tenant.clone(),
+        Whose::Path(path) => path.clone(),
+        Whose::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned()),
+    }
+}
+
+/// Where messages come from, as far as their marks are concerned.
+pub(super) struct Marks<'a> {
+    whose: &'a Whose,
+    bot: &'a str,
+}
+
+impl Marks<'_> {
+    /// The message's own id, then the place as a short hash: an id can be looked up, and ids that rise make
+    /// the index grow at one edge instead of everywhere. The place holds no tenant that our records
+    /// resolved: a person who links themselves does not make an old message new. An edit is another event
+    /// of the same message.
+    pub(super) fn dedup(&self, source: &Source, message_id: &str, edit: &str) -> Vec<u8> {
+        let named = match self.whose {
+            Whose::Tenant(tenant) => tenant.as_str(),
+            Whose::Shared | Whose::Path(_) => "",
+        };
+        let mut key = dedup_prefix(message_id);
+        key.extend_from_slice(&short_hash(&[named, &source.platform, self.bot, &source.chat_id, edit]));
+        key
+    }
+}
+
+pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {
+    if message_id.len() <= DEDUP_ID_MAX_BYTES {
+        return message_id.as_bytes().to_vec();
+    }
+    let mut prefix = vec![0]; // no id of ours begins so: a hash is never taken for an id
+    prefix.extend_from_slice(&short_hash(&[message_id]));
+    prefix
+}
+
+fn to_json(what: &impl serde::Serialize) -> Result<String, DeskError> {
+    serde_json::to_string(what).map_err(|error| DeskError::BadRequest(error.to_string()))
+}

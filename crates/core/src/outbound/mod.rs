@@ -1,0 +1,439 @@
+//! Out: descriptor, egress guard, vault, journal, then the platform. Every action ends in exactly
+//! one of three ways: delivered, rejected with a code, or unknown. Unknown is never tried again.
+
+pub mod split;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use frontdesk_wire::action::check_prompt;
+use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+
+use self::split::split;
+use crate::base::Base;
+use crate::delivery::DeliveryPlane;
+use crate::directory::{Caller, DirectoryPlane, View};
+use crate::env::Env;
+use crate::gate::{self, Place};
+use crate::meters::{ActionLabels, Meters};
+use crate::port::platform::{Platform, Platforms, Stand};
+use crate::port::store::{Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
+use crate::port::stores::Stores;
+use crate::tail::Tail;
+use crate::vault::Sealer;
+
+/// The client waits 30 s for a result; we answer before that, whatever the platform does.
+const ACT_LIMIT: Duration = Duration::from_secs(25);
+/// More of a refused action's names is not written down.
+const NOTED_MAX_CHARS: usize = 128;
+
+/// An action that was refused before any platform saw it.
+#[derive(Debug)]
+pub struct Refused {
+    platform: String,
+    bot: String,
+    op: &'static str,
+    chat_id: String,
+    pub result: ActionResult,
+}
+
+impl Refused {
+    pub fn new(platform: &str, bot: &str, op: &'static str, chat_id: &str, result: ActionResult) -> Self {
+        let short = |text: &str| text.chars().take(NOTED_MAX_CHARS).collect();
+        Self { platform: short(platform), bot: short(bot), op, chat_id: short(chat_id), result }
+    }
+}
+
+/// Hears what agents send, before it goes out. It may be the answer that somebody waits for.
+pub trait Listener: Send + Sync {
+    fn sending(&self, caller: &Caller, action: &Action);
+}
+
+pub struct OutboundPlane {
+    env: Arc<dyn Env>,
+    directory: Arc<DirectoryPlane>,
+    delivery: Arc<DeliveryPlane>,
+    ledger: Arc<dyn Ledger>,
+    journal: Arc<dyn Journal>,
+    vault: Arc<dyn Vault>,
+    sealer: Arc<Sealer>,
+    platforms: Arc<Platforms>,
+    listener: OnceLock<Arc<dyn Listener>>,
+    tail: Arc<Tail>,
+    meters: Arc<Meters>,
+}
+
+impl OutboundPlane {
+    pub(crate) async fn open(
+        base: &Base,
+        stores: &Stores,
+        directory: &Arc<DirectoryPlane>,
+        delivery: &Arc<DeliveryPlane>,
+        sealer: &Arc<Sealer>,
+        platforms: &Arc<Platforms>,
+    ) -> Result<Self, StoreError> {
+        let doubted = stores.journal.doubt_open_entries().await?;
+        if doubted > 0 {
+            tracing::warn!(doubted, "actions were in flight when the desk stopped; their outcome is unknown");
+        }
+        Ok(Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            delivery: delivery.clone(),
+            ledger: stores.ledger.clone(),
+            journal: stores.journal.clone(),
+            vault: stores.vault.clone(),
+            sealer: sealer.clone(),
+            platforms: platforms.clone(),
+            listener: OnceLock::new(),
+            tail: base.tail.clone(),
+            meters: base.meters.clone(),
+        })
+    }
+
+    /// Set once, at the start.
+    pub(crate) fn listen(&self, listener: Arc<dyn Listener>) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// Recent actions and their outcomes, newest first.
+    pub async fn entries(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
+        self.journal.entries(tenant, limit).await
+    }
+
+    /// Which of these identities is meant by a gateway that does not say. One is; of several, the only one
+    /// that was reached from the chat, else the first.
+    pub async fn speaking_as<'a>(
+        &self,
+        caller: &Caller,
+        candidates: &'a [(String, String)],
+        action: &Action,
+    ) -> (&'a str, &'a str) {
+        let first = candidates.first().map_or(("", ""), |(platform, bot)| (platform.as_str(), bot.as_str()));
+        let (false, Some(chat_id)) = (candidates.len() < 2, action.act.chat_id()) else { return first };
+        let mut known = None;
+        for (platform, bot) in candidates {
+            match self.ledger.reached(&caller.tenant, platform, bot, chat_id).await {
+                Ok(true) if known.is_some() => return first,
+                Ok(true) => known = Some((platform.as_str(), bot.as_str())),
+                Ok(false) => {}
+                Err(_) => return first, // the guard asks the same store, and refuses
+            }
+        }
+        known.unwrap_or(first)
+    }
+
+    /// Does one action as one of the identities that the caller's socket said hello for.
+    pub async fn act(
+        &self,
+        caller: &Caller,
+        (platform, bot): (&str, &str),
+        identities: &[(String, String)],
+        action: Action,
+    ) -> ActionResult {
+        let op = action.act.op();
+        if let Some(listener) = self.listener.get() {
+            listener.sending(caller, &action);
+        }
+        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        match self.try_act(caller, platform, bot, identities, action).await {
+            Ok(result) => {
+                let outcome = outcome_name(outcome_of(&result));
+                self.meters.actions.get_or_create(&ActionLabels { op, outcome }).inc();
+                result
+            }
+            Err(result) => {
+                let refused = Refused::new(platform, bot, op, &chat_id, result);
+                if let Some(noting) = self.note_refused(caller, &refused) {
+                    noting.await;
+                }
+                refused.result
+            }
+        }
+    }
+
+    /// Counts a refused action, tells whoever watches, and says how it is written down. `None`: this
+    /// instance had many refusals in this second, and this one is only counted.
+    pub fn note_refused(&self, caller: &Caller, refused: &Refused) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let outcome = outcome_name(outcome_of(&refused.result));
+        self.meters.actions.get_or_create(&ActionLabels { op: refused.op, outcome }).inc();
+        let now_ms = self.env.now_ms();
+        if !self.delivery.switchboard().may_note_refusal(caller.instance.no, now_ms) {
+            self.meters.refusals_unnoted.inc();
+            return None;
+        }
+        let note = refused.result.error.clone().unwrap_or_default();
+        self.tail.say(&caller.tenant, "action", |notice| {
+            notice.instance.clone_from(&caller.instance.name);
+            notice.platform.clone_from(&refused.platform);
+            notice.chat_id.clone_from(&refused.chat_id);
+            notice.text = format!("{}: {outcome}: {note}", refused.op);
+        });
+        let entry = JournalEntry {
+            id: 0,
+            tenant: caller.tenant.clone(),
+            instance: caller.instance.name.clone(),
+            platform: refused.platform.clone(),
+            bot: refused.bot.clone(),
+            chat_id: refused.chat_id.clone(),
+            op: refused.op.into(),
+            at_ms: now_ms,
+            outcome: Outcome::Open,
+            parts: 1,
+            cursor: 0,
+            note: String::new(),
+        };
+        let (journal, end) = (self.journal.clone(), outcome_of(&refused.result));
+        Some(async move {
+            let noted = match journal.open_entry(entry).await {
+                Ok(id) => journal.close_entry(id, end, 0, note).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = noted {
+                tracing::warn!(%error, "a refused action could not be written down");
+            }
+        })
+    }
+
+    /// `Err`: refused before the platform was asked, and not in the journal.
+    async fn try_act(
+        &self,
+        caller: &Caller,
+        platform: &str,
+        bot: &str,
+        identities: &[(String, String)],
+        action: Action,
+    ) -> Result<ActionResult, ActionResult> {
+        if let Act::FollowUp { session_key, kind, .. } = &action.act {
+            let (session_key, kind) = (session_key.clone(), kind.clone());
+            return self.follow_up(caller, identities, &session_key, &kind, action).await;
+        }
+        let Some(found) = self.platforms.get(platform) else {
+            let text = format!("this desk does not run the platform {platform:?}");
+            return Err(ActionResult::refused(Code::UnsupportedOp, text));
+        };
+        let (op, descriptor) = (action.act.op(), found.descriptor());
+        if op != "get_chat_info" && !descriptor.supports(op) {
+            return Err(ActionResult::refused(Code::UnsupportedOp, format!("{platform} does not support {op}")));
+        }
+        if let Act::Prompt { prompt_id, options, .. } = &action.act
+            && let Err(text) = check_prompt(prompt_id, options)
+        {
+            return Err(ActionResult::refused(Code::BadRequest, text));
+        }
+        let stand = Stand { tenant: &caller.tenant, bot };
+        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        if !self.may_speak(found, stand, platform, &chat_id).await? {
+            return Err(ActionResult::egress_declined(platform));
+        }
+        if action.act.is_fleeting() {
+            return Ok(act_in_time(found, stand, &action, None).await);
+        }
+        let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
+        self.journaled(caller, found, stand, platform, &chat_id, &parts, None).await
+    }
+
+    /// Wields a capability that the caller never sees. Absent, expired and foreign look the same.
+    async fn follow_up(
+        &self,
+        caller: &Caller,
+        identities: &[(String, String)],
+        session_key: &str,
+        kind: &str,
+        action: Action,
+    ) -> Result<ActionResult, ActionResult> {
+        let now_ms = self.env.now_ms();
+        let found = self.vault.capability(&caller.tenant, session_key, kind, now_ms).await;
+        let absent = ActionResult::capability_unavailable;
+        let held = found.map_err(|error| unavailable(&error))?.ok_or_else(absent)?;
+        let fronted = identities.iter().any(|(platform, bot)| *platform == held.platform && *bot == held.bot);
+        let (true, Some(platform)) = (fronted, self.platforms.get(&held.platform)) else { return Err(absent()) };
+        let value = self.sealer.open(&held.sealed, &[&caller.tenant, &held.kind, &held.id]).map_err(|error| {
+            tracing::error!(%error, kind, "a capability in the vault does not open");
+            absent()
+        })?;
+        let stand = Stand { tenant: &caller.tenant, bot: &held.bot };
+        let descriptor = platform.descriptor();
+        let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
+        self.journaled(caller, platform, stand, &held.platform, &held.chat_id, &parts, Some(&value)).await
+    }
+
+    /// The egress guard: only chats that this tenant was reached from, or that are its own: its scopes,
+    /// the direct chats of its people, threads of either. Whose a chat is, the platform says and our
+    /// records resolve; what the action's metadata claims about it is not asked.
+    async fn may_speak(
+        &self,
+        found: &Arc<dyn Platform>,
+        stand: Stand<'_>,
+        platform: &str,
+        chat_id: &str,
+    ) -> Result<bool, ActionResult> {
+        let reached = self.ledger.reached(stand.tenant, platform, stand.bot, chat_id).await;
+        if reached.map_err(|error| unavailable(&error))? {
+            return Ok(true);
+        }
+        let Some(look) = found.look(stand, chat_id, None).await.map_err(|error| unavailable(&error))? else {
+            return Ok(false);
+        };
+        if found.common_bot().is_some() {
+            return Ok(true); // it shows a tenant its own chats only
+        }
+        if let Some(parent) = &look.parent_chat_id {
+            let reached = self.ledger.reached(stand.tenant, platform, stand.bot, parent).await;
+            if reached.map_err(|error| unavailable(&error))? {
+                return Ok(true);
+            }
+        }
+        let place = Place {
+            scope_id: look.scope_id.as_deref(),
+            chat_id,
+            parent_chat_id: look.parent_chat_id.as_deref(),
+            person: look.person.as_deref(),
+        };
+        Ok(self.directory.read(|view| is_ours(view, stand.tenant, platform, &place)))
+    }
+
+    #[allow(clippy::too_many_arguments)] // one unit of work with its address; a struct would only rename them
+    async fn journaled(
+        &self,
+        caller: &Caller,
+        found: &Arc<dyn Platform>,
+        stand: Stand<'_>,
+        platform: &str,
+        chat_id: &str,
+        parts: &[Action],
+        capability: Option<&Secret>,
+    ) -> Result<ActionResult, ActionResult> {
+        let op = parts[0].act.op();
+        let entry = JournalEntry {
+            id: 0,
+            tenant: caller.tenant.clone(),
+            instance: caller.instance.name.clone(),
+            platform: platform.into(),
+            bot: stand.bot.into(),
+            chat_id: chat_id.into(),
+            op: op.into(),
+            at_ms: self.env.now_ms(),
+            outcome: Outcome::Open,
+            parts: u32::try_from(parts.len()).unwrap_or(u32::MAX),
+            cursor: 0,
+            note: String::new(),
+        };
+        // Not written down, so not sent.
+        let id = self.journal.open_entry(entry).await.map_err(|error| unavailable(&error))?;
+        let mut first: Option<ActionResult> = None;
+        let mut cursor = 0;
+        for part in parts {
+            let result = act_in_time(found, stand, part, capability).await;
+            let went = result.success;
+            if went {
+                cursor += 1;
+            }
+            match (&mut first, went) {
+                (None, _) => first = Some(result),
+                (Some(_), true) => {}
+                (Some(first), false) => {
+                    // Some parts are out there: say so, with the first one's id, and do not go on.
+                    first.success = false;
+                    first.code = Some(Code::Partial);
+                    first.ambiguous = result.ambiguous;
+                    let why = result.error.unwrap_or_else(|| "the platform refused it".into());
+                    first.error = Some(format!("{cursor} of {} parts went out, then: {why}", parts.len()));
+                    *first = std::mem::take(first).worded();
+                }
+            }
+            if !went {
+                break;
+            }
+        }
+        let result = first.unwrap_or_default();
+        let outcome = outcome_of(&result);
+        let note = result.error.clone().unwrap_or_default();
+        if let Err(error) = self.journal.close_entry(id, outcome, cursor, note).await {
+            // It happened all the same; after a restart the journal will call it unknown.
+            tracing::error!(%error, id, "the outcome of an action could not be written down");
+        }
+        self.tail.say(&caller.tenant, "action", |notice| {
+            notice.instance.clone_from(&caller.instance.name);
+            notice.platform = platform.into();
+            notice.chat_id = chat_id.into();
+            notice.message_id = result.message_id.clone().unwrap_or_default();
+            notice.text = match &result.error {
+                Some(why) => format!("{op}: {}: {why}", outcome_name(outcome)),
+                None => format!("{op}: {}", outcome_name(outcome)),
+            };
+        });
+        Ok(result)
+    }
+}
+
+/// A routed place is its tenant's alone; a direct chat is open to every tenant that its person is linked in.
+fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool {
+    let place_only = Place { person: None, ..*place };
+    match gate::tenant_of(view, platform, &place_only) {
+        Some(owner) => owner == tenant,
+        None => place.person.is_some_and(|person| !view.links(tenant, platform, person).is_empty()),
+    }
+}
+
+async fn act_in_time(
+    found: &Arc<dyn Platform>,
+    stand: Stand<'_>,
+    action: &Action,
+    capability: Option<&Secret>,
+) -> ActionResult {
+    match tokio::time::timeout(ACT_LIMIT, found.act(stand, action, capability)).await {
+        Ok(result) => result.worded(),
+        Err(_) => ActionResult {
+            ambiguous: true,
+            ..ActionResult::refused(
+                Code::Unknown,
+                "timed out: the platform did not answer, and it may have happened all the same",
+            )
+        },
+    }
+}
+
+/// A long `send` or `follow_up` becomes several; everything else stays whole.
+fn parts_of(action: Action, max: usize, unit: frontdesk_wire::descriptor::LenUnit) -> Vec<Action> {
+    let (Act::Send { content, .. } | Act::FollowUp { content, .. }) = &action.act else { return vec![action] };
+    if unit.measure(content) <= max {
+        return vec![action];
+    }
+    let texts = split(content, max, unit);
+    let part = |(index, text): (usize, String)| {
+        let mut part = action.clone();
+        match &mut part.act {
+            Act::Send { content, reply_to, .. } => {
+                *content = text;
+                *reply_to = reply_to.take().filter(|_| index == 0); // only the first part answers
+            }
+            Act::FollowUp { content, .. } => *content = text,
+            _ => {}
+        }
+        part
+    };
+    texts.into_iter().enumerate().map(part).collect()
+}
+
+fn unavailable(error: &StoreError) -> ActionResult {
+    tracing::error!(%error, "an action was refused because the store does not answer");
+    ActionResult::refused(Code::Unavailable, "the desk cannot write this down right now; nothing was sent")
+}
+
+fn outcome_of(result: &ActionResult) -> Outcome {
+    match (result.success, result.ambiguous) {
+        (true, _) => Outcome::Delivered,
+        (false, true) => Outcome::Unknown,
+        (false, false) => Outcome::Rejected,
+    }
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Open => "open",
+        Outcome::Delivered => "delivered",
+        Outcome::Rejected => "rejected",
+        Outcome::Unknown => "unknown",
+    }
+}

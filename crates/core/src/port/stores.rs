@@ -1,0 +1,51 @@
+//! The traits of one store, apart.
+
+use std::sync::Arc;
+
+use super::alarms::Alarms;
+use super::data::Data;
+use super::letters::Letters;
+use super::media::MediaShelf;
+use super::skills::Skills;
+use super::store::{ChatLog, Directory, Journal, Ledger, Store, Upkeep, Vault};
+
+/// The traits of one store, each for the planes that use it.
+#[derive(Clone)]
+pub struct Stores {
+    pub directory: Arc<dyn Directory>,
+    pub ledger: Arc<dyn Ledger>,
+    pub journal: Arc<dyn Journal>,
+    pub vault: Arc<dyn Vault>,
+    pub alarms: Arc<dyn Alarms>,
+    pub inbox: Arc<dyn Letters>,
+    pub skills: Arc<dyn Skills>,
+    pub data: Arc<dyn Data>,
+    pub media: Arc<dyn MediaShelf>,
+    pub chat: Arc<dyn ChatLog>,
+    pub upkeep: Arc<dyn Upkeep>,
+}
+
+impl<S: Store + 'static> From<Arc<S>> for Stores {
+    fn from(store: Arc<S>) -> Self {
+        let store: Arc<dyn Store> = store;
+        store.into()
+    }
+}
+
+impl From<Arc<dyn Store>> for Stores {
+    fn from(store: Arc<dyn Store>) -> Self {
+        Self {
+            directory: store.clone(),
+            ledger: store.clone(),
+            journal: store.clone(),
+            vault: store.clone(),
+            alarms: store.clone(),
+            inbox: store.clone(),
+            skills: store.clone(),
+            data: store.clone(),
+            media: store.clone(),
+            chat: store.clone(),
+            upkeep: store,
+        }
+    }
+}

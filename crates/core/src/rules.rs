@@ -1,0 +1,70 @@
+//! The settings that the rules of the planes depend on.
+
+use crate::cron::signing::SigningAlg;
+use crate::delivery::wake::WakeRules;
+
+#[derive(Debug, Clone)]
+pub struct Rules {
+    pub window: usize,
+    pub ack_limit_ms: u64,
+    pub settle_ms: u64,
+    pub frame_max_bytes: usize,
+    pub wake: WakeRules,
+    pub vault_ttl_ms: u64,
+    pub media_ttl_ms: u64,
+    pub media_max_bytes: usize,
+    pub rotation_overlap_ms: u64,
+    /// How long a code for `/link` is good.
+    pub link_ttl_ms: u64,
+    /// How long a platform's word on who can see a chat is believed.
+    pub sight_ms: u64,
+    /// How long a refused fire is tried again, unless its job says otherwise.
+    pub misfire_grace_ms: u64,
+    /// Fires are spread over this much time after their moment, so that round hours are no storm.
+    pub fire_jitter_ms: u64,
+    pub fire_alg: SigningAlg,
+    /// Our base URL as agents know it: who issues the fires' tokens.
+    pub issuer: String,
+    /// Registered agents of one tenant; they are held in memory. 0: no limit.
+    pub agents_max: usize,
+    /// Instances and gateways of one tenant, held in memory as well. 0: no limit.
+    pub instances_max: usize,
+    pub gateways_max: usize,
+    /// Alarms that one tenant may have armed. 0: no limit.
+    pub armed_max: u64,
+    /// Bytes of files that are kept for one tenant. 0: no limit.
+    pub media_tenant_bytes: u64,
+    /// Approved skills must be signed, unless a tenant has its own rule.
+    pub skills_secured: bool,
+    /// Whose signature counts: Ed25519, PEM. Empty: nobody's.
+    pub skills_public_key: String,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            window: 32,
+            ack_limit_ms: 5_000,
+            settle_ms: 3_000,
+            frame_max_bytes: 1 << 20,
+            wake: WakeRules { cooldown_ms: 30_000, retry_max_ms: 300_000, notice_after_ms: 120_000 },
+            vault_ttl_ms: 900_000,
+            media_ttl_ms: 3_600_000,
+            media_max_bytes: 25 << 20,
+            rotation_overlap_ms: 86_400_000,
+            link_ttl_ms: 600_000,
+            sight_ms: 30_000,
+            misfire_grace_ms: 86_400_000,
+            fire_jitter_ms: 0,
+            fire_alg: SigningAlg::ES256,
+            issuer: String::new(),
+            agents_max: 10_000,
+            instances_max: 10_000,
+            gateways_max: 10_000,
+            armed_max: 100_000,
+            media_tenant_bytes: 2 << 30,
+            skills_secured: false,
+            skills_public_key: String::new(),
+        }
+    }
+}
