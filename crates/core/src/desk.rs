@@ -68,7 +68,7 @@ impl Desk {
         let directory = DirectoryPlane::open(&base, &stores, &sealer, &outcall, &platforms).await?;
         let directory = Arc::new(directory);
         let management = Arc::new(Management::new(&base, &directory, &sealer, &platforms));
-        let delivery = Arc::new(DeliveryPlane::open(&base, &stores, &directory, &platforms).await?);
+        let delivery = Arc::new(DeliveryPlane::open(&base, &stores, &directory, &platforms, &outcall).await?);
         let inbound = InboundPlane::new(&base, &stores, &directory, &management, &delivery, &sealer, &platforms);
         let outbound = OutboundPlane::open(&base, &stores, &directory, &delivery, &sealer, &platforms).await?;
         let cron = Arc::new(CronPlane::open(&base, &stores, &directory, &sealer, &outcall).await?);
@@ -126,7 +126,7 @@ impl Desk {
         &self.management
     }
 
-    pub fn delivery(&self) -> &DeliveryPlane {
+    pub fn delivery(&self) -> &Arc<DeliveryPlane> {
         &self.delivery
     }
 

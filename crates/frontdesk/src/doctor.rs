@@ -80,7 +80,7 @@ fn shared_names(app: &App) -> Vec<Value> {
 async fn agents(app: &App) -> Vec<Value> {
     let desk = &app.desk;
     let instances: Vec<_> = desk.directory().read(|view| view.instances.values().cloned().collect());
-    let waiting = desk.stores().ledger.waiting().await.unwrap_or_default();
+    let waiting = desk.delivery().waiting().await.unwrap_or_default();
     let mut findings = Vec::new();
     for instance in instances {
         let name = format!("{}/{}", instance.tenant, instance.name);

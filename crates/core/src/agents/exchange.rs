@@ -115,11 +115,11 @@ impl Exchanges {
             }
         };
         let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
-        ticket.leave();
-        if !matches!(answered, Ok(Ok(Some(_))))
-            && let Ok(reply) = answer.try_recv()
-        {
-            answered = Ok(Ok(Some(reply))); // whoever gave it was told that it was heard
+        if !matches!(answered, Ok(Ok(Some(_)))) {
+            ticket.leave();
+            if let Ok(reply) = answer.try_recv() {
+                answered = Ok(Ok(Some(reply))); // whoever gave it was told that it was heard
+            }
         }
         let is_answered = matches!(answered, Ok(Ok(Some(_))));
         let why = match &answered {
@@ -157,6 +157,7 @@ impl Exchanges {
                 tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
             }
         }
+        ticket.leave(); // not before it is noted: until then another reply is told that this one came first
         if !question.is_terminated() {
             let _ = question.await; // its failure is in the receipts; the asker has its answer
         }
@@ -202,7 +203,7 @@ impl Exchanges {
             Err(Unheard::NobodyWaits) if self.late_reply(who.tenant, &id, no, correlation_id, content).await? => {
                 Ok(Replied { ok: true, delivered_to: Some("inbox".into()) })
             }
-            Err(Unheard::NobodyWaits) => {
+            Err(Unheard::NobodyWaits | Unheard::Answered) => {
                 let text =
                     "nobody waits for this reply: it was answered, or nobody asked, or the asker is not an agent";
                 Err(Fault::new(Class::GoneError, text).with("correlation_id", correlation_id))

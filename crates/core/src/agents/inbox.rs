@@ -7,6 +7,7 @@ use super::messages::Kept;
 use super::speaker::Speaker;
 use crate::ids::event_id;
 use crate::port::letters::Filed;
+use crate::port::store::StoreError;
 
 /// Letters per page of an inbox.
 const INBOX_PAGE: usize = 500;
@@ -49,6 +50,21 @@ impl Messages {
         let (id, _) = self.agents.find_agent(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         self.agents.addressee(who.tenant, address).await.map(|to| to.agent.no)
+    }
+
+    /// The number of the newest message in an inbox; 0: there is none.
+    pub async fn newest(&self, no: u64) -> Result<u64, StoreError> {
+        self.inbox.last_letter(no).await
+    }
+
+    /// A page of an inbox, after a number.
+    pub async fn page(&self, no: u64, after: u64, limit: usize) -> Result<Vec<Filed>, StoreError> {
+        self.inbox.letters(no, after, limit).await
+    }
+
+    /// One message, as it is noted now.
+    pub async fn message(&self, event: u64) -> Result<Option<Filed>, StoreError> {
+        self.inbox.letter_of(event).await
     }
 
     /// What agents of this tenant said to each other lately, newest first.

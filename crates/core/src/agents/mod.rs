@@ -16,6 +16,7 @@ mod stores;
 pub mod streams;
 pub mod waiters;
 mod wakes;
+mod waking;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,6 +49,7 @@ pub use inbox::{inbox_message, is_in_flight};
 pub use messages::Messages;
 pub use speaker::Speaker;
 pub use stores::{TenantData, TenantSkills, TenantStores};
+pub use waking::Calls;
 
 /// Numbers of agents begin here, far above those of instances, and have as many bits to draw.
 const AGENT_NUMBERS: u64 = 1 << 52;

@@ -23,7 +23,8 @@ struct Waiter {
     chat_id: String,
     instances: Vec<u64>,
     number: u64,
-    answer: oneshot::Sender<AgentReply>,
+    /// `None`: it was answered, and that is being written down.
+    answer: Option<oneshot::Sender<AgentReply>>,
 }
 
 #[derive(Default)]
@@ -48,6 +49,8 @@ pub enum Refused {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unheard {
     NobodyWaits,
+    /// Another reply came first.
+    Answered,
     OtherAgent,
 }
 
@@ -102,7 +105,7 @@ impl Waiters {
     ) -> Result<(Ticket, Answer), Refused> {
         let name = (tenant.to_owned(), correlation_id.to_owned());
         let mut board = self.board();
-        if board.waiters.contains_key(&name) {
+        if board.waiters.get(&name).is_some_and(|waiter| waiter.answer.is_some()) {
             return Err(Refused::InFlight);
         }
         let own = || board.waiters.keys().filter(|(owner, _)| owner == tenant).count();
@@ -119,7 +122,7 @@ impl Waiters {
             chat_id: String::new(),
             instances: Vec::new(),
             number,
-            answer: sender,
+            answer: Some(sender),
         };
         board.waiters.insert(name.clone(), waiter);
         drop(board);
@@ -142,15 +145,15 @@ impl Waiters {
     ) -> Result<(), Unheard> {
         let name = (tenant.to_owned(), correlation_id.to_owned());
         let mut board = self.board();
-        match board.waiters.get(&name) {
+        let waiter = match board.waiters.get_mut(&name) {
             None => return Err(Unheard::NobodyWaits),
             Some(waiter) if waiter.agent != agent => return Err(Unheard::OtherAgent),
-            Some(_) => {}
-        }
-        let waiter = board.waiters.remove(&name).ok_or(Unheard::NobodyWaits)?;
-        let correlation_id = name.1;
-        let reply = AgentReply { correlation_id, content, sent_at: now_ms, agent_id: waiter.agent_id };
-        waiter.answer.send(reply).map_err(|_| Unheard::NobodyWaits)
+            Some(waiter) => waiter,
+        };
+        let answer = waiter.answer.take().ok_or(Unheard::Answered)?;
+        let agent_id = waiter.agent_id.clone();
+        let reply = AgentReply { correlation_id: correlation_id.to_owned(), content, sent_at: now_ms, agent_id };
+        answer.send(reply).map_err(|_| Unheard::NobodyWaits)
     }
 
     /// Which exchange a line in a chat answers: the one that it names, or the one whose letter it replies to (or
@@ -164,7 +167,9 @@ impl Waiters {
         letter: Option<&str>,
     ) -> Option<(String, u64)> {
         let board = self.board();
-        let asks = |waiter: &Waiter| waiter.instances.contains(&instance) && waiter.chat_id == chat_id;
+        let asks = |waiter: &Waiter| {
+            waiter.answer.is_some() && waiter.instances.contains(&instance) && waiter.chat_id == chat_id
+        };
         let mine: Vec<_> =
             board.waiters.iter().filter(|((owner, _), waiter)| owner == tenant && asks(waiter)).collect();
         let by_name = mine.iter().find(|((_, id), _)| named == Some(id));
@@ -194,7 +199,7 @@ mod tests {
         assert_eq!(waiters.reply("t", "c1", 8, "no".into(), 5), Err(Unheard::OtherAgent));
         assert_eq!(waiters.reply("t", "c2", 7, "no".into(), 5), Err(Unheard::NobodyWaits));
         assert_eq!(waiters.reply("t", "c1", 7, "yes".into(), 5), Ok(()));
-        assert_eq!(waiters.reply("t", "c1", 7, "late".into(), 6), Err(Unheard::NobodyWaits));
+        assert_eq!(waiters.reply("t", "c1", 7, "late".into(), 6), Err(Unheard::Answered));
         let reply = answer.await.unwrap();
         assert_eq!((reply.content.as_str(), reply.sent_at, reply.agent_id.as_str()), ("yes", 5, "alice"));
         let again = waiters.wait("t", "c1", 7, "alice").unwrap();

@@ -31,7 +31,7 @@ impl ClockWatch {
 
 impl CronPlane {
     /// Looks whether the clock was set, and says so. True: it was set back.
-    pub fn watch_clock(&self, watch: &mut ClockWatch) -> bool {
+    pub(super) fn watch_clock(&self, watch: &mut ClockWatch) -> bool {
         let Some(step_ms) = watch.step_ms(self.env.now_ms(), self.env.steady_ms()) else { return false };
         let why = if step_ms < 0 { "back" } else { "forward" };
         self.meters.clock_steps.get_or_create(&Why { why }).inc();
@@ -41,7 +41,7 @@ impl CronPlane {
 
     /// Retries that were planned by a clock that showed a later time: none of them may wait longer than
     /// retries do. What is armed for a time keeps that time.
-    pub async fn hasten_retries(&self) -> Result<(), StoreError> {
+    pub(super) async fn hasten_retries(&self) -> Result<(), StoreError> {
         let now_ms = self.env.now_ms();
         let (ahead_ms, next_ms) = (now_ms + RETRY_AHEAD_MAX_MS, now_ms + RETRY_LONGEST_MS);
         let moved = self.alarms.hasten_retries(ahead_ms, next_ms, now_ms + LEASE_MS).await?;

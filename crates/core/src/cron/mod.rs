@@ -4,6 +4,7 @@
 mod clock;
 mod keys;
 pub mod retry;
+mod ring;
 pub mod schedule;
 pub mod signing;
 
@@ -40,6 +41,7 @@ use crate::tail::Tail;
 use crate::vault::Sealer;
 
 pub use clock::ClockWatch;
+pub use ring::{Claimed, PAUSE_MAX, Ring, Turn};
 
 /// Shots due within this are held in memory; the rest is read from the store in time.
 const WINDOW_MS: u64 = 1_800_000;
@@ -263,7 +265,7 @@ impl CronPlane {
     }
 
     /// Counts what is armed, by tenant. Returns the sum.
-    pub async fn count_armed(&self) -> Result<u64, StoreError> {
+    async fn count_armed(&self) -> Result<u64, StoreError> {
         let counts = self.alarms.armed_counts().await?;
         let mut by_tenant: HashMap<String, u64> = HashMap::new();
         for (no, count) in &counts {
@@ -296,6 +298,16 @@ impl CronPlane {
             self.clock.schedule().note_stale();
         }
         Ok(())
+    }
+
+    /// What is armed for an instance, at most so many.
+    pub async fn armed(&self, no: u64, limit: usize) -> Result<Vec<Shot>, StoreError> {
+        self.alarms.armed(no, 0, limit).await
+    }
+
+    /// Shots that were given up, at most so many.
+    pub async fn dead(&self, limit: usize) -> Result<Vec<Shot>, StoreError> {
+        self.alarms.dead_shots(None, limit).await
     }
 
     pub(crate) async fn armed_at_least(&self, no: u64, count: usize) -> Result<bool, StoreError> {
@@ -362,7 +374,7 @@ impl CronPlane {
 
     // ---- the clock -----------------------------------------------------------------------
 
-    pub fn schedule_shot(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
+    fn schedule_shot(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
         if next_ms > self.clock.loaded_until_ms.load(Ordering::Acquire) {
             return; // it will be read from the store in time
         }
@@ -378,7 +390,7 @@ impl CronPlane {
     }
 
     /// When the store must be looked into again.
-    pub fn next_load_ms(&self) -> u64 {
+    fn next_load_ms(&self) -> u64 {
         self.clock.loaded_until_ms.load(Ordering::Acquire).saturating_sub(WINDOW_MS / 2)
     }
 
@@ -386,7 +398,7 @@ impl CronPlane {
     ///
     /// From now on what is armed for that time adds itself, so nothing falls between; a shot that is seen
     /// twice is claimed once.
-    pub fn begin_load(&self, last: &Loading) -> Loading {
+    fn begin_load(&self, last: &Loading) -> Loading {
         let until_ms = self.env.now_ms() + WINDOW_MS;
         self.clock.loaded_until_ms.fetch_max(until_ms, Ordering::AcqRel);
         Loading { from: last.from, until_ms, again: false, done: false }
@@ -394,7 +406,7 @@ impl CronPlane {
 
     /// Reads everything again if too much of the schedule is of no use any more (jobs that were armed for another
     /// time, or cancelled), so that it does not grow with how often agents change their minds.
-    pub fn reload(&self, last: &Loading) -> Option<Loading> {
+    fn reload(&self, last: &Loading) -> Option<Loading> {
         let mut schedule = self.clock.schedule();
         if !last.done || !schedule.is_worn() {
             return None;
@@ -404,7 +416,7 @@ impl CronPlane {
     }
 
     /// Reads the next page.
-    pub async fn load_shots(&self, loading: &mut Loading) -> Result<(), StoreError> {
+    async fn load_shots(&self, loading: &mut Loading) -> Result<(), StoreError> {
         let page = self.alarms.next_shots(loading.from, loading.until_ms, PAGE).await?;
         loading.done = page.len() < PAGE;
         loading.from = match page.last() {
@@ -426,7 +438,7 @@ impl CronPlane {
 
     /// Armed shots whose time is long past and that are neither waiting for their turn nor being fired: they are put
     /// back into the schedule.
-    pub async fn find_forgotten_shots(&self) -> Result<(), StoreError> {
+    async fn find_forgotten_shots(&self) -> Result<(), StoreError> {
         let long_ago_ms = self.env.now_ms().saturating_sub(LEASE_MS);
         let overdue = self.alarms.next_shots((0, 0), long_ago_ms, PAGE).await?;
         let forgotten = self.clock.schedule().unknown(overdue.iter().map(|it| it.id));

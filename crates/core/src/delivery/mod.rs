@@ -4,8 +4,10 @@ pub mod delivered;
 mod interrupt;
 mod mail;
 mod presence;
+pub mod session;
 pub mod switchboard;
 pub mod wake;
+mod waking;
 pub mod window;
 
 use std::collections::HashMap;
@@ -17,8 +19,9 @@ use crate::base::Base;
 use crate::directory::{DirectoryPlane, Effect};
 use crate::env::Env;
 use crate::meters::Meters;
+use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
-use crate::port::store::{Ledger, StoreError};
+use crate::port::store::{Ledger, StoreError, Waiting};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -29,6 +32,7 @@ pub struct DeliveryPlane {
     directory: Arc<DirectoryPlane>,
     ledger: Arc<dyn Ledger>,
     platforms: Arc<Platforms>,
+    outcall: Arc<dyn Outcall>,
     switchboard: Arc<Switchboard>,
     /// Why the last call of a wake URL failed, until it is called again or its agent comes.
     wake_failures: Mutex<HashMap<u64, String>>,
@@ -43,6 +47,7 @@ impl DeliveryPlane {
         stores: &Stores,
         directory: &Arc<DirectoryPlane>,
         platforms: &Arc<Platforms>,
+        outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
         let switchboard = Arc::new(Switchboard::default());
         stores.ledger.attach_bell(switchboard.clone());
@@ -59,6 +64,7 @@ impl DeliveryPlane {
             directory: directory.clone(),
             ledger: stores.ledger.clone(),
             platforms: platforms.clone(),
+            outcall: outcall.clone(),
             switchboard,
             wake_failures: Mutex::default(),
             tail: base.tail.clone(),
@@ -71,8 +77,9 @@ impl DeliveryPlane {
         &self.switchboard
     }
 
-    pub fn ledger(&self) -> &Arc<dyn Ledger> {
-        &self.ledger
+    /// How many rows wait for each instance.
+    pub async fn waiting(&self) -> Result<Vec<Waiting>, StoreError> {
+        self.ledger.waiting().await
     }
 
     /// A change of the directory was committed: sockets that it is about end.

@@ -146,6 +146,11 @@ impl Mailbox {
         true
     }
 
+    /// Nobody works on this lane any more.
+    pub fn lane_done(&self, name: String) {
+        self.order(Order::LaneDone(name));
+    }
+
     pub fn take_orders(&self) -> VecDeque<Order> {
         let mut waiting = lock(&self.waiting);
         waiting.orders_bytes = 0;

@@ -31,6 +31,15 @@ pub enum Errand {
     Notice(u64, u64),
 }
 
+impl Errand {
+    /// Whom it is about.
+    pub fn of(self) -> u64 {
+        match self {
+            Self::Poke(no, _) | Self::Notice(no, _) => no,
+        }
+    }
+}
+
 /// How an errand ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {

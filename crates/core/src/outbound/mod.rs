@@ -1,6 +1,7 @@
 //! Out: descriptor, egress guard, vault, journal, then the platform. Every action ends in exactly
 //! one of three ways: delivered, rejected with a code, or unknown. Unknown is never tried again.
 
+mod lanes;
 pub mod split;
 
 use std::sync::{Arc, OnceLock};
@@ -12,6 +13,7 @@ use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 use self::split::split;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
+use crate::delivery::session::Refused;
 use crate::directory::{Caller, DirectoryPlane, View};
 use crate::env::Env;
 use crate::gate::{self, Place};
@@ -24,26 +26,6 @@ use crate::vault::Sealer;
 
 /// The client waits 30 s for a result; we answer before that, whatever the platform does.
 const ACT_LIMIT: Duration = Duration::from_secs(25);
-/// More of a refused action's names is not written down.
-const NOTED_MAX_CHARS: usize = 128;
-
-/// An action that was refused before any platform saw it.
-#[derive(Debug)]
-pub struct Refused {
-    platform: String,
-    bot: String,
-    op: &'static str,
-    chat_id: String,
-    pub result: ActionResult,
-}
-
-impl Refused {
-    pub fn new(platform: &str, bot: &str, op: &'static str, chat_id: &str, result: ActionResult) -> Self {
-        let short = |text: &str| text.chars().take(NOTED_MAX_CHARS).collect();
-        Self { platform: short(platform), bot: short(bot), op, chat_id: short(chat_id), result }
-    }
-}
-
 /// Hears what agents send, before it goes out. It may be the answer that somebody waits for.
 pub trait Listener: Send + Sync {
     fn sending(&self, caller: &Caller, action: &Action);

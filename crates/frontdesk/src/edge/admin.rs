@@ -271,7 +271,7 @@ async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Ans
 
 async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
     let all: Vec<_> = app.desk.directory().read(|view| view.instances.values().cloned().collect());
-    let waiting = app.desk.stores().ledger.waiting().await?;
+    let waiting = app.desk.delivery().waiting().await?;
     let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Instance>| {
         let presence = app.desk.delivery().switchboard().presence(it.no);
         let waits = waiting.iter().find(|row| row.instance == it.no);
@@ -357,7 +357,7 @@ async fn alarms(
     Query(q): Query<AlarmQuery>,
 ) -> Answer<Value> {
     let instance = app.desk.directory().find_instance(&id, q.tenant.as_deref())?;
-    let armed = app.desk.stores().alarms.armed(instance.no, 0, ARMED_PAGE).await?;
+    let armed = app.desk.cron().armed(instance.no, ARMED_PAGE).await?;
     Ok(Reply(json!({ "alarms": armed.iter().map(show_shot).collect::<Vec<_>>() })))
 }
 
@@ -372,7 +372,7 @@ async fn alarm_history(
 }
 
 async fn dead_alarms(_: Admin, State(app): State<App>) -> Answer<Value> {
-    let dead = app.desk.stores().alarms.dead_shots(None, DEAD_PAGE).await?;
+    let dead = app.desk.cron().dead(DEAD_PAGE).await?;
     let show = |it: &Shot| {
         let owner = app.desk.directory().read(|view| view.instance_no(it.instance).cloned());
         let mut shown = show_shot(it);
@@ -399,7 +399,7 @@ async fn explain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> An
 }
 
 async fn journal(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
-    Ok(Reply(json!({ "actions": app.desk.stores().journal.entries(of.tenant.as_deref(), 200).await? })))
+    Ok(Reply(json!({ "actions": app.desk.outbound().entries(of.tenant.as_deref(), 200).await? })))
 }
 
 /// How many dispatches are shown at once.

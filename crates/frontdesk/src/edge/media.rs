@@ -9,7 +9,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut};
+use frontdesk_core::port::media::{MediaBody, MediaPut};
 use frontdesk_wire::Code;
 use frontdesk_wire::api::MediaReply;
 use futures_util::{StreamExt as _, stream};
@@ -58,7 +58,7 @@ pub(crate) async fn get_by_chat(
 
 async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Result<Json<MediaReply>, Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let max = app.desk.rules().media_max_bytes;
+    let max = app.desk.media().max_bytes();
     if body.size_hint().lower() > max as u64 {
         if !waits_to_send(headers) {
             discard(body).await;
@@ -69,14 +69,12 @@ async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Resu
     let filename = text("x-media-filename").map(decode_filename).filter(|name| !name.is_empty());
     let busy = || Refusal::new(Code::RateLimited, "too many uploads of this tenant are under way; try again");
     let _one_of_few = app.uploads.take(&tenant, 1).await.ok_or_else(busy)?;
-    let id = app.desk.env().random_hex(16);
-    let expires_ms = app.desk.env().now_ms() + app.desk.rules().media_ttl_ms;
-    let item = MediaItem { id: id.clone(), tenant, mime, filename, size: 0, expires_ms };
     let Some((pieces, is_over)) = bounded(body, max).await? else {
         return Err(Refusal::new(Code::BadRequest, "the file is empty"));
     };
-    let tenant_max = app.desk.rules().media_tenant_bytes;
-    match app.desk.stores().media.media_put(item, pieces, tenant_max).await? {
+    let tenant_max = app.desk.media().tenant_max_bytes();
+    let (id, put) = app.desk.media().put(tenant, mime, filename, pieces).await?;
+    match put {
         MediaPut::Kept(size) => Ok(Json(MediaReply { id, size })),
         MediaPut::Aborted if is_over.load(Ordering::Acquire) => {
             Err(Refusal::new(Code::TooLarge, format!("a file has at most {max} bytes")))
@@ -125,7 +123,7 @@ async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
 }
 
 async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
-    let found = app.desk.stores().media.media_get(tenant, id, app.desk.env().now_ms()).await?;
+    let found = app.desk.media().get(tenant, id).await?;
     let (item, body) = found.ok_or_else(|| Refusal::new(Code::NotFound, "no such media is kept"))?;
     let inline = ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&item.mime.as_str())
         || item.mime.starts_with("audio/")

@@ -1,138 +1,30 @@
-//! The alarm clock's hand: takes what is due, claims it, fires it, and notes how it ended.
-//!
-//! Claimed before it is fired and ended after, both durable: a crash in between fires it again, and
-//! after a noted 2xx it never goes again.
+//! Fires alarms when they are due.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::cron::schedule::Next;
-use frontdesk_core::cron::{ClockWatch, LEASE_MS, Loading};
-use frontdesk_core::port::alarms::{Conclusion, Shot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Shots claimed in one commit.
-const BATCH: usize = 256;
-/// The longest nap, so that a jump of the clock or a sleep of the machine is noticed.
-const NAP_MAX: Duration = Duration::from_millis(500);
-/// How often the armed ones are counted: a look at all of them.
-const COUNT_EVERY_MS: u64 = 60_000;
-/// How soon they are counted for the first time; until then a tenant's quota counts from nought.
-const FIRST_COUNT_MS: u64 = 2_000;
-/// A store that does not answer is asked again after this.
-const STORE_PAUSE: Duration = Duration::from_secs(1);
-
 pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
-    let mut loading = Loading::default();
-    // What is waited for here is measured by a clock that nobody sets.
-    // Not at once: what is overdue after a restart goes first.
-    let (mut counted_ms, mut is_counted) = (desk.env().steady_ms(), false);
-    let mut swept_ms = desk.env().steady_ms();
-    let mut watch = ClockWatch::new(desk.env().now_ms(), desk.env().steady_ms());
-    // The clock may have been set back while the desk was down.
-    let mut set_back = true;
+    let mut ring = desk.cron().new_ring();
     loop {
-        if let Some(again) = desk.cron().reload(&loading) {
-            loading = again;
+        let turn = desk.cron().turn(&mut ring).await;
+        for claimed in turn.claimed {
+            let desk = desk.clone();
+            tracker.spawn(async move { desk.cron().fire_claimed(claimed).await });
         }
-        set_back |= desk.cron().watch_clock(&mut watch);
-        if set_back {
-            match desk.cron().hasten_retries().await {
-                Ok(()) => set_back = false,
-                Err(error) => {
-                    tracing::error!(%error, "retries planned before the clock was set back cannot be read; trying again");
-                    tokio::time::sleep(STORE_PAUSE).await;
-                }
-            }
-        }
-        if loading.done && desk.env().now_ms() >= desk.cron().next_load_ms() {
-            loading = desk.cron().begin_load(&loading);
-        }
-        if !loading.done
-            && let Err(error) = desk.cron().load_shots(&mut loading).await
-        {
-            tracing::error!(%error, "armed shots cannot be read; trying again");
-            tokio::time::sleep(STORE_PAUSE).await;
-        }
-        // Somebody may have claimed a shot and gone; its time in the schedule is over by then.
-        if desk.env().steady_ms().saturating_sub(swept_ms) > LEASE_MS {
-            swept_ms = desk.env().steady_ms();
-            if let Err(error) = desk.cron().find_forgotten_shots().await {
-                tracing::error!(%error, "overdue shots cannot be looked for");
-            }
-        }
-        let took = fire_due(&desk, &tracker).await;
-        let until_count_ms = if is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
-        if desk.env().steady_ms().saturating_sub(counted_ms) > until_count_ms {
-            (counted_ms, is_counted) = (desk.env().steady_ms(), true);
-            if let Ok(armed) = desk.cron().count_armed().await {
-                desk.meters().alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
-            }
-        }
-        if (took > 0 || !loading.done) && !stop.is_cancelled() {
-            continue;
-        }
-        let now_ms = desk.env().now_ms();
-        let next_ms = desk.cron().clock().schedule().next_ms();
-        let nap = next_ms.map_or(NAP_MAX, |at| Duration::from_millis(at.saturating_sub(now_ms)).min(NAP_MAX));
+        let pause = match turn.pause {
+            Some(pause) => pause,
+            None if stop.is_cancelled() => return,
+            None => continue,
+        };
         tokio::select! {
-            () = desk.cron().clock().bell.notified() => {}
-            () = tokio::time::sleep(nap) => {}
+            () = desk.cron().rung() => {}
+            () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => return,
         }
     }
-}
-
-/// Claims and fires what is due and may go. Returns how many were taken from the schedule.
-async fn fire_due(desk: &Arc<Desk>, tracker: &TaskTracker) -> usize {
-    let now_ms = desk.env().now_ms();
-    let due = desk.cron().clock().due(now_ms, BATCH);
-    if due.is_empty() {
-        return 0;
-    }
-    let ids = due.iter().map(|next| next.id).collect();
-    let claimed = match desk.stores().alarms.claim_shots(ids, now_ms, now_ms, now_ms + LEASE_MS).await {
-        Ok(claimed) => claimed,
-        Err(error) => {
-            tracing::error!(%error, "due shots cannot be claimed; they stay armed");
-            let mut schedule = desk.cron().clock().schedule();
-            for next in due {
-                schedule.put_back(next, now_ms + 1_000);
-                schedule.finished(next);
-            }
-            return 0;
-        }
-    };
-    let mut claimed: std::collections::HashMap<u64, Shot> = claimed.into_iter().map(|shot| (shot.id, shot)).collect();
-    for next in &due {
-        match claimed.remove(&next.id) {
-            Some(shot) => {
-                let desk = desk.clone();
-                let next = *next;
-                tracker.spawn(async move { fire(&desk, shot, next).await });
-            }
-            None => desk.cron().clock().schedule().finished(*next), // cancelled, replaced, or somebody else's
-        }
-    }
-    due.len()
-}
-
-async fn fire(desk: &Arc<Desk>, shot: Shot, next: Next) {
-    let answered = || {
-        desk.cron().clock().schedule().answered(next.lane);
-        desk.cron().clock().bell.notify_one();
-    };
-    let end = desk.cron().try_shot(&shot, answered).await;
-    {
-        let mut schedule = desk.cron().clock().schedule();
-        if let Conclusion::Retry { next_ms, .. } = end {
-            schedule.put_back(next, next_ms);
-        }
-        schedule.noted(next);
-    }
-    desk.cron().clock().bell.notify_one();
 }
 
 #[cfg(test)]
@@ -140,6 +32,7 @@ mod tests {
     use std::sync::Mutex;
 
     use frontdesk_core::cron::retry::RETRY_LONGEST_MS;
+    use frontdesk_core::cron::{LEASE_MS, PAUSE_MAX};
     use frontdesk_core::directory::{Guest, Identity};
     use frontdesk_core::meters::Why;
     use frontdesk_core::port::Soon;
@@ -208,7 +101,7 @@ mod tests {
 
         /// The loop has had several naps; what it would do it has done. Time is paused, so this takes none.
         async fn settled(&self) -> Vec<String> {
-            tokio::time::sleep(NAP_MAX * 4).await;
+            tokio::time::sleep(PAUSE_MAX * 4).await;
             self.taken.0.lock().unwrap().clone()
         }
     }

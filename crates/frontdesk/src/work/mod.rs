@@ -1,4 +1,4 @@
-//! The desk's own errands: waking sleepers, ringing alarms, telling those who wait, forgetting what is old.
+//! The loops of the desk: waking, alarms, retention. They spawn and wait; the rules are in the core.
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
 
@@ -9,10 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::delivery::switchboard::Unserved;
-use frontdesk_core::delivery::wake::{Ended, Errand, POKES_MAX, Waker};
-use frontdesk_core::meters::Why;
-use frontdesk_core::port::outcall::OutcallError;
+use frontdesk_core::delivery::wake::POKES_MAX;
 use frontdesk_core::port::store::Retention;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,12 +17,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::edge::RetentionDays;
 
-/// A wake's answer is read no further than this.
-const POKE_ANSWER_BYTES: usize = 4096;
 const PURGE_EVERY: Duration = Duration::from_mins(1);
 const DAY_MS: u64 = 86_400_000;
-/// The longest nap of the wake loop, so that a jump of the clock is noticed.
-const NAP_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
@@ -35,121 +28,23 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
 }
 
 async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
-    let mut waker = Waker::new(desk.rules().wake);
+    let mut waker = desk.delivery().new_waker().await;
     let (done, mut ended) = mpsc::channel(POKES_MAX);
-    match desk.stores().ledger.waiting().await {
-        Ok(waiting) => {
-            for row in waiting {
-                desk.delivery().switchboard().note_unserved(row.instance, Unserved::NewMail);
-            }
-        }
-        Err(error) => tracing::error!(%error, "it is unknown who has mail waiting; new mail will tell"),
-    }
     loop {
         tokio::select! {
-            () = desk.delivery().switchboard().unserved_bell.notified() => {}
+            () = desk.delivery().unserved() => {}
             Some((call, how)) = ended.recv() => waker.ended(call, how, desk.env().steady_ms()),
-            () = tokio::time::sleep(nap(&desk, &waker)) => {}
+            () = tokio::time::sleep(desk.delivery().pause(&waker)) => {}
             () = stop.cancelled() => return,
         }
-        for (instance, why) in desk.delivery().switchboard().take_unserved() {
-            note_waiting(&desk, &mut waker, instance, why).await;
-        }
-        for errand in waker.due(desk.env().steady_ms()) {
+        for errand in desk.delivery().wake_errands(&mut waker).await {
             let (desk, done) = (desk.clone(), done.clone());
             drop(tracker.spawn(async move {
-                let (call, how) = match errand {
-                    Errand::Poke(instance, call) => (call, poke(&desk, instance).await),
-                    Errand::Notice(instance, call) => (call, notify(&desk, instance).await),
-                };
-                let _ = done.send((call, how)).await; // the loop may have ended
+                let ended = desk.delivery().run(errand).await;
+                let _ = done.send(ended).await; // the loop may have ended
             }));
         }
     }
-}
-
-/// Until the next errand, on a steady clock.
-fn nap(desk: &Desk, waker: &Waker) -> Duration {
-    let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(desk.env().steady_ms()));
-    waker.next_due_ms().map_or(NAP_MAX, until).min(NAP_MAX)
-}
-
-/// Somebody said that mail may wait for this instance.
-async fn note_waiting(desk: &Desk, waker: &mut Waker, instance: u64, why: Unserved) {
-    match desk.stores().ledger.pending(instance, 0, 1).await {
-        Ok(rows) => match rows.first() {
-            Some((_, oldest)) => {
-                // A time that lies ahead was written before the clock was set back.
-                let waited_ms = desk.env().now_ms().saturating_sub(oldest.at_ms);
-                let dials = desk.delivery().switchboard().dials(instance);
-                waker.mail_waits(instance, waited_ms, dials, why == Unserved::NewMail, desk.env().steady_ms());
-            }
-            None => waker.settled(instance),
-        },
-        Err(error) => tracing::error!(%error, "it is unknown whether mail waits; new mail will tell"),
-    }
-}
-
-/// Whether there is still a reason to wake this instance. It may have come, and have acked everything.
-async fn is_needed(desk: &Desk, instance: u64) -> bool {
-    if desk.delivery().switchboard().is_served(instance) {
-        return false;
-    }
-    match desk.stores().ledger.pending(instance, 0, 1).await {
-        Ok(rows) => !rows.is_empty(),
-        Err(error) => {
-            tracing::error!(%error, "it is unknown whether mail waits; the agent is woken all the same");
-            true
-        }
-    }
-}
-
-async fn notify(desk: &Desk, instance: u64) -> Ended {
-    if !is_needed(desk, instance).await {
-        return Ended::NotNeeded;
-    }
-    if let Err(error) = desk.delivery().notify_waiting(instance).await {
-        tracing::error!(%error, "people could not be told that their agent is away");
-    }
-    Ended::Noticed
-}
-
-/// GET the wake URL: payload-free, unsigned, through the guarded client.
-async fn poke(desk: &Desk, instance_no: u64) -> Ended {
-    if !is_needed(desk, instance_no).await {
-        return Ended::NotNeeded;
-    }
-    let found = desk.directory().read(|view| view.instance_no(instance_no).cloned());
-    let Some(instance) = found else { return Ended::NoWay };
-    let Some(url) = &instance.wake_url else {
-        desk.meters().wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
-        desk.delivery().say_wake(instance_no, "wake_failed", "it has no wake URL; it must dial by itself").await;
-        return Ended::NoWay;
-    };
-    desk.delivery().say_wake(instance_no, "waking", "its wake URL is being called").await;
-    let (how, why) = call_wake_url(desk, url).await;
-    desk.delivery().note_wake_failure(instance_no, why.as_deref());
-    if let Some(why) = why {
-        tracing::warn!(tenant = instance.tenant, instance = instance.name, why, "an agent could not be woken");
-        desk.delivery().say_wake(instance_no, "wake_failed", &why).await;
-    }
-    how
-}
-
-/// How it went, and why not.
-async fn call_wake_url(desk: &Desk, url: &str) -> (Ended, Option<String>) {
-    let (how, why, text) = match desk.outcall().get(url, POKE_ANSWER_BYTES).await {
-        // An answer over the limit is an answer.
-        Ok(answer) if (200..300).contains(&answer.status) => (Ended::Answered, "answered", None),
-        Err(OutcallError::TooLarge(_)) => (Ended::Answered, "answered", None),
-        Ok(answer) => (Ended::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
-        Err(OutcallError::Refused) => {
-            (Ended::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
-        }
-        Err(error) => (Ended::Failed, "failed", Some(error.to_string())),
-    };
-    desk.meters().wakes.get_or_create(&Why { why }).inc();
-    (how, text)
 }
 
 async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToken) {
@@ -192,7 +87,7 @@ mod tests {
     use frontdesk_core::agents::Speaker;
     use frontdesk_core::directory::Identity;
     use frontdesk_core::port::Soon;
-    use frontdesk_core::port::outcall::{Answer, Call, Outcall};
+    use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
     use frontdesk_core::port::store::{Acceptance, Delivery};
     use frontdesk_core::vault::Sealer;
     use frontdesk_core::{Env as _, Parts, Rules};

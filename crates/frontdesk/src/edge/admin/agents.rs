@@ -67,7 +67,7 @@ pub(super) async fn show(
 ) -> Answer<Value> {
     let mut shown = json!(app.desk.agents().agent_shown(&of.tenant, &id)?);
     let newest = match app.desk.messages().inbox_of(&of.tenant, &id).map_err(refused)?.1 {
-        Some(no) => app.desk.stores().inbox.last_letter(no).await?,
+        Some(no) => app.desk.messages().newest(no).await?,
         None => 0,
     };
     shown["newest"] = json!(newest);

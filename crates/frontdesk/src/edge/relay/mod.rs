@@ -1,10 +1,5 @@
 //! The relay socket's door: prove the gateway, then a session.
 
-mod actions;
-mod hello;
-mod lane;
-mod later;
-mod outbox;
 mod session;
 
 use std::time::Duration;

@@ -1,19 +1,13 @@
 //! What a gateway asks for on its socket: queued, worked off in order per chat, and always answered.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use frontdesk_core::Desk;
-use frontdesk_core::delivery::switchboard::{Mailbox, Order};
-use frontdesk_core::directory::Caller;
-use frontdesk_core::outbound::Refused;
 use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Act, Action, ActionResult, Code};
-use tokio::time::Instant;
 
 use super::lane::{Job, Lane, lane_of};
-use super::session::Session;
+use super::{Effect, Session};
 
 /// Lanes of one socket that are worked at once; others wait.
 const LANES_MAX: usize = 64;
@@ -21,20 +15,38 @@ const LANES_MAX: usize = 64;
 /// [`JOB_MIN_BYTES`], which makes 1024 the most that wait. What comes above that is refused.
 pub(super) const JOBS_MAX_BYTES: usize = 4 << 20;
 const JOB_MIN_BYTES: usize = 4096;
-/// The client waits 30 s for a result. One that waited this long for its turn is not begun any more.
-const WAIT_MAX: Duration = Duration::from_secs(25);
+/// More of a refused action's names is not written down.
+const NOTED_MAX_CHARS: usize = 128;
+
+/// An action that was refused before any platform saw it.
+#[derive(Debug)]
+pub struct Refused {
+    pub(crate) platform: String,
+    pub(crate) bot: String,
+    pub(crate) op: &'static str,
+    pub(crate) chat_id: String,
+    pub result: ActionResult,
+}
+
+impl Refused {
+    pub fn new(platform: &str, bot: &str, op: &'static str, chat_id: &str, result: ActionResult) -> Self {
+        let short = |text: &str| text.chars().take(NOTED_MAX_CHARS).collect();
+        Self { platform: short(platform), bot: short(bot), op, chat_id: short(chat_id), result }
+    }
+}
 
 impl Session {
     pub(super) fn take_outbound(&mut self, request_id: String, raw: &str, platform: Option<&str>, bot: Option<&str>) {
         let job = match self.read_job(&request_id, raw, platform, bot) {
             Ok(job) => job,
             Err(refused) => {
-                self.note_refused(&refused);
-                return self.answer(request_id, refused.result);
+                let result = refused.result.clone();
+                self.effects.push_back(Effect::Refused(refused));
+                return self.answer(request_id, result);
             }
         };
         if let Some(serving) = &mut self.serving {
-            serving.mailbox.note_traffic(self.app.desk.env().now_ms());
+            serving.mailbox.note_traffic(self.delivery.env.now_ms());
             match &job.action.act {
                 Act::FollowUp { session_key, .. } => serving.window.followed_up(session_key),
                 act => serving.window.answered(act.chat_id().unwrap_or_default()),
@@ -88,7 +100,7 @@ impl Session {
             candidates,
             identities: self.identities.clone(),
             action,
-            asked: Instant::now(),
+            asked_ms: self.delivery.env.steady_ms(),
             _room: room,
         })
     }
@@ -113,55 +125,17 @@ impl Session {
         self.start_lanes();
     }
 
-    fn work(&self, name: String, lane: Arc<Lane>) {
-        let Some(serving) = &self.serving else { return };
-        let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), serving.mailbox.clone());
-        self.app.sessions.spawn(async move {
-            work_off(&desk, &caller, &mailbox, &lane).await;
-            mailbox.order(Order::LaneDone(name));
-        });
+    fn work(&mut self, name: String, lane: Arc<Lane>) {
+        let Some(mailbox) = self.mailbox().cloned() else { return };
+        self.effects.push_back(Effect::Work { lane, name, mailbox });
     }
 
-    /// The socket is at its end; what nobody has begun is done all the same, one lane after the other.
-    pub(super) fn leave_lanes(&mut self, mailbox: &Arc<Mailbox>) {
-        let left: Vec<_> = self.idle_lanes.drain(..).filter_map(|name| self.lanes.remove(&name)).collect();
-        if left.is_empty() {
-            return;
-        }
-        let (desk, caller, mailbox) = (self.app.desk.clone(), self.caller.clone(), mailbox.clone());
-        self.app.sessions.spawn(async move {
-            for lane in left {
-                work_off(&desk, &caller, &mailbox, &lane).await;
-            }
-        });
+    /// The session is at its end; what nobody has begun is done all the same.
+    pub(super) fn leave_lanes(&mut self) -> Vec<Arc<Lane>> {
+        self.idle_lanes.drain(..).filter_map(|name| self.lanes.remove(&name)).collect()
     }
 
     fn answer(&mut self, request_id: String, result: ActionResult) {
         self.outbox.push(&DeskFrame::OutboundResult { request_id, result }.line());
-    }
-
-    /// A refusal on the spot is written down like any other.
-    fn note_refused(&self, refused: &Refused) {
-        if let Some(noting) = self.app.desk.outbound().note_refused(&self.caller, refused) {
-            self.app.sessions.spawn(noting);
-        }
-    }
-}
-
-/// Does the actions of a lane until there is none. Each is answered: on this socket, or on the next.
-async fn work_off(desk: &Desk, caller: &Caller, mailbox: &Mailbox, lane: &Lane) {
-    while let Some(job) = lane.next() {
-        let Job { request_id, candidates, identities, action, asked, _room } = job;
-        let result = if asked.elapsed() > WAIT_MAX {
-            let text = "it waited too long behind other actions of this socket, and was not sent";
-            ActionResult::refused(Code::RateLimited, text)
-        } else {
-            let (platform, bot) = desk.outbound().speaking_as(caller, &candidates, &action).await;
-            desk.outbound().act(caller, (platform, bot), &identities, action).await
-        };
-        let line = DeskFrame::OutboundResult { request_id, result }.line();
-        if !mailbox.order(Order::Result(line.clone())) {
-            desk.delivery().switchboard().answer(caller.instance.no, line, desk.env().now_ms());
-        }
     }
 }

@@ -8,22 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::{Act, Action};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
-pub(super) struct Job {
-    pub(super) request_id: String,
+pub struct Job {
+    pub(crate) request_id: String,
     /// The identities that may be meant: platform and bot.
-    pub(super) candidates: Vec<(String, String)>,
+    pub(crate) candidates: Vec<(String, String)>,
     /// Everything that the socket had said hello for by then.
-    pub(super) identities: Arc<Vec<(String, String)>>,
-    pub(super) action: Action,
-    pub(super) asked: Instant,
+    pub(crate) identities: Arc<Vec<(String, String)>>,
+    pub(crate) action: Action,
+    pub(crate) asked_ms: u64,
     /// Its share of what the actions of a socket may hold.
-    pub(super) _room: OwnedSemaphorePermit,
+    pub(crate) _room: OwnedSemaphorePermit,
 }
 
 #[derive(Default)]
-pub(super) struct Lane {
+pub struct Lane {
     state: Mutex<State>,
 }
 
@@ -39,27 +38,27 @@ impl Lane {
     }
 
     /// True: nobody works here yet, so whoever pushed must see to it.
-    pub(super) fn push(&self, job: Job) -> bool {
+    pub(crate) fn push(&self, job: Job) -> bool {
         let mut state = self.state();
         state.waiting.push_back(job);
         !std::mem::replace(&mut state.busy, true)
     }
 
     /// The next one; `None` ends the work.
-    pub(super) fn next(&self) -> Option<Job> {
+    pub(crate) fn next(&self) -> Option<Job> {
         let mut state = self.state();
         let next = state.waiting.pop_front();
         state.busy = next.is_some();
         next
     }
 
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         !self.state().busy
     }
 }
 
 /// Which lane an action takes.
-pub(super) fn lane_of(action: &Action) -> String {
+pub(crate) fn lane_of(action: &Action) -> String {
     match &action.act {
         Act::FollowUp { session_key, .. } => format!("s:{session_key}"),
         act => format!("c:{}", act.chat_id().unwrap_or_default()),

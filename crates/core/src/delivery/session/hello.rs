@@ -1,0 +1,138 @@
+//! A gateway says whom it fronts; the first good hello makes its session the one that serves the instance.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
+use frontdesk_wire::frame::DeskFrame;
+use frontdesk_wire::{Close, Descriptor};
+use tokio::time::timeout;
+
+use super::super::DeliveryPlane;
+use super::super::switchboard::{Mailbox, Order, Unserved};
+use super::super::window::Window;
+use super::{Beginning, Effect, Serving, Session};
+use crate::directory::Caller;
+use crate::port::store::{Position, StoreError};
+
+/// Identities one session may front.
+const IDENTITIES_MAX: usize = 64;
+/// The replaced session saves its last acks before its successor reads them.
+const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
+
+/// A hello that waits for the store.
+pub(super) struct Hello {
+    platform: String,
+    bot: String,
+    ready: bool,
+    mailbox: Arc<Mailbox>,
+    settle_ms: u64,
+}
+
+impl Session {
+    pub(super) fn take_hello(&mut self, platform: &str, bot: &str, ready: bool, now_ms: u64) {
+        let directory = &self.delivery.directory;
+        let Some(bot) = directory.resolve_bot(&self.caller.tenant, platform, bot) else {
+            return self.close(Close::ForeignPlatform);
+        };
+        if self.identities.len() >= IDENTITIES_MAX {
+            return self.bad_frame("too_many_hellos", now_ms);
+        }
+        if self.serving.is_some() {
+            return self.welcome(platform.to_owned(), bot, ready, now_ms);
+        }
+        if let Some(why) = directory.disproof(&self.caller) {
+            return self.close(why);
+        }
+        let instance = self.caller.instance.no;
+        let settle_ms = self.delivery.settle_time_ms(instance);
+        let (mailbox, before) = self.delivery.switchboard.attach(instance, &self.caller.gateway, &self.caller.tenant);
+        let platform = platform.to_owned();
+        self.hello = Some(Hello { platform, bot, ready, mailbox: mailbox.clone(), settle_ms });
+        self.effects.push_back(Effect::Begin(Beginning { mailbox, before }));
+    }
+
+    /// The session serves, from this position on.
+    pub fn begun(&mut self, position: Result<Position, StoreError>, now_ms: u64) {
+        let Some(Hello { platform, bot, ready, mailbox, settle_ms }) = self.hello.take() else { return };
+        let position = match position {
+            Ok(position) => position,
+            Err(error) => {
+                tracing::error!(%error, "beginning a session failed");
+                return self.close(Close::TryLater);
+            }
+        };
+        let (delivery, instance) = (&self.delivery, self.caller.instance.no);
+        let (size, acks) = (delivery.rules.window, delivery.switchboard.acks(instance));
+        let window = Window::new(size, delivery.rules.ack_limit_ms, position, acks, now_ms);
+        for line in delivery.switchboard.take_parked(instance, delivery.env.now_ms()) {
+            mailbox.order(Order::Result(line));
+        }
+        self.serving = Some(Serving { mailbox, window, deliver_at_ms: now_ms + settle_ms, fetch: size.max(1) });
+        // A revoke closes the sockets that it finds; this one was not among them until now.
+        if let Some(why) = self.delivery.directory.disproof(&self.caller) {
+            return self.close(why);
+        }
+        self.welcome(platform, bot, ready, now_ms);
+    }
+
+    fn welcome(&mut self, platform: String, bot: String, ready: bool, now_ms: u64) {
+        if ready && let Some(serving) = &mut self.serving {
+            serving.deliver_at_ms = now_ms; // it says that it takes events from now on
+        }
+        let descriptor = match self.delivery.platforms.get(&platform) {
+            Some(found) => found.descriptor().clone(),
+            None => bare_descriptor(&platform),
+        };
+        let identity = (platform, bot);
+        if !self.identities.contains(&identity) {
+            Arc::make_mut(&mut self.identities).push(identity);
+        }
+        self.outbox.push(&DeskFrame::Descriptor { descriptor }.line());
+    }
+}
+
+impl DeliveryPlane {
+    /// Waits for the session before this one, writes down that the instance is awake, and says from where to go on.
+    pub async fn begin(&self, caller: &Caller, beginning: Beginning) -> Result<Position, StoreError> {
+        let Beginning { mailbox, before } = beginning;
+        if let Some(before) = before {
+            // Its last acks must be in the ledger before we read what is owed.
+            let _ = timeout(PREDECESSOR_TIME, before.finished()).await;
+        }
+        let instance = caller.instance.no;
+        let begun = match self.socket_opened(caller).await {
+            Ok(()) => self.ledger.position(instance).await,
+            Err(error) => Err(error),
+        };
+        if begun.is_err() {
+            mailbox.finish();
+            if self.switchboard.detach(instance, &mailbox) {
+                self.switchboard.note_unserved(instance, Unserved::NewMail); // it may have come in that moment
+            }
+        }
+        begun
+    }
+}
+
+/// For a bot whose platform this desk does not run: complete, and honest about doing nothing.
+fn bare_descriptor(platform: &str) -> Descriptor {
+    Descriptor {
+        contract_version: CONTRACT_VERSION,
+        platform: platform.into(),
+        label: platform.into(),
+        max_message_length: 4096,
+        supports_draft_streaming: false,
+        supports_edit: false,
+        supports_threads: false,
+        markdown_dialect: "plain".into(),
+        len_unit: LenUnit::Chars,
+        emoji: "🔌".into(),
+        platform_hint: String::new(),
+        pii_safe: false,
+        supports_context: false,
+        supports_inchannel_continuable: false,
+        supports_block_formatting: false,
+        supported_ops: Vec::new(),
+    }
+}

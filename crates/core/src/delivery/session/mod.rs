@@ -1,0 +1,586 @@
+//! One relay session, from hello to close, without its socket.
+//!
+//! It is told what the peer said, what the store answered and what time it is, and says what is to be written and
+//! done: [`Session::next_message`] and [`Session::next_effect`]. It never waits. Rows are never lost with it: what was
+//! not acked goes to the next session. A peer that does not read what it was sent is not read from.
+
+mod actions;
+mod hello;
+mod lane;
+mod later;
+mod outbox;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use frontdesk_wire::frame::{DeskFrame, push_delivery};
+use frontdesk_wire::lines::Lines;
+use frontdesk_wire::{Close, GatewayFrame};
+use tokio::sync::Semaphore;
+
+use self::actions::JOBS_MAX_BYTES;
+use self::hello::Hello;
+use self::later::Later;
+use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
+use super::DeliveryPlane;
+use super::switchboard::{Mailbox, Order, Unserved};
+use super::window::{Acks, Health, Window};
+use crate::directory::Caller;
+use crate::ids::{buffer_id, parse_buffer_id};
+use crate::meters::Why;
+use crate::port::store::{Delivery, Position, StoreError};
+
+pub use actions::Refused;
+pub use lane::{Job, Lane};
+
+/// Bad frames in one minute before the session is closed.
+const BAD_MAX: u32 = 64;
+const BAD_MS: u64 = 60_000;
+/// Interrupts of one session that wait while one is looked up; more are dropped and counted.
+const INTERRUPTS_MAX: usize = 16;
+/// No session key of a gateway is longer.
+const SESSION_KEY_MAX_BYTES: usize = 1024;
+/// Looks at the clock: often while something is in flight, seldom otherwise.
+const BUSY_TICK_MS: u64 = 1_000;
+const IDLE_TICK_MS: u64 = 30_000;
+/// A peer that says nothing at all must say hello in this time.
+const HELLO_MS: u64 = 30_000;
+/// Rows that go into the outbox at once, and one more: they alone do not fill it, so acks are still read.
+const ROWS_MAX_BYTES: usize = OUTBOX_MAX_BYTES / 2;
+
+pub type Row = (u64, Arc<Delivery>);
+
+/// Something that a session cannot do by itself.
+pub enum Effect {
+    /// Make this the serving session: [`DeliveryPlane::begin`], then [`Session::begun`].
+    Begin(Beginning),
+    /// [`DeliveryPlane::read_rows`], then [`Session::read`].
+    Read { after: u64, limit: usize },
+    /// [`DeliveryPlane::settle`], then [`Session::saved`].
+    Save(Position),
+    /// [`DeliveryPlane::interrupt_from`], then [`Session::interrupted`].
+    Interrupt(String),
+    /// [`DeliveryPlane::go_idle`].
+    GoIdle(Arc<Mailbox>),
+    /// [`DeliveryPlane::note_never_acks`].
+    NeverAcks,
+    /// [`DeliveryPlane::give_up_rows`].
+    GiveUp(Vec<Row>),
+    /// Do the actions of a lane, then tell the mailbox that it is done.
+    Work { lane: Arc<Lane>, name: String, mailbox: Arc<Mailbox> },
+    /// An action was refused on the spot: it is written down like any other.
+    Refused(Box<Refused>),
+}
+
+/// The socket of an instance changes hands.
+pub struct Beginning {
+    pub(super) mailbox: Arc<Mailbox>,
+    /// The one that served until now.
+    pub(super) before: Option<Arc<Mailbox>>,
+}
+
+pub struct Session {
+    delivery: Arc<DeliveryPlane>,
+    caller: Caller,
+    identities: Arc<Vec<(String, String)>>,
+    serving: Option<Serving>,
+    /// The first good hello, until its session serves.
+    hello: Option<Hello>,
+    lines: Lines,
+    later: Later,
+    outbox: Outbox,
+    /// What of the outbox is in the gauge.
+    gauged_bytes: usize,
+    /// Nothing is read from the peer until it has read.
+    paused: bool,
+    is_reading: bool,
+    is_saving: bool,
+    started_ms: u64,
+    tick_ms: u64,
+    bad: (u32, u64),
+    /// Actions wait behind others of the same chat, so that they keep their order.
+    lanes: HashMap<String, Arc<Lane>>,
+    /// Lanes with work that nobody has begun.
+    idle_lanes: VecDeque<String>,
+    busy_lanes: usize,
+    jobs: Arc<Semaphore>,
+    /// The first one is being looked up.
+    interrupts: VecDeque<String>,
+    ping: bool,
+    closing: Option<Close>,
+    effects: VecDeque<Effect>,
+}
+
+/// What exists from the first good hello on.
+struct Serving {
+    mailbox: Arc<Mailbox>,
+    window: Window,
+    deliver_at_ms: u64,
+    /// Rows to ask the ledger for at once: as many as fitted into the outbox last time.
+    fetch: usize,
+}
+
+/// What is left to say when a session is over.
+pub struct Farewell {
+    outbox: Outbox,
+    pub close: Option<Close>,
+    /// Lanes that nobody has begun, and the mailbox that is over: they are worked off all the same.
+    pub left: Option<(Arc<Mailbox>, Vec<Arc<Lane>>)>,
+}
+
+impl Farewell {
+    pub fn next_message(&mut self) -> Option<String> {
+        self.outbox.pop()
+    }
+}
+
+impl Session {
+    /// Times are of a steady clock.
+    pub fn new(delivery: &Arc<DeliveryPlane>, caller: Caller, now_ms: u64) -> Self {
+        Self {
+            lines: Lines::new(delivery.rules.frame_max_bytes),
+            delivery: delivery.clone(),
+            caller,
+            identities: Arc::default(),
+            serving: None,
+            hello: None,
+            later: Later::default(),
+            outbox: Outbox::default(),
+            gauged_bytes: 0,
+            paused: false,
+            is_reading: false,
+            is_saving: false,
+            started_ms: now_ms,
+            tick_ms: now_ms + HELLO_MS,
+            bad: (0, now_ms),
+            lanes: HashMap::new(),
+            idle_lanes: VecDeque::new(),
+            busy_lanes: 0,
+            jobs: Arc::new(Semaphore::new(JOBS_MAX_BYTES)),
+            interrupts: VecDeque::new(),
+            ping: false,
+            closing: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Rung when there are orders or rows for this session.
+    pub fn mailbox(&self) -> Option<&Arc<Mailbox>> {
+        self.serving.as_ref().map(|serving| &serving.mailbox)
+    }
+
+    // ---- what comes ----------------------------------------------------------------------
+
+    /// There is room for whatever the next message makes us say.
+    pub fn may_read(&self) -> bool {
+        self.closing.is_none() && self.hello.is_none() && self.later.is_empty() && !self.outbox.is_full()
+    }
+
+    /// The peer said something.
+    pub fn take_text(&mut self, text: &str, now_ms: u64) {
+        self.heard(now_ms);
+        let mut lines = std::mem::replace(&mut self.lines, Lines::new(0));
+        // What follows a hello waits until it is answered; everything waits for room.
+        let whole = lines.push(text, |line| {
+            if self.may_read() {
+                self.take_frame(line, now_ms);
+            } else {
+                self.later.push(line);
+            }
+        });
+        self.lines = lines;
+        if whole.is_err() {
+            self.unreadable("too_long");
+        }
+    }
+
+    /// The peer sent something that is no text.
+    pub fn take_binary(&mut self, now_ms: u64) {
+        self.bad_frame("binary", now_ms);
+    }
+
+    /// The peer is there.
+    pub fn heard(&mut self, now_ms: u64) {
+        if let Some(serving) = &mut self.serving {
+            serving.window.heard(now_ms);
+        }
+    }
+
+    /// The peer said something that cannot be read, and what follows cannot be read either.
+    pub fn unreadable(&mut self, why: &'static str) {
+        self.delivery.meters.frames_bad.get_or_create(&Why { why }).inc();
+        self.close(Close::PolicyViolation);
+    }
+
+    pub fn close(&mut self, why: Close) {
+        self.closing = Some(why);
+    }
+
+    fn take_frame(&mut self, line: &str, now_ms: u64) {
+        match GatewayFrame::parse(line) {
+            Ok(GatewayFrame::InboundAck { buffer_id }) => self.take_ack(&buffer_id),
+            Ok(GatewayFrame::Outbound { request_id, action, platform, bot_id }) => {
+                self.take_outbound(request_id.into_owned(), action, platform.as_deref(), bot_id.as_deref());
+            }
+            Ok(GatewayFrame::Hello { platform, bot_id, ready, .. }) => {
+                self.take_hello(&platform, &bot_id, ready, now_ms);
+            }
+            Ok(GatewayFrame::GoingIdle) => self.take_going_idle(),
+            Ok(GatewayFrame::Interrupt { .. }) if self.serving.is_none() => self.bad_frame("before_hello", now_ms),
+            Ok(GatewayFrame::Interrupt { session_key, .. }) if session_key.len() > SESSION_KEY_MAX_BYTES => {
+                self.bad_frame("malformed", now_ms);
+            }
+            Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned()),
+            Ok(GatewayFrame::Unknown(_)) => {}
+            Err(error) => {
+                tracing::debug!(%error, gateway = self.caller.gateway, "a bad frame was skipped");
+                self.bad_frame("malformed", now_ms);
+            }
+        }
+    }
+
+    fn bad_frame(&mut self, why: &'static str, now_ms: u64) {
+        self.delivery.meters.frames_bad.get_or_create(&Why { why }).inc();
+        if now_ms.saturating_sub(self.bad.1) > BAD_MS {
+            self.bad = (0, now_ms);
+        }
+        self.bad.0 += 1;
+        if self.bad.0 >= BAD_MAX {
+            self.close(Close::PolicyViolation);
+        }
+    }
+
+    fn take_ack(&mut self, id: &str) {
+        let row = parse_buffer_id(id, self.delivery.ledger.epoch(), self.caller.instance.no);
+        let acked = row.and_then(|seq| self.serving.as_mut()?.window.ack(seq));
+        match acked {
+            Some(delivery) => {
+                self.delivery.meters.acks.inc();
+                self.delivery.say_rows(&self.caller, "acked", std::iter::once(&*delivery));
+            }
+            None => drop(self.delivery.meters.acks_unknown.inc()),
+        }
+    }
+
+    /// One at a time is looked up, some wait, and a flood is dropped.
+    fn take_interrupt(&mut self, session_key: String) {
+        match self.interrupts.len() {
+            0 => self.effects.push_back(Effect::Interrupt(session_key.clone())),
+            1..=INTERRUPTS_MAX => {}
+            _ => {
+                self.delivery.meters.frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
+                return;
+            }
+        }
+        self.interrupts.push_back(session_key);
+    }
+
+    /// An interrupt was looked up and passed on.
+    pub fn interrupted(&mut self) {
+        self.interrupts.pop_front();
+        if let Some(next) = self.interrupts.front() {
+            self.effects.push_back(Effect::Interrupt(next.clone()));
+        }
+    }
+
+    fn take_going_idle(&mut self) {
+        let Some(serving) = &self.serving else { return };
+        if serving.mailbox.go_idle() {
+            self.delivery.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
+        }
+        self.effects.push_back(Effect::GoIdle(serving.mailbox.clone()));
+    }
+
+    // ---- what is done --------------------------------------------------------------------
+
+    /// Takes orders, frames that had to wait, and rows. Called whenever something has happened.
+    pub fn turn(&mut self, now_ms: u64) {
+        self.take_orders();
+        while self.may_take_later() {
+            let Some(line) = self.later.next() else { break };
+            self.take_frame(&line, now_ms);
+        }
+        self.pump(now_ms);
+        if self.closing.is_none() && !self.is_saving {
+            self.save();
+        }
+        self.note_outbox();
+    }
+
+    fn may_take_later(&self) -> bool {
+        self.closing.is_none() && self.hello.is_none() && !self.outbox.is_full()
+    }
+
+    fn take_orders(&mut self) {
+        let Some(serving) = &self.serving else { return };
+        for order in serving.mailbox.take_orders() {
+            match order {
+                Order::Line(line) | Order::Result(line) => self.outbox.push(&line),
+                Order::Close(close) => self.closing = Some(close),
+                Order::Dropped(seq) => {
+                    if let Some(serving) = &mut self.serving {
+                        serving.window.dropped(seq);
+                    }
+                }
+                Order::LaneDone(lane) => self.lane_done(&lane),
+            }
+        }
+    }
+
+    /// Moves rows from the mailbox into the outbox as the window allows; after a gap they are read from the ledger.
+    fn pump(&mut self, now_ms: u64) {
+        let Some(serving) = self.serving.as_mut().filter(|_| self.closing.is_none() && !self.is_reading) else {
+            return;
+        };
+        let room = serving.window.room(now_ms);
+        if room == 0 || serving.mailbox.is_idle() || !self.outbox.is_empty() || now_ms < serving.deliver_at_ms {
+            return;
+        }
+        let cursor = serving.window.cursor();
+        if let Some(rows) = serving.mailbox.take_rows(cursor, room, ROWS_MAX_BYTES) {
+            return self.push_rows(&rows, now_ms);
+        }
+        serving.mailbox.close_gap();
+        self.is_reading = true;
+        self.effects.push_back(Effect::Read { after: cursor, limit: room.min(serving.fetch) });
+    }
+
+    /// The ledger was read. `limit` as it was asked.
+    pub fn read(&mut self, rows: Result<Vec<Row>, StoreError>, limit: usize, now_ms: u64) {
+        self.is_reading = false;
+        let Some(serving) = self.serving.as_mut() else { return };
+        match rows {
+            Ok(mut rows) => {
+                let fit = fitting(rows.iter().map(|(_, delivery)| delivery.json.len()));
+                let is_idle = serving.mailbox.is_idle();
+                if rows.len() == limit || fit < rows.len() || is_idle {
+                    serving.mailbox.open_gap(); // there may be more than fits: read again
+                }
+                let whole = (limit * 2).min(self.delivery.rules.window.max(1));
+                serving.fetch = if fit < rows.len() { fit } else { whole };
+                rows.truncate(fit);
+                if !is_idle {
+                    self.push_rows(&rows, now_ms);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "reading the ledger failed");
+                self.close(Close::TryLater);
+            }
+        }
+    }
+
+    fn push_rows(&mut self, rows: &[Row], now_ms: u64) {
+        let Some(serving) = self.serving.as_mut().filter(|_| !rows.is_empty()) else { return };
+        let (delivery, instance) = (&self.delivery, self.caller.instance.no);
+        let epoch = delivery.ledger.epoch();
+        let mut pushed = 0;
+        for (seq, row) in rows {
+            if serving.window.settled(*seq) {
+                serving.window.skip(*seq);
+                continue;
+            }
+            let id = buffer_id(epoch, instance, *seq);
+            push_delivery(self.outbox.room(row.json.len() + 128), row.passthrough, &row.json, &id);
+            serving.window.sent(*seq, row.clone(), now_ms);
+            pushed += 1;
+        }
+        delivery.meters.frames_pushed.inc_by(pushed);
+        let wall_ms = delivery.env.now_ms();
+        serving.mailbox.note_traffic(wall_ms);
+        delivery.switchboard.remember_turns(instance, rows.iter().map(|(_, row)| &**row), wall_ms);
+        delivery.say_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
+    }
+
+    fn save(&mut self) {
+        if let Some(position) = self.serving.as_mut().and_then(|serving| serving.window.take_unsaved()) {
+            self.is_saving = true;
+            self.effects.push_back(Effect::Save(position));
+        }
+    }
+
+    /// The position was saved, or not.
+    pub fn saved(&mut self, saved: Result<(), StoreError>) {
+        self.is_saving = false;
+        if let Err(error) = saved {
+            tracing::error!(%error, "saving acks failed; they will be saved again");
+            if let Some(serving) = &mut self.serving {
+                serving.window.save_failed();
+            }
+            self.close(Close::TryLater);
+        }
+    }
+
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    // ---- what goes -----------------------------------------------------------------------
+
+    /// Why the session is over, if it is.
+    pub fn closing(&self) -> Option<Close> {
+        self.closing
+    }
+
+    /// A ping is due.
+    pub fn take_ping(&mut self) -> bool {
+        std::mem::take(&mut self.ping)
+    }
+
+    pub fn next_message(&mut self) -> Option<String> {
+        self.outbox.pop()
+    }
+
+    /// A message is in the socket.
+    pub fn written(&mut self, now_ms: u64) {
+        if self.paused {
+            self.heard(now_ms); // its pongs are not read; that it takes what is written shows that it lives
+        }
+        if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
+            serving.mailbox.handed.hand(serving.window.cursor());
+        }
+    }
+
+    /// Keeps the gauge, and counts how often a peer had to read before it was heard again.
+    fn note_outbox(&mut self) {
+        let (bytes, is_full) = (self.outbox.bytes(), self.outbox.is_full() || !self.later.is_empty());
+        let meters = &self.delivery.meters;
+        if bytes != self.gauged_bytes {
+            let (new, old) = (i64::try_from(bytes).unwrap_or(0), i64::try_from(self.gauged_bytes).unwrap_or(0));
+            meters.outbox_bytes.inc_by(new - old);
+            self.gauged_bytes = bytes;
+        }
+        if is_full && !self.paused {
+            meters.reads_paused.inc();
+        }
+        self.paused = is_full;
+    }
+
+    // ---- time ----------------------------------------------------------------------------
+
+    /// When [`Session::tick`] is to be called, early enough for whatever waits.
+    pub fn next_tick_ms(&mut self, now_ms: u64) -> u64 {
+        if let Some(serving) = &self.serving {
+            if !serving.window.is_empty() || serving.window.is_probing() {
+                self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
+            }
+            if serving.deliver_at_ms > now_ms {
+                self.tick_ms = self.tick_ms.min(serving.deliver_at_ms);
+            }
+        }
+        self.tick_ms
+    }
+
+    pub fn tick(&mut self, now_ms: u64) {
+        self.tick_ms = now_ms + IDLE_TICK_MS;
+        let Some(serving) = &mut self.serving else {
+            if self.hello.is_none() && now_ms.saturating_sub(self.started_ms) >= HELLO_MS {
+                self.close(Close::PolicyViolation); // no hello in time
+            }
+            return;
+        };
+        match serving.window.health(now_ms) {
+            Health::Fine => {}
+            Health::Probe => self.ping = true,
+            Health::Dead => return self.close(Close::Unresponsive),
+        }
+        if !self.outbox.is_full() && !serving.mailbox.is_idle() {
+            self.ask_for_acks(now_ms);
+        }
+        let Some(serving) = &mut self.serving else { return };
+        let settled = serving.window.settle_unacked(now_ms);
+        if !settled.is_empty() {
+            self.delivery.meters.rows_settled_without_ack.inc_by(settled.len() as u64);
+            self.delivery.say_rows(&self.caller, "acked", settled.iter().map(|row| &**row));
+            if serving.window.acks == Acks::Never {
+                self.effects.push_back(Effect::NeverAcks);
+            }
+        }
+    }
+
+    /// Rows whose ack stays away although later ones were acked: sent again, or given up.
+    fn ask_for_acks(&mut self, now_ms: u64) {
+        let Some(serving) = &mut self.serving else { return };
+        let overdue = serving.window.overdue(now_ms);
+        let (delivery, instance) = (&self.delivery, self.caller.instance.no);
+        let epoch = delivery.ledger.epoch();
+        for (seq, row) in &overdue.resend {
+            let id = buffer_id(epoch, instance, *seq);
+            push_delivery(self.outbox.room(row.json.len() + 128), row.passthrough, &row.json, &id);
+        }
+        delivery.meters.frames_pushed.inc_by(overdue.resend.len() as u64);
+        delivery.meters.rows_resent.inc_by(overdue.resend.len() as u64);
+        if !overdue.given_up.is_empty() {
+            self.effects.push_back(Effect::GiveUp(overdue.given_up));
+        }
+    }
+
+    // ---- the end -------------------------------------------------------------------------
+
+    /// Saves the last acks and lets the next session go on. What was under way has been told before.
+    pub async fn end(mut self) -> Farewell {
+        let delivery = self.delivery.clone();
+        delivery.meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
+        let mut left = None;
+        if let Some(mut serving) = self.serving.take() {
+            let instance = self.caller.instance.no;
+            if let Some(position) = serving.window.take_unsaved()
+                && let Err(error) = delivery.settle(instance, position).await
+            {
+                tracing::error!(%error, "saving the last acks of a socket failed; their rows will come again");
+            }
+            serving.mailbox.finish();
+            left = Some((serving.mailbox.clone(), self.leave_lanes())).filter(|(_, lanes)| !lanes.is_empty());
+            let served = delivery.switchboard.detach(instance, &serving.mailbox);
+            for order in serving.mailbox.take_orders() {
+                if let Order::Result(line) = order {
+                    // It came while the acks were saved: too late for this socket, in time for the next.
+                    delivery.switchboard.answer(instance, line, delivery.env.now_ms());
+                }
+            }
+            if served {
+                delivery.socket_closed(&self.caller, serving.window.acks).await;
+            }
+        }
+        if let Some(close) = self.closing {
+            delivery.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
+        }
+        Farewell { outbox: self.outbox, close: self.closing, left }
+    }
+}
+
+impl DeliveryPlane {
+    /// Rows that an instance is owed, after a number.
+    pub async fn read_rows(&self, instance: u64, after: u64, limit: usize) -> Result<Vec<Row>, StoreError> {
+        self.ledger.pending(instance, after, limit).await
+    }
+
+    /// Saves how far an instance has got.
+    pub async fn settle(&self, instance: u64, position: Position) -> Result<(), StoreError> {
+        self.ledger.settle(instance, position).await
+    }
+
+    /// The durable flip to "buffer only"; the ack goes out after it.
+    pub async fn go_idle(&self, caller: &Caller, mailbox: &Mailbox) {
+        match self.going_idle(caller).await {
+            Ok(()) => drop(mailbox.order(Order::Line(DeskFrame::GoingIdleAck.line()))),
+            // No ack: the flip is not durable, and the client closes anyway.
+            Err(error) => tracing::error!(%error, "writing down that a gateway goes idle failed"),
+        }
+    }
+}
+
+/// How many of these go into the outbox at once: at least one.
+fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut used = 0;
+    let fits = |size: &usize| {
+        let fits = used < ROWS_MAX_BYTES;
+        used += size;
+        fits
+    };
+    sizes.take_while(fits).count()
+}
