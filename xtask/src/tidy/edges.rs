@@ -48,6 +48,7 @@ const KEPT: [(&str, &[&str], &str); 10] = [
 
 /// Never, by nobody: all cryptography comes from one provider.
 const BANNED: [&str; 4] = ["ring", "openssl", "native-tls", "rsa"];
+const ONE_PROVIDER: &str = "use aws-lc-rs: one provider for all cryptography";
 const PURE: &str = "frontdesk-wire";
 const IO: [&str; 3] = ["tokio", "tokio-util", "futures-util"];
 
@@ -60,22 +61,10 @@ pub(super) fn check(path: &str, text: &str) -> anyhow::Result<Vec<Finding>> {
     };
     let mut findings = Vec::new();
     for (dependency, options, for_tests) in dependencies(&manifest) {
-        let is_member = MEMBERS.iter().any(|(member, _)| *member == dependency);
-        let may_test = for_tests && (dependency == "frontdesk-testkit" || name == "frontdesk");
-        let mend = if is_member && !allowed.contains(&dependency) && !may_test {
-            "members see only downwards: move the type down, or put a port between them".to_owned()
-        } else if BANNED.contains(&dependency) || enables_ring(options) {
-            "use aws-lc-rs: one provider for all cryptography".to_owned()
-        } else if let Some((_, users, why)) = KEPT.iter().find(|(kept, ..)| *kept == dependency && name != "xtask") {
-            // The roof's tests may look into the database, and hold it shut.
-            if users.contains(&name) || (for_tests && name == "frontdesk") {
-                continue;
-            }
-            format!("{why}; only {} may use it", users.join(", "))
-        } else if name == PURE && IO.contains(&dependency) && !for_tests {
-            "wire is pure data: no runtime and no I/O".to_owned()
-        } else {
-            continue;
+        let mend = match refusal(name, allowed, dependency, for_tests) {
+            Some(why) => why,
+            None if enables_ring(options) => ONE_PROVIDER.to_owned(),
+            None => continue,
         };
         findings.push(Finding::new(
             path,
@@ -85,6 +74,33 @@ pub(super) fn check(path: &str, text: &str) -> anyhow::Result<Vec<Finding>> {
         ));
     }
     Ok(findings)
+}
+
+/// Why the crate in `crates/<folder>` may not name `other` in its source, if it may not.
+pub(super) fn refusal_in_source(folder: &str, other: &str) -> Option<String> {
+    let prefixed = format!("frontdesk-{folder}");
+    let (name, allowed) = MEMBERS.into_iter().find(|(member, _)| *member == folder || *member == prefixed)?;
+    // A crate may name itself: `frontdesk::` in main.rs.
+    (name != other).then(|| refusal(name, allowed, other, false)).flatten()
+}
+
+/// Why `name` may not import `other`, if it may not. Both are names of packages.
+fn refusal(name: &str, allowed: &[&str], other: &str, for_tests: bool) -> Option<String> {
+    let is_member = MEMBERS.iter().any(|(member, _)| *member == other);
+    let may_test = for_tests && (other == "frontdesk-testkit" || name == "frontdesk");
+    if is_member && !allowed.contains(&other) && !may_test {
+        return Some("members see only downwards: move the type down, or put a port between them".to_owned());
+    }
+    if BANNED.contains(&other) {
+        return Some(ONE_PROVIDER.to_owned());
+    }
+    if let Some((_, users, why)) = KEPT.iter().find(|(kept, ..)| *kept == other && name != "xtask") {
+        // The roof's tests may look into the database, and hold it shut.
+        let may_use = users.contains(&name) || (for_tests && name == "frontdesk");
+        return (!may_use).then(|| format!("{why}; only {} may use it", users.join(", ")));
+    }
+    let is_io = name == PURE && IO.contains(&other) && !for_tests;
+    is_io.then(|| "wire is pure data: no runtime and no I/O".to_owned())
 }
 
 /// Name, options, and whether it is for tests only; of all targets.

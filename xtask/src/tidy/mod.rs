@@ -2,11 +2,19 @@
 
 mod api;
 mod callers;
+mod cycles;
 mod edges;
+mod exceptions;
+mod fields;
+mod imports;
 mod length;
 mod lockfile;
+mod methods;
+mod modules;
 mod names;
 mod opening;
+mod paths;
+mod planes;
 mod source;
 mod vendors;
 
@@ -14,6 +22,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use exceptions::Exceptions;
+use modules::Crate;
 use source::Source;
 
 /// One place that breaks a rule, and how to mend it.
@@ -33,7 +43,7 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}: {}\n    mend: {}", self.file, self.line, self.what, self.mend)
+        write!(out, "{}:{}: {}\n    fix: {}", self.file, self.line, self.what, self.mend)
     }
 }
 
@@ -59,6 +69,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     for (path, text) in read_manifests(root)? {
         findings.extend(edges::check(&path, &text)?);
     }
+    let exceptions = Exceptions::parse(&read(root, exceptions::FILE)?)?;
+    findings.extend(check_structure(&sources, &exceptions));
     findings.extend(lockfile::check(&read(root, "Cargo.lock")?)?);
     findings.extend(check_api(root)?);
 
@@ -70,8 +82,20 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     for finding in &findings {
         println!("{finding}");
     }
+    println!("{}", exceptions.summary());
     println!("tidy: {} files, {} broken rules, {} notes", sources.len(), findings.len(), notes.len());
     Ok(findings.is_empty())
+}
+
+/// The rules that look at more than one file at a time.
+fn check_structure(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding> {
+    let crates = Crate::all(sources);
+    let mut findings = imports::check(sources, exceptions);
+    findings.extend(planes::check(&crates, exceptions));
+    findings.extend(cycles::check(&crates, exceptions));
+    findings.extend(methods::check(&crates, exceptions));
+    findings.extend(fields::check(sources, exceptions));
+    findings
 }
 
 fn check_api(root: &Path) -> anyhow::Result<Vec<Finding>> {
