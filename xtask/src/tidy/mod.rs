@@ -8,7 +8,9 @@ mod exceptions;
 mod fields;
 mod imports;
 mod length;
+mod licences;
 mod lockfile;
+mod metadata;
 mod methods;
 mod modules;
 mod names;
@@ -71,7 +73,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     }
     let exceptions = Exceptions::parse(&read(root, exceptions::FILE)?)?;
     findings.extend(check_structure(&sources, &exceptions));
-    findings.extend(lockfile::check(&read(root, "Cargo.lock")?)?);
+    findings.extend(check_dependencies(root)?);
     findings.extend(check_api(root)?);
 
     findings.sort();
@@ -96,6 +98,18 @@ fn check_structure(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding> 
     findings.extend(methods::check(&crates, exceptions));
     findings.extend(fields::check(sources, exceptions));
     findings
+}
+
+fn check_dependencies(root: &Path) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let lock = read(root, "Cargo.lock")?;
+    findings.extend(lockfile::check_sources("Cargo.lock", &lock));
+    findings.extend(lockfile::check_sources("fuzz/Cargo.lock", &read(root, "fuzz/Cargo.lock")?));
+    let policy = lockfile::Policy::parse(&read(root, "deny.toml")?)?;
+    let packages = metadata::ask_cargo(root)?;
+    findings.extend(lockfile::check_bans(&lock, &packages, &policy));
+    findings.extend(lockfile::check_licences(&lock, &packages, &policy));
+    Ok(findings)
 }
 
 fn check_api(root: &Path) -> anyhow::Result<Vec<Finding>> {
