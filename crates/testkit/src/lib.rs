@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod desk;
 pub mod env;
 pub mod folder;
+pub mod fuzz;
 pub mod store_suite;
 pub mod world;
 

@@ -1,0 +1,6 @@
+//! `cron_bodies` of the test kit, run by cargo-fuzz.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    frontdesk_testkit::fuzz::targets::cron_bodies(input);
+});
