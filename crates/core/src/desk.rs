@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::agents::{AgentsPlane, Exchanges, Messages, TenantStores, Ways};
+use crate::agents::{AgentsPlane, Exchanges, Inboxes, Messages, TenantStores, Ways};
 use crate::base::Base;
 use crate::cron::{CronPlane, PlannedWakes};
 use crate::delivery::DeliveryPlane;
@@ -32,6 +32,7 @@ pub struct Desk {
     cron: Arc<CronPlane>,
     agents: Arc<AgentsPlane>,
     messages: Arc<Messages>,
+    inboxes: Arc<Inboxes>,
     exchanges: Arc<Exchanges>,
     tenant_stores: Arc<TenantStores>,
     media: MediaPlane,
@@ -75,7 +76,8 @@ impl Desk {
         let ways = Ways { sealer, outcall: outcall.clone(), connectors };
         let agents = Arc::new(AgentsPlane::open(&base, &stores, &directory, &delivery, &cron, ways).await?);
         let messages = Arc::new(Messages::new(&base, &stores, &agents, &platforms));
-        let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages));
+        let inboxes = Arc::new(Inboxes::new(&base, &stores, &agents));
+        let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages, &inboxes));
         let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
         let media = MediaPlane::new(&base, &stores);
 
@@ -101,6 +103,7 @@ impl Desk {
             cron,
             agents,
             messages,
+            inboxes,
             exchanges,
             tenant_stores,
             media,
@@ -148,6 +151,10 @@ impl Desk {
 
     pub fn messages(&self) -> &Messages {
         &self.messages
+    }
+
+    pub fn inboxes(&self) -> &Inboxes {
+        &self.inboxes
     }
 
     pub fn exchanges(&self) -> &Exchanges {

@@ -1,7 +1,13 @@
 //! The settings that the rules of the planes depend on.
 
-use crate::cron::signing::SigningAlg;
-use crate::delivery::wake::WakeRules;
+use frontdesk_wire::cron::SigningAlg;
+
+#[derive(Debug, Clone, Copy)]
+pub struct WakeRules {
+    pub cooldown_ms: u64,
+    pub retry_max_ms: u64,
+    pub notice_after_ms: u64,
+}
 
 #[derive(Debug, Clone)]
 pub struct Rules {

@@ -7,10 +7,10 @@ use crate::edge::agents::Limits;
 use anyhow::{Context as _, bail};
 use frontdesk_connectors::TmuxSettings;
 use frontdesk_core::Rules;
+use frontdesk_core::WakeRules;
 use frontdesk_core::agents::approval::ApprovalKey;
-use frontdesk_core::cron::signing::SigningAlg;
-use frontdesk_core::delivery::wake::WakeRules;
 use frontdesk_platforms::chat::Commands;
+use frontdesk_wire::cron::SigningAlg;
 use serde::Deserialize;
 use toml::{Table, Value};
 

@@ -387,7 +387,7 @@ async fn changing_routes(house: &House) -> Vec<String> {
 }
 
 async fn stored(desk: &Desk) -> Vec<Record> {
-    let mut records = desk.stores().directory.load().await.unwrap();
+    let mut records = desk.stores().directory.changed_since(0).await.unwrap().records;
     records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
     records
 }

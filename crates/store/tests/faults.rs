@@ -121,7 +121,7 @@ async fn damage_is_told(folder: &Path) {
     errors.extend(store.mail(7, None, 0, 999).await.err());
     errors.extend(store.accept((900..950).map(|number| acceptance(number, &[7, 8])).collect()).await.err());
     errors.extend(store.settle(7, Position { through: 5, ..Position::default() }).await.err());
-    errors.extend(store.load().await.err());
+    errors.extend(store.changed_since(0).await.err());
     errors.extend(store.chats("acme", "", 9).await.err());
     errors.extend(store.health().await.err());
     assert!(!errors.is_empty(), "the damage went unseen");

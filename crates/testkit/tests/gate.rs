@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use frontdesk_core::directory::View;
-use frontdesk_core::gate::{self, Case, Layer, Place, Ruling, Sight, Verdict, read_kept};
+use frontdesk_core::directory::{Place, tenant_of};
+use frontdesk_core::gate::{self, Case, Layer, Ruling, Sight, Verdict, read_kept};
 use frontdesk_testkit::world::reference::{self, Found, Line};
 use frontdesk_testkit::world::{Dice, Event, World};
 
@@ -208,7 +209,7 @@ impl Trial<'_> {
         if self.event.tenant.is_some() {
             return;
         }
-        let found = gate::tenant_of(self.view, &source.platform, &Place::of(source));
+        let found = tenant_of(self.view, &source.platform, &Place::of(source));
         if found != expected {
             self.fail(&format!("the gate finds the tenant {found:?}, the reference {expected:?}"));
         }

@@ -339,14 +339,14 @@ pub struct BotNew {
     pub secrets: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct RouteNew {
     pub platform: String,
     pub key: String,
     pub tenant: String,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct BindingNew {
     pub platform: String,
     pub user_id: String,

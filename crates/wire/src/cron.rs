@@ -7,6 +7,13 @@ pub const BY_RELAY: &str = "relay:";
 /// What the fire's token says it is for.
 pub const PURPOSE: &str = "cron_fire";
 
+/// How the tokens of fires are signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SigningAlg {
+    ES256,
+    RS256,
+}
+
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ProvisionShot {
     pub job_id: String,

@@ -34,6 +34,13 @@ pub struct TenantData {
     pub(super) caller: Option<String>,
 }
 
+impl TenantStores {
+    /// A tenant's data as a `DataStore`.
+    pub fn data(self: &Arc<Self>, tenant: &str) -> TenantData {
+        TenantData { stores: self.clone(), tenant: tenant.into(), caller: None }
+    }
+}
+
 impl TenantData {
     /// Who asks. What it writes without an `agent_id` is written down as its own.
     #[must_use]

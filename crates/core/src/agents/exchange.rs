@@ -13,7 +13,7 @@ use super::deliver::{Asks, How};
 use super::messages::reply_mark;
 use super::speaker::Speaker;
 use super::waiters::{Refused, Unheard};
-use super::{AgentsPlane, Messages};
+use super::{AgentsPlane, Inboxes, Messages};
 use crate::base::Base;
 use crate::directory::Caller;
 use crate::env::Env;
@@ -31,13 +31,19 @@ pub struct Exchanges {
     env: Arc<dyn Env>,
     agents: Arc<AgentsPlane>,
     messages: Arc<Messages>,
+    inboxes: Arc<Inboxes>,
     meters: Arc<Meters>,
 }
 
 impl Exchanges {
-    pub(crate) fn new(base: &Base, agents: &Arc<AgentsPlane>, messages: &Arc<Messages>) -> Self {
-        let (agents, messages) = (agents.clone(), messages.clone());
-        Self { env: base.env.clone(), agents, messages, meters: base.meters.clone() }
+    pub(crate) fn new(
+        base: &Base,
+        agents: &Arc<AgentsPlane>,
+        messages: &Arc<Messages>,
+        inboxes: &Arc<Inboxes>,
+    ) -> Self {
+        let (agents, messages, inboxes) = (agents.clone(), messages.clone(), inboxes.clone());
+        Self { env: base.env.clone(), agents, messages, inboxes, meters: base.meters.clone() }
     }
 
     /// Asks, and returns when the question has been carried to its end as well.
@@ -186,7 +192,7 @@ impl Exchanges {
         correlation_id: &str,
         content: String,
     ) -> Result<Replied, Fault> {
-        let (id, no) = self.messages.inbox_of(who.tenant, address)?;
+        let (id, no) = self.inboxes.inbox_of(who.tenant, address)?;
         who.check_own(&id, "answer as")?;
         let now_ms = self.env.now_ms();
         if let Some(no) = no {

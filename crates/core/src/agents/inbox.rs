@@ -1,24 +1,40 @@
 //! Reading what was said to agents: inboxes, and the console's page.
 
+use std::sync::Arc;
+
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
 
-use super::Messages;
+use super::AgentsPlane;
 use super::messages::Kept;
 use super::speaker::Speaker;
+use crate::base::Base;
+use crate::env::Env;
 use crate::ids::event_id;
-use crate::port::letters::Filed;
+use crate::port::letters::{Filed, Letters};
 use crate::port::store::StoreError;
+use crate::port::stores::Stores;
 
 /// Letters per page of an inbox.
 const INBOX_PAGE: usize = 500;
 /// Characters of a letter that the console shows.
 const SHOWN_CHARS: usize = 280;
 
-impl Messages {
+/// Reads what was said to agents.
+pub struct Inboxes {
+    env: Arc<dyn Env>,
+    agents: Arc<AgentsPlane>,
+    inbox: Arc<dyn Letters>,
+}
+
+impl Inboxes {
+    pub(crate) fn new(base: &Base, stores: &Stores, agents: &Arc<AgentsPlane>) -> Self {
+        Self { env: base.env.clone(), agents: agents.clone(), inbox: stores.inbox.clone() }
+    }
+
     /// Number of an agent's inbox, and its id. `None`: it is known, and nothing was ever written to it.
     pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<u64>), Fault> {
         let (id, _) = self.agents.find_agent(tenant, address)?;
-        let no = self.directory.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
+        let no = self.agents.directory.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
         Ok((id, no))
     }
 
@@ -70,7 +86,7 @@ impl Messages {
     /// What agents of this tenant said to each other lately, newest first.
     pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
         let letters = self.inbox.tenant_letters(tenant, limit).await?;
-        let agents: Vec<Option<String>> = self.directory.read(|view| {
+        let agents: Vec<Option<String>> = self.agents.directory.read(|view| {
             letters.iter().map(|it| view.agent_no(it.letter.agent).map(|agent| agent.id.clone())).collect()
         });
         let show = |(filed, agent): (Filed, Option<String>)| {

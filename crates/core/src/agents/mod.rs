@@ -44,11 +44,13 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
+pub use data::TenantData;
 pub use exchange::{Exchanges, Line, TIMEOUT_MAX_MS};
-pub use inbox::{inbox_message, is_in_flight};
+pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;
+pub use skills::TenantSkills;
 pub use speaker::Speaker;
-pub use stores::{TenantData, TenantSkills, TenantStores};
+pub use stores::TenantStores;
 pub use waking::Calls;
 
 /// Numbers of agents begin here, far above those of instances, and have as many bits to draw.

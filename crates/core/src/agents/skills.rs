@@ -33,6 +33,13 @@ pub struct TenantSkills {
     pub(super) caller: Option<String>,
 }
 
+impl TenantStores {
+    /// A tenant's skills as a `SkillStore`.
+    pub fn skills(self: &Arc<Self>, tenant: &str) -> TenantSkills {
+        TenantSkills { stores: self.clone(), tenant: tenant.into(), caller: None }
+    }
+}
+
 impl TenantSkills {
     /// Who asks. Attribution: it is written down, and opens nothing.
     #[must_use]

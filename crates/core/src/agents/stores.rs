@@ -6,8 +6,6 @@ use std::sync::Arc;
 use frontdesk_wire::agents::{Class, Fault};
 
 use super::approval::ApprovalKey;
-pub use super::data::TenantData;
-pub use super::skills::TenantSkills;
 use crate::base::Base;
 use crate::directory::facts::SkillRules;
 use crate::directory::{DirectoryPlane, Fact, known_tenant};
@@ -43,16 +41,6 @@ impl TenantStores {
         }
     }
 
-    /// A tenant's skills as a `SkillStore`.
-    pub fn skills(self: &Arc<Self>, tenant: &str) -> TenantSkills {
-        TenantSkills { stores: self.clone(), tenant: tenant.into(), caller: None }
-    }
-
-    /// A tenant's data as a `DataStore`.
-    pub fn data(self: &Arc<Self>, tenant: &str) -> TenantData {
-        TenantData { stores: self.clone(), tenant: tenant.into(), caller: None }
-    }
-
     /// What this tenant asks of approved skills. Without a key nothing can be approved, so a secured tenant
     /// must name one.
     pub async fn set_skill_rules(&self, tenant: &str, secured: bool, public_key_pem: &str) -> Result<(), DeskError> {
@@ -61,7 +49,7 @@ impl TenantStores {
             checked.map_err(|why| DeskError::BadRequest(format!("public_key_pem is of no use: {why}")))?;
         }
         let fact = SkillRules { tenant: tenant.into(), secured, public_key_pem: public_key_pem.into() };
-        self.directory.put(|view| known_tenant(view, tenant).map(|()| Fact::SkillRules(fact))).await
+        self.directory.put(|view| known_tenant(view, tenant).map(|()| Fact::SkillRules(fact.clone()))).await
     }
 
     pub(super) fn approval(&self, tenant: &str) -> Approval {

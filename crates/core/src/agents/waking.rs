@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::{AgentsPlane, Messages};
-use crate::delivery::wake::{Ended, Errand, WakeRules, Waker};
+use crate::delivery::wake::{Ended, Errand, Waker};
 use crate::directory::facts::Agent;
+use crate::rules::WakeRules;
 
 /// Agents that are being called, and when all of them were last looked at.
 pub struct Calls {

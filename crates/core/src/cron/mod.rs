@@ -4,13 +4,13 @@
 mod clock;
 mod keys;
 pub mod retry;
-mod ring;
 pub mod schedule;
 pub mod signing;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -24,7 +24,6 @@ use tokio::sync::Notify;
 
 use self::retry::{FireAnswer, conclude, is_missed};
 use self::schedule::{Caps, Next, Schedule};
-use self::signing::Signet;
 use crate::base::Base;
 use crate::directory::facts::Instance;
 use crate::directory::{DirectoryPlane, Guest, check_id};
@@ -41,7 +40,8 @@ use crate::tail::Tail;
 use crate::vault::Sealer;
 
 pub use clock::ClockWatch;
-pub use ring::{Claimed, PAUSE_MAX, Ring, Turn};
+pub use keys::SigningKeys;
+pub use turns::{Claimed, PAUSE_MAX, Ring, Turn};
 
 /// Shots due within this are held in memory; the rest is read from the store in time.
 const WINDOW_MS: u64 = 1_800_000;
@@ -69,8 +69,6 @@ pub struct AlarmClock {
     armed: Mutex<HashMap<String, u64>>,
     /// Rung when something may be due sooner than was thought.
     pub bell: Notify,
-    /// With when each retires.
-    pub(super) signets: RwLock<Vec<(Arc<Signet>, Option<u64>)>>,
 }
 
 /// How far the store has been read.
@@ -97,7 +95,6 @@ impl Default for AlarmClock {
             loaded_until_ms: AtomicU64::new(0),
             armed: Mutex::default(),
             bell: Notify::new(),
-            signets: RwLock::default(),
         }
     }
 }
@@ -156,7 +153,7 @@ pub struct CronPlane {
     alarms: Arc<dyn Alarms>,
     clock: AlarmClock,
     planned_wakes: OnceLock<Weak<dyn PlannedWakes>>,
-    sealer: Arc<Sealer>,
+    keys: SigningKeys,
     outcall: Arc<dyn Outcall>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -171,26 +168,29 @@ impl CronPlane {
         sealer: &Arc<Sealer>,
         outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
-        let cron = Self {
+        Ok(Self {
             env: base.env.clone(),
             directory: directory.clone(),
             ledger: stores.ledger.clone(),
             alarms: stores.alarms.clone(),
             clock: AlarmClock::default(),
             planned_wakes: OnceLock::new(),
-            sealer: sealer.clone(),
+            keys: SigningKeys::open(base, directory, sealer).await?,
             outcall: outcall.clone(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
-        };
-        cron.cut_signet().await?;
-        Ok(cron)
+        })
     }
 
     /// Set once, at the start. Weak: whoever carries out wakes holds this plane.
     pub(crate) fn fire_wakes_by(&self, wakes: Weak<dyn PlannedWakes>) {
         let _ = self.planned_wakes.set(wakes);
+    }
+
+    /// The keys that sign fires.
+    pub fn keys(&self) -> &SigningKeys {
+        &self.keys
     }
 
     pub fn clock(&self) -> &AlarmClock {
@@ -524,7 +524,7 @@ impl CronPlane {
     }
 
     async fn fire_by_call(&self, shot: &Shot, instance: &Instance, callback: &str) -> FireAnswer {
-        let token = match self.fire_token(instance) {
+        let token = match self.keys.fire_token(instance) {
             Ok(token) => token,
             Err(error) => return FireAnswer::Failed(error),
         };

@@ -11,15 +11,10 @@ use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use frontdesk_wire::cron::SigningAlg;
+use serde::Serialize;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SigningAlg {
-    ES256,
-    RS256,
-}
 
 #[derive(Debug, thiserror::Error)]
 #[error("a signing key cannot be made or read")]
@@ -30,7 +25,7 @@ enum Key {
     Rsa(RsaKeyPair),
 }
 
-pub struct Signet {
+pub struct SigningKey {
     pub kid: String,
     key: Key,
     /// The encoded header, which is the same for every token.
@@ -71,7 +66,7 @@ pub fn new_key(alg: SigningAlg) -> Result<Zeroizing<Vec<u8>>, BadKey> {
     Ok(Zeroizing::new(der))
 }
 
-impl Signet {
+impl SigningKey {
     pub fn open(kid: &str, alg: SigningAlg, pkcs8: &[u8]) -> Result<Arc<Self>, BadKey> {
         let key = match alg {
             SigningAlg::ES256 => {
@@ -133,7 +128,7 @@ mod tests {
     use super::*;
 
     fn signed(alg: SigningAlg) -> (String, Value) {
-        let signet = Signet::open("k1", alg, &new_key(alg).unwrap()).unwrap();
+        let signet = SigningKey::open("k1", alg, &new_key(alg).unwrap()).unwrap();
         let claims = FireClaims {
             iss: "https://desk",
             aud: "agent:home".into(),
@@ -172,7 +167,7 @@ mod tests {
     #[test]
     fn a_key_of_another_kind_does_not_open() {
         let ec = new_key(SigningAlg::ES256).unwrap();
-        assert!(Signet::open("k", SigningAlg::RS256, &ec).is_err());
-        assert!(Signet::open("k", SigningAlg::ES256, b"nonsense").is_err());
+        assert!(SigningKey::open("k", SigningAlg::RS256, &ec).is_err());
+        assert!(SigningKey::open("k", SigningAlg::ES256, b"nonsense").is_err());
     }
 }

@@ -8,12 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-#[derive(Debug, Clone, Copy)]
-pub struct WakeRules {
-    pub cooldown_ms: u64,
-    pub retry_max_ms: u64,
-    pub notice_after_ms: u64,
-}
+use crate::rules::WakeRules;
 
 /// First retry after a failed poke; doubled each time up to `retry_max_ms`.
 const RETRY_FIRST_MS: u64 = 1_000;

@@ -58,7 +58,7 @@ impl DirectoryPlane {
             created_ms: now_ms,
             expires_ms: ttl_s.map(|ttl_s| now_ms.saturating_add(ttl_s.saturating_mul(1000))),
         };
-        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Token(fact))).await?;
+        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Token(fact.clone()))).await?;
         Ok(TokenMade { id, token })
     }
 
@@ -72,7 +72,7 @@ impl DirectoryPlane {
             expires_ms: self.env.now_ms().saturating_add(ttl_ms),
             used_by: None,
         };
-        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Enrollment(fact))).await?;
+        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Enrollment(fact.clone()))).await?;
         Ok(TokenMade { id, token })
     }
 
@@ -103,7 +103,7 @@ impl DirectoryPlane {
             if taken {
                 return Err(DeskError::Conflict(format!("{} bot {:?} belongs elsewhere", fact.platform, fact.id)));
             }
-            Ok(Fact::Bot(fact))
+            Ok(Fact::Bot(fact.clone()))
         })
         .await
     }
@@ -120,7 +120,8 @@ impl DirectoryPlane {
             if view.route(&ask.platform, &ask.key).is_some_and(|it| it.tenant != ask.tenant) {
                 return Err(DeskError::Conflict(format!("{} {:?} is routed elsewhere", ask.platform, ask.key)));
             }
-            Ok(Fact::Route(Route { platform: ask.platform, key: ask.key, tenant: ask.tenant }))
+            let RouteNew { platform, key, tenant } = ask.clone();
+            Ok(Fact::Route(Route { platform, key, tenant }))
         })
         .await
     }
@@ -146,7 +147,7 @@ impl DirectoryPlane {
                 return Err(DeskError::Conflict(text));
             }
             self.seat_instance(view, draft, &ask.tenant, &ask.instance, None, false)?;
-            link(view, draft, ask, now_ms);
+            link(view, draft, ask.clone(), now_ms);
             Ok(())
         };
         self.registry.write(decide).await.map_err(DeskError::from)
@@ -172,12 +173,12 @@ impl DirectoryPlane {
         .await
     }
 
-    pub(crate) async fn put(&self, decide: impl FnOnce(&View) -> Result<Fact, DeskError>) -> Result<(), DeskError> {
+    pub(crate) async fn put(&self, mut decide: impl FnMut(&View) -> Result<Fact, DeskError>) -> Result<(), DeskError> {
         let written = self.registry.write(|view, draft| decide(view).map(|fact| draft.put(fact))).await;
         written.map_err(DeskError::from)
     }
 
-    async fn remove(&self, find: impl FnOnce(&View) -> Option<Fact>) -> Result<(), DeskError> {
+    async fn remove(&self, mut find: impl FnMut(&View) -> Option<Fact>) -> Result<(), DeskError> {
         let decide = |view: &View, draft: &mut Draft| {
             let fact = find(view).ok_or_else(|| DeskError::NotFound("there is no such record".into()))?;
             draft.remove(&fact);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use serde::{Deserialize, Serialize};
 
-use crate::cron::signing::SigningAlg;
+use frontdesk_wire::cron::SigningAlg;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tenant {
@@ -135,7 +135,7 @@ pub struct Principal {
 
 /// A key that signs fires. The newest one signs; older ones stay known until they retire.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SigningKey {
+pub struct SigningKeyRecord {
     pub kid: String,
     pub alg: SigningAlg,
     /// PKCS#8 in base64, sealed, hex.
@@ -241,7 +241,7 @@ pub enum Fact {
     LinkCode(LinkCode),
     Grant(Grant),
     Principal(Principal),
-    SigningKey(SigningKey),
+    SigningKey(SigningKeyRecord),
     Agent(Agent),
     SkillRules(SkillRules),
 }
@@ -250,6 +250,25 @@ pub enum Fact {
 pub fn key(parts: &[&str]) -> String {
     parts.join("\u{1f}")
 }
+
+const KINDS: [&str; 16] = [
+    "tenant",
+    "token",
+    "enrollment",
+    "bot",
+    "route",
+    "binding",
+    "gateway",
+    "instance",
+    "policy",
+    "dm_default",
+    "link_code",
+    "grant",
+    "principal",
+    "signing_key",
+    "agent",
+    "skill_rules",
+];
 
 impl Fact {
     pub fn kind(&self) -> &'static str {
@@ -314,6 +333,11 @@ impl Fact {
             Self::SkillRules(it) => serde_json::to_string(it),
         };
         text.unwrap_or_default()
+    }
+
+    /// Whether this version knows records of that kind.
+    pub fn is_known(kind: &str) -> bool {
+        KINDS.contains(&kind)
     }
 
     pub fn parse(kind: &str, json: &str) -> Option<Self> {

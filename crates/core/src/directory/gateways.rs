@@ -50,7 +50,7 @@ impl DirectoryPlane {
             platform: Some((ask.platform.clone(), ask.bot_id.clone())),
             route_keys: ask.route_keys.clone(),
         };
-        self.registry.write(|view, draft| self.seat_gateway(view, draft, seat)).await.map_err(DeskError::from)
+        self.registry.write(|view, draft| self.seat_gateway(view, draft, seat.clone())).await.map_err(DeskError::from)
     }
 
     /// The admin lets an agent in.
@@ -321,7 +321,8 @@ fn check_quota(what: &str, (live, gone): (usize, usize), max: usize, setting: &s
     Err(DeskError::Forbidden(text))
 }
 
-/// What a gateway wants to sit on.
+/// What a gateway asks for.
+#[derive(Clone)]
 struct Seat<'a> {
     tenant: &'a str,
     /// The one instance that the asker may speak for, if its identity says so.

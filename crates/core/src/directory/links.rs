@@ -1,29 +1,17 @@
 //! `/link CODE`, `/unlink` and `/whoami`, sent to the bot as a direct message. They are the desk's own:
 //! no agent ever sees them. Each is answered in the chat, in plain words.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use frontdesk_wire::api::BindingNew;
 use frontdesk_wire::{MessageEvent, Source};
 
 use super::admin::{link, unlink};
 use super::facts::{Binding, Fact, LinkCode};
+use super::place::{Place, tenant_of};
 use super::{Draft, Management, View};
-use crate::env::Env;
 use crate::error::DeskError;
-use crate::gate::{self, Place};
 use crate::meters::Why;
-
-/// What a code is made of: nothing that looks like something else.
-const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
-const CODE_CHARS: usize = 8;
-/// Wrong codes of one author in this time before the desk stops looking. With 32^8 codes and a few
-/// open at a time, that is far from a guess.
-const TRIES_MAX: u32 = 5;
-const TRIES_WINDOW_MS: u64 = 600_000;
-/// Authors remembered; beyond it the oldest are forgotten first.
-const AUTHORS_MAX: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeskCommand {
@@ -166,7 +154,7 @@ impl Management {
             if links.is_empty() {
                 return format!("{here} You are not linked to any agent; /link CODE links you.");
             }
-            let tenant = tenant.or_else(|| gate::tenant_of(view, &source.platform, &Place::of(source)));
+            let tenant = tenant.or_else(|| tenant_of(view, &source.platform, &Place::of(source)));
             let preferred = tenant.and_then(|tenant| {
                 let there = view.tenant_index(tenant)?.on_platform(&source.platform)?;
                 there.person(author)?.preferred().map(|(link, _)| link.instance.clone())
@@ -203,44 +191,6 @@ fn list(links: &[Arc<Binding>]) -> String {
     format!("You are linked to {}.", names.join(" and "))
 }
 
-pub(super) fn new_code(env: &dyn Env) -> String {
-    let mut random = [0; CODE_CHARS];
-    env.fill(&mut random);
-    let letters: String = random.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect();
-    format!("{}-{}", &letters[..CODE_CHARS / 2], &letters[CODE_CHARS / 2..])
-}
-
-/// Wrong codes per author, for a while.
-#[derive(Default)]
-pub(super) struct Tries {
-    authors: Mutex<HashMap<String, (u32, u64)>>,
-}
-
-impl Tries {
-    fn is_over(&self, author: &str, now_ms: u64) -> bool {
-        let authors = self.authors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        authors.get(author).is_some_and(|(tries, until_ms)| *tries >= TRIES_MAX && *until_ms > now_ms)
-    }
-
-    fn wrong(&self, author: String, now_ms: u64) {
-        let mut authors = self.authors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if authors.len() >= AUTHORS_MAX {
-            authors.retain(|_, (_, until_ms)| *until_ms > now_ms);
-        }
-        if authors.len() >= AUTHORS_MAX
-            && let Some(oldest) =
-                authors.iter().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(name, _)| name.clone())
-        {
-            authors.remove(&oldest);
-        }
-        let entry = authors.entry(author).or_insert((0, now_ms + TRIES_WINDOW_MS));
-        if entry.1 <= now_ms {
-            *entry = (0, now_ms + TRIES_WINDOW_MS);
-        }
-        entry.0 += 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,23 +221,5 @@ mod tests {
         let mut nobody = typed("/link x");
         nobody.source.user_id = None;
         assert_eq!(DeskCommand::parse(&nobody), None);
-    }
-
-    #[test]
-    fn an_author_has_a_few_tries_in_a_while() {
-        let tries = Tries::default();
-        for _ in 0..TRIES_MAX {
-            assert!(!tries.is_over("ann", 0));
-            tries.wrong("ann".into(), 0);
-        }
-        assert!(tries.is_over("ann", TRIES_WINDOW_MS - 1));
-        assert!(!tries.is_over("bob", 0));
-        assert!(!tries.is_over("ann", TRIES_WINDOW_MS));
-        tries.wrong("ann".into(), TRIES_WINDOW_MS);
-        assert!(!tries.is_over("ann", TRIES_WINDOW_MS), "a new while begins at one");
-        for author in 0..AUTHORS_MAX + 10 {
-            tries.wrong(author.to_string(), 5);
-        }
-        assert!(tries.authors.lock().unwrap().len() <= AUTHORS_MAX);
     }
 }

@@ -8,12 +8,12 @@ use frontdesk_wire::api::{DmDefaultAsk, LinkAsk, LinkOffer, PrincipalAsk, Releva
 use super::admin::unlink;
 use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
 use super::gateways::check_id;
-use super::links::{self, Tries};
+use super::link_codes::{self, Tries};
+use super::place::{Place, tenant_of};
 use super::{DirectoryPlane, Draft, Guest, View};
 use crate::base::Base;
 use crate::env::Env;
 use crate::error::DeskError;
-use crate::gate::{self, Place};
 use crate::meters::Meters;
 use crate::port::platform::Platforms;
 use crate::rules::Rules;
@@ -61,7 +61,7 @@ impl Management {
             return Err(DeskError::BadRequest(format!("there is no bot of yours on {:?}", ask.platform)));
         }
         let now_ms = self.env.now_ms();
-        let code = links::new_code(&*self.env);
+        let code = link_codes::new_code(&*self.env);
         let fact = LinkCode {
             hash: self.hash_code(&code),
             tenant: who.tenant.clone(),
@@ -86,7 +86,7 @@ impl Management {
                 let text = format!("{CODES_PER_INSTANCE} codes are open already; use one, or wait until they expire");
                 return Err(DeskError::RateLimited(text));
             }
-            draft.put(Fact::LinkCode(fact));
+            draft.put(Fact::LinkCode(fact.clone()));
             Ok(())
         };
         self.directory.write(decide).await.map_err(DeskError::from)?;
@@ -101,7 +101,7 @@ impl Management {
         let decide = |view: &View, draft: &mut Draft| {
             let scope = Some(ask.scope_id.as_str()).filter(|scope| !scope.is_empty());
             let place = Place { scope_id: scope, chat_id: &ask.channel_id, ..Place::default() };
-            if !apart && gate::tenant_of(view, &ask.platform, &place) != Some(who.tenant.as_str()) {
+            if !apart && tenant_of(view, &ask.platform, &place) != Some(who.tenant.as_str()) {
                 return Err(DeskError::Forbidden("this channel is not one of yours to claim".into()));
             }
             if held(view, who, &ask)? {
@@ -140,7 +140,7 @@ impl Management {
         let decide = |view: &View, draft: &mut Draft| {
             let known = view.tenant_index(&fact.tenant).and_then(|index| index.principal(&fact.instance));
             if known.is_none_or(|known| **known != fact) {
-                draft.put(Fact::Principal(fact));
+                draft.put(Fact::Principal(fact.clone()));
             }
             Ok(())
         };
@@ -160,7 +160,8 @@ impl Management {
                     return Err(DeskError::Conflict(text));
                 }
                 let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
-                Ok(Fact::DmDefault(DmDefault { tenant, platform: ask.platform, user_id: ask.user_id, instance, at_ms }))
+                let (platform, user_id) = (ask.platform.clone(), ask.user_id.clone());
+                Ok(Fact::DmDefault(DmDefault { tenant, platform, user_id, instance, at_ms }))
             })
             .await
     }
@@ -176,7 +177,7 @@ impl Management {
         }
         let fact = Policy { tenant: who.tenant.clone(), instance: who.instance.name.clone(), policy };
         let decide = |view: &View, draft: &mut Draft| {
-            let fact = Fact::Policy(fact);
+            let fact = Fact::Policy(fact.clone());
             if view.policies.get(&fact.key()).is_none_or(|known| Fact::Policy((**known).clone()).json() != fact.json())
             {
                 draft.put(fact);

@@ -8,8 +8,10 @@ mod auth;
 pub mod facts;
 mod gateways;
 pub mod index;
+mod link_codes;
 mod links;
 mod manage;
+mod place;
 mod registry;
 mod view;
 
@@ -31,6 +33,7 @@ pub use gateways::check_source;
 pub(crate) use gateways::{check_id, known_tenant};
 pub(crate) use links::DeskCommand;
 pub use manage::Management;
+pub use place::{Place, tenant_of};
 pub use registry::{AmendError, Draft, Effect, Registry};
 pub use view::View;
 
@@ -67,11 +70,13 @@ impl DirectoryPlane {
     }
 
     /// Decides on the present view and writes the outcome, all or nothing.
-    pub async fn write<R, E>(
-        &self,
-        decide: impl FnOnce(&View, &mut Draft) -> Result<R, E>,
-    ) -> Result<R, AmendError<E>> {
+    pub async fn write<R, E>(&self, decide: impl FnMut(&View, &mut Draft) -> Result<R, E>) -> Result<R, AmendError<E>> {
         self.registry.write(decide).await
+    }
+
+    /// Reads what other desks wrote since we looked.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        self.registry.refresh().await
     }
 
     /// What must happen when a change is committed: sockets end, caches are dropped.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::facts::{
     Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route,
-    SigningKey, SkillRules, Tenant, Token, key,
+    SigningKeyRecord, SkillRules, Tenant, Token, key,
 };
 use super::index::{PlatformIndex, TenantIndex, put_in_order};
 use crate::port::store::Record;
 
 #[derive(Default)]
 pub struct View {
+    /// What is here is the directory at this version.
+    pub(super) directory_version: u64,
     versions: HashMap<(&'static str, String), u64>,
     pub tenants: BTreeMap<String, Arc<Tenant>>,
     pub tokens: BTreeMap<String, Arc<Token>>,
@@ -26,7 +28,7 @@ pub struct View {
     pub principals: BTreeMap<String, Arc<Principal>>,
     pub dm_defaults: BTreeMap<String, Arc<DmDefault>>,
     pub link_codes: HashMap<String, Arc<LinkCode>>,
-    pub signing_keys: BTreeMap<String, Arc<SigningKey>>,
+    pub signing_keys: BTreeMap<String, Arc<SigningKeyRecord>>,
     pub skill_rules: HashMap<String, Arc<SkillRules>>,
     agent_by_no: HashMap<u64, Arc<Agent>>,
     token_by_hash: HashMap<String, Arc<Token>>,
@@ -41,7 +43,7 @@ pub struct View {
 }
 
 impl View {
-    pub fn version(&self, kind: &'static str, key: &str) -> u64 {
+    fn version(&self, kind: &'static str, key: &str) -> u64 {
         self.versions.get(&(kind, key.to_owned())).copied().unwrap_or(0)
     }
 
@@ -81,8 +83,8 @@ impl View {
         self.instances_named.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Everything that is known, with versions: to compare with what is stored.
-    pub fn records(&self) -> Vec<Record> {
+    /// Everything that is known.
+    pub(super) fn facts(&self) -> Vec<Fact> {
         let agents = self.by_tenant.values().flat_map(|index| index.agents.values());
         let mut facts: Vec<Fact> = agents.map(|it| Fact::Agent((**it).clone())).collect();
         facts.extend(self.tenants.values().map(|it| Fact::Tenant((**it).clone())));
@@ -100,11 +102,42 @@ impl View {
         facts.extend(self.link_codes.values().map(|it| Fact::LinkCode((**it).clone())));
         facts.extend(self.signing_keys.values().map(|it| Fact::SigningKey((**it).clone())));
         facts.extend(self.skill_rules.values().map(|it| Fact::SkillRules((**it).clone())));
+        facts
+    }
+
+    /// One of them.
+    pub(super) fn fact(&self, kind: &str, key: &str) -> Option<Fact> {
+        Some(match kind {
+            "tenant" => Fact::Tenant((**self.tenants.get(key)?).clone()),
+            "token" => Fact::Token((**self.tokens.get(key)?).clone()),
+            "enrollment" => Fact::Enrollment((**self.enrollments.get(key)?).clone()),
+            "bot" => Fact::Bot((**self.bots.get(key)?).clone()),
+            "route" => Fact::Route((**self.routes.get(key)?).clone()),
+            "binding" => Fact::Binding((**self.bindings.get(key)?).clone()),
+            "gateway" => Fact::Gateway((**self.gateways.get(key)?).clone()),
+            "instance" => Fact::Instance((**self.instances.get(key)?).clone()),
+            "policy" => Fact::Policy((**self.policies.get(key)?).clone()),
+            "dm_default" => Fact::DmDefault((**self.dm_defaults.get(key)?).clone()),
+            "link_code" => Fact::LinkCode((**self.link_codes.get(key)?).clone()),
+            "grant" => Fact::Grant((**self.grants.get(key)?).clone()),
+            "principal" => Fact::Principal((**self.principals.get(key)?).clone()),
+            "signing_key" => Fact::SigningKey((**self.signing_keys.get(key)?).clone()),
+            "skill_rules" => Fact::SkillRules((**self.skill_rules.get(key)?).clone()),
+            "agent" => {
+                let (tenant, id) = key.split_once('\u{1f}')?;
+                Fact::Agent((**self.agent(tenant, id)?).clone())
+            }
+            _ => return None,
+        })
+    }
+
+    /// The same with versions: to compare with what is stored.
+    pub fn records(&self) -> Vec<Record> {
         let record = |fact: Fact| {
             let (kind, key, json) = (fact.kind(), fact.key(), fact.json());
-            Record { version: self.version(kind, &key), kind: kind.into(), key, json }
+            Record { version: self.version(kind, &key), kind: kind.into(), key, json: Some(json) }
         };
-        let mut records: Vec<Record> = facts.into_iter().map(record).collect();
+        let mut records: Vec<Record> = self.facts().into_iter().map(record).collect();
         records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
         records
     }

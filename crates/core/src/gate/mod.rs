@@ -267,43 +267,5 @@ fn own_link<'a>(person: &'a Person, grant: Option<&Arc<Grant>>) -> Option<(&'a A
     holder.map(|link| (link, "granted")).or_else(|| person.preferred())
 }
 
-/// Whose a chat of a shared platform is: the scope's tenant, else the chat's (a thread's parent's),
-/// and in a direct message the tenant that the person is linked in.
-pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &Place<'_>) -> Option<&'a str> {
-    let keys = [place.scope_id, Some(place.chat_id), place.parent_chat_id];
-    let routed = keys.into_iter().flatten().find_map(|key| view.route(platform, key));
-    if let Some(route) = routed {
-        return Some(&route.tenant);
-    }
-    let links = view.links_anywhere(platform, place.person?);
-    let chosen = |link: &&Arc<Binding>| {
-        let default = view.dm_default(&link.tenant, platform, &link.user_id);
-        default.filter(|it| it.instance == link.instance).map(|it| it.at_ms)
-    };
-    let preferred = links.iter().filter(|link| chosen(link).is_some()).max_by_key(chosen);
-    preferred.or_else(|| links.last()).map(|link| link.tenant.as_str())
-}
-
-/// Where something is, as the platform itself says.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Place<'a> {
-    pub scope_id: Option<&'a str>,
-    pub chat_id: &'a str,
-    pub parent_chat_id: Option<&'a str>,
-    /// The one person of a direct chat.
-    pub person: Option<&'a str>,
-}
-
-impl<'a> Place<'a> {
-    pub fn of(source: &'a Source) -> Self {
-        Self {
-            scope_id: source.scope_id.as_deref(),
-            chat_id: &source.chat_id,
-            parent_chat_id: source.parent_chat_id.as_deref(),
-            person: source.user_id.as_deref().filter(|_| source.is_direct()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Truth tables, layer by layer.
 
+use crate::directory::{Place, tenant_of};
 use frontdesk_wire::api::RelevancePolicy;
 
 use super::*;

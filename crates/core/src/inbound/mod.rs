@@ -14,11 +14,11 @@ use self::context::Context;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::directory::facts::Instance;
-use crate::directory::{DeskCommand, DirectoryPlane, Guest, Management, View, check_id};
+use crate::directory::{self, DeskCommand, DirectoryPlane, Guest, Management, Place, View, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::gate::visibility::VisibilityCache;
-use crate::gate::{self, Case, Layer, Place, Ruling, Sees, Sight, Verdict};
+use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
 use crate::ids::{event_id, parse_event_id};
 use crate::intake::{Handover, Intake, RawCapability, Whose};
@@ -431,7 +431,7 @@ impl InboundPlane {
 fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'a str> {
     match whose {
         Whose::Tenant(tenant) => Some(tenant),
-        Whose::Shared => gate::tenant_of(view, &source.platform, &Place::of(source)),
+        Whose::Shared => directory::tenant_of(view, &source.platform, &Place::of(source)),
         Whose::Path(path) => view.route(&source.platform, path).map(|route| route.tenant.as_str()),
     }
 }

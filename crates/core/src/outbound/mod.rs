@@ -14,9 +14,8 @@ use self::split::split;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::session::Refused;
-use crate::directory::{Caller, DirectoryPlane, View};
+use crate::directory::{Caller, DirectoryPlane, Place, View, tenant_of};
 use crate::env::Env;
-use crate::gate::{self, Place};
 use crate::meters::{ActionLabels, Meters};
 use crate::port::platform::{Platform, Platforms, Stand};
 use crate::port::store::{Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
@@ -352,7 +351,7 @@ impl OutboundPlane {
 /// A routed place is its tenant's alone; a direct chat is open to every tenant that its person is linked in.
 fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool {
     let place_only = Place { person: None, ..*place };
-    match gate::tenant_of(view, platform, &place_only) {
+    match tenant_of(view, platform, &place_only) {
         Some(owner) => owner == tenant,
         None => place.person.is_some_and(|person| !view.links(tenant, platform, person).is_empty()),
     }

@@ -55,7 +55,8 @@ pub fn split(text: &str, max: usize, unit: LenUnit) -> Vec<String> {
     let mut fence: Option<Fence> = None;
     // Fences need room for themselves; a platform that short gets plain cuts.
     let longest = text.lines().filter_map(Fence::run_of).map(|(_, run, _)| run).max().unwrap_or(0);
-    let closing_room = if longest == 0 { 0 } else { 1 + longest };
+    // A cut makes new beginnings of lines: what was a run of marks inside a line may be a fence after it.
+    let closing_room = if longest == 0 { 0 } else { 1 + FENCE_RUN_MAX };
     let keep_fences = longest > 0 && max >= 4 * (closing_room + FENCE_INFO_MAX);
     loop {
         let opening = fence.as_ref().map(|fence| format!("{}\n", fence.opening)).unwrap_or_default();
@@ -101,10 +102,10 @@ fn best_cut(text: &str, budget: usize, unit: LenUnit) -> usize {
         let mut used = 0;
         for (start, c) in text.char_indices() {
             used += unit.measure(c.encode_utf8(&mut [0; 4]));
-            hard = start + c.len_utf8();
-            if used >= budget {
+            if used > budget && hard > 0 {
                 break;
             }
+            hard = start + c.len_utf8();
         }
         return hard;
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::store::Stored;
+use super::stored::Stored;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shot {

@@ -3,7 +3,7 @@
 use frontdesk_wire::agents::PortableData;
 use serde_json::Value;
 
-use super::store::Stored;
+use super::stored::Stored;
 
 /// Filters that every backend honours, beside the words. `domain_tags` is any of; the others are equal to,
 /// or any of, what is given.

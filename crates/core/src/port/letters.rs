@@ -1,7 +1,7 @@
 //! Letters: what one agent says to another, kept in the receiver's inbox. A letter is written by
 //! `Ledger::accept`, in one commit with the rows of the sockets that it goes to.
 
-use super::store::Stored;
+use super::stored::Stored;
 
 /// Letters are read in pages, and may be large: a page that has this much ends.
 pub const PAGE_MAX_BYTES: usize = super::store::PAGE_MAX_BYTES;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 
-use super::store::Stored;
+use super::stored::Stored;
 
 /// The bytes of a file, as they come. An error says that the rest will not come.
 pub type MediaBody = Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>;

@@ -1,15 +1,22 @@
 //! The ports: what the desk asks of the world, in the desk's own words.
 
 pub mod alarms;
+pub mod chat;
 pub mod connectors;
 pub mod data;
+pub mod directory;
+pub mod journal;
+pub mod ledger;
 pub mod letters;
 pub mod media;
 pub mod outcall;
 pub mod platform;
 pub mod skills;
 pub mod store;
+pub mod stored;
 pub mod stores;
+pub mod upkeep;
+pub mod vault;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
 
 use super::Soon;
-use super::store::StoreError;
+use super::stored::StoreError;
 
 /// On whose behalf, and as which bot, an action goes out.
 #[derive(Debug, Clone, Copy)]

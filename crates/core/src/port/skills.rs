@@ -2,7 +2,7 @@
 
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 
-use super::store::Stored;
+use super::stored::Stored;
 use crate::hash::short_hash;
 
 /// Heads are read in pages, and may be large: a page that has this much ends.

@@ -390,7 +390,7 @@ async fn replay_alarm(_: Admin, State(app): State<App>, Path(id): Path<u64>) -> 
 
 /// A new key signs fires from now on; the one before can be checked for a day more.
 async fn rotate_signing_key(_: Admin, State(app): State<App>) -> Answer<Value> {
-    let id = app.desk.cron().rotate_signet().await?;
+    let id = app.desk.cron().keys().rotate().await?;
     Ok(Reply(json!({ "id": id })))
 }
 
@@ -413,7 +413,7 @@ async fn dispatches(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> A
     };
     let mut found = Vec::new();
     for tenant in tenants {
-        let said = app.desk.messages().dispatches(&tenant, DISPATCH_PAGE).await;
+        let said = app.desk.inboxes().dispatches(&tenant, DISPATCH_PAGE).await;
         for it in said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))? {
             let mut shown = serde_json::to_value(&it).unwrap_or_default();
             shown["tenant"] = tenant.clone().into();

@@ -73,7 +73,7 @@ pub(crate) async fn dispatches(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
 ) -> Result<Reply<Value>, Refusal> {
-    let said = app.desk.messages().dispatches(&tenant, DISPATCH_PAGE).await;
+    let said = app.desk.inboxes().dispatches(&tenant, DISPATCH_PAGE).await;
     let said = said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))?;
     Ok(Reply(json!({ "dispatches": said })))
 }

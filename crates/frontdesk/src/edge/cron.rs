@@ -113,5 +113,5 @@ pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Va
 /// Public keys; a rotation keeps the one before for a day, so they may be kept for a while.
 pub(crate) async fn jwks(State(app): State<App>) -> Response {
     let cache = HeaderValue::from_static("public, max-age=300");
-    ([(header::CACHE_CONTROL, cache)], Reply(app.desk.cron().jwks())).into_response()
+    ([(header::CACHE_CONTROL, cache)], Reply(app.desk.cron().keys().jwks())).into_response()
 }

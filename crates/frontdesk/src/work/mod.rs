@@ -281,7 +281,7 @@ mod tests {
             env.advance_ms(1);
             forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox, journal: 0, chat: 0, reach: 0 }).await;
             let texts: Vec<String> =
-                desk.messages().inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
+                desk.inboxes().inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
             assert_eq!(texts, left, "kept for {inbox} days");
         }
     }

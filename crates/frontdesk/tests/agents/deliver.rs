@@ -165,7 +165,7 @@ async fn rule_12_a_retry_of_what_the_inbox_has_forgotten_gets_no_receipt_that_wa
     let body = plane.augment("once");
     let first = plane.deliver("alice", &body).await.expect(200);
     let desk = plane.house.app.desk.clone();
-    desk.stores().inbox.drop_inbox(desk.messages().inbox_of("home", "alice").unwrap().1.unwrap()).await.unwrap();
+    desk.stores().inbox.drop_inbox(desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap()).await.unwrap();
     let stream = plane.listen("alice", "").await;
     let again = plane.deliver("alice", &body).await.expect(200);
     assert_eq!((&again["delivery_id"], &again["delivered_at"]), (&first["delivery_id"], &first["delivered_at"]));

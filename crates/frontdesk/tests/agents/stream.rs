@@ -139,7 +139,7 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
     assert_eq!(plane.status("alice").await, "active");
     assert_eq!(plane.status("alice@s").await, "active");
     let desk = plane.house.app.desk.clone();
-    let (_, no) = desk.messages().inbox_of("home", "alice").unwrap();
+    let (_, no) = desk.inboxes().inbox_of("home", "alice").unwrap();
     desk.agents().live().streams.note_traffic(no.unwrap(), desk.env().now_ms() - 300_001);
     assert_eq!(plane.status("alice").await, "idle", "five minutes without a word");
     drop(stream);
@@ -177,7 +177,7 @@ async fn a_stream_ends_when_its_token_or_its_agent_goes() {
 async fn an_agent_has_so_many_streams_and_no_more() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     let sit = |order| desk.agents().live().streams.open(no, None, order, 1);
     let mut seats: Vec<_> = (1..=256).map(|order| sit(order).unwrap()).collect();
     let over = plane.get("/v1/agents/alice/inbox/stream").await;
@@ -232,7 +232,7 @@ async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
 async fn rule_11_what_a_stream_is_said_to_have_taken_is_in_it() {
     let plane = Plane::with_agents(&["alice"]).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     for round in 0..20 {
         // Whoever reads the store has to wait; whoever writes does not.
         let busy = futures_util::future::join_all((0..64).map(|_| desk.upkeep().report()));

@@ -274,7 +274,7 @@ async fn rule_15_a_planned_wake_that_was_cut_short_is_finished_and_written_once(
 async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_hears_it() {
     let plane = Plane::with_agents(&["alice"]).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     // A stream that is open and whose client does not read.
     let seat = desk.agents().live().streams.open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
     let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
@@ -308,7 +308,7 @@ async fn rule_14_a_word_that_its_session_did_not_take_is_heard_by_those_who_are_
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stays = plane.listen("alice", "?session=stays").await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.messages().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     let (rooms, latest) = (desk.agents().live(), u64::MAX);
     let seat = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
     rooms.streams.note_traffic(no, 0);
@@ -350,7 +350,7 @@ async fn rule_14_a_word_that_its_stream_did_not_take_comes_by_the_socket() {
     plane.register("gw-1").await;
     let mut socket = plane.house.socket(&seat).await;
     let desk = plane.house.app.desk.clone();
-    let no = desk.messages().inbox_of("home", "gw-1").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
     for (session, address, texts) in
         [(None, "gw-1", vec!["anybody"]), (Some("tab"), "gw-1", vec!["anybody"]), (Some("tab"), "gw-1@tab", vec![])]
     {
@@ -383,7 +383,7 @@ async fn rule_15_a_planned_wake_that_was_cut_short_at_a_stream_comes_by_the_sock
     plane.wake("gw-1", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
     let shot = planned(&plane).await.remove(0);
     let desk = plane.house.app.desk.clone();
-    let no = desk.messages().inbox_of("home", "gw-1").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
     let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
     let is_written = async {
         while desk.stores().inbox.last_letter(no).await.unwrap() == 0 {

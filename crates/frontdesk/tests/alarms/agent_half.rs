@@ -13,8 +13,9 @@ use frontdesk_client::cron::{
     UrlKeys, Work, door, machine_clock,
 };
 use frontdesk_client::{Dial, Handler, Inbound, RelayTransport as _, SocketTransport};
-use frontdesk_core::cron::signing::{FireClaims, Signet, SigningAlg, new_key};
+use frontdesk_core::cron::signing::{FireClaims, SigningKey, new_key};
 use frontdesk_wire::Secret;
+use frontdesk_wire::cron::SigningAlg;
 use frontdesk_wire::cron::{BY_RELAY, PURPOSE};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -327,14 +328,14 @@ async fn an_agent_without_an_address_has_cron_too() {
 struct Trusting {
     house: House,
     agent: Agent,
-    signet: Arc<Signet>,
+    signet: Arc<SigningKey>,
     publishing: JoinHandle<()>,
 }
 
 impl Trusting {
     async fn open(alg: SigningAlg) -> Self {
         let house = House::open().await;
-        let signet = Signet::open("ours", alg, &new_key(alg).unwrap()).unwrap();
+        let signet = SigningKey::open("ours", alg, &new_key(alg).unwrap()).unwrap();
         let keys = json!({ "keys": [signet.jwk()] });
         let (listener, keys_url) = listen().await;
         let publish = get(move || std::future::ready(Json(keys.clone())));
@@ -384,7 +385,7 @@ async fn the_door_believes_the_desk_and_nobody_else() {
         let old = scene.token(|claims| claims.exp = claims.iat - 20);
         assert_eq!(scene.status(&format!("Bearer {old}")).await, 202, "clocks differ by a little");
 
-        let forger = Signet::open("ours", alg, &new_key(alg).unwrap()).unwrap();
+        let forger = SigningKey::open("ours", alg, &new_key(alg).unwrap()).unwrap();
         let forged = forger.sign(&scene.claims()).unwrap();
         let (head, _) = good.rsplit_once('.').unwrap();
         let (_, strange) = forged.rsplit_once('.').unwrap();

@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use frontdesk::config::VerifierKind;
-use frontdesk_core::cron::signing::{Signet, SigningAlg, new_key};
+use frontdesk_core::cron::signing::{SigningKey, new_key};
+use frontdesk_wire::cron::SigningAlg;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ struct Issuer {
 impl Issuer {
     fn new(kid: &str) -> Self {
         let pkcs8 = new_key(SigningAlg::ES256).unwrap();
-        let jwk = Signet::open(kid, SigningAlg::ES256, &pkcs8).unwrap().jwk();
+        let jwk = SigningKey::open(kid, SigningAlg::ES256, &pkcs8).unwrap().jwk();
         Self { key: EncodingKey::from_ec_der(&pkcs8), jwks: json!({ "keys": [jwk] }) }
     }
 

@@ -274,7 +274,7 @@ impl House {
         let [tenant, name] = [tenant, name].map(str::to_owned);
         let fact = Fact::Instance(Instance { no: 0, tenant, name, wake_url: None, left_ms: None });
         let put = |_: &View, draft: &mut Draft| {
-            draft.put(fact);
+            draft.put(fact.clone());
             Ok::<_, std::convert::Infallible>(())
         };
         self.app.desk.directory().write(put).await.unwrap();

@@ -1,40 +1,33 @@
-//! Directory records, compared and set.
+//! Directory records under one version.
 
-use frontdesk_core::port::store::{Applied, Change, Directory, Record, StoreError, Stored};
+use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, StoreError, Stored};
 
 use super::{MemoryStore, State, now};
 
 impl Directory for MemoryStore {
-    fn load(&self) -> Stored<'_, Vec<Record>> {
-        now(self.state().records.values().cloned().collect())
+    fn changed_since(&self, version: u64) -> Stored<'_, Changes> {
+        let state = self.state();
+        let changed = state.records.values().filter(|it| it.version > version && (version > 0 || it.json.is_some()));
+        let records = changed.cloned().collect();
+        now(Changes { version: state.directory_version, records, whole: version == 0 })
     }
 
-    fn amend(&self, changes: Vec<Change>, applied: Applied) -> Stored<'_, ()> {
+    fn amend(&self, seen: u64, changes: Vec<Change>, applied: Applied) -> Stored<'_, u64> {
         let mut state = self.state();
-        let held = |change: &Change| {
-            let key = (change.kind.clone(), change.key.clone());
-            state.records.get(&key).map_or(0, |record| record.version)
-        };
-        if changes.iter().any(|change| held(change) != change.expect) {
+        if state.directory_version != seen || changes.iter().any(|change| state.takes_a_number(change)) {
             return Box::pin(std::future::ready(Err(StoreError::Conflict)));
         }
-        if changes.iter().any(|change| state.takes_a_number(change)) {
-            return Box::pin(std::future::ready(Err(StoreError::Conflict)));
-        }
-        for Change { kind, key, expect, json } in changes {
-            let at = (kind.clone(), key.clone());
-            match json {
-                Some(json) => {
-                    if let Some(no) = number(&kind, Some(&json)).filter(|_| kind == "instance") {
-                        state.last_number = state.last_number.max(no);
-                    }
-                    drop(state.records.insert(at, Record { kind, key, version: expect + 1, json }));
-                }
-                None => drop(state.records.remove(&at)),
+        let version = seen + 1;
+        state.directory_version = version;
+        for Change { kind, key, json } in changes {
+            if let Some(no) = number(&kind, json.as_deref()).filter(|_| kind == "instance") {
+                state.last_number = state.last_number.max(no);
             }
+            let at = (kind.clone(), key.clone());
+            state.records.insert(at, Record { kind, key, version, json });
         }
-        applied(); // under the lock, so that memory changes in the order of commits
-        now(())
+        applied(version); // under the lock, so that memory changes in the order of commits
+        now(version)
     }
 
     fn draw_numbers(&self, count: u64) -> Stored<'_, u64> {
@@ -50,7 +43,7 @@ impl State {
     fn takes_a_number(&self, change: &Change) -> bool {
         let Some(no) = number(&change.kind, change.json.as_deref()) else { return false };
         let taken = |it: &Record| {
-            (&it.kind, &it.key) != (&change.kind, &change.key) && number(&it.kind, Some(&it.json)) == Some(no)
+            (&it.kind, &it.key) != (&change.kind, &change.key) && number(&it.kind, it.json.as_deref()) == Some(no)
         };
         self.records.values().any(taken)
     }

@@ -30,7 +30,9 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct State {
+    /// Those without JSON were deleted.
     records: BTreeMap<(String, String), Record>,
+    directory_version: u64,
     last_number: u64,
     events: BTreeMap<u64, EventRecord>,
     last_event: u64,

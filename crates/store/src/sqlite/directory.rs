@@ -1,43 +1,57 @@
-//! Directory records, compared and set.
+//! Directory records under one version.
 
-use frontdesk_core::port::store::{Applied, Change, Directory, Record, StoreError, Stored};
+use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, StoreError, Stored};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 
 use super::readers::DESK;
 use super::{SqliteStore, fault, signed, unsigned};
 
 impl Directory for SqliteStore {
-    fn load(&self) -> Stored<'_, Vec<Record>> {
-        self.readers.read(DESK, |connection| {
-            let mut query = connection.prepare_cached("SELECT kind, key, version, json FROM record").map_err(fault)?;
-            let record = |row: &rusqlite::Row<'_>| {
-                Ok(Record { kind: row.get(0)?, key: row.get(1)?, version: unsigned(row.get(2)?), json: row.get(3)? })
-            };
-            query.query_map([], record).and_then(Iterator::collect).map_err(fault)
+    fn changed_since(&self, version: u64) -> Stored<'_, Changes> {
+        self.readers.read(DESK, move |connection| {
+            // One statement is one snapshot: version and records belong together.
+            let sql = "SELECT NULL, NULL, value, (SELECT value FROM meta WHERE key = 'directory_floor')
+                         FROM meta WHERE key = 'directory_version'
+                       UNION ALL SELECT kind, key, version, json FROM record WHERE version > ?1
+                       UNION ALL SELECT kind, key, version, NULL FROM tombstone WHERE version > ?1 AND ?1 > 0";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let mut rows = query.query([signed(version)]).map_err(fault)?;
+            let (mut changes, mut floor) = (Changes::default(), 0);
+            while let Some(row) = rows.next().map_err(fault)? {
+                let kind: Option<String> = row.get(0).map_err(fault)?;
+                let at = unsigned(row.get(2).map_err(fault)?);
+                match kind {
+                    None => (changes.version, floor) = (at, unsigned(row.get(3).map_err(fault)?)),
+                    Some(kind) => {
+                        let (key, json) = (row.get(1).map_err(fault)?, row.get(3).map_err(fault)?);
+                        changes.records.push(Record { kind, key, version: at, json });
+                    }
+                }
+            }
+            if version > 0 && version < floor {
+                return all(connection);
+            }
+            Ok(Changes { whole: version == 0, ..changes })
         })
     }
 
-    fn amend(&self, changes: Vec<Change>, applied: Applied) -> Stored<'_, ()> {
+    fn amend(&self, seen: u64, changes: Vec<Change>, applied: Applied) -> Stored<'_, u64> {
         let work = move |books: &mut super::threads::Books| {
             let connection = &books.connection;
-            for change in &changes {
-                let mut query = connection
-                    .prepare_cached("SELECT version FROM record WHERE kind = ?1 AND key = ?2")
-                    .map_err(fault)?;
-                let held: Option<i64> =
-                    query.query_row((&change.kind, &change.key), |row| row.get(0)).optional().map_err(fault)?;
-                if unsigned(held.unwrap_or(0)) != change.expect {
-                    return Err(StoreError::Conflict); // nothing was written yet
-                }
-            }
+            let raise =
+                "UPDATE meta SET value = value + 1 WHERE key = 'directory_version' AND value = ?1 RETURNING value";
+            let mut raise = connection.prepare_cached(raise).map_err(fault)?;
             // A unique number may stand in the way of a later change: then the earlier ones go back too.
             connection.execute_batch("SAVEPOINT amend").map_err(fault)?;
-            let done = changes.into_iter().try_for_each(|change| write_one(connection, change));
+            let raised = raise.query_row([signed(seen)], |row| row.get(0)).optional().map_err(fault)?;
+            let done = raised.map(unsigned).ok_or(StoreError::Conflict).and_then(|version| {
+                changes.into_iter().try_for_each(|change| write_one(connection, change, version)).map(|()| version)
+            });
             let end = if done.is_ok() { "RELEASE amend" } else { "ROLLBACK TO amend; RELEASE amend" };
             connection.execute_batch(end).map_err(fault)?;
             done
         };
-        self.writer.write(work, |()| applied())
+        self.writer.write(work, |version| applied(*version))
     }
 
     fn draw_numbers(&self, count: u64) -> Stored<'_, u64> {
@@ -51,20 +65,51 @@ impl Directory for SqliteStore {
     }
 }
 
-fn write_one(connection: &Connection, change: Change) -> Result<(), StoreError> {
-    if let Some(json) = change.json.as_deref().filter(|_| change.kind == "instance" && change.expect == 0) {
+fn all(connection: &Connection) -> Result<Changes, StoreError> {
+    let sql = "SELECT NULL, NULL, value, NULL FROM meta WHERE key = 'directory_version'
+               UNION ALL SELECT kind, key, version, json FROM record";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let mut changes = Changes { whole: true, ..Changes::default() };
+    let mut rows = query.query([]).map_err(fault)?;
+    while let Some(row) = rows.next().map_err(fault)? {
+        let version = unsigned(row.get(2).map_err(fault)?);
+        match row.get::<_, Option<String>>(0).map_err(fault)? {
+            None => changes.version = version,
+            Some(kind) => {
+                let (key, json) = (row.get(1).map_err(fault)?, row.get(3).map_err(fault)?);
+                changes.records.push(Record { kind, key, version, json });
+            }
+        }
+    }
+    Ok(changes)
+}
+
+/// The folder's lock says that nobody else reads it: deletions need not be remembered across a start.
+pub(super) fn forget_deletions(connection: &Connection) -> Result<(), StoreError> {
+    let sql = "DELETE FROM tombstone;
+               UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'directory_version')
+                WHERE key = 'directory_floor';";
+    connection.execute_batch(sql).map_err(fault)
+}
+
+fn write_one(connection: &Connection, change: Change, version: u64) -> Result<(), StoreError> {
+    let Change { kind, key, json } = change;
+    if let Some(json) = json.as_deref().filter(|_| kind == "instance") {
         raise_last_number(connection, json)?;
     }
-    let written = match change.json {
-        Some(json) => connection
-            .prepare_cached(
-                "INSERT INTO record (kind, key, version, json) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT (kind, key) DO UPDATE SET version = excluded.version, json = excluded.json",
-            )
-            .and_then(|mut put| put.execute((change.kind, change.key, signed(change.expect + 1), json))),
-        None => connection
-            .prepare_cached("DELETE FROM record WHERE kind = ?1 AND key = ?2")
-            .and_then(|mut delete| delete.execute((change.kind, change.key))),
+    let run = |sql: &str| {
+        let mut delete = connection.prepare_cached(sql).map_err(fault)?;
+        delete.execute((&kind, &key)).map(drop).map_err(fault)
+    };
+    let written = if let Some(json) = &json {
+        run("DELETE FROM tombstone WHERE kind = ?1 AND key = ?2")?;
+        let put = "INSERT INTO record (kind, key, version, json) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT (kind, key) DO UPDATE SET version = excluded.version, json = excluded.json";
+        connection.prepare_cached(put).and_then(|mut put| put.execute((&kind, &key, signed(version), json)))
+    } else {
+        run("DELETE FROM record WHERE kind = ?1 AND key = ?2")?;
+        let bury = "INSERT OR REPLACE INTO tombstone (kind, key, version) VALUES (?1, ?2, ?3)";
+        connection.prepare_cached(bury).and_then(|mut bury| bury.execute((&kind, &key, signed(version))))
     };
     match written {
         Ok(_) => Ok(()),

@@ -67,6 +67,7 @@ impl SqliteStore {
         let mut connection = connect(&path, false)?;
         let epoch = schema::migrate(&mut connection, epoch_seed, |connection| repair::check(connection))?;
         alarms::free_claims(&connection)?;
+        directory::forget_deletions(&connection)?;
         media::remove_orphans(&connection, &media_dir)?;
         Ok(Self {
             writer: Writer::start(connection, Watched::begin(&path)?)?,

@@ -1,82 +1,86 @@
-//! Rules of the directory: compare-and-set, all or nothing.
+//! Rules of the directory: one version, compare-and-set on it, all or nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use frontdesk_core::port::store::{Change, Record, Store, StoreError};
+use frontdesk_core::port::store::{Change, Changes, Record, Store, StoreError};
 use tokio::task::JoinSet;
 
 use super::House;
 
-fn change(key: &str, expect: u64, json: Option<&str>) -> Change {
-    Change { kind: "tenant".into(), key: key.into(), expect, json: json.map(str::to_owned) }
+fn put(key: &str, json: &str) -> Change {
+    Change { kind: "tenant".into(), key: key.into(), json: Some(json.into()) }
+}
+
+fn delete(key: &str) -> Change {
+    Change { json: None, ..put(key, "") }
 }
 
 fn record(key: &str, version: u64, json: &str) -> Record {
-    Record { kind: "tenant".into(), key: key.into(), version, json: json.into() }
+    Record { kind: "tenant".into(), key: key.into(), version, json: Some(json.into()) }
+}
+
+async fn since(store: &Arc<dyn Store>, version: u64) -> Changes {
+    let mut changes = store.changed_since(version).await.unwrap();
+    changes.records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
+    changes
 }
 
 async fn load(store: &Arc<dyn Store>) -> Vec<Record> {
-    let mut records = store.load().await.unwrap();
-    records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
-    records
+    since(store, 0).await.records
 }
 
-pub async fn a_record_begins_at_version_one(House { store, .. }: House) {
-    assert_eq!(load(&store).await, []);
-    store.amend(vec![change("a", 0, Some("1"))], Box::new(|| {})).await.unwrap();
-    assert_eq!(load(&store).await, [record("a", 1, "1")]);
+async fn amend(store: &Arc<dyn Store>, seen: u64, changes: Vec<Change>) -> Result<u64, StoreError> {
+    store.amend(seen, changes, Box::new(|_| {})).await
 }
 
-pub async fn an_update_raises_the_version(House { store, .. }: House) {
-    for (expect, json) in ["1", "2", "3"].into_iter().enumerate() {
-        store.amend(vec![change("a", expect as u64, Some(json))], Box::new(|| {})).await.unwrap();
+/// A writer that has seen the newest version.
+async fn write(store: &Arc<dyn Store>, changes: Vec<Change>) -> u64 {
+    let seen = since(store, 0).await.version;
+    amend(store, seen, changes).await.unwrap()
+}
+
+pub async fn every_commit_raises_the_version_of_the_directory(House { store, .. }: House) {
+    assert_eq!(since(&store, 0).await, Changes { version: 0, records: Vec::new(), whole: true });
+    assert_eq!(amend(&store, 0, vec![put("a", "1"), put("b", "1")]).await, Ok(1));
+    assert_eq!(amend(&store, 1, vec![put("a", "2")]).await, Ok(2));
+    assert_eq!(load(&store).await, [record("a", 2, "2"), record("b", 1, "1")]);
+}
+
+pub async fn a_writer_that_has_not_seen_the_newest_version_is_told(House { store, .. }: House) {
+    write(&store, vec![put("a", "1")]).await;
+    write(&store, vec![put("a", "2")]).await;
+    for seen in [0, 1, 3] {
+        for change in [put("a", "stale"), put("b", "of something else"), delete("a")] {
+            assert_eq!(amend(&store, seen, vec![change]).await, Err(StoreError::Conflict), "seen {seen}");
+        }
     }
-    assert_eq!(load(&store).await, [record("a", 3, "3")]);
+    assert_eq!(since(&store, 0).await, Changes { version: 2, records: vec![record("a", 2, "2")], whole: true });
 }
 
-pub async fn a_wrong_version_is_a_conflict(House { store, .. }: House) {
-    store.amend(vec![change("a", 0, Some("1"))], Box::new(|| {})).await.unwrap();
-    store.amend(vec![change("a", 1, Some("2"))], Box::new(|| {})).await.unwrap();
-    for bad in [
-        change("a", 0, Some("new over old")),
-        change("a", 1, Some("stale")),
-        change("a", 3, Some("ahead")),
-        change("a", 1, None),
-        change("b", 1, Some("update of nothing")),
-        change("b", 1, None),
-    ] {
-        assert_eq!(store.amend(vec![bad.clone()], Box::new(|| {})).await, Err(StoreError::Conflict), "{bad:?}");
-    }
-    assert_eq!(load(&store).await, [record("a", 2, "2")]);
+pub async fn what_changed_is_told_with_deletions(House { store, .. }: House) {
+    write(&store, vec![put("a", "1"), put("b", "1"), put("c", "1")]).await;
+    write(&store, vec![put("a", "2"), delete("b")]).await;
+    let gone = Record { json: None, ..record("b", 2, "") };
+    assert_eq!(since(&store, 1).await, Changes { version: 2, records: vec![record("a", 2, "2"), gone], whole: false });
+    assert_eq!(since(&store, 2).await, Changes { version: 2, records: Vec::new(), whole: false });
+    assert_eq!(load(&store).await, [record("a", 2, "2"), record("c", 1, "1")], "what is gone is not loaded");
+    write(&store, vec![put("b", "again")]).await;
+    assert_eq!(since(&store, 1).await.records, [record("a", 2, "2"), record("b", 3, "again")]);
 }
 
-pub async fn one_conflict_undoes_the_whole_amend(House { store, .. }: House) {
-    store.amend(vec![change("a", 0, Some("1")), change("b", 0, Some("1"))], Box::new(|| {})).await.unwrap();
-    let there = load(&store).await;
-    let good = || vec![change("a", 1, Some("2")), change("b", 1, None), change("c", 0, Some("1"))];
-    for place in 0..=3 {
-        let mut changes = good();
-        changes.insert(place, change("d", 7, Some("never")));
-        assert_eq!(store.amend(changes, Box::new(|| {})).await, Err(StoreError::Conflict));
-        assert_eq!(load(&store).await, there, "the conflict was at place {place}");
-    }
-    store.amend(good(), Box::new(|| {})).await.unwrap();
-    assert_eq!(load(&store).await, [record("a", 2, "2"), record("c", 1, "1")]);
-}
-
-pub async fn a_deleted_record_is_gone_and_may_be_made_again(House { store, .. }: House) {
-    store.amend(vec![change("a", 0, Some("1"))], Box::new(|| {})).await.unwrap();
-    store.amend(vec![change("a", 1, None)], Box::new(|| {})).await.unwrap();
-    assert_eq!(load(&store).await, []);
-    assert_eq!(store.amend(vec![change("a", 1, Some("2"))], Box::new(|| {})).await, Err(StoreError::Conflict));
-    store.amend(vec![change("a", 0, Some("3"))], Box::new(|| {})).await.unwrap();
-    assert_eq!(load(&store).await, [record("a", 1, "3")]);
+/// A version that began again at 1 would let a stale writer delete what somebody else made since.
+pub async fn a_deleted_record_never_has_an_old_version_again(House { store, .. }: House) {
+    write(&store, vec![put("a", "1")]).await;
+    write(&store, vec![delete("a")]).await;
+    write(&store, vec![put("a", "2")]).await;
+    assert_eq!(load(&store).await, [record("a", 3, "2")]);
+    assert_eq!(amend(&store, 1, vec![delete("a")]).await, Err(StoreError::Conflict));
 }
 
 pub async fn kinds_do_not_share_keys(House { store, .. }: House) {
-    let other = |json: &str| Change { kind: "bot".into(), ..change("a", 0, Some(json)) };
-    store.amend(vec![change("a", 0, Some("1")), other("2")], Box::new(|| {})).await.unwrap();
-    let kinds: Vec<_> = load(&store).await.into_iter().map(|it| (it.kind, it.json)).collect();
+    write(&store, vec![put("a", "1"), Change { kind: "bot".into(), ..put("a", "2") }]).await;
+    let kinds: Vec<_> = load(&store).await.into_iter().map(|it| (it.kind, it.json.unwrap())).collect();
     assert_eq!(kinds, [("bot".to_owned(), "2".to_owned()), ("tenant".to_owned(), "1".to_owned())]);
 }
 
@@ -84,14 +88,12 @@ pub async fn of_many_writers_one_wins(House { store, .. }: House) {
     let mut writers = JoinSet::new();
     for number in 0..32 {
         let store = store.clone();
-        writers.spawn(async move {
-            (number, store.amend(vec![change("a", 0, Some(&number.to_string()))], Box::new(|| {})).await)
-        });
+        writers.spawn(async move { (number, amend(&store, 0, vec![put("a", &number.to_string())]).await) });
     }
     let mut winners = Vec::new();
     while let Some(ended) = writers.join_next().await {
         match ended.unwrap() {
-            (number, Ok(())) => winners.push(number),
+            (number, Ok(1)) => winners.push(number),
             (_, refused) => assert_eq!(refused, Err(StoreError::Conflict)),
         }
     }
@@ -101,30 +103,30 @@ pub async fn of_many_writers_one_wins(House { store, .. }: House) {
 
 pub async fn records_survive(house: House) {
     let json = r#"{"name":"büro","emoji":"🙂"}"#;
-    house
-        .store
-        .amend(vec![change("a\u{1f}b", 0, Some(json)), change("gone", 0, Some("1"))], Box::new(|| {}))
-        .await
-        .unwrap();
-    house.store.amend(vec![change("gone", 1, None)], Box::new(|| {})).await.unwrap();
+    write(&house.store, vec![put("a\u{1f}b", json), put("gone", "1")]).await;
+    write(&house.store, vec![delete("gone")]).await;
     let house = house.reopened();
     assert_eq!(load(&house.store).await, [record("a\u{1f}b", 1, json)]);
+    // Somebody who looked before the start learns of the deletion all the same: by a list of all that there is.
+    let changes = since(&house.store, 1).await;
+    let told = changes.whole || changes.records.iter().any(|it| it.key == "gone" && it.json.is_none());
+    assert!(told && changes.version == 2, "{changes:?}");
+    assert_eq!(amend(&house.store, 2, vec![put("b", "1")]).await, Ok(3), "versions go on");
 }
 
 fn numbered(kind: &str, key: &str, no: u64) -> Change {
-    Change { kind: kind.into(), ..change(key, 0, Some(&format!(r#"{{"no":{no},"name":"{key}"}}"#))) }
+    Change { kind: kind.into(), ..put(key, &format!(r#"{{"no":{no},"name":"{key}"}}"#)) }
 }
 
 /// Two owners of one ledger would read each other's messages.
 pub async fn a_number_has_one_owner(House { store, .. }: House) {
-    store.amend(vec![numbered("instance", "a", 7)], Box::new(|| {})).await.unwrap();
+    write(&store, vec![numbered("instance", "a", 7)]).await;
     for (kind, key) in [("instance", "b"), ("agent", "b")] {
-        let both = vec![change("t", 0, Some("1")), numbered(kind, key, 7)];
-        assert_eq!(store.amend(both, Box::new(|| {})).await, Err(StoreError::Conflict), "{kind}");
+        let both = vec![put("t", "1"), numbered(kind, key, 7)];
+        assert_eq!(amend(&store, 1, both).await, Err(StoreError::Conflict), "{kind}");
     }
-    assert_eq!(load(&store).await.len(), 1, "and nothing of it was written");
-    let again = Change { expect: 1, ..numbered("instance", "a", 7) };
-    store.amend(vec![again, numbered("agent", "b", 8), numbered("tenant", "x", 7)], Box::new(|| {})).await.unwrap();
+    assert_eq!((load(&store).await.len(), since(&store, 0).await.version), (1, 1), "nothing of it was written");
+    write(&store, vec![numbered("instance", "a", 7), numbered("agent", "b", 8), numbered("tenant", "x", 7)]).await;
 }
 
 pub async fn numbers_are_drawn_once(house: House) {
@@ -133,28 +135,26 @@ pub async fn numbers_are_drawn_once(house: House) {
     assert!(first >= 1 && run > first);
     let house = house.reopened();
     assert!(house.store.draw_numbers(1).await.unwrap() > run + 2, "also after a restart");
-    house.store.amend(vec![numbered("instance", "a", 900)], Box::new(|| {})).await.unwrap();
+    write(&house.store, vec![numbered("instance", "a", 900)]).await;
     assert!(house.store.draw_numbers(1).await.unwrap() > 900, "nor one that a record brought along");
 }
 
 /// What follows from a commit is done where it is made, and not without it.
 pub async fn memory_changes_with_the_commit(House { store, .. }: House) {
-    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counted = || {
-        let count = count.clone();
-        Box::new(move || {
-            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        })
+    let newest = Arc::new(AtomicU64::new(0));
+    let noted = || {
+        let newest = newest.clone();
+        Box::new(move |version| newest.store(version, Ordering::SeqCst))
     };
-    store.amend(vec![change("a", 0, Some("1"))], counted()).await.unwrap();
-    assert_eq!(store.amend(vec![change("a", 0, Some("2"))], counted()).await, Err(StoreError::Conflict));
-    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1);
-    // An asker that goes away after it asked: written, and memory knows.
-    let mut asked = store.amend(vec![change("a", 1, Some("3"))], counted());
+    store.amend(0, vec![put("a", "1")], noted()).await.unwrap();
+    assert_eq!(store.amend(0, vec![put("a", "2")], noted()).await, Err(StoreError::Conflict));
+    assert_eq!(newest.load(Ordering::SeqCst), 1);
+    // A caller that goes away after it asked: written, and memory knows.
+    let mut asked = store.amend(1, vec![put("a", "3")], noted());
     let polled = std::future::poll_fn(|context| std::task::Poll::Ready(asked.as_mut().poll(context).is_ready()));
     let was_quick = polled.await;
     drop(asked);
-    store.amend(vec![change("b", 0, Some("1"))], counted()).await.unwrap();
-    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 3, "quick: {was_quick}");
-    assert_eq!(load(&store).await, [record("a", 2, "3"), record("b", 1, "1")]);
+    store.amend(2, vec![put("b", "1")], noted()).await.unwrap();
+    assert_eq!(newest.load(Ordering::SeqCst), 3, "quick: {was_quick}");
+    assert_eq!(load(&store).await, [record("a", 2, "3"), record("b", 3, "1")]);
 }

@@ -49,9 +49,9 @@ macro_rules! store_contract {
         mod $backend {
             use super::*;
             $crate::store_contract! { @rules $open;
-                directory: a_record_begins_at_version_one, an_update_raises_the_version, a_wrong_version_is_a_conflict,
-                    one_conflict_undoes_the_whole_amend, a_deleted_record_is_gone_and_may_be_made_again,
-                    kinds_do_not_share_keys, of_many_writers_one_wins, records_survive,
+                directory: every_commit_raises_the_version_of_the_directory,
+                    a_writer_that_has_not_seen_the_newest_version_is_told, what_changed_is_told_with_deletions,
+                    a_deleted_record_never_has_an_old_version_again, kinds_do_not_share_keys, of_many_writers_one_wins, records_survive,
                     a_number_has_one_owner, numbers_are_drawn_once, memory_changes_with_the_commit;
                 ledger: rows_and_events_rise_by_one, every_receiver_gets_a_row,
                     an_event_nobody_receives_is_kept_with_its_verdict,

@@ -1,16 +1,12 @@
 //! What a gateway asks for on its socket: queued, worked off in order per chat, and always answered.
 
-use std::sync::Arc;
-
 use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Act, Action, ActionResult, Code};
 
-use super::lane::{Job, Lane, lane_of};
+use super::lane::Job;
 use super::{Effect, Session};
 
-/// Lanes of one socket that are worked at once; others wait.
-const LANES_MAX: usize = 64;
 /// What the waiting and running actions of one socket may hold together. Each counts at least
 /// [`JOB_MIN_BYTES`], which makes 1024 the most that wait. What comes above that is refused.
 pub(super) const JOBS_MAX_BYTES: usize = 4 << 20;
@@ -52,12 +48,8 @@ impl Session {
                 act => serving.window.answered(act.chat_id().unwrap_or_default()),
             }
         }
-        let name = lane_of(&job.action);
-        let lane = self.lanes.entry(name.clone()).or_default().clone();
-        if lane.push(job) {
-            self.idle_lanes.push_back(name);
-            self.start_lanes();
-        }
+        self.lanes.push(job);
+        self.start_lanes();
     }
 
     fn read_job(
@@ -107,32 +99,10 @@ impl Session {
 
     /// Begins work on lanes that wait for it, as many as may run at once.
     pub(super) fn start_lanes(&mut self) {
-        while self.busy_lanes < LANES_MAX {
-            let Some(name) = self.idle_lanes.pop_front() else { return };
-            if let Some(lane) = self.lanes.get(&name).cloned() {
-                self.busy_lanes += 1;
-                self.work(name, lane);
-            }
-        }
-    }
-
-    /// A lane's worker is at its end; its name is free unless something came in that moment.
-    pub(super) fn lane_done(&mut self, name: &str) {
-        self.busy_lanes = self.busy_lanes.saturating_sub(1);
-        if self.lanes.get(name).is_some_and(|lane| lane.is_free()) {
-            self.lanes.remove(name);
-        }
-        self.start_lanes();
-    }
-
-    fn work(&mut self, name: String, lane: Arc<Lane>) {
         let Some(mailbox) = self.mailbox().cloned() else { return };
-        self.effects.push_back(Effect::Work { lane, name, mailbox });
-    }
-
-    /// The session is at its end; what nobody has begun is done all the same.
-    pub(super) fn leave_lanes(&mut self) -> Vec<Arc<Lane>> {
-        self.idle_lanes.drain(..).filter_map(|name| self.lanes.remove(&name)).collect()
+        while let Some((name, lane)) = self.lanes.start() {
+            self.effects.push_back(Effect::Work { lane, name, mailbox: mailbox.clone() });
+        }
     }
 
     fn answer(&mut self, request_id: String, result: ActionResult) {

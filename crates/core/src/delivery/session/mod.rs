@@ -10,7 +10,7 @@ mod lane;
 mod later;
 mod outbox;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use frontdesk_wire::frame::{DeskFrame, push_delivery};
@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use self::actions::JOBS_MAX_BYTES;
 use self::hello::Hello;
+use self::lane::Lanes;
 use self::later::Later;
 use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
 use super::DeliveryPlane;
@@ -99,10 +100,7 @@ pub struct Session {
     tick_ms: u64,
     bad: (u32, u64),
     /// Actions wait behind others of the same chat, so that they keep their order.
-    lanes: HashMap<String, Arc<Lane>>,
-    /// Lanes with work that nobody has begun.
-    idle_lanes: VecDeque<String>,
-    busy_lanes: usize,
+    lanes: Lanes,
     jobs: Arc<Semaphore>,
     /// The first one is being looked up.
     interrupts: VecDeque<String>,
@@ -153,9 +151,7 @@ impl Session {
             started_ms: now_ms,
             tick_ms: now_ms + HELLO_MS,
             bad: (0, now_ms),
-            lanes: HashMap::new(),
-            idle_lanes: VecDeque::new(),
-            busy_lanes: 0,
+            lanes: Lanes::default(),
             jobs: Arc::new(Semaphore::new(JOBS_MAX_BYTES)),
             interrupts: VecDeque::new(),
             ping: false,
@@ -305,8 +301,12 @@ impl Session {
             self.take_frame(&line, now_ms);
         }
         self.pump(now_ms);
-        if self.closing.is_none() && !self.is_saving {
-            self.save();
+        if self.closing.is_none()
+            && !self.is_saving
+            && let Some(position) = self.serving.as_mut().and_then(|serving| serving.window.take_unsaved())
+        {
+            self.is_saving = true;
+            self.effects.push_back(Effect::Save(position));
         }
         self.note_outbox();
     }
@@ -326,7 +326,10 @@ impl Session {
                         serving.window.dropped(seq);
                     }
                 }
-                Order::LaneDone(lane) => self.lane_done(&lane),
+                Order::LaneDone(lane) => {
+                    self.lanes.done(&lane);
+                    self.start_lanes();
+                }
             }
         }
     }
@@ -394,13 +397,6 @@ impl Session {
         serving.mailbox.note_traffic(wall_ms);
         delivery.switchboard.remember_turns(instance, rows.iter().map(|(_, row)| &**row), wall_ms);
         delivery.say_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
-    }
-
-    fn save(&mut self) {
-        if let Some(position) = self.serving.as_mut().and_then(|serving| serving.window.take_unsaved()) {
-            self.is_saving = true;
-            self.effects.push_back(Effect::Save(position));
-        }
     }
 
     /// The position was saved, or not.
@@ -534,7 +530,7 @@ impl Session {
                 tracing::error!(%error, "saving the last acks of a socket failed; their rows will come again");
             }
             serving.mailbox.finish();
-            left = Some((serving.mailbox.clone(), self.leave_lanes())).filter(|(_, lanes)| !lanes.is_empty());
+            left = Some((serving.mailbox.clone(), self.lanes.leave())).filter(|(_, lanes)| !lanes.is_empty());
             let served = delivery.switchboard.detach(instance, &serving.mailbox);
             for order in serving.mailbox.take_orders() {
                 if let Order::Result(line) = order {

@@ -66,8 +66,8 @@ pub(super) async fn show(
     Query(of): Query<OfTenant>,
 ) -> Answer<Value> {
     let mut shown = json!(app.desk.agents().agent_shown(&of.tenant, &id)?);
-    let newest = match app.desk.messages().inbox_of(&of.tenant, &id).map_err(refused)?.1 {
-        Some(no) => app.desk.messages().newest(no).await?,
+    let newest = match app.desk.inboxes().inbox_of(&of.tenant, &id).map_err(refused)?.1 {
+        Some(no) => app.desk.inboxes().newest(no).await?,
         None => 0,
     };
     shown["newest"] = json!(newest);
@@ -112,5 +112,5 @@ pub(super) async fn inbox(
     Path(id): Path<String>,
     Query(of): Query<OfTenant>,
 ) -> Answer<Inbox> {
-    Ok(Reply(app.desk.messages().look_into_inbox(&of.tenant, &id, of.after).await.map_err(refused)?))
+    Ok(Reply(app.desk.inboxes().look_into_inbox(&of.tenant, &id, of.after).await.map_err(refused)?))
 }

@@ -248,7 +248,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             let busy = "too many answers of this tenant wait to be read; read them first";
             let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
             let _spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
-            shown(&desk.messages().inbox(who.speaker(), &id, after).await?)
+            shown(&desk.inboxes().inbox(who.speaker(), &id, after).await?)
         }
         "agent_reply" => {
             let (id, name) = (text(&mut given, "agent_id")?, text(&mut given, "correlation_id")?);

@@ -50,10 +50,10 @@ pub(crate) async fn open(
         return Err(Fault::invalid(text).into());
     }
     let resumed = last_event_id(&headers)?;
-    let agent = app.desk.messages().open_inbox(who.speaker(), &id).await?;
+    let agent = app.desk.inboxes().open_inbox(who.speaker(), &id).await?;
     let desk = &app.desk;
     // Where it begins is read before it sits down: what is said to whoever sits there is behind that.
-    let newest = desk.messages().newest(agent).await.map_err(Fault::from)?;
+    let newest = desk.inboxes().newest(agent).await.map_err(Fault::from)?;
     // A place above the newest is of a desk that was restored from an older backup: what comes now is new.
     let cursor = resumed.or(which.after).map_or(newest, |after| after.min(newest));
     let order = desk.delivery().switchboard().next_session();
@@ -151,7 +151,7 @@ impl Listener {
             }
             // Held until the page has been taken: streams that nobody reads hold so much and no more.
             self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
-            let read = self.app.desk.messages().page(self.agent, self.cursor, PAGE).await;
+            let read = self.app.desk.inboxes().page(self.agent, self.cursor, PAGE).await;
             match read {
                 Ok(letters) if letters.is_empty() => self.spent = None,
                 Ok(letters) => {
@@ -180,7 +180,7 @@ impl Listener {
     /// A letter that was passed over and is for this stream by now.
     async fn look_back(&mut self) -> Result<Option<Filed>, StoreError> {
         for event in std::mem::take(&mut self.passed_over) {
-            match self.app.desk.messages().message(event).await? {
+            match self.app.desk.inboxes().message(event).await? {
                 Some(filed) if self.session.live.hears(filed.letter.session_id.as_deref()) => {
                     self.letters.push_back(filed);
                 }

@@ -106,8 +106,8 @@ fn check_named(app: &App, who: &Api, id: &str, body: &Map<String, Value>) -> Res
         Some(Value::String(named)) => named,
         Some(_) => return Err(Fault::invalid("agent_id must be a string")),
     };
-    let meant = app.desk.messages().inbox_of(&who.tenant, id)?.0;
-    match app.desk.messages().inbox_of(&who.tenant, named) {
+    let meant = app.desk.inboxes().inbox_of(&who.tenant, id)?.0;
+    match app.desk.inboxes().inbox_of(&who.tenant, named) {
         Ok((named, _)) if named == meant => Ok(()),
         _ => Err(Fault::invalid("agent_id in the body is not the agent of the path")),
     }
@@ -119,7 +119,7 @@ pub(crate) async fn wake(
     Path(id): Path<String>,
     Json(body): Json<Map<String, Value>>,
 ) -> Answer<WakeReceipt> {
-    app.desk.messages().inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
+    app.desk.inboxes().inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
     check_named(&app, &who, &id, &body)?;
     let opts = read_wake(body)?;
     Ok(Reply(app.desk.messages().wake(who.speaker(), &id, &opts).await?))
@@ -140,7 +140,7 @@ pub(crate) async fn exchange(
     Path(id): Path<String>,
     Json(body): Json<Value>,
 ) -> Answer<AgentReply> {
-    app.desk.messages().inbox_of(&who.tenant, &id)?;
+    app.desk.inboxes().inbox_of(&who.tenant, &id)?;
     let timeout_ms = match body.get("timeout_ms") {
         None | Some(Value::Null) => TIMEOUT_MS,
         Some(given) => given.as_u64().ok_or_else(|| Fault::invalid("timeout_ms must be a number of milliseconds"))?,
@@ -187,7 +187,7 @@ pub(crate) async fn inbox(
     let busy = "too many answers of this tenant wait to be read; read them first";
     let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
     let spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
-    let inbox: Inbox = app.desk.messages().inbox(who.speaker(), &id, after).await?;
+    let inbox: Inbox = app.desk.inboxes().inbox(who.speaker(), &id, after).await?;
     Ok(holding(Reply(inbox).into_response(), spent))
 }
 

@@ -1,0 +1,75 @@
+//! The built-in chat's own memory.
+
+use super::stored::Stored;
+
+/// A line of the built-in chat that is written in one commit with its event. A line of that message id that is there
+/// already stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatWrite {
+    pub chat_id: String,
+    pub message_id: String,
+    pub json: String,
+    pub at_ms: u64,
+    /// The line that it answers changes too.
+    pub amend: Option<ChatAmend>,
+}
+
+/// A change of a line that must still be at this revision: otherwise it is a conflict, and nothing at all is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatAmend {
+    pub message_id: String,
+    pub rev: u64,
+    pub json: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatRow {
+    pub seq: u64,
+    pub message_id: String,
+    pub rev: u64,
+    pub json: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatRecord {
+    pub chat_id: String,
+    pub json: String,
+    pub last_seq: u64,
+}
+
+pub trait ChatLog: Send + Sync {
+    /// Appends once per message id; the second time tells the first one's seq and `false`.
+    fn chat_append<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        message_id: &'a str,
+        json: String,
+        at_ms: u64,
+    ) -> Stored<'a, (u64, bool)>;
+    /// Replaces a line that is still at revision `rev`.
+    fn chat_amend<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        message_id: &'a str,
+        rev: u64,
+        json: String,
+    ) -> Stored<'a, ()>;
+    fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>>;
+    /// Lines after this one, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
+    fn chat_since<'a>(
+        &'a self,
+        tenant: &'a str,
+        chat_id: &'a str,
+        after: u64,
+        limit: usize,
+    ) -> Stored<'a, Vec<ChatRow>>;
+    /// The last lines of a chat, in order.
+    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>>;
+    /// Replaces what is kept of a chat, if that is still `before`: what `chat_get` showed, or nothing where it showed no chat.
+    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()>;
+    fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>>;
+    /// Chats whose id comes after this one, in the order of their ids.
+    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>>;
+}

@@ -1,0 +1,208 @@
+//! What is owed to whom.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::chat::ChatWrite;
+use super::letters::Letter;
+use super::stored::Stored;
+use super::vault::SealedCapability;
+
+/// What is handed to an agent: the JSON as it will be sent, and what the desk must know of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    pub event: u64,
+    pub at_ms: u64,
+    /// Sent as `passthrough_forward` instead of `inbound`.
+    pub passthrough: bool,
+    pub json: String,
+    pub platform: String,
+    pub bot: String,
+    pub chat_id: Arc<str>,
+    pub session_key: Arc<str>,
+    pub message_id: String,
+}
+
+/// One event to write down: dedup mark, verdict, capabilities and one row per receiver, in one commit.
+#[derive(Debug, Clone)]
+pub struct Acceptance {
+    pub tenant: Arc<str>,
+    /// Names the message; seen before means the same one.
+    pub dedup: Vec<u8>,
+    pub delivery: Delivery,
+    /// Explanation of the gate, as compact JSON.
+    pub verdict: String,
+    /// Instance numbers.
+    pub receivers: Vec<u64>,
+    /// Those of them who get another form of the event than `delivery.json`.
+    pub own_json: Vec<(u64, String)>,
+    pub capabilities: Vec<SealedCapability>,
+    /// The chat becomes one that the tenant may answer in.
+    pub reaches: bool,
+    /// It goes into an agent's inbox as well.
+    pub letter: Option<Letter>,
+    /// It stands in the built-in chat as well. Boxed: most events have none, and all are moved about.
+    pub chat: Option<Box<ChatWrite>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    pub event: u64,
+    /// False: this was here before; nothing was written.
+    pub fresh: bool,
+    /// (instance, seq) of each row made.
+    pub rows: Vec<(u64, u64)>,
+    /// The number of the chat line that was written with it.
+    pub line: Option<u64>,
+}
+
+/// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Position {
+    pub through: u64,
+    pub above: Vec<u64>,
+    /// The highest row that was ever written to a socket.
+    pub sent: u64,
+}
+
+impl Position {
+    /// Joins what another view knows; a row settled anywhere stays settled.
+    pub fn merge(&mut self, other: &Position) {
+        self.through = self.through.max(other.through);
+        self.sent = self.sent.max(other.sent);
+        self.above.extend_from_slice(&other.above);
+        self.tidy();
+    }
+
+    pub fn settled(&self, seq: u64) -> bool {
+        seq <= self.through || self.above.binary_search(&seq).is_ok()
+    }
+
+    fn tidy(&mut self) {
+        self.above.sort_unstable();
+        self.above.dedup();
+        let mut taken = 0;
+        for &seq in &self.above {
+            if seq == self.through + 1 {
+                self.through = seq;
+            }
+            if seq > self.through {
+                break;
+            }
+            taken += 1;
+        }
+        self.above.drain(..taken);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MailState {
+    Accepted,
+    Sent,
+    Acked,
+    Dead,
+}
+
+/// One row as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    pub instance: u64,
+    pub seq: u64,
+    pub state: MailState,
+    pub reason: Option<String>,
+    pub delivery: Arc<Delivery>,
+}
+
+/// Unsettled mail of one instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    pub instance: u64,
+    pub count: u64,
+    pub oldest_ms: u64,
+    pub oldest_seq: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRecord {
+    pub event: u64,
+    pub tenant: String,
+    pub at_ms: u64,
+    pub chat_id: String,
+    pub message_id: String,
+    pub verdict: String,
+}
+
+/// What is known of an instance's sockets. Written blindly: the latest word counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presence {
+    /// It said `going_idle` and has not dialed since.
+    pub idle: bool,
+    /// A socket was open when this was written; after a crash that means "just gone".
+    pub live: bool,
+    pub seen_ms: u64,
+    /// People were told that rows up to this one wait.
+    #[serde(default)]
+    pub noticed_through: u64,
+    /// Its gateway was proven not to ack; an ack ends that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never_acks: bool,
+}
+
+/// Rung by the store after each commit, in commit order. Must not block: it runs where rows are written.
+pub trait Bell: Send + Sync {
+    fn ring(&self, rows: Vec<(u64, u64, Arc<Delivery>)>);
+}
+
+/// Rows of one instance that a search for a turn looks through.
+pub const LAST_SENT_ROWS: usize = 200;
+/// Rows of all instances together that it looks through.
+pub const LAST_SENT_ROWS_ALL: usize = 2_000;
+
+pub trait Ledger: Send + Sync {
+    /// A random number made with the store: buffer ids of two stores never look alike.
+    fn epoch(&self) -> u32;
+    fn attach_bell(&self, bell: Arc<dyn Bell>);
+    fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>>;
+    /// Merges what was settled. A row settled once is never pending again.
+    fn settle(&self, instance: u64, position: Position) -> Stored<'_, ()>;
+    fn position(&self, instance: u64) -> Stored<'_, Position>;
+    fn mark_presence(&self, instance: u64, presence: Presence) -> Stored<'_, ()>;
+    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>>;
+    /// Unsettled rows with `seq > after`, in order.
+    fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>>;
+    /// Whether a row of this message is still owed to an instance.
+    fn owes<'a>(&'a self, instance: u64, message_id: &'a str) -> Stored<'a, bool>;
+    fn waiting(&self) -> Stored<'_, Vec<Waiting>>;
+    /// Newest first, rows below `before` (0 = from the top).
+    fn mail(&self, instance: u64, state: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>>;
+    fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>>;
+    /// Ends an unsettled row. False: it was settled already, or is not there.
+    fn drop_mail(&self, instance: u64, seq: u64, reason: String) -> Stored<'_, bool>;
+    /// Puts the same delivery at the end of the ledger again.
+    fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>>;
+    /// The newest row kept under one of these session keys that was written to a socket of the first of
+    /// these instances that has one, if it was accepted since then. Looks through the last
+    /// [`LAST_SENT_ROWS`] rows of each, and [`LAST_SENT_ROWS_ALL`] in all.
+    fn last_sent(
+        &self,
+        instances: Vec<u64>,
+        session_keys: Vec<String>,
+        since_ms: u64,
+    ) -> Stored<'_, Option<(u64, Arc<Delivery>)>>;
+    fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>>;
+    /// The newest event of this tenant that carries this message id and was marked under a dedup key
+    /// beginning so; in this chat, if one is named.
+    fn event_named<'a>(
+        &'a self,
+        tenant: &'a str,
+        dedup_prefix: Vec<u8>,
+        message_id: &'a str,
+        chat_id: Option<&'a str>,
+    ) -> Stored<'a, Option<EventRecord>>;
+    /// The events marked under these dedup keys, in the same order.
+    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>>;
+    /// Whether something from this chat was ever accepted for this tenant.
+    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool>;
+}

@@ -1,0 +1,21 @@
+//! What every verb of a store answers.
+
+use super::Soon;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Disk full, locked, closed: nothing was written, and it may work again later.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+    /// Somebody else changed the record in between.
+    #[error("the record was changed by somebody else")]
+    Conflict,
+}
+
+pub type Stored<'a, T> = Soon<'a, Result<T, StoreError>>;
+
+/// What people and agents wrote is read in pages: one that has this many bytes ends, however few rows it has. Somebody
+/// who asks for pages and does not read them holds no more than this.
+pub const PAGE_MAX_BYTES: usize = 512 << 10;

@@ -1,0 +1,51 @@
+//! Health, retention and backup of a store.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::stored::Stored;
+
+/// What may be forgotten, and from when on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Retention {
+    pub now_ms: u64,
+    /// Settled mail and the events behind it.
+    pub events_before_ms: u64,
+    pub verdicts_before_ms: u64,
+    /// What agents were told, read or not. 0: it is kept.
+    pub letters_before_ms: u64,
+    /// What agents sent out. 0: it is kept.
+    pub journal_before_ms: u64,
+    /// Lines of the built-in chat. 0: they are kept.
+    pub chat_before_ms: u64,
+    /// Chats that were silent since then: agents can no longer write there first. 0: they are kept.
+    pub reach_before_ms: u64,
+}
+
+/// What one step of a purge did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Purged {
+    pub gone: u64,
+    /// The round is not over: call again.
+    pub more: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    pub backend: String,
+    pub rows_waiting: u64,
+    pub bytes: u64,
+    /// What the integrity check found; empty is well.
+    pub faults: Vec<String>,
+}
+
+pub trait Upkeep: Send + Sync {
+    /// A real write: it fails where an accept would fail.
+    fn health(&self) -> Stored<'_, ()>;
+    fn report(&self) -> Stored<'_, StoreReport>;
+    /// A consistent copy, made while the desk works.
+    fn backup<'a>(&'a self, to: &'a Path) -> Stored<'a, u64>;
+    /// One small step of forgetting what is old. Call it until it says that there is no more.
+    fn purge(&self, retention: Retention) -> Stored<'_, Purged>;
+}

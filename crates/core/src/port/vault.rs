@@ -1,0 +1,28 @@
+//! Capabilities that never leave the desk.
+
+use super::stored::Stored;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedCapability {
+    pub id: String,
+    pub tenant: String,
+    pub kind: String,
+    /// Every session key that a supported gateway might name.
+    pub session_keys: Vec<String>,
+    pub platform: String,
+    pub bot: String,
+    pub chat_id: String,
+    pub sealed: Vec<u8>,
+    pub expires_ms: u64,
+}
+
+pub trait Vault: Send + Sync {
+    /// The newest one of this tenant under this key and kind that is still good at `now_ms`.
+    fn capability<'a>(
+        &'a self,
+        tenant: &'a str,
+        session_key: &'a str,
+        kind: &'a str,
+        now_ms: u64,
+    ) -> Stored<'a, Option<SealedCapability>>;
+}

@@ -1,0 +1,87 @@
+//! Two desks over one store: what one of them writes, the other obeys.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use frontdesk_core::delivery::switchboard::Order;
+use frontdesk_core::directory::{Identity, Unproven};
+use frontdesk_core::port::store::Store;
+use frontdesk_core::{Desk, DeskError, Rules};
+use frontdesk_store::memory::MemoryStore;
+use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::desk::desk_over;
+use frontdesk_wire::api::{GatewayNew, ProvisionRequest};
+use frontdesk_wire::token::mint;
+use frontdesk_wire::{Close, Secret};
+
+async fn two_desks() -> (Arc<Desk>, Arc<Desk>) {
+    let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+    let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
+    let other = desk_over(store, env, Rules::default()).await;
+    (one, other)
+}
+
+fn gateway(id: &str, tenant: &str) -> GatewayNew {
+    GatewayNew { id: id.into(), tenant: tenant.into(), instance: None, wake_url: None }
+}
+
+/// A cut-off provision, or a second desk, once gave one number to two tenants.
+#[tokio::test]
+async fn no_two_instances_share_a_number_whichever_desk_made_them() {
+    let (one, other) = two_desks().await;
+    one.directory().create_tenant("acme").await.unwrap();
+    other.directory().refresh().await.unwrap();
+    other.directory().create_tenant("rival").await.unwrap();
+    one.directory().refresh().await.unwrap();
+    for round in 0..20 {
+        one.directory().add_gateway(gateway(&format!("a-{round}"), "acme")).await.unwrap();
+        other.directory().add_gateway(gateway(&format!("r-{round}"), "rival")).await.unwrap();
+    }
+    one.directory().refresh().await.unwrap();
+    let mut numbers: Vec<u64> = one.directory().read(|view| view.instances.values().map(|it| it.no).collect());
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 40);
+}
+
+/// Both want one name, and neither has heard of the other.
+#[tokio::test]
+async fn a_name_that_another_desk_gave_away_is_refused() {
+    let (one, other) = two_desks().await;
+    for name in ["acme", "rival"] {
+        one.directory().create_tenant(name).await.unwrap();
+    }
+    other.directory().refresh().await.unwrap();
+    one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
+    let refused = other.directory().add_gateway(gateway("bot", "rival")).await;
+    assert!(matches!(refused, Err(DeskError::Forbidden(_))), "it was decided again");
+    assert!(other.directory().read(|view| view.gateways["bot"].tenant == "acme"));
+}
+
+#[tokio::test]
+async fn a_revocation_at_one_desk_ends_sockets_and_proofs_at_the_other() {
+    let (one, other) = two_desks().await;
+    one.directory().create_tenant("acme").await.unwrap();
+    let made = one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
+    other.directory().refresh().await.unwrap();
+    let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
+    let caller = other.directory().prove_gateway(&bearer).unwrap();
+    let (mailbox, _) = other.delivery().switchboard().attach(caller.instance.no, "bot", "acme");
+    one.directory().revoke("bot").await.unwrap();
+    other.directory().refresh().await.unwrap();
+    assert_eq!(other.directory().prove_gateway(&bearer).err(), Some(Unproven::Unauthorized));
+    let orders: Vec<Order> = mailbox.take_orders().into();
+    assert!(matches!(orders.as_slice(), [Order::Close(Close::Unauthorized)]), "{orders:?}");
+    // And it may come back: the record of before is no obstacle.
+    let who = Identity { tenant: "acme".into(), instance: None };
+    let ask = ProvisionRequest {
+        gateway_id: "bot".into(),
+        platform: "relay".into(),
+        bot_id: String::new(),
+        gateway_endpoint: None,
+        route_keys: Vec::new(),
+        instance_id: None,
+        wake_url: None,
+    };
+    other.directory().provision(&who, ask).await.unwrap();
+}
