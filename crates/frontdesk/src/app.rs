@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
+use crate::edge::agents::Limits;
 use crate::edge::{self, App, Budgets, ConnectionLimits, RetentionDays, door::RelayDoor, page::Pages};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
@@ -100,7 +101,11 @@ impl Frontdesk {
             readiness: Arc::default(),
             in_hand: edge::in_hand(),
             relay_door: Arc::new(RelayDoor::new(&config.cron.relay_keys)),
-            limits: Arc::new(config.agents.limits()?),
+            limits: Arc::new(Limits::new(
+                config.agents.rate_per_s,
+                config.agents.rate_burst,
+                config.agents.caller_header()?,
+            )),
             tools: Arc::default(),
             metrics: Arc::new(metrics),
             retention: RetentionDays {
@@ -115,7 +120,8 @@ impl Frontdesk {
             sessions: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
-        let limits = config.server.connection_limits();
+        let (total, per_peer) = (config.server.connections_max, config.server.connections_per_peer);
+        let limits = ConnectionLimits { total, per_peer };
         let desk = Self { app, address, url, listener, limits };
         desk.first_start(config.chat.open_locally).await?;
         // Where the verbs of the command line find us.

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::edge::ConnectionLimits;
-use crate::edge::agents::Limits;
 use anyhow::{Context as _, bail};
+use axum::http::HeaderName;
 use frontdesk_connectors::TmuxSettings;
 use frontdesk_core::Rules;
 use frontdesk_core::WakeRules;
@@ -65,11 +64,10 @@ pub struct Agents {
 }
 
 impl Agents {
-    pub(crate) fn limits(&self) -> anyhow::Result<Limits> {
-        let header = self.caller_header.parse().with_context(|| {
-            format!("[agents] caller_header: {:?} is no name of an HTTP header", self.caller_header)
-        })?;
-        Ok(Limits::new(self.rate_per_s, self.rate_burst, header))
+    pub(crate) fn caller_header(&self) -> anyhow::Result<HeaderName> {
+        self.caller_header
+            .parse()
+            .with_context(|| format!("[agents] caller_header: {:?} is no name of an HTTP header", self.caller_header))
     }
 
     pub(crate) fn connectors(&self) -> frontdesk_connectors::Settings {
@@ -128,12 +126,6 @@ pub struct Server {
     pub connections_max: usize,
     pub connections_per_peer: usize,
     pub answers_per_tenant_kib: usize,
-}
-
-impl Server {
-    pub(crate) fn connection_limits(&self) -> ConnectionLimits {
-        ConnectionLimits { total: self.connections_max, per_peer: self.connections_per_peer }
-    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -314,7 +306,7 @@ impl Config {
         if identity.verifier == VerifierKind::Introspect && identity.url.is_empty() {
             bail!("identity.verifier = \"introspect\" needs identity.url");
         }
-        self.agents.limits()?;
+        self.agents.caller_header()?;
         self.skills.rules()?;
         if let Some(bad) = self.outcall.allow.iter().find(|entry| crate::outcall::Allow::parse(entry).is_none()) {
             bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");

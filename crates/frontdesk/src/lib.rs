@@ -14,4 +14,5 @@ mod identity;
 mod keys;
 pub mod outcall;
 mod print;
+mod runtime;
 mod work;

@@ -252,7 +252,9 @@ async fn keys_without_a_database_are_begun_anew_only_when_that_is_meant() {
 fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
     let database = rusqlite::Connection::open(folder.join("data/frontdesk.db")).unwrap();
     let spoil = format!(
-        "DROP INDEX record_number; DELETE FROM meta WHERE key = 'migration 8'; PRAGMA user_version = 7;
+        "DROP INDEX record_number; DROP INDEX record_version; DROP TABLE tombstone; ALTER TABLE shot DROP COLUMN claim;
+         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'directory_version', 'directory_floor');
+         PRAGMA user_version = 7;
          UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
          UPDATE mail SET seq = seq + {shift}, instance = {kept} WHERE instance = {lost};"
     );

@@ -336,6 +336,7 @@ impl Messages {
             schedule_id: key,
             state: ShotState::Armed,
             note: String::new(),
+            claim: 0,
         };
         self.cron.arm(&to.agent.tenant, shot).await?;
         Ok(WakeReceipt {

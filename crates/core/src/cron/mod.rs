@@ -227,6 +227,7 @@ impl CronPlane {
             schedule_id: format!("sh_{}", self.env.random_hex(12)),
             state: ShotState::Armed,
             note: String::new(),
+            claim: 0,
         };
         let arming = self.arm(&who.tenant, shot).await?;
         Ok(Provisioned { schedule_id: arming.schedule_id })
@@ -494,11 +495,20 @@ impl CronPlane {
             conclude(shot, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
         };
         answered();
-        while let Err(error) = self.alarms.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await {
-            tracing::error!(%error, job = shot.job_id, "the end of a fire cannot be written down; trying again");
-            tokio::time::sleep(STORE_PAUSE).await;
+        let is_ours = loop {
+            match self.alarms.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await {
+                Ok(counted) => break counted.first().copied().unwrap_or(false),
+                Err(error) => {
+                    tracing::error!(%error, job = shot.job_id, "writing down the end of a fire failed; trying again");
+                    tokio::time::sleep(STORE_PAUSE).await;
+                }
+            }
+        };
+        if is_ours {
+            self.note_fire(shot, &end, late_ms);
+        } else {
+            tracing::warn!(job = shot.job_id, "a fire took longer than its claim, and somebody else has ended it");
         }
-        self.note_fire(shot, &end, late_ms);
         end
     }
 

@@ -72,6 +72,7 @@ mod tests {
             schedule_id: "s".into(),
             state: ShotState::Armed,
             note: String::new(),
+            claim: 0,
         }
     }
 

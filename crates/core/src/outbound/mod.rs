@@ -167,7 +167,7 @@ impl OutboundPlane {
         let (journal, end) = (self.journal.clone(), outcome_of(&refused.result));
         Some(async move {
             let noted = match journal.open_entry(entry).await {
-                Ok(id) => journal.close_entry(id, end, 0, note).await,
+                Ok(id) => journal.close_entry(id, end, 0, note).await.map(drop),
                 Err(error) => Err(error),
             };
             if let Err(error) = noted {

@@ -27,6 +27,8 @@ pub struct Shot {
     pub state: ShotState,
     /// Why the last try failed.
     pub note: String,
+    /// How often it was claimed: the token of whoever has it now.
+    pub claim: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,8 +99,10 @@ pub trait Alarms: Send + Sync {
     fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>>;
     /// Takes those that are armed, due by `due_by_ms` and not taken by somebody else at `now_ms`, until `until_ms`.
     fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>>;
-    /// Ends tries. A shot that was replaced or cancelled meanwhile stays as it is; what happened is noted.
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()>;
+    /// Ends tries, and says of each whether it counted. A shot that was replaced or cancelled meanwhile stays as it is;
+    /// what happened is noted. That a shot was taken is a fact, whoever reports it; everything else is believed only of
+    /// whoever holds the claim, so that nobody who was slow arms again what is over.
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<bool>>;
     /// A dead shot is armed again, from now. `None`: it is not dead, or not there.
     fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>>;
     /// After the clock was set back: armed shots that were tried before, and whose next try is after

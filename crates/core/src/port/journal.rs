@@ -34,7 +34,8 @@ pub struct JournalEntry {
 pub trait Journal: Send + Sync {
     /// Writes down what is about to be tried; the id is given by the store.
     fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64>;
-    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, ()>;
+    /// Closes an entry that is open; what is closed stays as it is. False: it was not open.
+    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool>;
     /// What was open when the desk went down: nobody knows what became of it. Returns how many.
     fn doubt_open_entries(&self) -> Stored<'_, u64>;
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;

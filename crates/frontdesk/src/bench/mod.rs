@@ -91,7 +91,7 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("this is a debug build: its figures say nothing (use `cargo run --release`)");
     }
-    let runtime = crate::cli::runtime(2)?;
+    let runtime = crate::runtime::build(2)?;
     let figures = match what {
         BenchCommand::Relay { messages, gateways, bytes, rate, seconds, rounds } => {
             let plan = relay::Plan { messages, gateways, bytes, rate, seconds, rounds: rounds.max(1) };

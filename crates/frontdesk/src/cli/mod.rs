@@ -115,11 +115,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             config.public_url = args.public_url.unwrap_or(config.public_url);
             config.log = args.log.unwrap_or(config.log);
             config.fresh = args.new;
-            runtime(2)?.block_on(serve::serve(&config))
+            crate::runtime::build(2)?.block_on(serve::serve(&config))
         }
-        Verb::Demo { port } => runtime(2)?.block_on(demo::demo(port, place.data_dir)),
+        Verb::Demo { port } => crate::runtime::build(2)?.block_on(demo::demo(port, place.data_dir)),
         Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&place)?),
-        Verb::Remote(verb) => runtime(1)?.block_on(verbs::run(&place, verb)),
+        Verb::Remote(verb) => crate::runtime::build(1)?.block_on(verbs::run(&place, verb)),
         Verb::Config(ConfigVerb::Example) => {
             crate::print::out(format_args!("{DEFAULTS}"));
             Ok(())
@@ -174,11 +174,4 @@ fn load_settings(place: &Place) -> anyhow::Result<(Config, Vec<String>)> {
         config.data_dir.clone_from(folder);
     }
     Ok((config, ignored))
-}
-
-/// The store has threads of its own, so few workers are enough.
-pub(crate) fn runtime(at_least: usize) -> anyhow::Result<tokio::runtime::Runtime> {
-    let cores = std::thread::available_parallelism().map_or(at_least, usize::from);
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    Ok(builder.worker_threads(cores.max(at_least)).enable_all().build()?)
 }

@@ -10,8 +10,9 @@ use frontdesk_wire::secret::same_bytes;
 
 use super::App;
 use super::error::Refusal;
-use super::page::SESSION_COOKIE;
 use crate::identity::Unknown;
+
+pub(crate) const SESSION_COOKIE: &str = "frontdesk_chat";
 
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;

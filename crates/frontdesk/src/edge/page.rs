@@ -17,11 +17,10 @@ use serde::Deserialize;
 use url::Url;
 
 use super::App;
-use super::auth::{bearer, chat_session, cookie};
+use super::auth::{SESSION_COOKIE, bearer, chat_session, cookie};
 use super::body::Json;
 use super::error::Refusal;
 
-pub(crate) const SESSION_COOKIE: &str = "frontdesk_chat";
 const CODE_TTL_MS: u64 = 3_600_000;
 const SESSION_TTL_MS: u64 = 7 * 86_400_000;
 /// Page sessions kept; the oldest go first.

@@ -113,41 +113,46 @@ impl Alarms for MemoryStore {
             let Some((shot, lease_ms)) = state.shots.get_mut(&id) else { continue };
             if shot.state == ShotState::Armed && shot.next_ms <= due_by_ms && *lease_ms <= now_ms {
                 *lease_ms = until_ms;
+                shot.claim += 1;
                 taken.push(shot.clone());
             }
         }
         now(taken)
     }
 
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()> {
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<bool>> {
         let mut state = self.state();
+        let mut counted = Vec::with_capacity(ends.len());
         for (tried, end) in ends {
             // What was skipped was not tried.
             let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
             let tried = Shot { attempts: tried.attempts + tries, ..tried };
-            let (outcome, ended, note) = match end {
-                Conclusion::Fired { note } => (ShotState::Fired, Some("fired"), note),
-                Conclusion::Dead { note } => (ShotState::Dead, Some("dead"), note),
-                Conclusion::Skipped { note } => (ShotState::Fired, Some("skipped"), note),
-                Conclusion::Retry { next_ms, note } => {
-                    if let Some((shot, _)) = state.shots.get_mut(&tried.id) {
-                        shot.next_ms = next_ms;
+            let is_fact = matches!(end, Conclusion::Fired { .. });
+            let (outcome, next_ms, ended, note) = match end {
+                Conclusion::Fired { note } => (ShotState::Fired, None, Some("fired"), note),
+                Conclusion::Dead { note } => (ShotState::Dead, None, Some("dead"), note),
+                Conclusion::Skipped { note } => (ShotState::Fired, None, Some("skipped"), note),
+                Conclusion::Retry { next_ms, note } => (ShotState::Armed, Some(next_ms), None, note),
+            };
+            let counts = match state.shots.get_mut(&tried.id) {
+                None => true, // it was replaced or cancelled: only what happened is noted
+                Some((shot, _)) if shot.state != ShotState::Armed || !(is_fact || shot.claim == tried.claim) => false,
+                Some((shot, lease_ms)) => {
+                    if shot.first_ms == 0 {
+                        shot.first_ms = now_ms;
                     }
-                    (ShotState::Armed, None, note)
+                    shot.next_ms = next_ms.unwrap_or(shot.next_ms);
+                    (shot.state, shot.attempts, *lease_ms) = (outcome, tried.attempts, 0);
+                    shot.note.clone_from(&note);
+                    true
                 }
             };
-            if let Some((shot, lease_ms)) = state.shots.get_mut(&tried.id) {
-                if shot.first_ms == 0 {
-                    shot.first_ms = now_ms;
-                }
-                (shot.state, shot.attempts, *lease_ms) = (outcome, tried.attempts, 0);
-                shot.note.clone_from(&note);
-            }
-            if let Some(word) = ended {
+            if let Some(word) = ended.filter(|_| counts) {
                 state.end_shot(&tried, word, now_ms, &note);
             }
+            counted.push(counts);
         }
-        now(())
+        now(counted)
     }
 
     fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>> {

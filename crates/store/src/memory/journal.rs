@@ -12,11 +12,13 @@ impl Journal for MemoryStore {
         now(id)
     }
 
-    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, ()> {
-        if let Some(entry) = self.state().journal.get_mut(&id) {
-            (entry.outcome, entry.cursor, entry.note) = (outcome, cursor, note);
-        }
-        now(())
+    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool> {
+        let mut state = self.state();
+        let Some(entry) = state.journal.get_mut(&id).filter(|it| it.outcome == Outcome::Open) else {
+            return now(false);
+        };
+        (entry.outcome, entry.cursor, entry.note) = (outcome, cursor, note);
+        now(true)
     }
 
     fn doubt_open_entries(&self) -> Stored<'_, u64> {

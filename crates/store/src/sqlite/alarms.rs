@@ -9,7 +9,7 @@ use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
 const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
-                       skip_missed, callback, schedule_id, state, note";
+                       skip_missed, callback, schedule_id, state, note, claim";
 
 impl Alarms for SqliteStore {
     fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>> {
@@ -66,7 +66,7 @@ impl Alarms for SqliteStore {
     fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
         let work = move |books: &mut Books| {
             let sql = format!(
-                "UPDATE shot SET lease_ms = ?4 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?3
+                "UPDATE shot SET lease_ms = ?4, claim = claim + 1 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?3
                  RETURNING {COLUMNS}"
             );
             let mut take = books.connection.prepare_cached(&sql).map_err(fault)?;
@@ -81,11 +81,12 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, ()> {
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<bool>> {
         let work = move |books: &mut Books| {
-            ends.into_iter().try_for_each(|(tried, end)| conclude_one(&books.connection, &tried, &end, now_ms))
+            let end = |(tried, end): &(Shot, Conclusion)| conclude_one(&books.connection, tried, end, now_ms);
+            ends.iter().map(end).collect()
         };
-        self.writer.write(work, |()| {})
+        self.writer.write(work, |_| {})
     }
 
     fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>> {
@@ -208,11 +209,12 @@ fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
     Ok(Arming { id, schedule_id: new.schedule_id.clone(), fresh: true, replaced })
 }
 
-/// The row may be gone or be another's by now: ids are never given twice, so nothing else is touched.
-fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<(), StoreError> {
+/// Whether it counted. The row may be gone by now: ids are never given twice, so nothing else is touched.
+fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<bool, StoreError> {
     // What was skipped was not tried.
     let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
     let tried = Shot { attempts: tried.attempts + tries, ..tried.clone() };
+    let is_fact = matches!(end, Conclusion::Fired { .. });
     let (state, next_ms, ended, note) = match end {
         Conclusion::Fired { note } => ("fired", None, Some("fired"), note),
         Conclusion::Dead { note } => ("dead", None, Some("dead"), note),
@@ -220,14 +222,21 @@ fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms:
         Conclusion::Retry { next_ms, note } => ("armed", Some(*next_ms), None, note),
     };
     let sql = "UPDATE shot SET state = ?2, next_ms = COALESCE(?3, next_ms), attempts = ?4, lease_ms = 0, note = ?5,
-               first_ms = CASE first_ms WHEN 0 THEN ?6 ELSE first_ms END WHERE id = ?1";
+               first_ms = CASE first_ms WHEN 0 THEN ?6 ELSE first_ms END
+               WHERE id = ?1 AND state = 'armed' AND (?8 OR claim = ?7)";
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
-    let changed = (signed(tried.id), state, next_ms.map(signed), tried.attempts, note, signed(now_ms));
-    put.execute(changed).map_err(fault)?;
-    match ended {
-        Some(outcome) => note_end(connection, &tried, outcome, now_ms, note),
-        None => Ok(()),
+    let (id, claim) = (signed(tried.id), signed(tried.claim));
+    let changed = (id, state, next_ms.map(signed), tried.attempts, note, signed(now_ms), claim, is_fact);
+    if put.execute(changed).map_err(fault)? == 0 {
+        let mut there = connection.prepare_cached("SELECT 1 FROM shot WHERE id = ?1").map_err(fault)?;
+        if there.exists([id]).map_err(fault)? {
+            return Ok(false); // it is over, or somebody else's
+        }
     }
+    if let Some(outcome) = ended {
+        note_end(connection, &tried, outcome, now_ms, note)?;
+    }
+    Ok(true)
 }
 
 fn note_end(connection: &Connection, it: &Shot, outcome: &str, at_ms: u64, note: &str) -> Result<(), StoreError> {
@@ -277,5 +286,6 @@ fn shot(row: &Row<'_>) -> rusqlite::Result<Shot> {
             _ => ShotState::Fired,
         },
         note: row.get(14)?,
+        claim: unsigned(row.get(15)?),
     })
 }

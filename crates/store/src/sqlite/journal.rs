@@ -19,13 +19,13 @@ impl Journal for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, ()> {
+    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4 WHERE id = ?1";
+            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4 WHERE id = ?1 AND outcome = 'open'";
             let mut update = books.connection.prepare_cached(sql).map_err(fault)?;
-            update.execute((signed(id), name(outcome), cursor, note)).map(drop).map_err(fault)
+            update.execute((signed(id), name(outcome), cursor, note)).map(|rows| rows > 0).map_err(fault)
         };
-        self.writer.write(work, |()| {})
+        self.writer.write(work, |_| {})
     }
 
     fn doubt_open_entries(&self) -> Stored<'_, u64> {

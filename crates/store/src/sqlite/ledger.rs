@@ -1,6 +1,5 @@
 //! The ledger: events, one row per receiver, and what has been settled.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use frontdesk_core::port::store::{
@@ -9,77 +8,13 @@ use frontdesk_core::port::store::{
 };
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
+use super::heads::{DAY_MS, REACHED_MAX, read_position};
 use super::readers::{DESK, turn};
 use super::threads::Books;
 use super::{SqliteStore, chat, fault, letters, signed, unsigned, vault};
 
 /// Rows that a listing looks through before it gives up on a rare state.
 const SCAN_MAX: i64 = 20_000;
-
-/// What the writer remembers, so that accepting needs no reading. Forgotten when a group is undone.
-#[derive(Default)]
-pub(super) struct Ledgers {
-    last_event: Option<u64>,
-    heads: HashMap<u64, Head>,
-    /// With the day for which it is known.
-    reached: HashMap<(Arc<str>, String, String, Arc<str>), u64>,
-}
-
-/// Chats known to be in `reach`; beyond this the map is emptied and learnt again.
-const REACHED_MAX: usize = 100_000;
-const DAY_MS: u64 = 86_400_000;
-
-#[derive(Clone)]
-struct Head {
-    last_seq: u64,
-    position: Position,
-}
-
-impl Ledgers {
-    pub(super) fn forget(&mut self) {
-        *self = Self::default();
-    }
-
-    pub(super) fn forget_reached(&mut self) {
-        self.reached.clear();
-    }
-
-    fn next_event(&mut self, connection: &Connection) -> Result<u64, StoreError> {
-        let last = match self.last_event {
-            Some(last) => last,
-            // A purge may have taken the newest event; its number is kept, and never given again.
-            None => connection
-                .query_row(
-                    "SELECT MAX(COALESCE((SELECT MAX(id) FROM event), 0),
-                                COALESCE((SELECT value FROM meta WHERE key = 'last_event'), 0))",
-                    [],
-                    |row| row.get(0),
-                )
-                .map(unsigned)
-                .map_err(fault)?,
-        };
-        self.last_event = Some(last + 1);
-        Ok(last + 1)
-    }
-
-    fn head(&mut self, connection: &Connection, instance: u64) -> Result<&mut Head, StoreError> {
-        if let std::collections::hash_map::Entry::Vacant(e) = self.heads.entry(instance) {
-            let position = read_position(connection, instance)?;
-            let newest: i64 = connection
-                .query_row("SELECT COALESCE(MAX(seq), 0) FROM mail WHERE instance = ?1", [signed(instance)], |row| {
-                    row.get(0)
-                })
-                .map_err(fault)?;
-            // Every ledger has a position row: listings and purges walk them.
-            let first = "INSERT OR IGNORE INTO position (instance, through, above, sent) VALUES (?1, 0, '[]', 0)";
-            connection.prepare_cached(first).and_then(|mut put| put.execute([signed(instance)])).map_err(fault)?;
-            let settled = position.above.last().copied().unwrap_or(0).max(position.through);
-            let last_seq = unsigned(newest).max(settled);
-            e.insert(Head { last_seq, position });
-        }
-        Ok(self.heads.entry(instance).or_insert_with(|| unreachable!("inserted above")))
-    }
-}
 
 impl Ledger for SqliteStore {
     fn epoch(&self) -> u32 {
@@ -484,20 +419,6 @@ fn note_reach(books: &mut Books, tenant: &Arc<str>, it: &Delivery) -> Result<(),
     }
     books.ledgers.reached.insert(place, day);
     Ok(())
-}
-
-pub(super) fn read_position(connection: &Connection, instance: u64) -> Result<Position, StoreError> {
-    let sql = "SELECT through, above, sent FROM position WHERE instance = ?1";
-    let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let position = |row: &Row<'_>| {
-        let above: String = row.get(1)?;
-        Ok(Position {
-            through: unsigned(row.get(0)?),
-            above: serde_json::from_str(&above).unwrap_or_default(),
-            sent: unsigned(row.get(2)?),
-        })
-    };
-    Ok(query.query_row([signed(instance)], position).optional().map_err(fault)?.unwrap_or_default())
 }
 
 pub(super) fn write_position(connection: &Connection, instance: u64, position: &Position) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@ mod alarms;
 mod chat;
 pub(crate) mod data;
 mod directory;
+mod heads;
 mod journal;
 mod ledger;
 mod letters;
@@ -137,6 +138,10 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
         connection.execute_batch(settings).map_err(fault)?;
     }
     Ok(connection)
+}
+
+fn gone() -> StoreError {
+    StoreError::Unavailable("the store has ended; it is not known whether this was written".into())
 }
 
 /// What `SQLite` says, in the port's words.

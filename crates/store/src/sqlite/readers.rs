@@ -12,8 +12,7 @@ use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::connect;
-use super::threads::gone;
+use super::{connect, gone};
 
 const READERS: usize = 2;
 /// Jobs that may wait; askers beyond it wait themselves.

@@ -7,7 +7,8 @@ use frontdesk_core::port::store::{Position, StoreError};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::ledger::{read_position, write_position};
+use super::heads::read_position;
+use super::ledger::write_position;
 use super::{fault, signed, unsigned};
 
 /// A record that carries a number.

@@ -10,9 +10,9 @@ use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::fault;
-use super::ledger::Ledgers;
+use super::heads::Ledgers;
 use super::watch::Watched;
+use super::{fault, gone};
 
 /// Jobs that may wait; senders beyond it wait themselves, which slows the sources down.
 const QUEUE_MAX: usize = 4096;
@@ -84,10 +84,6 @@ impl Writer {
             answered.await.map_err(|_| gone())?
         })
     }
-}
-
-pub(super) fn gone() -> StoreError {
-    StoreError::Unavailable("the store has ended; it is not known whether this was written".into())
 }
 
 fn panicked() -> StoreError {

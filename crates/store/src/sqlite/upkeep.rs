@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 use tokio::sync::oneshot;
 
-use super::threads::{Books, gone};
-use super::{SqliteStore, connect, fault, private, unsigned};
+use super::threads::Books;
+use super::{SqliteStore, connect, fault, gone, private, unsigned};
 
 pub(super) use super::retention::Round;
 

@@ -23,6 +23,7 @@ pub fn shot(number: u64, due_ms: u64) -> Shot {
         schedule_id: format!("s-{number}-{due_ms}"),
         state: ShotState::Armed,
         note: String::new(),
+        claim: 0,
     }
 }
 
@@ -97,7 +98,7 @@ pub async fn a_shot_is_claimed_by_one_and_not_before_its_time(House { store, .. 
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     assert_eq!(claim(&*store, id, 99).await, None, "not early");
     let taken = claim(&*store, id, 100).await.unwrap();
-    assert_eq!(taken, Shot { id, ..shot(1, 100) });
+    assert_eq!(taken, Shot { id, claim: 1, ..shot(1, 100) });
     assert_eq!(claim(&*store, id, 100).await, None, "it is taken");
     assert_eq!(claim(&*store, id, 1_099).await, None);
     let early = store.claim_shots(vec![id], 9_999, 1_099, 9_999).await.unwrap();
@@ -133,6 +134,35 @@ pub async fn a_retry_comes_at_its_time_and_remembers(House { store, .. }: House)
     assert_eq!(ended(&*store).await, [], "it is not over");
     store.conclude(vec![(again, fired())], 450).await.unwrap();
     assert_eq!(store.ended_shots(7, None, 9).await.unwrap()[0].attempts, 2);
+}
+
+/// Whoever held a claim too long hears nothing of what happened since, and must not undo it.
+pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    let slow = claim(&*store, id, 100).await.unwrap();
+    let quick = claim(&*store, id, 1_100).await.unwrap(); // the first claim has run out
+    let retry = || Conclusion::Retry { next_ms: 5_000, note: "slow".into() };
+    let dead = Conclusion::Dead { note: "slow".into() };
+    assert_eq!(
+        store.conclude(vec![(slow.clone(), retry()), (slow.clone(), dead)], 1_150).await.unwrap(),
+        [false, false]
+    );
+    assert_eq!(claim(&*store, id, 1_200).await, None, "the second claim holds");
+    assert_eq!(store.conclude(vec![(quick, fired())], 1_250).await.unwrap(), [true]);
+    assert_eq!(store.conclude(vec![(slow, retry())], 1_300).await.unwrap(), [false], "what was taken is over");
+    assert_eq!(claim(&*store, id, 99_999).await, None);
+    assert_eq!(ended(&*store).await.len(), 1);
+}
+
+/// That the agent took it is a fact: it never fires again, whoever reports that.
+pub async fn a_shot_that_was_taken_is_over_whoever_says_so(House { store, .. }: House) {
+    let (id, ..) = arm(&*store, shot(1, 100)).await;
+    let slow = claim(&*store, id, 100).await.unwrap();
+    let quick = claim(&*store, id, 1_100).await.unwrap();
+    assert_eq!(store.conclude(vec![(slow, fired())], 1_150).await.unwrap(), [true]);
+    let retry = Conclusion::Retry { next_ms: 1_200, note: String::new() };
+    assert_eq!(store.conclude(vec![(quick, retry)], 1_160).await.unwrap(), [false]);
+    assert_eq!(claim(&*store, id, 99_999).await, None);
 }
 
 pub async fn an_end_does_not_touch_the_shot_that_replaced_it(House { store, .. }: House) {

@@ -88,7 +88,8 @@ macro_rules! store_contract {
                 alarms: the_same_time_again_is_the_same_shot, another_time_replaces_the_shot,
                     a_cancelled_shot_is_gone_and_may_be_armed_again, an_instance_that_leaves_has_nothing_armed,
                     a_shot_is_claimed_by_one_and_not_before_its_time, a_fired_shot_is_never_claimed_again,
-                    a_retry_comes_at_its_time_and_remembers, an_end_does_not_touch_the_shot_that_replaced_it,
+                    a_retry_comes_at_its_time_and_remembers, a_stale_claim_ends_nothing,
+                    a_shot_that_was_taken_is_over_whoever_says_so, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
                     retries_are_hastened_and_first_tries_keep_their_time, what_is_over_is_forgotten_in_time;
                 letters: a_letter_is_filed_with_its_event, letters_are_read_in_pages, a_page_of_large_letters_is_short,

@@ -1,0 +1,88 @@
+//! What the writer remembers of the ledgers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use frontdesk_core::port::store::{Position, StoreError};
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use super::{fault, signed, unsigned};
+
+/// What the writer remembers, so that accepting needs no reading. Forgotten when a group is undone.
+#[derive(Default)]
+pub(super) struct Ledgers {
+    pub(super) last_event: Option<u64>,
+    pub(super) heads: HashMap<u64, Head>,
+    /// With the day for which it is known.
+    pub(super) reached: HashMap<(Arc<str>, String, String, Arc<str>), u64>,
+}
+
+/// Chats known to be in `reach`; beyond this the map is emptied and learnt again.
+pub(super) const REACHED_MAX: usize = 100_000;
+pub(super) const DAY_MS: u64 = 86_400_000;
+
+#[derive(Clone)]
+pub(super) struct Head {
+    pub(super) last_seq: u64,
+    pub(super) position: Position,
+}
+
+impl Ledgers {
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn forget_reached(&mut self) {
+        self.reached.clear();
+    }
+
+    pub(super) fn next_event(&mut self, connection: &Connection) -> Result<u64, StoreError> {
+        let last = match self.last_event {
+            Some(last) => last,
+            // A purge may have taken the newest event; its number is kept, and never given again.
+            None => connection
+                .query_row(
+                    "SELECT MAX(COALESCE((SELECT MAX(id) FROM event), 0),
+                                COALESCE((SELECT value FROM meta WHERE key = 'last_event'), 0))",
+                    [],
+                    |row| row.get(0),
+                )
+                .map(unsigned)
+                .map_err(fault)?,
+        };
+        self.last_event = Some(last + 1);
+        Ok(last + 1)
+    }
+
+    pub(super) fn head(&mut self, connection: &Connection, instance: u64) -> Result<&mut Head, StoreError> {
+        if let std::collections::hash_map::Entry::Vacant(e) = self.heads.entry(instance) {
+            let position = read_position(connection, instance)?;
+            let newest: i64 = connection
+                .query_row("SELECT COALESCE(MAX(seq), 0) FROM mail WHERE instance = ?1", [signed(instance)], |row| {
+                    row.get(0)
+                })
+                .map_err(fault)?;
+            // Every ledger has a position row: listings and purges walk them.
+            let first = "INSERT OR IGNORE INTO position (instance, through, above, sent) VALUES (?1, 0, '[]', 0)";
+            connection.prepare_cached(first).and_then(|mut put| put.execute([signed(instance)])).map_err(fault)?;
+            let settled = position.above.last().copied().unwrap_or(0).max(position.through);
+            let last_seq = unsigned(newest).max(settled);
+            e.insert(Head { last_seq, position });
+        }
+        Ok(self.heads.entry(instance).or_insert_with(|| unreachable!("inserted above")))
+    }
+}
+
+pub(super) fn read_position(connection: &Connection, instance: u64) -> Result<Position, StoreError> {
+    let sql = "SELECT through, above, sent FROM position WHERE instance = ?1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let position = |row: &Row<'_>| {
+        let above: String = row.get(1)?;
+        Ok(Position {
+            through: unsigned(row.get(0)?),
+            above: serde_json::from_str(&above).unwrap_or_default(),
+            sent: unsigned(row.get(2)?),
+        })
+    };
+    Ok(query.query_row([signed(instance)], position).optional().map_err(fault)?.unwrap_or_default())
+}
