@@ -1,0 +1,246 @@
+//! The relay session without a socket: frames, ticks and answers of the store in, messages and effects out.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use frontdesk_core::delivery::session::{Effect, Session};
+use frontdesk_core::directory::Caller;
+use frontdesk_core::port::store::{Store, StoreError};
+use frontdesk_core::{Desk, Rules};
+use frontdesk_store::memory::MemoryStore;
+use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::desk::desk_over;
+use frontdesk_testkit::store_suite::acceptance;
+use frontdesk_wire::api::{BotNew, GatewayNew};
+use frontdesk_wire::token::mint;
+use frontdesk_wire::{Close, Secret};
+use serde_json::{Value, json};
+
+struct Scene {
+    desk: Arc<Desk>,
+    caller: Caller,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
+        let rules = Rules { settle_ms: 0, ..Rules::default() };
+        let desk = desk_over(store, Arc::new(TestEnv::default()), rules).await;
+        desk.directory().create_tenant("acme").await.unwrap();
+        let bot = BotNew {
+            platform: "relay".into(),
+            id: "desk".into(),
+            tenant: None,
+            settings: std::collections::BTreeMap::default(),
+            secrets: std::collections::BTreeMap::default(),
+        };
+        desk.directory().add_bot(bot).await.unwrap();
+        let ask = GatewayNew { id: "gw".into(), tenant: "acme".into(), instance: None, wake_url: None };
+        let made = desk.directory().add_gateway(ask).await.unwrap();
+        let bearer = mint("gw", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
+        let caller = desk.directory().prove_gateway(&bearer).unwrap();
+        Self { desk, caller }
+    }
+
+    fn session(&self) -> Session {
+        Session::new(self.desk.delivery(), self.caller.clone(), 0)
+    }
+
+    /// A session that has said hello and serves.
+    async fn serving(&self) -> Session {
+        let mut session = self.session();
+        session.take_text(&hello(), 0);
+        self.carry_out(&mut session, 0).await;
+        assert_eq!(kinds(&mut session), ["descriptor"]);
+        session
+    }
+
+    async fn message(&self, number: u64) {
+        self.desk.stores().ledger.accept(vec![acceptance(number, &[self.caller.instance.no])]).await.unwrap();
+    }
+
+    /// Does what the session asks for, as a carrier would, until it asks for nothing more.
+    async fn carry_out(&self, session: &mut Session, now_ms: u64) {
+        let (delivery, no) = (self.desk.delivery(), self.caller.instance.no);
+        loop {
+            session.turn(now_ms);
+            let Some(effect) = session.next_effect() else { return };
+            match effect {
+                Effect::Begin(beginning) => session.begun(delivery.begin(&self.caller, beginning).await, now_ms),
+                Effect::Read { after, limit } => {
+                    session.read(delivery.read_rows(no, after, limit).await, limit, now_ms);
+                }
+                Effect::Save(position) => session.saved(delivery.settle(no, position).await),
+                Effect::GoIdle(mailbox) => delivery.go_idle(&self.caller, &mailbox).await,
+                Effect::Interrupt(_) => session.interrupted(),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn line(frame: &Value) -> String {
+    format!("{frame}\n")
+}
+
+fn hello() -> String {
+    line(&json!({ "type": "hello", "platform": "relay", "botId": "" }))
+}
+
+/// Everything that is to be written now.
+fn written(session: &mut Session, now_ms: u64) -> Vec<Value> {
+    let mut frames = Vec::new();
+    while let Some(message) = session.next_message() {
+        frames.extend(message.lines().map(|line| serde_json::from_str(line).unwrap()));
+        session.written(now_ms);
+    }
+    frames
+}
+
+fn kinds(session: &mut Session) -> Vec<String> {
+    written(session, 0).iter().map(|frame: &Value| frame["type"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_row_goes_out_is_acked_and_saved() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    scene.message(1).await;
+    scene.message(2).await;
+    scene.carry_out(&mut session, 10).await;
+    let frames = written(&mut session, 10);
+    assert_eq!(frames.len(), 2);
+    for frame in &frames {
+        assert_eq!(frame["type"], "inbound");
+        session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 20);
+    }
+    scene.carry_out(&mut session, 20).await;
+    let no = scene.caller.instance.no;
+    assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, 2);
+    let farewell = session.end().await;
+    assert!(farewell.close.is_none() && farewell.left.is_none());
+    assert!(!scene.desk.delivery().switchboard().is_live(no));
+}
+
+#[tokio::test]
+async fn what_follows_a_hello_waits_until_it_is_answered() {
+    let scene = Scene::new().await;
+    let mut session = scene.session();
+    let action = json!({ "type": "outbound", "requestId": "r1", "action": { "op": "bake", "chat_id": "c" } });
+    session.take_text(&format!("{}{}", hello(), line(&action)), 0);
+    session.turn(0);
+    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
+    assert!(session.next_message().is_none() && !session.may_read(), "nothing is taken before it serves");
+    session.turn(1);
+    assert!(session.next_effect().is_none(), "and nothing is done twice");
+    session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 2);
+    session.turn(2);
+    assert_eq!(kinds(&mut session), ["descriptor", "outbound_result"]);
+    assert!(session.may_read());
+}
+
+#[tokio::test]
+async fn a_store_that_fails_ends_the_session_and_loses_nothing() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    scene.message(1).await;
+    scene.carry_out(&mut session, 10).await;
+    let frame = written(&mut session, 10).remove(0);
+    session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 20);
+    session.turn(20);
+    let Some(Effect::Save(_)) = session.next_effect() else { panic!("an ack must be saved") };
+    session.saved(Err(StoreError::Unavailable("disk full".into())));
+    assert_eq!(session.closing(), Some(Close::TryLater));
+    session.end().await; // the store works again: the last acks are saved here
+    assert_eq!(scene.desk.stores().ledger.position(scene.caller.instance.no).await.unwrap().through, 1);
+}
+
+#[tokio::test]
+async fn rows_read_while_the_gateway_went_idle_wait_for_the_next_session() {
+    let scene = Scene::new().await;
+    scene.message(1).await;
+    let mut session = scene.session();
+    session.take_text(&hello(), 0);
+    session.turn(0);
+    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
+    session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 0);
+    kinds(&mut session);
+    session.turn(1);
+    let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("it must read what waits") };
+    session.take_text(&line(&json!({ "type": "going_idle" })), 2);
+    let rows = scene.desk.delivery().read_rows(scene.caller.instance.no, after, limit).await;
+    assert_eq!(rows.as_ref().unwrap().len(), 1);
+    session.read(rows, limit, 3);
+    scene.carry_out(&mut session, 3).await;
+    assert_eq!(kinds(&mut session), ["going_idle_ack"]);
+    session.end().await;
+    let mut next = scene.serving().await;
+    scene.carry_out(&mut next, 10).await;
+    assert_eq!(kinds(&mut next), ["inbound"], "it is owed, and comes once");
+}
+
+#[tokio::test]
+async fn a_peer_that_hangs_up_while_it_begins_leaves_nothing_behind() {
+    let scene = Scene::new().await;
+    let mut session = scene.session();
+    session.take_text(&hello(), 0);
+    session.turn(0);
+    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
+    // The socket is gone; what was begun is still brought to its end, and then the session leaves.
+    session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 1);
+    session.end().await;
+    let board = scene.desk.delivery().switchboard();
+    let no = scene.caller.instance.no;
+    assert!(!board.is_live(no) && !board.presence(no).live);
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_let_go() {
+    let scene = Scene::new().await;
+    let mut session = scene.session();
+    let at_ms = session.next_tick_ms(0);
+    session.tick(at_ms - 1);
+    assert_eq!(session.closing(), None);
+    session.tick(at_ms);
+    assert_eq!((at_ms, session.closing()), (30_000, Some(Close::PolicyViolation)));
+}
+
+#[tokio::test]
+async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    scene.carry_out(&mut session, 0).await; // it has looked for rows
+    let stop = |number: usize| line(&json!({ "type": "interrupt", "session_key": format!("k-{number}") }));
+    let flood: String = (0..100).map(stop).collect();
+    session.take_text(&flood, 1);
+    let mut asked = Vec::new();
+    loop {
+        session.turn(1);
+        let Some(effect) = session.next_effect() else { break };
+        let Effect::Interrupt(key) = effect else { panic!("nothing else was asked") };
+        assert!(session.next_effect().is_none(), "one at a time");
+        asked.push(key);
+        session.interrupted();
+    }
+    assert_eq!(asked.len(), 17, "one and those that may wait");
+    assert_eq!(asked[16], "k-16");
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_is_not_read_from() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    let action = line(&json!({ "type": "outbound", "requestId": "r", "action": { "op": "bake", "chat_id": "c" } }));
+    let mut taken = 0;
+    while session.may_read() {
+        session.take_text(&action, 1);
+        session.turn(1);
+        taken += 1;
+        assert!(taken < 100_000, "its answers pile up");
+    }
+    assert!(session.next_message().is_some());
+    while session.next_message().is_some() {}
+    session.written(2);
+    session.turn(2);
+    assert!(session.may_read(), "it has read");
+}
