@@ -20,7 +20,7 @@ pub(crate) fn only(agent_id: &str) -> Vec<AgentDescriptor> {
 /// A delivery is for the agent, whichever session was named.
 pub(crate) fn note_dropped(mut receipt: DeliveryReceipt, session: Option<&str>) -> DeliveryReceipt {
     if session.is_some() {
-        receipt.warnings.push("the session after the @ was dropped: a delivery is for the agent".into());
+        receipt.warnings.push("the session after the @ was ignored: deliveries are addressed to the agent".into());
     }
     receipt
 }
@@ -28,7 +28,7 @@ pub(crate) fn note_dropped(mut receipt: DeliveryReceipt, session: Option<&str>) 
 /// Who asked for later gets it now, and is told.
 pub(crate) fn note_early(mut receipt: WakeReceipt, opts: &WakeOpts) -> WakeReceipt {
     if opts.later_than(receipt.woken_at).is_some() {
-        receipt.warnings.push("it was asked for later; this way cannot wait, so it went out now".into());
+        receipt.warnings.push("this connector cannot schedule; the message was sent now".into());
     }
     receipt
 }

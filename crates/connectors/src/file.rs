@@ -50,7 +50,7 @@ impl FileDrop {
         work: impl FnOnce() -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, Fault> {
         let done = tokio::task::spawn_blocking(work).await;
-        let done = done.unwrap_or_else(|error| Err(Trouble::Disk(format!("the writing broke off: {error}"))));
+        let done = done.unwrap_or_else(|error| Err(Trouble::Disk(format!("the write task failed: {error}"))));
         done.map_err(|trouble| match trouble {
             Trouble::Place(why) => Fault::delivery_failed(&self.agent_id, "client_validation", why),
             Trouble::Disk(why) => Fault::delivery_failed(&self.agent_id, "network", why),
@@ -67,7 +67,7 @@ impl AgentConnector for FileDrop {
         Box::pin(async move {
             let session = session_of(&self.agent_id, agent_id)?;
             let mut message = serde_json::to_value(payload).map_err(|error| {
-                let text = format!("the message cannot be written as JSON: {error}");
+                let text = format!("encoding the message as JSON failed: {error}");
                 Fault::delivery_failed(&self.agent_id, "client_validation", text)
             })?;
             message["agent_id"] = self.agent_id.as_str().into();
@@ -78,7 +78,7 @@ impl AgentConnector for FileDrop {
                 ..DeliveryReceipt::default()
             };
             if placed.again {
-                receipt.warnings.push("it was there already: this is the receipt of the first time".into());
+                receipt.warnings.push("duplicate: this message was already written; this is the first receipt".into());
             }
             Ok(note_dropped(receipt, session))
         })
@@ -97,7 +97,7 @@ impl AgentConnector for FileDrop {
             let receipt = WakeReceipt {
                 woken_at: placed.at_ms,
                 woken: false,
-                warnings: vec!["a folder wakes nobody: the context lies there as a file".into()],
+                warnings: vec!["a file connector cannot wake an agent: the context was written as a file".into()],
                 ..WakeReceipt::default()
             };
             Ok(note_early(receipt, opts))
@@ -138,7 +138,7 @@ enum Trouble {
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
-        Self::Disk(format!("the file could not be written: {error}"))
+        Self::Disk(format!("writing the file failed: {error}"))
     }
 }
 
@@ -156,13 +156,13 @@ impl Folder {
         let under = if asked.is_absolute() {
             let real = fs::canonicalize(base).unwrap_or_else(|_| base.into());
             let found = asked.strip_prefix(base).or_else(|_| asked.strip_prefix(&real));
-            found.map_err(|_| "it is outside of the folder that [agents] file_base names")?
+            found.map_err(|_| "the path is outside of [agents] file_base")?
         } else {
             asked
         };
         let plain = under.components().all(|part| matches!(part, Component::Normal(_)));
         if !plain || under.as_os_str().is_empty() || dir.contains('\0') {
-            return Err("a plain path to a folder under [agents] file_base, without . and ..".into());
+            return Err("must be a path to a folder under [agents] file_base, without . and ..".into());
         }
         let folder = Self { base: base.into(), under: under.into() };
         match folder.nearest() {
@@ -174,7 +174,7 @@ impl Folder {
     /// The deepest part of the path that is there, links resolved, and what is missing below it.
     fn nearest(&self) -> Result<(PathBuf, PathBuf), Trouble> {
         let base = fs::canonicalize(&self.base)
-            .map_err(|error| Trouble::Place(format!("[agents] file_base cannot be opened: {error}")))?;
+            .map_err(|error| Trouble::Place(format!("opening [agents] file_base failed: {error}")))?;
         let mut there = base.join(&self.under);
         let mut missing = PathBuf::new();
         // A link that leads nowhere is there, and must not be made into a folder by its target's name.
@@ -184,13 +184,13 @@ impl Folder {
             missing = if missing.as_os_str().is_empty() { name } else { name.join(missing) };
             there.pop();
         }
-        let real = fs::canonicalize(&there)
-            .map_err(|error| Trouble::Place(format!("the folder cannot be opened: {error}")))?;
+        let real =
+            fs::canonicalize(&there).map_err(|error| Trouble::Place(format!("opening the folder failed: {error}")))?;
         if !real.starts_with(&base) {
-            return Err(Trouble::Place("the folder leads out of [agents] file_base".into()));
+            return Err(Trouble::Place("the folder resolves to a path outside of [agents] file_base".into()));
         }
         if !real.is_dir() {
-            return Err(Trouble::Place("its path goes through something that is no folder".into()));
+            return Err(Trouble::Place("a component of the path is not a folder".into()));
         }
         Ok((real, missing))
     }
@@ -270,7 +270,7 @@ fn take_name(dir: &Path, hidden: &Path, name: &str, message: &Value, at_ms: u64)
             }
         }
     }
-    Err(Trouble::Disk("other files have both names that this message may have".into()))
+    Err(Trouble::Disk("both candidate file names for this message are taken by other files".into()))
 }
 
 fn text_of(message: &Value) -> &Value {

@@ -49,19 +49,20 @@ impl Connectors for Bundled {
             ConnectorSpec::Webhook { .. } => Arc::new(HttpWebhook::open(agent_id, spec, env, self.outcall.clone())?),
             ConnectorSpec::File { dir } => {
                 let base = self.settings.file_base.as_deref().ok_or_else(|| {
-                    Fault::invalid("file connectors are off; set [agents] file_base to the folder that holds theirs")
+                    Fault::invalid("file connectors are disabled; set [agents] file_base to the folder for their files")
                 })?;
                 Arc::new(FileDrop::open(agent_id, base, dir, env)?)
             }
             ConnectorSpec::Tmux { target } => {
-                let settings =
-                    self.settings.tmux.clone().ok_or_else(|| {
-                        Fault::invalid("tmux connectors are off; set [agents] tmux = true to allow them")
-                    })?;
+                let settings = self.settings.tmux.clone().ok_or_else(|| {
+                    Fault::invalid("tmux connectors are disabled; set [agents] tmux = true to enable them")
+                })?;
                 Arc::new(Tmux::open(agent_id, target, settings, env)?)
             }
             ConnectorSpec::Relay { .. } => {
-                return Err(Fault::invalid("relay is the desk's own way to an agent; there is nothing to open here"));
+                return Err(Fault::invalid(
+                    "the relay connector is built in and cannot be opened from a specification",
+                ));
             }
         })
     }

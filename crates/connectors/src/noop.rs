@@ -12,7 +12,7 @@ use frontdesk_wire::agents::{
 
 use crate::address::{note_dropped, note_early, only, session_of};
 
-const NOWHERE: &str = "this way leads nowhere: nothing was sent";
+const NOWHERE: &str = "noop connector: nothing was sent";
 
 pub struct NoOp {
     agent_id: String,

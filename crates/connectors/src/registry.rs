@@ -11,7 +11,7 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RegistryError {
-    #[error("a connector called {0:?} is registered already")]
+    #[error("a connector named {0:?} is already registered")]
     Taken(String),
     #[error("the connector {name:?} is not healthy: {why}")]
     Sick { name: String, why: Fault },

@@ -57,7 +57,8 @@ impl Tmux {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:%@$-".contains(&byte);
         let fits = (1..=TARGET_MAX_BYTES).contains(&target.len()) && !target.starts_with('-');
         if !fits || !target.bytes().all(plain) {
-            let text = format!("target: 1 to {TARGET_MAX_BYTES} of A-Z a-z 0-9 _ . : % @ $ -, not beginning with -");
+            let text =
+                format!("target must be 1 to {TARGET_MAX_BYTES} of A-Z a-z 0-9 _ . : % @ $ -, not starting with -");
             return Err(Fault::invalid(text).with("field", "target"));
         }
         Ok(Self { agent_id: agent_id.into(), target: target.into(), settings, env })
@@ -85,8 +86,7 @@ impl Tmux {
         command.arg("-u").args(arguments).kill_on_drop(true);
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child =
-            command.spawn().map_err(|error| failed("network", format!("tmux could not be started: {error}")))?;
+        let mut child = command.spawn().map_err(|error| failed("network", format!("starting tmux failed: {error}")))?;
         let stdin = child.stdin.take();
         let feed = async {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
@@ -97,16 +97,16 @@ impl Tmux {
         let whole = async { tokio::join!(feed, child.wait_with_output()).1 };
         let Ok(ended) = tokio::time::timeout(self.settings.time, whole).await else {
             let limit_ms = u64::try_from(self.settings.time.as_millis()).unwrap_or(u64::MAX);
-            let text = format!("tmux did not end within {limit_ms} ms");
+            let text = format!("tmux did not finish within {limit_ms} ms");
             return Err(failed("timeout", text).with("timeout_ms", limit_ms));
         };
-        let output = ended.map_err(|error| failed("network", format!("tmux broke off: {error}")))?;
+        let output = ended.map_err(|error| failed("network", format!("running tmux failed: {error}")))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said: String = harmless(said.trim()).chars().take(COMPLAINT_MAX_CHARS).collect();
-        Err(failed("network", format!("tmux refused: {said}")))
+        Err(failed("network", format!("tmux failed: {said}")))
     }
 
     async fn pane(&self) -> Result<Pane, Fault> {
@@ -120,10 +120,10 @@ impl Tmux {
         match (id, words.next(), words.next()) {
             (Some(id), Some("0"), mode) => Ok(Pane { id: id.into(), in_mode: mode.is_some_and(|it| it != "0") }),
             (Some(_), ..) => {
-                Err(Fault::delivery_failed(&self.agent_id, "network", "what ran in the tmux pane has ended"))
+                Err(Fault::delivery_failed(&self.agent_id, "network", "the process in the tmux pane has exited"))
             }
             _ => {
-                let text = format!("no tmux pane is called {:?}", self.target);
+                let text = format!("tmux pane {:?} not found", self.target);
                 Err(Fault::delivery_failed(&self.agent_id, "network", text))
             }
         }
@@ -177,7 +177,7 @@ impl AgentConnector for Tmux {
             self.paste(&page(&head.to_string(), opts.context.as_deref().unwrap_or_default())).await?;
             let mut warnings = Vec::new();
             if asked.is_some_and(|asked| asked != self.target) {
-                warnings.push("this agent has one terminal, and that is what was woken".into());
+                warnings.push("the session was ignored: this agent has one terminal, which was woken".into());
             }
             let receipt = WakeReceipt {
                 woken_at: self.env.now_ms(),

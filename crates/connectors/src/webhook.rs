@@ -80,7 +80,7 @@ impl HttpWebhook {
         outcall: Arc<dyn Outcall>,
     ) -> Result<Self, Fault> {
         let ConnectorSpec::Webhook { url, wake_url, status_url, authorization, hmac_secret, timeout_ms } = spec else {
-            return Err(Fault::invalid(format!("a {} connector is no webhook", spec.name())));
+            return Err(Fault::invalid(format!("expected a webhook connector, got {}", spec.name())));
         };
         let urls = [("url", Some(url)), ("wake_url", wake_url.as_ref()), ("status_url", status_url.as_ref())];
         for (field, url) in urls {
@@ -92,14 +92,14 @@ impl HttpWebhook {
             !text.is_empty() && text.len() <= AUTHORIZATION_MAX_BYTES && text.bytes().all(plain)
         };
         if authorization.as_ref().is_some_and(|text| !sendable(text)) {
-            return Err(Fault::invalid("authorization: it cannot be sent as a header").with("field", "authorization"));
+            return Err(Fault::invalid("authorization: not a valid header value").with("field", "authorization"));
         }
         if hmac_secret.as_ref().is_some_and(String::is_empty) {
-            return Err(Fault::invalid("hmac_secret: it is empty").with("field", "hmac_secret"));
+            return Err(Fault::invalid("hmac_secret: must not be empty").with("field", "hmac_secret"));
         }
         let time_ms = timeout_ms.unwrap_or(DEFAULT_TIME_MS);
         if !(1..=MOST_TIME_MS).contains(&time_ms) {
-            let text = format!("timeout_ms: from 1 to {MOST_TIME_MS}");
+            let text = format!("timeout_ms: must be 1 to {MOST_TIME_MS}");
             return Err(Fault::invalid(text).with("field", "timeout_ms"));
         }
         Ok(Self {
@@ -131,11 +131,12 @@ impl HttpWebhook {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(answer),
             Ok(Answer { status, .. }) => {
                 let aside = if (300..400).contains(&status) { ", and redirects are not followed" } else { "" };
-                Err(failed("http_status", format!("the webhook answered {status}{aside}")).with("http_status", status))
+                Err(failed("http_status", format!("the webhook returned status {status}{aside}"))
+                    .with("http_status", status))
             }
             Err(OutcallError::TimedOut) => {
                 let limit_ms = u64::try_from(self.time.as_millis()).unwrap_or(MOST_TIME_MS);
-                let text = format!("the webhook did not answer within {limit_ms} ms");
+                let text = format!("the webhook did not respond within {limit_ms} ms");
                 Err(failed("timeout", text).with("timeout_ms", limit_ms))
             }
             Err(error @ (OutcallError::Refused | OutcallError::BadUrl(_))) => {
@@ -147,7 +148,7 @@ impl HttpWebhook {
 
     async fn post(&self, url: &str, body: &impl Serialize) -> Result<Value, Fault> {
         let body = serde_json::to_string(body).map_err(|error| {
-            let text = format!("the message cannot be written as JSON: {error}");
+            let text = format!("encoding the message as JSON failed: {error}");
             Fault::delivery_failed(&self.agent_id, "client_validation", text)
         })?;
         let answer = self.call(url, Some(&body)).await?;
@@ -182,11 +183,11 @@ impl AgentConnector for HttpWebhook {
             let (agent_id, context, when) = (self.agent_id.as_str(), opts.context.as_deref(), opts.when);
             let (answer, aside) = if let Some(url) = &self.wake_url {
                 let body = Wake { agent_id, context, session_id, when };
-                (self.post(url, &body).await?, "the wake URL answered, but did not say that the agent is awake")
+                (self.post(url, &body).await?, "the wake URL responded, but did not confirm that the agent is awake")
             } else {
                 let content = context.unwrap_or_default();
                 let body = Degraded { agent_id, kind: "wake", content, session_id, when };
-                (self.post(&self.url, &body).await?, "it has no wake URL: the context was delivered, nobody was woken")
+                (self.post(&self.url, &body).await?, "no wake URL: the context was delivered, the agent was not woken")
             };
             // Only the other side can know, and only a wake URL is asked.
             let woken = self.wake_url.is_some() && answer["woken"] == true;

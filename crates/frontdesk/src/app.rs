@@ -49,12 +49,9 @@ impl Frontdesk {
         let mut seed = [0; 4];
         env.fill(&mut seed);
         let store = SqliteStore::open(&config.data_dir, u32::from_be_bytes(seed));
-        let store = Arc::new(store.context("the database could not be opened")?);
+        let store = Arc::new(store.context("opening the database failed")?);
         let listener = TcpListener::bind(&config.listen).await.with_context(|| {
-            format!(
-                "cannot listen on {}; is something else there? (--listen 127.0.0.1:0 picks a free port)",
-                config.listen
-            )
+            format!("cannot listen on {}; is the port in use? (--listen 127.0.0.1:0 picks a free port)", config.listen)
         })?;
         let address = listener.local_addr()?;
         let url = format!("http://{address}");
@@ -163,5 +160,5 @@ impl Frontdesk {
 
 /// Mends what a start refuses, in a data folder that no desk uses. Returns what was done, a sentence each.
 pub fn repair(config: &Config) -> anyhow::Result<Vec<String>> {
-    SqliteStore::repair(&config.data_dir).context("the database could not be repaired")
+    SqliteStore::repair(&config.data_dir).context("repairing the database failed")
 }

@@ -65,9 +65,9 @@ pub struct Agents {
 
 impl Agents {
     pub(crate) fn caller_header(&self) -> anyhow::Result<HeaderName> {
-        self.caller_header
-            .parse()
-            .with_context(|| format!("[agents] caller_header: {:?} is no name of an HTTP header", self.caller_header))
+        self.caller_header.parse().with_context(|| {
+            format!("[agents] caller_header: {:?} is not a valid HTTP header name", self.caller_header)
+        })
     }
 
     pub(crate) fn connectors(&self) -> frontdesk_connectors::Settings {
@@ -253,10 +253,10 @@ impl Config {
         vars: impl Iterator<Item = (String, String)>,
     ) -> anyhow::Result<(Self, Vec<String>)> {
         let mut ignored = Vec::new();
-        let mut table: Table = DEFAULTS.parse().context("the embedded defaults are broken")?;
+        let mut table: Table = DEFAULTS.parse().context("the embedded defaults are not valid TOML")?;
         if let Some(path) = file {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let given: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
+            let given: Table = text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
             overlay(&mut table, given, "").with_context(|| format!("in {}", path.display()))?;
         }
         for (name, text) in vars {
@@ -272,7 +272,7 @@ impl Config {
             }
         }
         ignored.sort();
-        let config: Self = Value::Table(table).try_into().context("the settings do not fit")?;
+        let config: Self = Value::Table(table).try_into().context("invalid settings")?;
         config.check()?;
         Ok((config, ignored))
     }
@@ -282,16 +282,16 @@ impl Config {
             bail!("relay.window must be 1 to 4096, not {}", self.relay.window);
         }
         if self.relay.frame_max_bytes < 4096 || self.relay.frame_max_bytes > 1 << 20 {
-            bail!("relay.frame_max_bytes must be 4096 to 1048576: clients drop what is larger");
+            bail!("relay.frame_max_bytes must be 4096 to 1048576: clients drop larger frames");
         }
         if self.server.answers_per_tenant_kib < 2048 {
-            bail!("server.answers_per_tenant_kib must be at least 2048: one large answer takes that much");
+            bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
         }
         if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
-            bail!("public_url must begin with http:// or https://, not {:?}", self.public_url);
+            bail!("public_url must start with http:// or https://, not {:?}", self.public_url);
         }
         if !self.manage.jwks.is_empty() && self.manage.issuer.is_empty() {
-            bail!("manage.jwks needs manage.issuer: who must have signed the tokens");
+            bail!("manage.jwks needs manage.issuer, the expected `iss` of the tokens");
         }
         let identity = &self.identity;
         if identity.verifier == VerifierKind::Oidc && (identity.issuer.is_empty() || identity.jwks.is_empty()) {
@@ -348,7 +348,7 @@ fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
     for (key, value) in given {
         let full = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match (table.get_mut(&key), value) {
-            (None, _) => bail!("there is no setting {full:?}; `frontdesk config example` lists them all"),
+            (None, _) => bail!("unknown setting {full:?}; `frontdesk config example` lists all settings"),
             (Some(Value::Table(inner)), Value::Table(given)) => overlay(inner, given, &full)?,
             (Some(known), value) if known.same_type(&value) => *known = value,
             (Some(known), value) => bail!("{full} must be of type {}, not {}", known.type_str(), value.type_str()),
@@ -376,18 +376,18 @@ fn set_from_env(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()>
         } else if name == path {
             *value = match value {
                 Value::String(_) => Value::String(text.into()),
-                Value::Integer(_) => Value::Integer(text.trim().parse().context("it must be a whole number")?),
-                Value::Boolean(_) => Value::Boolean(text.trim().parse().context("it must be true or false")?),
+                Value::Integer(_) => Value::Integer(text.trim().parse().context("the value must be a whole number")?),
+                Value::Boolean(_) => Value::Boolean(text.trim().parse().context("the value must be true or false")?),
                 Value::Array(_) => {
                     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
                     Value::Array(parts.map(|part| Value::String(part.into())).collect())
                 }
-                other => bail!("a setting of type {} cannot come from the environment", other.type_str()),
+                other => bail!("a setting of type {} cannot be set by an environment variable", other.type_str()),
             };
             return Ok(());
         }
     }
-    bail!("there is no such setting; `frontdesk config example` lists them all")
+    bail!("unknown setting; `frontdesk config example` lists all settings")
 }
 
 #[cfg(test)]
@@ -437,11 +437,11 @@ mod tests {
         assert!(text("[relay]\nwidow = 3", &[]).contains("relay.widow"));
         assert!(text("[relay]\nwindow = \"3\"", &[]).contains("must be of type integer"));
         assert!(text("[relay]\nwindow = 0", &[]).contains("relay.window must be 1 to 4096"));
-        assert!(text("x", &[]).contains("is not TOML"));
+        assert!(text("x", &[]).contains("is not valid TOML"));
         assert!(text("", &[("FRONTDESK_RELAY_WINDOW", "many")]).contains("FRONTDESK_RELAY_WINDOW"));
         for name in ["FRONTDESK_RELAY_WIDOW", "FRONTDESK_RELAY", "FRONTDESK_LISTEN_ON"] {
             let told = text("", &[(name, "1")]);
-            assert!(told.contains("no such setting") && told.contains(name), "{told}");
+            assert!(told.contains("unknown setting") && told.contains(name), "{told}");
         }
         assert!(text("[outcall]\nallow = [\"10.0.0.0/99\"]", &[]).contains("10.0.0.0/99"));
         assert!(text("public_url = \"ftp://x\"", &[]).contains("public_url"));

@@ -34,7 +34,7 @@ async fn store_is_whole(app: &App) -> Vec<Value> {
     match app.desk.upkeep().report().await {
         Ok(report) if report.faults.is_empty() => {
             let text = format!(
-                "{}: whole, {} bytes with its log, {} rows waiting",
+                "{}: consistent, {} bytes including the write-ahead log, {} rows waiting",
                 report.backend, report.bytes, report.rows_waiting
             );
             vec![finding("integrity", true, text)]
@@ -69,7 +69,7 @@ fn shared_names(app: &App) -> Vec<Value> {
     shared.dedup();
     let text = |(name, owners): (String, Vec<String>)| {
         format!(
-            "the tenants {} each have an instance {name:?}; tokens signed for one would be good for the other: deprovision \
+            "the tenants {} each have an instance {name:?}; a token signed for one is valid for the other: deprovision \
              all but one and provision them under other names",
             owners.join(", ")
         )
@@ -88,8 +88,7 @@ async fn agents(app: &App) -> Vec<Value> {
         if let Some(url) = &instance.wake_url
             && let Err(error) = desk.outcall().check(url)
         {
-            let text =
-                format!("{name}: its wake URL will not be called ({error}); allow it by [outcall] allow, or change it");
+            let text = format!("{name}: the wake URL is refused ({error}); allow it in [outcall] allow, or change it");
             findings.push(finding("wake", false, text));
             continue;
         }
@@ -99,12 +98,14 @@ async fn agents(app: &App) -> Vec<Value> {
         let failure = desk.delivery().wake_failure(instance.no);
         let text = match (&instance.wake_url, &failure) {
             (Some(_), Some(why)) => format!(
-                "{name}: {owed} messages wait, and its wake URL keeps failing ({why}); start the agent, or provision it \
+                "{name}: {owed} messages waiting, the wake URL keeps failing ({why}); start the agent, or provision it \
                  with another wakeUrl"
             ),
-            (Some(_), None) => format!("{name}: {owed} messages wait; its wake URL answers, but it has not dialed"),
+            (Some(_), None) => {
+                format!("{name}: {owed} messages waiting; the wake URL responds, but the agent has not connected")
+            }
             (None, _) => format!(
-                "{name}: {owed} messages wait, and it has no wake URL: start it by hand, or provision it with a wakeUrl"
+                "{name}: {owed} messages waiting, no wake URL: start the agent by hand, or provision it with a wakeUrl"
             ),
         };
         findings.push(finding("agent", instance.wake_url.is_some() && failure.is_none(), text));
@@ -119,7 +120,7 @@ fn given_up(app: &App) -> Vec<Value> {
     let show = |(no, rows): (u64, Vec<_>)| {
         let instance = desk.directory().read(|view| view.instance_no(no).cloned())?;
         let text = format!(
-            "{0}/{1}: {2} messages were sent several times and never acked, though its socket lives; they are dead: \
+            "{0}/{1}: {2} messages were sent several times and never acked on an open connection; they are now dead: \
              frontdesk mail ls --instance {1} --state dead (replay sends one again)",
             instance.tenant,
             instance.name,
@@ -144,18 +145,18 @@ fn inboxes(app: &App) -> Vec<Value> {
         let refused = agent.wake_url.as_deref().and_then(|url| desk.outcall().check(url).err());
         let (ok, text) = match (refused, waits, desk.delivery().wake_failure(agent.no)) {
             (Some(error), ..) => {
-                (false, format!("its wake URL will not be called ({error}); allow it by [outcall] allow, or change it"))
+                (false, format!("the wake URL is refused ({error}); allow it in [outcall] allow, or change it"))
             }
             (None, true, Some(why)) => (
                 false,
                 format!(
-                    "a wake waits, and its wake URL fails ({why}); start the agent, or mend the URL with PUT \
+                    "a wake is pending, and the wake URL fails ({why}); start the agent, or correct the URL with PUT \
                      /v1/agents/{}",
                     agent.id
                 ),
             ),
             (None, true, None) => {
-                (true, "a wake waits; its wake URL is being called, the agent has not come yet".into())
+                (true, "a wake is pending; the wake URL was called, the agent has not connected yet".into())
             }
             (None, false, _) => continue,
         };

@@ -24,6 +24,6 @@ impl Env for SystemEnv {
     #[allow(clippy::disallowed_methods)] // likewise
     fn fill(&self, bytes: &mut [u8]) {
         // The generator fails only before the system's own is seeded; going on without would be worse.
-        assert!(SystemRandom::new().fill(bytes).is_ok(), "the system's random generator does not answer");
+        assert!(SystemRandom::new().fill(bytes).is_ok(), "the system's random number generator failed");
     }
 }

@@ -20,12 +20,12 @@ pub(crate) struct Keys {
 pub(crate) fn open(folder: &Path, env: &dyn Env, may_be_new: bool) -> anyhow::Result<Keys> {
     if !folder.exists() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.with_context(|| format!("cannot make the data folder {}", folder.display()))?;
+        made.with_context(|| format!("cannot create the data folder {}", folder.display()))?;
     }
     if !may_be_new && folder.join("master.key").exists() {
         bail!(
-            "{} has a master.key but no database: its gateways would be told that they are unknown. Restore the \
-             database from a backup, or start with --new to begin an empty one",
+            "{} has a master.key but no database: all known gateways would be rejected as unknown. Restore the \
+             database from a backup, or start with --new to create an empty one",
             folder.display()
         );
     }
@@ -33,7 +33,7 @@ pub(crate) fn open(folder: &Path, env: &dyn Env, may_be_new: bool) -> anyhow::Re
     let mut key = Zeroizing::new([0; 32]);
     let decoded = Zeroizing::new(hex::decode(master.expose()).unwrap_or_default());
     if decoded.len() != key.len() {
-        bail!("{}/master.key must hold 64 hex digits; restore it from your backup", folder.display());
+        bail!("{}/master.key must contain 64 hex digits; restore it from a backup", folder.display());
     }
     key.copy_from_slice(&decoded);
     let admin_token = secret_file(&folder.join("admin.token"), || format!("fda_{}", env.random_hex(24)))?;
@@ -62,7 +62,7 @@ fn secret_file(path: &Path, make: impl FnOnce() -> String) -> anyhow::Result<Sec
                 .create_new(true)
                 .mode(0o600)
                 .open(path)
-                .with_context(|| format!("cannot make {}", path.display()))?;
+                .with_context(|| format!("cannot create {}", path.display()))?;
             file.write_all(text.as_bytes())
                 .and_then(|()| file.sync_all())
                 .with_context(|| format!("cannot write {}", path.display()))?;

@@ -62,11 +62,11 @@ impl Guard {
 
     fn check(&self, text: &str) -> Result<Url, OutcallError> {
         if text.len() > URL_MAX_BYTES {
-            return Err(OutcallError::BadUrl(format!("over {URL_MAX_BYTES} bytes")));
+            return Err(OutcallError::BadUrl(format!("longer than {URL_MAX_BYTES} bytes")));
         }
         let url = Url::parse(text).map_err(|error| OutcallError::BadUrl(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(OutcallError::BadUrl("only http and https".into()));
+            return Err(OutcallError::BadUrl("the scheme must be http or https".into()));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(OutcallError::Refused);
@@ -276,7 +276,7 @@ impl Outcall for GuardedClient {
 fn plain(error: &reqwest::Error) -> String {
     let kind = match () {
         () if error.is_connect() => "the connection failed",
-        () if error.is_body() || error.is_decode() => "the answer broke off",
+        () if error.is_body() || error.is_decode() => "the response body was incomplete",
         () => "the request failed",
     };
     kind.to_owned()

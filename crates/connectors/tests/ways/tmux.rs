@@ -128,7 +128,7 @@ async fn a_pane_whose_program_has_ended_takes_nothing() {
     terminal.tmux(&["send-keys", "-t", "=short:", "C-d"]);
     let ended = async { while way.health_check().await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap();
-    assert!(way.health_check().await.unwrap_err().message.contains("has ended"));
+    assert!(way.health_check().await.unwrap_err().message.contains("has exited"));
     assert!(way.deliver("ann", &augment("d", "lost")).await.is_err());
 }
 
@@ -138,10 +138,10 @@ async fn no_server_and_no_tmux_are_faults_that_say_so() {
     let socket = Some(folder.path().join("none").to_str().unwrap().to_owned());
     let way = opened("agent", TmuxSettings { socket, ..TmuxSettings::default() }).unwrap();
     let fault = way.deliver("ann", &augment("d", "lost")).await.unwrap_err();
-    assert!(fault.message.starts_with("tmux refused: "), "{fault}");
+    assert!(fault.message.starts_with("tmux failed: "), "{fault}");
     let settings = TmuxSettings { program: "/nowhere/tmux".into(), ..TmuxSettings::default() };
     let fault = opened("agent", settings).unwrap().health_check().await.unwrap_err();
-    assert!(fault.message.contains("could not be started"), "{fault}");
+    assert!(fault.message.contains("starting tmux failed"), "{fault}");
 }
 
 /// A tmux that never ends is killed, and the fault has the kind `timeout`.

@@ -113,7 +113,10 @@ async fn tokens(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply
 
 async fn create_token(_: Admin, State(app): State<App>, Json(ask): Json<TokenNew>) -> Made<TokenMade> {
     let scope = Scope::parse(&ask.scope).ok_or_else(|| {
-        Refusal::new(Code::BadRequest, format!("scope {:?} is none of identity, agents, operator, chat", ask.scope))
+        Refusal::new(
+            Code::BadRequest,
+            format!("scope {:?} is unknown; use identity, agents, operator or chat", ask.scope),
+        )
     })?;
     let made = app.desk.directory().create_token(&ask.tenant, scope, ask.instance, ask.ttl_s).await?;
     Ok((StatusCode::CREATED, Reply(made)))
@@ -132,7 +135,7 @@ async fn create_enrollment(_: Admin, State(app): State<App>, Json(ask): Json<Enr
 async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
     let known = app.desk.directory().read(|view| view.tenants.contains_key(&ask.name));
     if !known {
-        return Err(Refusal::new(Code::NotFound, format!("no tenant is called {:?}", ask.name)));
+        return Err(Refusal::new(Code::NotFound, format!("tenant {:?} not found", ask.name)));
     }
     let code = app.pages.new_code(app.desk.env(), &ask.name);
     Ok((StatusCode::CREATED, Reply(json!({ "url": format!("{}/chat?code={code}", app.public_url) }))))
@@ -256,7 +259,7 @@ async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNe
 
 async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
     let found = app.desk.directory().read(|view| view.gateways.get(&id).cloned());
-    let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("no gateway has the id {id:?}")))?;
+    let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("gateway {id:?} not found")))?;
     Ok(Reply(show_gateway(&app, &found)))
 }
 
@@ -465,7 +468,7 @@ async fn tail(
                     serde_json::to_string(&*notice).unwrap_or_default()
                 }
                 Err(RecvError::Lagged(missed)) => {
-                    json!({ "step": "missed", "text": format!("{missed} lines were missed") }).to_string()
+                    json!({ "step": "missed", "text": format!("{missed} events dropped: client too slow") }).to_string()
                 }
                 Err(RecvError::Closed) => return None,
             };
@@ -488,7 +491,7 @@ struct BackupTo {
 
 async fn backup(_: Admin, State(app): State<App>, Json(ask): Json<BackupTo>) -> Answer<Value> {
     if !ask.file.is_absolute() {
-        return Err(Refusal::new(Code::BadRequest, "the file must be an absolute path on the server's machine"));
+        return Err(Refusal::new(Code::BadRequest, "file must be an absolute path on the server's machine"));
     }
     let bytes = app
         .desk

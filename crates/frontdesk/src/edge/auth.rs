@@ -55,7 +55,7 @@ impl FromRequestParts<App> for Managed {
         }
         let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
         let instance = signed.prove(token).await.map_err(|why| {
-            tracing::info!(%why, "a signed token was refused at /manage");
+            tracing::info!(%why, "signed token refused at /manage");
             unauthorized()
         })?;
         app.desk.directory().prove_instance(&instance, signed.tenant.as_deref()).map(Self).ok_or_else(unauthorized)

@@ -30,7 +30,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         let plain = Form::of(request.uri().path()) == Form::Plain;
         let shape = |refusal: Refusal| if plain { refusal.plain() } else { refusal };
         if !is_json(request.headers()) {
-            let text = "the body must be JSON, with Content-Type: application/json";
+            let text = "the request body must be JSON, with Content-Type: application/json";
             return Err(shape(Refusal::new(Code::UnsupportedMediaType, text)));
         }
         let max = if request.uri().path() == "/chat/login" { STRANGER_MAX_BYTES } else { JSON_MAX_BYTES };
@@ -38,7 +38,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         let parsed = serde_json::from_slice(&bytes);
         parsed
             .map(Self)
-            .map_err(|error| shape(Refusal::new(Code::BadRequest, format!("the body does not fit: {error}"))))
+            .map_err(|error| shape(Refusal::new(Code::BadRequest, format!("invalid request body: {error}"))))
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn waits_to_send(headers: &HeaderMap) -> bool {
 }
 
 pub(crate) fn too_large(max_bytes: usize) -> Refusal {
-    Refusal::new(Code::TooLarge, format!("the body is over {max_bytes} bytes"))
+    Refusal::new(Code::TooLarge, format!("the request body is larger than {max_bytes} bytes"))
 }
 
 /// `waits`: the client has not sent it yet, so there is nothing to discard.
@@ -75,7 +75,8 @@ pub(crate) async fn limited(body: Body, max_bytes: usize, waits: bool) -> Result
     let reading = async {
         let mut taken = Vec::new();
         while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|_| Refusal::new(Code::BadRequest, "the body broke off or stopped coming"))?;
+            let piece =
+                piece.map_err(|_| Refusal::new(Code::BadRequest, "the request body was incomplete or stalled"))?;
             if taken.len() + piece.len() > max_bytes {
                 return Err(too_large(max_bytes));
             }
@@ -83,7 +84,8 @@ pub(crate) async fn limited(body: Body, max_bytes: usize, waits: bool) -> Result
         }
         Ok(Bytes::from(taken))
     };
-    let late = || Refusal::new(Code::BadRequest, format!("the body did not come within {} s", BODY_TIME.as_secs()));
+    let late =
+        || Refusal::new(Code::BadRequest, format!("the request body did not arrive within {} s", BODY_TIME.as_secs()));
     let read = timeout(BODY_TIME, reading).await.unwrap_or_else(|_| Err(late()));
     if read.as_ref().is_err_and(|refusal| refusal.code == Code::TooLarge) {
         discard(Body::from_stream(pieces)).await;

@@ -62,7 +62,7 @@ pub(crate) async fn chats(
 }
 
 fn unread() -> Refusal {
-    Refusal::new(Code::RateLimited, "too many answers of this tenant wait to be read; read them first")
+    Refusal::new(Code::RateLimited, "too many unread responses are buffered for this tenant; read them, then try again")
 }
 
 /// How many dispatches the page shows.
@@ -88,12 +88,12 @@ pub(crate) async fn set(
     if let Members::Only(members) = &settings.members
         && members.len() > MEMBERS_MAX
     {
-        return Err(Refusal::new(Code::BadRequest, format!("a chat has at most {MEMBERS_MAX} members")));
+        return Err(Refusal::new(Code::BadRequest, format!("a chat can have at most {MEMBERS_MAX} members")));
     }
     if let Members::Only(members) = &settings.members
         && members.iter().map(String::len).sum::<usize>() > MEMBERS_MAX_BYTES
     {
-        let text = format!("the members of a chat have at most {MEMBERS_MAX_BYTES} bytes together");
+        let text = format!("the member ids of a chat can have at most {MEMBERS_MAX_BYTES} bytes in total");
         return Err(Refusal::new(Code::BadRequest, text));
     }
     let change = |facts: &mut ChatFacts| {
@@ -205,7 +205,7 @@ impl Watch {
     async fn read_page(&mut self, after: u64) -> Option<()> {
         self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
         let page = self.app.chat.history(&self.tenant, &self.chat_id, after).await;
-        let page = page.inspect_err(|error| tracing::error!(%error, "reading a chat's history failed")).ok()?;
+        let page = page.inspect_err(|error| tracing::error!(%error, "chat history read failed")).ok()?;
         self.history = page.messages.last().map(|last| last.seq).filter(|_| page.more);
         self.ready.extend(page.messages.iter().map(|message| event("message", message)));
         Some(())
@@ -292,10 +292,10 @@ fn agent_state(app: &App, instance: &Instance) -> Value {
     let presence = app.desk.delivery().switchboard().presence(instance.no);
     let (state, text) = match (app.desk.delivery().switchboard().is_live(instance.no), presence.idle, presence.seen_ms)
     {
-        (true, false, _) => ("awake", "its socket is open"),
-        (_, true, _) => ("asleep", "it went to sleep and will be woken"),
-        (false, false, 0) => ("unknown", "it has never dialed"),
-        (false, false, _) => ("asleep", "its socket is gone"),
+        (true, false, _) => ("awake", "connected"),
+        (_, true, _) => ("asleep", "asleep; a message will wake it"),
+        (false, false, 0) => ("unknown", "never connected"),
+        (false, false, _) => ("asleep", "disconnected"),
     };
     json!({ "instance": instance.name, "state": state, "text": text })
 }

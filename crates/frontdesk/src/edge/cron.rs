@@ -93,12 +93,12 @@ pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Va
     let headers = request.headers().clone();
     let body = whole(request, RELAY_MAX_BYTES).await.map_err(Refusal::plain)?;
     let id = app.relay_door.check(&headers, &body, app.desk.env().now_s()).map_err(|why| {
-        tracing::warn!(%why, "a call at the scheduler's door was refused");
-        Refusal::new(Code::Unauthorized, "this call is not signed by a scheduler that we know").plain()
+        tracing::warn!(%why, "scheduler webhook call refused");
+        Refusal::new(Code::Unauthorized, "this call is not signed with a known scheduler key").plain()
     })?;
     let fire = async {
         let ask: RelayBody = serde_json::from_slice(&body)
-            .map_err(|error| Refusal::new(Code::BadRequest, format!("the body does not fit: {error}")))?;
+            .map_err(|error| Refusal::new(Code::BadRequest, format!("invalid request body: {error}")))?;
         app.desk.cron().fire_for(&ask).await.map_err(Refusal::from)
     };
     match fire.await {

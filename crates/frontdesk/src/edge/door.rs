@@ -17,15 +17,15 @@ const IDS_MAX: usize = 100_000;
 /// Why a call is not believed. All look the same from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Disbelieved {
-    #[error("no key is configured (cron.relay_keys)")]
+    #[error("no key is configured in cron.relay_keys")]
     NoKey,
-    #[error("a header is missing or broken")]
+    #[error("a webhook-* header is missing or malformed")]
     Headers,
-    #[error("it is too old, or from the future")]
+    #[error("webhook-timestamp is too old or in the future")]
     Stale,
-    #[error("its signature is wrong")]
+    #[error("the signature does not match")]
     Signature,
-    #[error("it came before")]
+    #[error("webhook-id was already used")]
     Replayed,
 }
 

@@ -28,7 +28,7 @@ impl Refusal {
     }
 
     pub(crate) fn unauthorized() -> Self {
-        Self::new(Code::Unauthorized, "a valid bearer token is needed here")
+        Self::new(Code::Unauthorized, "a valid bearer token is required")
     }
 
     fn status(&self) -> StatusCode {
@@ -69,10 +69,10 @@ impl From<DeskError> for Refusal {
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "the store refused");
+        tracing::error!(%error, "store operation failed");
         match error {
-            StoreError::Conflict => Self::new(Code::Conflict, "somebody else changed this at the same time; try again"),
-            _ => Self::new(Code::Unavailable, "the desk cannot write things down right now; nothing was taken"),
+            StoreError::Conflict => Self::new(Code::Conflict, "the record was changed concurrently; try again"),
+            _ => Self::new(Code::Unavailable, "the store is unavailable; nothing was stored, try again later"),
         }
     }
 }

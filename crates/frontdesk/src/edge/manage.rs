@@ -104,7 +104,7 @@ pub(crate) async fn why(
     Query(which): Query<Which>,
 ) -> Answer<Explanation> {
     if which.message_id.is_empty() {
-        return Err(Refusal::new(Code::BadRequest, "say which message: ?message_id=").plain());
+        return Err(Refusal::new(Code::BadRequest, "the query parameter message_id is missing").plain());
     }
     app.desk.inbound().why(&who, &which.message_id, which.chat_id.as_deref()).await.map(Reply).map_err(plain)
 }

@@ -63,11 +63,11 @@ async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Resu
         if !waits_to_send(headers) {
             discard(body).await;
         }
-        return Err(Refusal::new(Code::TooLarge, format!("a file has at most {max} bytes")));
+        return Err(Refusal::new(Code::TooLarge, format!("the file is larger than {max} bytes")));
     }
     let mime = text("content-type").filter(|mime| mime.contains('/')).unwrap_or("application/octet-stream").to_owned();
     let filename = text("x-media-filename").map(decode_filename).filter(|name| !name.is_empty());
-    let busy = || Refusal::new(Code::RateLimited, "too many uploads of this tenant are under way; try again");
+    let busy = || Refusal::new(Code::RateLimited, "too many uploads in progress for this tenant; try again later");
     let _one_of_few = app.uploads.take(&tenant, 1).await.ok_or_else(busy)?;
     let Some((pieces, is_over)) = bounded(body, max).await? else {
         return Err(Refusal::new(Code::BadRequest, "the file is empty"));
@@ -77,12 +77,12 @@ async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Resu
     match put {
         MediaPut::Kept(size) => Ok(Json(MediaReply { id, size })),
         MediaPut::Aborted if is_over.load(Ordering::Acquire) => {
-            Err(Refusal::new(Code::TooLarge, format!("a file has at most {max} bytes")))
+            Err(Refusal::new(Code::TooLarge, format!("the file is larger than {max} bytes")))
         }
-        MediaPut::Aborted => Err(Refusal::new(Code::BadRequest, "the body broke off or stopped coming")),
+        MediaPut::Aborted => Err(Refusal::new(Code::BadRequest, "the request body was incomplete or stalled")),
         MediaPut::Full(used) => {
             let text = format!(
-                "this tenant has {used} bytes of files; wait until some expire, or raise media.per_tenant_bytes ({tenant_max})"
+                "this tenant stores {used} bytes; wait until files expire, or raise media.per_tenant_bytes ({tenant_max})"
             );
             Err(Refusal::new(Code::TooLarge, text))
         }
@@ -93,7 +93,7 @@ type Bounded = (MediaBody, Arc<AtomicBool>);
 
 /// The pieces of a body, which break off where it is too long; the flag says that this was why. `None`: it is empty.
 async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
-    let broken = |_| Refusal::new(Code::BadRequest, "the body broke off or stopped coming");
+    let broken = |_| Refusal::new(Code::BadRequest, "the request body was incomplete or stalled");
     let mut pieces = body.into_data_stream();
     let first = loop {
         match pieces.next().await.transpose().map_err(broken)? {
@@ -124,7 +124,7 @@ async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
 
 async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
     let found = app.desk.media().get(tenant, id).await?;
-    let (item, body) = found.ok_or_else(|| Refusal::new(Code::NotFound, "no such media is kept"))?;
+    let (item, body) = found.ok_or_else(|| Refusal::new(Code::NotFound, "file not found or expired"))?;
     let inline = ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&item.mime.as_str())
         || item.mime.starts_with("audio/")
         || item.mime.starts_with("video/");

@@ -133,7 +133,7 @@ pub(crate) fn router(app: App) -> Router {
 }
 
 async fn unknown_path(request: Request) -> Response {
-    let text = "there is nothing at this path";
+    let text = "no such path";
     match error::Form::of(request.uri().path()) {
         error::Form::Classed => agents::Refused(Fault::new(Class::NotFoundError, text)).into_response(),
         error::Form::Plain => error::Refusal::new(Code::NotFound, text).plain().into_response(),
@@ -145,7 +145,7 @@ async fn unknown_path(request: Request) -> Response {
 async fn sockets_at_relay_only(request: Request, next: Next) -> Response {
     let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if asked.eq_ignore_ascii_case("websocket") && request.uri().path() != "/relay" {
-        return (StatusCode::BAD_REQUEST, "sockets are opened at /relay").into_response();
+        return (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response();
     }
     next.run(request).await
 }

@@ -68,7 +68,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
         .set(i64::try_from(app.desk.delivery().switchboard().open_sockets()).unwrap_or(i64::MAX));
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &app.metrics).is_err() {
-        return Refusal::new(Code::Internal, "the metrics could not be written").into_response();
+        return Refusal::new(Code::Internal, "encoding the metrics failed").into_response();
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], text).into_response()

@@ -132,8 +132,8 @@ pub(crate) async fn open(
             // A used link of somebody who is in already is no reason to show them out.
             None if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
             None => {
-                let text = "this link was used already or has expired; take the one that the desk printed last, or \
-                            make a token with `frontdesk token create --scope chat`";
+                let text = "this link was already used or has expired; use the newest link that the server printed, or \
+                            create a token with `frontdesk token create --tenant T --scope chat`";
                 Refusal::new(Code::Forbidden, text).into_response()
             }
         };
@@ -169,14 +169,14 @@ pub(crate) async fn login(State(app): State<App>, Json(login): Json<Login>) -> R
         .desk
         .directory()
         .prove_token(login.token.trim(), Scope::Chat)
-        .ok_or_else(|| Refusal::new(Code::Unauthorized, "this is not a valid token of scope chat"))?;
+        .ok_or_else(|| Refusal::new(Code::Unauthorized, "not a valid token of scope chat"))?;
     Ok((session_cookie(&app, &token.tenant, Some(&token)), StatusCode::NO_CONTENT).into_response())
 }
 
 pub(crate) async fn asset(Path(name): Path<String>) -> Response {
     match ASSETS.iter().find(|(known, ..)| *known == name) {
         Some((_, kind, text)) => with_policy(kind, text),
-        None => Refusal::new(Code::NotFound, "there is nothing at this path").into_response(),
+        None => Refusal::new(Code::NotFound, "no such path").into_response(),
     }
 }
 

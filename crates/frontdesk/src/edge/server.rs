@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A peer that is turned away has this long to take the reason.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 10\r\n\
-    connection: close\r\ncontent-length: 66\r\n\r\ntoo many connections are open; close some, or try again in a while";
+    connection: close\r\ncontent-length: 63\r\n\r\ntoo many connections are open; close some, or try again in 10 s";
 
 /// How many connections may be open. 0 is no limit.
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +119,7 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "accepting a connection failed");
+                tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -141,7 +141,7 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     sessions.close();
     let drained = async { tokio::join!(connections.wait(), sessions.wait()) };
     if tokio::time::timeout(DRAIN_TIME, drained).await.is_err() {
-        tracing::warn!("some connections did not end in time; nothing accepted is lost");
+        tracing::warn!("some connections were still open at the shutdown deadline; accepted messages are stored");
     }
 }
 
@@ -169,7 +169,7 @@ async fn serve_one(stream: TcpStream, peer: SocketAddr, place: Place, router: Ro
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended with an error");
+        tracing::debug!(%error, "connection ended with an error");
     }
 }
 
@@ -181,7 +181,7 @@ fn note_refused(meters: &Meters, limit: Limit, peer: IpAddr) {
     };
     let count = meters.connections_refused.get_or_create(&Why { why }).inc() + 1;
     if count.is_power_of_two() {
-        tracing::warn!(%peer, setting, count, "refused a connection: too many are open");
+        tracing::warn!(%peer, setting, count, "connection refused: too many open connections");
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) async fn run_to_end(State(app): State<App>, request: Request, next: N
         return next.run(request).await;
     }
     let Ok(Ok(held)) = timeout(WAIT_TIME, app.in_hand.clone().acquire_many_owned(weight(&request))).await else {
-        let text = "the desk has too much in hand right now; nothing was taken, try again";
+        let text = "too many requests in progress; nothing was stored, try again";
         return Refusal::new(Code::Unavailable, text).into_response();
     };
     let work = async move {
@@ -51,9 +51,9 @@ pub(super) async fn run_to_end(State(app): State<App>, request: Request, next: N
     match app.sessions.spawn(work).await {
         Ok(response) => response,
         Err(error) => {
-            tracing::error!(%error, "a handler panicked");
+            tracing::error!(%error, "request handler panicked");
             // The layer outside gives it the form of its path.
-            let text = "the desk failed while it worked on this request; it may be half done, and the operator's log has the reason";
+            let text = "internal error while processing this request; it may be partly done, see the server log";
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
         }
     }

@@ -26,19 +26,19 @@ pub(super) const LEEWAY_S: u64 = 30;
 /// Why a token proves nothing. For the log; the caller is told only that it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
-    #[error("it is no token of this form")]
+    #[error("the token is not a well-formed JWT")]
     Form,
-    #[error("its algorithm is not the key's")]
+    #[error("the token's algorithm does not match the key")]
     Algorithm,
-    #[error("its key is not one of the issuer's")]
+    #[error("the token's key id is not in the issuer's key set")]
     Key,
-    #[error("its signature is wrong")]
+    #[error("the signature does not match")]
     Signature,
-    #[error("it was issued by somebody else")]
+    #[error("the token has another issuer")]
     Issuer,
-    #[error("it is for somebody else")]
+    #[error("the token has another audience")]
     Audience,
-    #[error("it is not good at this time")]
+    #[error("the token has expired or is not valid yet")]
     Time,
 }
 
@@ -86,7 +86,9 @@ impl KeySet {
             Ok(()) => {}
             Err(error) if matches!(set.source, KeySource::File(_)) => return Err(error),
             // Until it does nobody is proven by it.
-            Err(error) => tracing::warn!(error = format!("{error:#}"), "public keys could not be read yet"),
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "loading the public keys failed; retrying on use")
+            }
         }
         Ok(set)
     }
@@ -142,7 +144,10 @@ impl KeySet {
         if now_ms.saturating_sub(tried) > LOOK_AGAIN_MS
             && let Err(error) = self.look().await
         {
-            tracing::warn!(error = format!("{error:#}"), "public keys could not be read; those of before stay");
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "refreshing the public keys failed; the previous keys stay in use"
+            );
         }
         self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner).by_id.get(id).cloned()
     }
@@ -157,7 +162,7 @@ impl KeySet {
             KeySource::Url(url) => {
                 let answer = self.outcall.get(url, KEYS_MAX_BYTES).await.with_context(|| url.clone())?;
                 if answer.status != 200 {
-                    bail!("{url} answered {}", answer.status);
+                    bail!("{url} returned status {}", answer.status);
                 }
                 answer.body
             }
@@ -171,17 +176,17 @@ impl KeySet {
 
 /// The signing keys of the algorithms that we take, by id.
 fn parse(bytes: &[u8], algorithms: &[Algorithm]) -> anyhow::Result<HashMap<String, Key>> {
-    let set: JwkSet = serde_json::from_slice(bytes).context("this is no JWKS")?;
+    let set: JwkSet = serde_json::from_slice(bytes).context("not a valid JWKS")?;
     let mut by_id = HashMap::new();
     for key in &set.keys {
         let signs = key.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature);
         let Some(algorithm) = algorithm_of(key).filter(|it| signs && algorithms.contains(it)) else { continue };
         let id = key.common.key_id.clone().unwrap_or_default();
-        let parsed = DecodingKey::from_jwk(key).context("a key of this JWKS is broken")?;
+        let parsed = DecodingKey::from_jwk(key).context("the JWKS has an invalid key")?;
         by_id.insert(id, (parsed, algorithm));
     }
     if by_id.is_empty() {
-        bail!("no signing key that we could use is in this JWKS");
+        bail!("the JWKS has no usable signing key");
     }
     Ok(by_id)
 }

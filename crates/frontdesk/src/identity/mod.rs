@@ -34,13 +34,13 @@ const ALGORITHMS: &[Algorithm] =
 /// Why nobody stands behind a bearer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    #[error("a valid bearer token is needed here")]
+    #[error("a valid bearer token is required")]
     Nobody,
     /// Proven, but of a tenant that this desk does not have.
     #[error("{0}")]
     Stranger(String),
     /// Our side, or the issuer's, does not work: not the bearer's fault.
-    #[error("identities cannot be checked right now")]
+    #[error("the identity provider is unavailable; try again later")]
     Down,
 }
 
@@ -90,7 +90,7 @@ impl Verifier {
         let claims = match &self.kind {
             Kind::Static => return Err(Unknown::Nobody),
             Kind::Oidc { keys, issuer, audience } => oidc(keys, issuer, audience, bearer).await.map_err(|why| {
-                tracing::info!(%why, "an identity token was refused");
+                tracing::info!(%why, "identity token refused");
                 Unknown::Nobody
             })?,
             Kind::Introspect(account) => account.ask(bearer).await?,
@@ -101,10 +101,10 @@ impl Verifier {
     fn identity(&self, desk: &Desk, claims: &Claims) -> Result<Identity, Unknown> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let tenant = text(&self.tenant_claim)
-            .ok_or_else(|| Unknown::Stranger(format!("this identity names no tenant ({})", self.tenant_claim)))?;
+            .ok_or_else(|| Unknown::Stranger(format!("this identity has no tenant claim ({})", self.tenant_claim)))?;
         desk.directory().read(|view| {
             if !view.tenants.contains_key(tenant) {
-                return Err(Unknown::Stranger("this identity is of a tenant that this desk does not have".into()));
+                return Err(Unknown::Stranger("the tenant of this identity does not exist on this server".into()));
             }
             let client = ["client_id", "azp"].into_iter().filter_map(text).find_map(|id| id.strip_prefix("agent:"));
             let by_session = || {
@@ -145,17 +145,17 @@ impl Introspect {
         let secret = Secret::new(bearer);
         let call = Call { bearer: Some(&secret), ..Call::get(&self.url, ACCOUNT_MAX_BYTES) };
         let answer = self.outcall.call(call).await.map_err(|error: OutcallError| {
-            tracing::error!(%error, "identity.url does not answer");
+            tracing::error!(%error, "identity.url request failed");
             Unknown::Down
         })?;
         let claims = match answer.status {
             200..300 => serde_json::from_slice::<Claims>(&answer.body).map_err(|_| {
-                tracing::error!("identity.url answers with something that is no JSON object");
+                tracing::error!("identity.url returned a body that is not a JSON object");
                 Unknown::Down
             })?,
             400..500 => return Err(Unknown::Nobody),
             status => {
-                tracing::error!(status, "identity.url fails");
+                tracing::error!(status, "identity.url returned an error status");
                 return Err(Unknown::Down);
             }
         };

@@ -71,7 +71,7 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
                 Ok(step) if step.more => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "retention run failed; it is tried again in a minute");
+                    tracing::warn!(%error, "retention run failed; retrying in one minute");
                     break;
                 }
             }

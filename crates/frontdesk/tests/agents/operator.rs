@@ -93,7 +93,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     let found = told["findings"].as_array().unwrap().iter().find(|it| it["check"] == "agent").cloned().unwrap();
     let text = found["text"].as_str().unwrap();
     assert_eq!((&told["ok"], &found["ok"]), (&json!(false), &json!(false)));
-    assert!(text.starts_with("home/alice: a wake waits, and its wake URL fails ("), "{text}");
+    assert!(text.starts_with("home/alice: a wake is pending, and the wake URL fails ("), "{text}");
     let shown = plane.house.admin("GET", "/agents/alice?tenant=home", &Value::Null).await.expect(200);
     assert_eq!((&shown["wake_waits"], shown["wake_failure"].is_string()), (&json!(true), true));
     plane.inbox("alice").await; // it comes

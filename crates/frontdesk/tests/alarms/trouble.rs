@@ -557,7 +557,7 @@ async fn a_caller_that_we_do_not_know_fires_nothing() {
     let early = Word { at_s: now_s + 310, ..word("f3", "tea", FAR) };
     for bad in [&forged, &stale, &early] {
         let text = bad.say(&house).await.error(401);
-        assert_eq!(text, "this call is not signed by a scheduler that we know", "every refusal looks the same");
+        assert_eq!(text, "this call is not signed with a known scheduler key", "every refusal looks the same");
     }
     let good = word("f4", "tea", FAR);
     let bare = house.request("POST", "/api/agent-cron/relay").body(good.body.clone());

@@ -106,7 +106,7 @@ async fn opens_nothing(house: &House, bearer: &str, user: &str, kind: &str) {
     let before = facts(house);
     for (verb, reply) in ask_everything(house, bearer, user, "m").await {
         assert_eq!(reply.status, 401, "{kind} at {verb}: {}", reply.text());
-        assert_eq!(reply.error(401), "a valid bearer token is needed here", "{kind} at {verb}");
+        assert_eq!(reply.error(401), "a valid bearer token is required", "{kind} at {verb}");
     }
     assert_eq!(facts(house), before, "{kind}");
 }

@@ -109,8 +109,8 @@ impl BuiltInChat {
         let amended = self.amend(tenant, chat_id, message_id, guarded).await?;
         Ok(match amended {
             Some(line) if line.direction == "out" => ActionResult::sent(line.message_id),
-            Some(_) => ActionResult::refused(Code::Forbidden, "this message is not the bot's own"),
-            None => ActionResult::refused(Code::NotFound, "this bot has no such message in this chat"),
+            Some(_) => ActionResult::refused(Code::Forbidden, "this message was not sent by the bot"),
+            None => ActionResult::refused(Code::NotFound, "the bot has no such message in this chat"),
         })
     }
 
@@ -167,7 +167,7 @@ impl BuiltInChat {
         let found = self.amend(tenant, chat_id, message_id, change).await?;
         Ok(match (found, remove) {
             (Some(_), _) | (None, true) => ActionResult::done(),
-            (None, false) => ActionResult::refused(Code::NotFound, "there is no such message in this chat"),
+            (None, false) => ActionResult::refused(Code::NotFound, "message not found in this chat"),
         })
     }
 
@@ -183,7 +183,7 @@ impl BuiltInChat {
         let item = match own {
             Some(id) => match self.media.media_item(tenant, &id, self.env.now_ms()).await? {
                 Some(item) => item,
-                None => return Ok(ActionResult::refused(Code::NotFound, "no such media is kept")),
+                None => return Ok(ActionResult::refused(Code::NotFound, "file not found or expired")),
             },
             None => match self.fetch(tenant, source_url, filename.clone()).await? {
                 Ok(item) => item,
@@ -208,7 +208,7 @@ impl BuiltInChat {
         let answer = match self.outcall.get(url, self.rules.media_max_bytes).await {
             Ok(answer) if (200..300).contains(&answer.status) => answer,
             Ok(answer) => {
-                let text = format!("the source answered {}", answer.status);
+                let text = format!("source_url returned status {}", answer.status);
                 return Ok(Err(ActionResult::refused(Code::PlatformFailed, text)));
             }
             Err(error) => {
@@ -231,7 +231,9 @@ impl BuiltInChat {
         let kept = self.media.media_put(item.clone(), body_of(answer.body), self.rules.media_tenant_bytes).await?;
         Ok(match kept {
             MediaPut::Kept(_) => Ok(item),
-            MediaPut::Aborted => Err(ActionResult::refused(Code::PlatformFailed, "source_url: the answer broke off")),
+            MediaPut::Aborted => {
+                Err(ActionResult::refused(Code::PlatformFailed, "source_url: the response body was incomplete"))
+            }
             MediaPut::Full(used) => Err(ActionResult::refused(Code::TooLarge, self.full_text(used))),
         })
     }
@@ -255,8 +257,8 @@ impl BuiltInChat {
         let facts = self.change_facts(tenant, chat_id, rename).await?;
         Ok(match facts.threads.get(thread_id) {
             Some(current) if current == name => ActionResult::done(),
-            Some(_) => ActionResult::refused(Code::Conflict, "the thread has another name by now"),
-            None => ActionResult::refused(Code::NotFound, "there is no such thread in this chat"),
+            Some(_) => ActionResult::refused(Code::Conflict, "the thread was renamed concurrently"),
+            None => ActionResult::refused(Code::NotFound, "thread not found in this chat"),
         })
     }
 
@@ -320,6 +322,6 @@ fn place_of(capability: &Secret) -> Option<(String, String)> {
 }
 
 pub(super) fn failed(error: &StoreError) -> ActionResult {
-    tracing::error!(%error, "the built-in chat could not write");
-    ActionResult::refused(Code::Unavailable, "the chat cannot write this down right now")
+    tracing::error!(%error, "chat store write failed");
+    ActionResult::refused(Code::Unavailable, "the chat store is unavailable")
 }

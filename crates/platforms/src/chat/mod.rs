@@ -235,9 +235,7 @@ impl BuiltInChat {
 
     fn full_text(&self, used: u64) -> String {
         let max = self.rules.media_tenant_bytes;
-        format!(
-            "this tenant has {used} bytes of files; wait until some expire, or raise media.per_tenant_bytes ({max})"
-        )
+        format!("this tenant stores {used} bytes; wait until files expire, or raise media.per_tenant_bytes ({max})")
     }
 
     fn media_url(&self, id: &str) -> String {
@@ -304,7 +302,7 @@ impl Platform for BuiltInChat {
                 line.shown.message_id.clone_from(message_id);
             }
             if let Err(error) = self.append(stand.tenant, &event.source.chat_id, line).await {
-                tracing::warn!(%error, "what an agent said to another cannot be shown in the chat");
+                tracing::warn!(%error, "showing an agent message in the chat failed");
             }
         })
     }

@@ -34,7 +34,7 @@ impl BuiltInChat {
     /// A person says something. The chat token was checked by the edge; `tenant` is its tenant.
     pub async fn post(&self, desk: &Desk, tenant: &str, chat_id: &str, post: ChatPost) -> Result<Posted, DeskError> {
         if post.text.chars().count() > TEXT_MAX_CHARS {
-            return Err(DeskError::TooLarge(format!("a message has at most {TEXT_MAX_CHARS} characters")));
+            return Err(DeskError::TooLarge(format!("the message text is longer than {TEXT_MAX_CHARS} characters")));
         }
         if post.text.trim().is_empty() && post.media.is_empty() {
             return Err(DeskError::BadRequest("a message needs text or media".into()));
@@ -105,7 +105,7 @@ impl BuiltInChat {
         message_id: &str,
         press: &ChatPress,
     ) -> Result<Posted, DeskError> {
-        let absent = || DeskError::NotFound("there is no such prompt".into());
+        let absent = || DeskError::NotFound("prompt not found".into());
         let row = self.log.chat_line(tenant, chat_id, message_id).await?.ok_or_else(absent)?;
         let mut asked = parse(&row);
         let thread_id = asked.shown.thread_id.clone();
@@ -113,7 +113,7 @@ impl BuiltInChat {
         let option = prompt.options.iter().find(|option| option.id == press.option_id).cloned();
         let option = option.filter(|_| prompt.prompt_id == press.prompt_id).ok_or_else(absent)?;
         if let Some(chosen) = &prompt.chosen {
-            return Err(DeskError::Conflict(format!("this prompt was answered already: {chosen}")));
+            return Err(DeskError::Conflict(format!("this prompt was already answered: {chosen}")));
         }
         prompt.chosen = Some(option.id.clone());
         let prompt_id = prompt.prompt_id.clone();
@@ -192,7 +192,7 @@ impl BuiltInChat {
         let json = serde_json::to_string(&line).unwrap_or_default();
         intake.chat = Some(Box::new(ChatLine { json, answers }));
         let received = desk.inbound().receive(vec![intake]).await?.pop();
-        let receipt = received.ok_or_else(|| DeskError::BadRequest("nothing was received".into()))?;
+        let receipt = received.ok_or_else(|| DeskError::BadRequest("the message was not accepted".into()))?;
         if let Some(seq) = receipt.line {
             self.show(tenant, chat_id, seq, line);
         }
@@ -212,14 +212,14 @@ impl BuiltInChat {
         line: &mut Line,
     ) -> Result<(), DeskError> {
         if post.media.len() > MEDIA_PER_MESSAGE {
-            return Err(DeskError::BadRequest(format!("at most {MEDIA_PER_MESSAGE} files a message")));
+            return Err(DeskError::BadRequest(format!("a message can have at most {MEDIA_PER_MESSAGE} files")));
         }
         // A file that is named several times is looked up once.
         let mut known: HashMap<&str, MediaItem> = HashMap::new();
         for media in &post.media {
             if !known.contains_key(media.id.as_str()) {
                 let found = self.media.media_item(tenant, &media.id, self.env.now_ms()).await?;
-                let absent = || DeskError::NotFound(format!("no media {:?} is kept", media.id));
+                let absent = || DeskError::NotFound(format!("file {:?} not found or expired", media.id));
                 known.insert(&media.id, found.ok_or_else(absent)?);
             }
             let Some(item) = known.get(media.id.as_str()).cloned() else { continue };

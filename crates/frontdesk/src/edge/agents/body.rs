@@ -34,10 +34,10 @@ impl Raw {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         let bytes: &[u8] = if self.0.is_empty() { b"{}" } else { &self.0 };
         if !bytes.trim_ascii_start().starts_with(b"{") {
-            return Err(Fault::invalid("the body must be a JSON object"));
+            return Err(Fault::invalid("the request body must be a JSON object"));
         }
         let fit = serde_json::from_slice(bytes);
-        fit.map_err(|error| Fault::invalid(format!("the body does not fit: {}", without_value(&error.to_string()))))
+        fit.map_err(|error| Fault::invalid(format!("invalid request body: {}", without_value(&error.to_string()))))
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
     fn a_list_is_no_object_whose_fields_are_not_named() {
         for body in [r#"["a skill"]"#, " [1]", "null", r#""a skill""#, "7", " "] {
             let fault = Raw(Bytes::from_static(body.as_bytes())).json::<SkillPut>().err().map(|it| it.message);
-            assert_eq!(fault.as_deref(), Some("the body must be a JSON object"), "{body}");
+            assert_eq!(fault.as_deref(), Some("the request body must be a JSON object"), "{body}");
         }
         let put = Raw(Bytes::from_static(b" \r\n\t{\"source\":\"[\"}")).json::<SkillPut>().ok();
         assert_eq!(put.map(|it| it.source).as_deref(), Some("["));
@@ -87,7 +87,7 @@ mod tests {
             ("{", "EOF while parsing an object at line 1 column 1"),
         ] {
             let fault = Raw(Bytes::from_static(body.as_bytes())).json::<AgentPut>().err().map(|it| it.message);
-            assert_eq!(fault, Some(format!("the body does not fit: {told}")));
+            assert_eq!(fault, Some(format!("invalid request body: {told}")));
         }
         let odd = Raw(Bytes::from_static(br#"{"connectors":[{"type":"s3cr3t"}]}"#)).json::<AgentPut>().err();
         let odd = odd.map(|it| it.message).unwrap_or_default();

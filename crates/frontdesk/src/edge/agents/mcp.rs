@@ -111,7 +111,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
     let session = parts.headers.get("mcp-session-id").map(|id| id.to_str().unwrap_or_default().to_owned());
     let refused = match &session {
         Some(id) if !tools.admit(id, &who, now_ms) => {
-            Some(Fault::new(Class::NotFoundError, "there is no such session; initialize again"))
+            Some(Fault::new(Class::NotFoundError, "session not found; send initialize again"))
         }
         None if !tools.has_room(&who.tenant, now_ms) => {
             Some(Fault::new(Class::RateLimitedError, "too many sessions are open; try again later"))
@@ -183,7 +183,7 @@ impl rmcp::ServerHandler for Handler {
         let asker = context.extensions.get::<http::request::Parts>();
         let asker = asker.and_then(|parts| parts.extensions.get::<Asker>()).cloned();
         let Some(Asker { app, who }) = asker else {
-            return Err(ErrorData::internal_error("the caller is not known", None));
+            return Err(ErrorData::internal_error("the caller is not authenticated", None));
         };
         let arguments = call.arguments.unwrap_or_default();
         let waits = call.name == "agent_exchange";
@@ -192,7 +192,7 @@ impl rmcp::ServerHandler for Handler {
             // Whoever hung up does not wait for an answer: a late one goes where the asker finds it.
             tokio::select! {
                 answer = Box::pin(run(app, who, name, arguments)) => answer,
-                () = ct.cancelled() => Err(Fault::new(Class::TimeoutError, "the call was cancelled by its client")),
+                () = ct.cancelled() => Err(Fault::new(Class::TimeoutError, "the call was cancelled by the client")),
             }
         } else {
             Box::pin(run(app, who, name, arguments)).await // rmcp runs a call to its end
@@ -245,7 +245,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
         "agent_inbox" => {
             let id = text(&mut given, "agent_id")?;
             let after: u64 = given.remove("after").map(fit).transpose()?.unwrap_or_default();
-            let busy = "too many answers of this tenant wait to be read; read them first";
+            let busy = "too many unread responses are buffered for this tenant; read them, then try again";
             let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
             let _spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
             shown(&desk.inboxes().inbox(who.speaker(), &id, after).await?)
@@ -298,7 +298,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts });
             Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
         }
-        _ => Err(Fault::new(Class::NotFoundError, format!("there is no tool {tool:?}"))),
+        _ => Err(Fault::new(Class::NotFoundError, format!("unknown tool {tool:?}"))),
     }
 }
 
@@ -358,7 +358,7 @@ fn text(given: &mut Map<String, Value>, name: &str) -> Result<String, Fault> {
 }
 
 fn fit<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, Fault> {
-    serde_json::from_value(value).map_err(|error| Fault::invalid(format!("an argument does not fit: {error}")))
+    serde_json::from_value(value).map_err(|error| Fault::invalid(format!("invalid argument: {error}")))
 }
 
 fn shown(answer: &impl serde::Serialize) -> Result<Value, Fault> {
@@ -386,74 +386,74 @@ fn tools() -> Vec<Tool> {
     let filters = json!({ "query": string(), "mode": string(), "limit": { "type": "integer" },
         "permissive_filters": { "type": "boolean" } });
     vec![
-        tool("agents_list", "The agents that can be spoken to", json!({}), &[]),
-        tool("agent_status", "Whether an agent is active, idle, asleep or unknown", agent, &["agent_id"]),
+        tool("agents_list", "List the agents that can receive messages", json!({}), &[]),
+        tool("agent_status", "Get an agent's status: active, idle, asleep or unknown", agent, &["agent_id"]),
         tool(
             "agent_deliver",
-            "Puts a message into an agent's inbox, durably; it is not interrupted",
+            "Store a message durably in an agent's inbox without interrupting the agent",
             json!({ "agent_id": string(), "kind": { "enum": ["augment", "template"] }, "content": string(),
                 "prompt": string(), "event_type": string(), "correlation_id": string() }),
             &["agent_id"],
         ),
         tool(
             "agent_wake",
-            "Wakes an agent now or at a time; the receipt says whether it was really interrupted",
+            "Wake an agent now or at a given time; the receipt says whether it was interrupted",
             json!({ "agent_id": string(), "context": string(), "session_id": string(),
                 "when": { "type": ["string", "integer"], "description": "\"immediate\" or unix milliseconds" } }),
             &["agent_id"],
         ),
         tool(
             "agent_exchange",
-            "Asks an agent and waits for its answer; one that comes too late is delivered to the asker's inbox",
+            "Ask an agent and wait for its reply; a reply after the timeout is delivered to the caller's inbox",
             json!({ "agent_id": string(), "content": string(),
-                "timeout_ms": { "type": "integer", "description": "30000 if it is left out, 600000 at most" },
+                "timeout_ms": { "type": "integer", "description": "default 30000, maximum 600000" },
                 "correlation_id": string() }),
             &["agent_id", "content"],
         ),
         tool(
             "agent_register",
-            "Registers an agent, or changes it, so that others can reach it by name",
+            "Register or update an agent, so that others can reach it by name",
             json!({ "agent_id": string(), "agent_name": string(), "wake_url": string() }),
             &["agent_id"],
         ),
         tool(
             "agent_inbox",
-            "The messages of an agent after a number; ask again with the last seq for more",
+            "List an agent's messages after a sequence number; repeat with the last seq for the next page",
             json!({ "agent_id": string(), "after": { "type": "integer" } }),
             &["agent_id"],
         ),
         tool(
             "agent_reply",
-            "Answers a question in the inbox, named by its correlation_id",
+            "Reply to a question in the inbox, identified by its correlation_id",
             json!({ "agent_id": string(), "correlation_id": string(), "content": string() }),
             &["agent_id", "correlation_id", "content"],
         ),
-        tool("skill_read", "A skill's source", json!({ "name": string(), "version": string() }), &["name"]),
+        tool("skill_read", "Get the source of a skill", json!({ "name": string(), "version": string() }), &["name"]),
         tool(
             "skill_write",
-            "Stores a skill as Draft; an existing one only with overwrite",
+            "Store a skill as Draft; replacing an existing one needs overwrite",
             json!({ "name": string(), "source": string(), "overwrite": { "type": "boolean" } }),
             &["name", "source"],
         ),
         tool(
             "skill_list",
-            "Skills by status and author; with if_none_match only if something changed",
+            "List skills by status and author; with if_none_match, only if the catalog changed",
             json!({ "status": one_or_many(&["Draft", "Approved", "Disabled"]), "author": string(),
                 "name_pattern": string(), "tag": one_or_many(&[]), "since": { "type": "integer" },
                 "offset": { "type": "integer" }, "limit": { "type": "integer" }, "if_none_match": string() }),
             &[],
         ),
-        tool("data_read", "Rows that hold all words of a query", filters, &["query"]),
-        tool("data_get", "One row by its id, or null", json!({ "id": string() }), &["id"]),
+        tool("data_read", "Find rows that contain all words of a query", filters, &["query"]),
+        tool("data_get", "Get one row by id, or null", json!({ "id": string() }), &["id"]),
         tool(
             "data_write",
-            "Remembers something",
+            "Store a row in the data store",
             json!({ "content": string(), "tags": { "type": "array", "items": string() },
                 "recipients": { "type": "array", "items": string() }, "expires_at": { "type": "integer" },
                 "metadata": { "type": "object" } }),
             &["content"],
         ),
-        tool("cron_list", "Alarms that are armed, and wakes that are planned", json!({}), &[]),
+        tool("cron_list", "List armed alarms and scheduled wakes", json!({}), &[]),
     ]
 }
 

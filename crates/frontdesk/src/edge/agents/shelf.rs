@@ -61,7 +61,7 @@ pub(crate) async fn restatus(
 
 pub(crate) async fn delete(State(app): State<App>, who: Api, Path(name): Path<String>) -> Result<StatusCode, Refused> {
     if !who.operator {
-        let text = "deleting a skill erases its history; it needs a token of scope operator";
+        let text = "deleting a skill also deletes its history and needs a token of scope operator";
         return Err(Fault::new(Class::ForbiddenError, text).into());
     }
     app.desk.tenant_stores().skills(&who.tenant).delete(&name).await?;
@@ -97,7 +97,7 @@ pub(crate) async fn write(
 /// What is not there has a class of its own: adapters turn exactly this one into null.
 pub(crate) async fn get(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<PortableData> {
     let found = app.desk.tenant_stores().data(&who.tenant).get(&id).await?;
-    let absent = || Fault::new(Class::DataNotFound, "there is no such row").with("id", id.as_str());
+    let absent = || Fault::new(Class::DataNotFound, "row not found").with("id", id.as_str());
     found.map(Reply).ok_or_else(|| absent().into())
 }
 

@@ -46,7 +46,7 @@ pub(crate) async fn open(
     let session = which.session.filter(|it| !it.is_empty());
     let printable = |it: &String| it.chars().count() <= SESSION_MAX_CHARS && !it.chars().any(char::is_control);
     if !session.as_ref().is_none_or(printable) {
-        let text = format!("session has at most {SESSION_MAX_CHARS} characters and no control characters");
+        let text = format!("session must have at most {SESSION_MAX_CHARS} characters and no control characters");
         return Err(Fault::invalid(text).into());
     }
     let resumed = last_event_id(&headers)?;
@@ -58,7 +58,12 @@ pub(crate) async fn open(
     let cursor = resumed.or(which.after).map_or(newest, |after| after.min(newest));
     let order = desk.delivery().switchboard().next_session();
     let live = desk.agents().live().streams.open(agent, session, order, desk.env().now_ms());
-    let full = || Fault::new(Class::RateLimitedError, format!("{STREAMS_MAX} streams of this agent are open"));
+    let full = || {
+        Fault::new(
+            Class::RateLimitedError,
+            format!("this agent already has {STREAMS_MAX} open streams, the maximum; close one first"),
+        )
+    };
     let live = live.ok_or_else(full)?;
     let listener = Listener {
         session: Session { app: app.clone(), live },
@@ -85,7 +90,7 @@ pub(crate) async fn open(
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
     let place = id.to_str().ok().and_then(|id| id.trim().parse().ok());
-    let text = "Last-Event-ID must be the seq of a message: a whole number, as the id of an event says it";
+    let text = "Last-Event-ID must be the seq of a message (a whole number), as sent in the id of an event";
     place.map(Some).ok_or_else(|| Fault::invalid(text))
 }
 
@@ -202,6 +207,6 @@ impl Listener {
 }
 
 fn broken(error: &StoreError) -> Option<Event> {
-    tracing::error!(%error, "an inbox could not be read; its stream ends and may come again");
+    tracing::error!(%error, "reading an inbox failed; stream closed, the client may reconnect");
     None
 }

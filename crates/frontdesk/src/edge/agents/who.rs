@@ -56,7 +56,7 @@ impl FromRequestParts<App> for Api {
         let in_header = parts.headers.get(header::AUTHORIZATION).map(|_| bearer(&parts.headers).unwrap_or_default());
         let token = match (in_path, in_header) {
             (Some(path), Some(header)) if path != header => {
-                let text = "the token in the path and the one in the Authorization header are not the same";
+                let text = "the token in the path differs from the one in the Authorization header";
                 return Err(Fault::invalid(text).into());
             }
             (Some(token), _) | (None, Some(token)) => token,
@@ -67,7 +67,7 @@ impl FromRequestParts<App> for Api {
             .find_map(|scope| app.desk.directory().prove_token(token, scope));
         let token = found.ok_or_else(unauthorized)?;
         if !app.limits.admit(&token.id, app.desk.env().now_ms()) {
-            let text = "too many requests with this token; slow down";
+            let text = "too many requests with this token; try again later";
             return Err(Fault::new(Class::RateLimitedError, text).into());
         }
         let caller = parts.headers.get(&app.limits.caller_header).and_then(|name| name.to_str().ok());
@@ -86,7 +86,7 @@ impl FromRequestParts<App> for Api {
 }
 
 fn unauthorized() -> Refused {
-    let text = "a token of scope agents or operator is needed here: frontdesk token create --tenant T --scope agents";
+    let text = "a token of scope agents or operator is required: frontdesk token create --tenant T --scope agents";
     Fault::new(Class::UnauthorizedError, text).into()
 }
 

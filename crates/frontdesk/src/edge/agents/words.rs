@@ -80,19 +80,19 @@ pub(crate) async fn deliver(
 
 /// The kind is looked at first: one that is not known is another fault than a bad shape.
 fn read_payload(app: &App, who: &Api, id: &str, body: Value) -> Result<DeliveryPayload, Fault> {
-    let Value::Object(body) = body else { return Err(Fault::invalid("the body must be a JSON object")) };
+    let Value::Object(body) = body else { return Err(Fault::invalid("the request body must be a JSON object")) };
     check_named(app, who, id, &body)?;
     match body.get("kind") {
         Some(Value::String(kind)) if kind == "augment" || kind == "template" => {}
         Some(Value::String(kind)) => {
             let shown: String = kind.chars().take(40).collect();
-            let text = format!("kind {shown:?} is not supported; augment and template are");
+            let text = format!("kind {shown:?} is not supported; use augment or template");
             return Err(Fault::new(Class::UnsupportedKindError, text));
         }
         _ => return Err(Fault::invalid("kind must be augment or template")),
     }
     let payload: DeliveryPayload = serde_json::from_value(Value::Object(body))
-        .map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))?;
+        .map_err(|error| Fault::invalid(format!("invalid request body: {error}")))?;
     if payload.meta().dispatch_id.is_empty() {
         return Err(Fault::invalid("meta.dispatch_id must not be empty"));
     }
@@ -109,7 +109,7 @@ fn check_named(app: &App, who: &Api, id: &str, body: &Map<String, Value>) -> Res
     let meant = app.desk.inboxes().inbox_of(&who.tenant, id)?.0;
     match app.desk.inboxes().inbox_of(&who.tenant, named) {
         Ok((named, _)) if named == meant => Ok(()),
-        _ => Err(Fault::invalid("agent_id in the body is not the agent of the path")),
+        _ => Err(Fault::invalid("agent_id in the body differs from the agent in the path")),
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn read_wake(mut body: Map<String, Value>) -> Result<WakeOpts, Fault>
     }
     body.retain(|_, value| !value.is_null());
     let fit = serde_json::from_value(Value::Object(body));
-    fit.map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))
+    fit.map_err(|error| Fault::invalid(format!("invalid request body: {error}")))
 }
 
 pub(crate) async fn exchange(
@@ -160,7 +160,9 @@ pub(crate) async fn ask(
     let (line, answer) = oneshot::channel();
     let desk = app.desk.clone();
     app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, &payload, timeout_ms, line).await });
-    answer.await.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange broke off; see the log")))
+    answer.await.unwrap_or_else(|_| {
+        Err(Fault::new(Class::InternalError, "the exchange failed with an internal error; see the server log"))
+    })
 }
 
 pub(crate) async fn reply(
@@ -184,7 +186,7 @@ pub(crate) async fn inbox(
     Path(id): Path<String>,
     Query(After { after }): Query<After>,
 ) -> Result<Response, Refused> {
-    let busy = "too many answers of this tenant wait to be read; read them first";
+    let busy = "too many unread responses are buffered for this tenant; read them, then try again";
     let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
     let spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
     let inbox: Inbox = app.desk.inboxes().inbox(who.speaker(), &id, after).await?;

@@ -71,14 +71,14 @@ fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
         return;
     }
     let why = match (&claimed, &known, close) {
-        (None, ..) => "there is no upgrade token",
-        (Some(_), None, _) => "no such gateway is known",
-        (.., Close::Expired) => "its token has expired",
-        (_, Some(gateway), _) if gateway.revoked_ms.is_some() => "it was revoked",
-        (_, Some(_), _) => "its token is not signed with its secret",
+        (None, ..) => "no upgrade token was sent",
+        (Some(_), None, _) => "the gateway is unknown",
+        (.., Close::Expired) => "the token has expired",
+        (_, Some(gateway), _) if gateway.revoked_ms.is_some() => "the gateway was revoked",
+        (_, Some(_), _) => "the token is not signed with the gateway's secret",
     };
     let gateway: String = claimed.unwrap_or_default().chars().take(128).collect();
-    tracing::warn!(gateway, why, "a relay socket was refused");
+    tracing::warn!(gateway, why, "relay connection refused");
 }
 
 /// Waits for the peer's half: hanging up on one that is still talking could cost it the reason.

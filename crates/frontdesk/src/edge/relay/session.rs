@@ -151,7 +151,7 @@ impl Carrier {
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => self.session.heard(now_ms),
             Some(Ok(Message::Close(_))) | None => return false,
             Some(Err(error)) => {
-                tracing::debug!(%error, "a socket broke");
+                tracing::debug!(%error, "relay connection failed");
                 if is_gone(error) {
                     return false;
                 }
@@ -247,7 +247,7 @@ async fn begin(desk: Arc<Desk>, caller: Caller, beginning: Beginning) -> Done {
 
 async fn interrupt(desk: Arc<Desk>, caller: Caller, session_key: String) -> Done {
     if let Err(error) = desk.delivery().interrupt_from(&caller, &session_key).await {
-        tracing::error!(%error, "routing an interrupt failed");
+        tracing::error!(%error, "interrupt routing failed");
     }
     Done::Interrupted
 }
