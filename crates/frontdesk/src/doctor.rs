@@ -24,7 +24,7 @@ async fn store_writes(app: &App) -> Value {
     match app.desk.upkeep().health().await {
         Ok(()) => finding("store", true, "writes are durable"),
         Err(StoreError::Corrupt(text)) => {
-            finding("store", false, format!("the database is damaged ({text}); restore it from a backup"))
+            finding("store", false, format!("the database is corrupt ({text}); restore it from a backup"))
         }
         Err(error) => finding("store", false, format!("{error}; check disk space and permissions of the data folder")),
     }
@@ -156,7 +156,7 @@ fn inboxes(app: &App) -> Vec<Value> {
                 ),
             ),
             (None, true, None) => {
-                (true, "a wake is pending; the wake URL was called, the agent has not connected yet".into())
+                (true, "a wake is pending; the wake URL is being called, the agent has not connected yet".into())
             }
             (None, false, _) => continue,
         };

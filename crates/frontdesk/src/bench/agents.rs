@@ -46,7 +46,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
         times.sort_by(f64::total_cmp);
         p50.push(quantile(&times, 0.5).round());
         p99.push(quantile(&times, 0.99).round());
-        eprintln!("round {round} of {}: {} words/s, p99 {} us", plan.rounds, per_second[round - 1], p99[round - 1]);
+        eprintln!("round {round} of {}: {} messages/s, p99 {} us", plan.rounds, per_second[round - 1], p99[round - 1]);
         stage.close().await;
     }
     let stage = Stage::open().await?;
@@ -59,7 +59,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     })
     .await?;
     let polls = poll(desk).await?;
-    eprintln!("remembering {} rows", plan.rows);
+    eprintln!("storing {} rows", plan.rows);
     let began = Instant::now();
     fill(desk, plan.rows, |desk, n| async move {
         desk.tenant_stores()
@@ -118,7 +118,7 @@ async fn deliver(desk: &Arc<Desk>, messages: u64) -> anyhow::Result<Vec<f64>> {
     for sender in senders {
         times.extend(sender.await??);
     }
-    anyhow::ensure!(times.len() as u64 == messages, "some words were not delivered");
+    anyhow::ensure!(times.len() as u64 == messages, "some messages were not delivered");
     Ok(times)
 }
 
@@ -153,7 +153,7 @@ async fn poll(desk: &Arc<Desk>) -> anyhow::Result<Vec<f64>> {
         let began = Instant::now();
         let version = skills.version().await?;
         times.push(micros(began.elapsed()));
-        anyhow::ensure!(version == known, "the token moved by itself");
+        anyhow::ensure!(version == known, "the catalog version changed without a write");
     }
     Ok(times)
 }

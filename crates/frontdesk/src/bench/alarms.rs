@@ -70,7 +70,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let guests = guests(&running.desk).await?;
     let before = rss_bytes();
     let waiting = plan.shots.saturating_sub(due + plan.storm);
-    eprintln!("arming {waiting} shots");
+    eprintln!("arming {waiting} alarms");
     let began = Instant::now();
     let from_ms = running.desk.env().now_ms() + WAITING_MS;
     let rate = plan.rate;
@@ -79,19 +79,19 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     tokio::time::sleep(Duration::from_secs(1)).await; // let the last buffers go
     let bytes_per_shot = rss_bytes().saturating_sub(before) / waiting.max(1);
 
-    eprintln!("{due} shots at {rate}/s");
+    eprintln!("{due} alarms at {rate}/s");
     let from_ms = running.desk.env().now_ms() + LEAD_MS;
     arm(&running.desk, &guests, &url, "rate", due, move |n| from_ms + n * 1000 / rate).await?;
     let lateness: SinkDone = sink.next().await?;
     eprintln!("  p50 {} ms, p99 {} ms, max {} ms", lateness.p50_ms, lateness.p99_ms, lateness.max_ms);
 
-    eprintln!("a storm of {}", plan.storm);
+    eprintln!("burst of {} alarms", plan.storm);
     let at_ms = running.desk.env().now_ms() + LEAD_MS;
     arm(&running.desk, &guests, &url, "storm", plan.storm, move |_| at_ms).await?;
     let storm: SinkDone = sink.next().await?;
-    eprintln!("  over after {} ms", storm.max_ms);
+    eprintln!("  all delivered after {} ms", storm.max_ms);
 
-    eprintln!("a restart with {waiting} armed");
+    eprintln!("restart with {waiting} armed alarms");
     let at_ms = running.desk.env().now_ms() + 1_000;
     arm(&running.desk, &guests, &url, "first", 1, move |_| at_ms).await?;
     running.close().await;
@@ -101,8 +101,8 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let running = open(&config).await?;
     let first: SinkDone = sink.next().await?;
     let restart_ms = first.last_at_ms.saturating_sub(restart_at_ms);
-    eprintln!("  the first due shot after {restart_ms} ms");
-    anyhow::ensure!(lateness.early + storm.early + first.early == 0, "a shot was fired before its time");
+    eprintln!("  first due alarm after {restart_ms} ms");
+    anyhow::ensure!(lateness.early + storm.early + first.early == 0, "an alarm fired before its time");
     running.close().await;
     sink.end().await;
     let _ = std::fs::remove_dir_all(&folder);

@@ -22,7 +22,7 @@ pub(super) async fn open(desk: Arc<Desk>) -> anyhow::Result<SocketAddr> {
             let desk = desk.clone();
             tokio::spawn(async move {
                 if let Err(error) = take(&desk, stream).await {
-                    eprintln!("the feed ended: {error:#}");
+                    eprintln!("feed connection failed: {error:#}");
                 }
             });
         }

@@ -32,7 +32,10 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
     let mut load = LoadProcess::start(&orders).await?;
     let _ready: LoadReady = load.next().await?;
     let open = stage.app.desk.delivery().switchboard().open_sockets();
-    anyhow::ensure!(open == sockets, "only {open} sockets are open; raise the limit of open files (ulimit -n)");
+    anyhow::ensure!(
+        open == sockets,
+        "only {open} of {sockets} sockets are open; raise the limit of open files (ulimit -n)"
+    );
     tokio::time::sleep(Duration::from_secs(3)).await; // let buffers of the handshakes go
     let after = rss_bytes();
     load.end().await;
@@ -63,7 +66,7 @@ async fn starts() -> anyhow::Result<(Vec<f64>, u64)> {
             .kill_on_drop(true)
             .spawn()?;
         let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        lines.next_line().await?.context("serve ended without saying ready")?;
+        lines.next_line().await?.context("serve exited before it was ready")?;
         times.push((began.elapsed().as_secs_f64() * 1e5).round() / 100.0);
         tokio::time::sleep(Duration::from_millis(500)).await;
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id().unwrap_or(0))).unwrap_or_default();

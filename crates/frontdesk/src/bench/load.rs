@@ -53,7 +53,8 @@ pub(super) struct LoadDone {
 }
 
 pub fn load() -> anyhow::Result<()> {
-    let orders: LoadOrders = serde_json::from_reader(std::io::stdin()).context("the orders are not JSON")?;
+    let orders: LoadOrders =
+        serde_json::from_reader(std::io::stdin()).context("the parameters on stdin are not valid JSON")?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(orders))
 }
 
@@ -129,7 +130,7 @@ async fn dial(url: &str, seat: &Seat) -> anyhow::Result<Socket> {
     let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
     let (mut socket, _) = builder.connect().await?;
     socket.send(Message::text("{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\"}\n")).await?;
-    socket.next().await.context("no descriptor")??;
+    socket.next().await.context("the server sent no descriptor frame")??;
     Ok(socket)
 }
 

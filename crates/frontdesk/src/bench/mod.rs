@@ -23,7 +23,7 @@ pub use sink::sink;
 
 #[derive(Subcommand)]
 pub enum BenchCommand {
-    /// Durable accept -> push -> ack: throughput, and latency at a fixed rate
+    /// Durable accept, push and ack: throughput, and latency at a fixed rate
     Relay {
         /// Events of the throughput run
         #[arg(long, default_value_t = 1_000_000)]
@@ -38,13 +38,13 @@ pub enum BenchCommand {
         rate: u64,
         #[arg(long, default_value_t = 20)]
         seconds: u64,
-        /// Times each run is repeated; the median is the figure, the others are its spread
+        /// Repetitions of each run; the median is reported, with all results
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// Events judged and written down, with nobody to push them to
+    /// Events routed and stored, without connected receivers
     Ingest {
-        /// Only the gate: decisions per second on one core, verdicts made and kept
+        /// Only routing decisions: decisions per second on one core, verdicts encoded
         #[arg(long)]
         gate: bool,
         #[arg(long, default_value_t = 500_000)]
@@ -52,24 +52,24 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// Armed shots: memory, arm rate, lateness, a storm, a restart
+    /// Alarms: memory, arm rate, lateness, a burst, a restart
     Alarms {
-        /// Shots that are armed
+        /// Number of armed alarms
         #[arg(long, default_value_t = 1_000_000)]
         shots: u64,
-        /// Shots that come due each second
+        /// Alarms that come due per second
         #[arg(long, default_value_t = 1_000)]
         rate: u64,
-        /// Seconds of the lateness run
+        /// Duration of the lateness run in seconds
         #[arg(long, default_value_t = 20)]
         seconds: u64,
-        /// Shots that come due at one moment
+        /// Alarms that come due at the same time
         #[arg(long, default_value_t = 10_000)]
         storm: u64,
     },
-    /// Words between agents: durable delivery, the poll of a large skill store, a search in a large data store
+    /// Messages between agents: durable delivery, polling a large skill store, searching a large data store
     Agents {
-        /// Words of one round
+        /// Messages per round
         #[arg(long, default_value_t = 200_000)]
         messages: u64,
         #[arg(long, default_value_t = 100_000)]
@@ -80,7 +80,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// Start time, memory at rest, memory per idle authenticated socket, size of the binary
+    /// Start time, idle memory, memory per idle authenticated connection, binary size
     Idle {
         #[arg(long, default_value_t = 10_000)]
         sockets: usize,
@@ -89,7 +89,7 @@ pub enum BenchCommand {
 
 pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
-        eprintln!("this is a debug build: its figures say nothing (use `cargo run --release`)");
+        eprintln!("warning: debug build, results are not meaningful (use `cargo run --release`)");
     }
     let runtime = crate::runtime::build(2)?;
     let figures = match what {

@@ -68,7 +68,7 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
     let _ready: LoadReady = load.next().await?;
     let done: LoadDone = load.next().await?;
     let desk = stage.app.desk.clone();
-    anyhow::ensure!(desk.meters().frames_pushed.get() == messages, "some events went twice or not at all");
+    anyhow::ensure!(desk.meters().frames_pushed.get() == messages, "some events were pushed twice or not at all");
     let settled = async {
         while desk.meters().acks.get() < messages || !desk.stores().ledger.waiting().await?.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -44,7 +44,8 @@ struct Seen {
 }
 
 pub fn sink() -> anyhow::Result<()> {
-    let orders: SinkOrders = serde_json::from_reader(std::io::stdin()).context("the orders are not JSON")?;
+    let orders: SinkOrders =
+        serde_json::from_reader(std::io::stdin()).context("the parameters on stdin are not valid JSON")?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);

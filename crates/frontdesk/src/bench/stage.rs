@@ -94,7 +94,7 @@ impl LoadProcess {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("the load process does not start")?;
+            .context("starting the load process failed")?;
         let mut stdin = child.stdin.take().context("no stdin")?;
         stdin.write_all(serde_json::to_string(orders)?.as_bytes()).await?;
         drop(stdin); // the end of its input: it begins
@@ -104,8 +104,10 @@ impl LoadProcess {
 
     pub(super) async fn next<T: serde::de::DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         match self.said.next_line().await? {
-            Some(line) => serde_json::from_str(&line).with_context(|| format!("the load process said {line:?}")),
-            None => bail!("the load process has ended early"),
+            Some(line) => {
+                serde_json::from_str(&line).with_context(|| format!("unexpected output of the load process: {line:?}"))
+            }
+            None => bail!("the load process exited early"),
         }
     }
 

@@ -66,7 +66,7 @@ impl Agent {
                     self.stir.notify_one();
                     let turn = self.turn(&event, &stopped).await;
                     if let Err(error) = turn {
-                        tracing::warn!(%error, "the example agent could not answer");
+                        tracing::warn!(%error, "example agent failed to answer");
                     }
                     self.turns.fetch_sub(1, Ordering::SeqCst);
                     self.stir.notify_one();

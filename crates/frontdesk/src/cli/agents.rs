@@ -10,12 +10,14 @@ use crate::print::{err_line, out_line};
 
 #[derive(Subcommand)]
 pub(super) enum AgentsVerb {
+    /// List agents
     Ls {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// Show an agent
     Show(AgentOf),
-    /// Delete an agent, its inbox and what is planned for it
+    /// Delete an agent, its inbox and its scheduled wakes
     Rm(AgentOf),
 }
 
@@ -32,10 +34,10 @@ pub(super) struct SayArgs {
     text: String,
     #[arg(long)]
     tenant: String,
-    /// Who says it; without it, the desk
+    /// Sender; default: the server
     #[arg(long)]
     from: Option<String>,
-    /// Wake the agent, and do not only put it into the inbox
+    /// Wake the agent in addition to storing the message in its inbox
     #[arg(long)]
     wake: bool,
 }
@@ -45,10 +47,10 @@ pub(super) struct InboxArgs {
     agent: String,
     #[arg(long)]
     tenant: String,
-    /// Only what came after this number
+    /// Only messages after this sequence number
     #[arg(long, default_value_t = 0)]
     after: u64,
-    /// Go on with what comes
+    /// Keep running and print new messages
     #[arg(long)]
     follow: bool,
 }
@@ -94,7 +96,7 @@ pub(super) async fn inbox(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> 
         let page = page(desk, &args, after).await?;
         newest = page["newest"].as_u64().unwrap_or(newest);
         let Some(last) = page["messages"].as_array().and_then(|messages| messages.last()) else { break };
-        after = last["seq"].as_u64().context("the desk's answer has a message without a number")?;
+        after = last["seq"].as_u64().context("the server's response has a message without a seq")?;
         rows.extend(page["messages"].as_array().into_iter().flatten().cloned());
     }
     tell_place(args.after, newest);
@@ -132,17 +134,17 @@ async fn follow(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> {
             after = after.min(newest);
             let messages = page["messages"].as_array().cloned().unwrap_or_default();
             let Some(last) = messages.last() else { break };
-            after = last["seq"].as_u64().context("the desk's answer has a message without a number")?;
+            after = last["seq"].as_u64().context("the server's response has a message without a seq")?;
             for message in &messages {
                 print_message(desk, message)?;
             }
         }
         // Comments keep the line alive; only data is news.
         loop {
-            match events.chunk().await.context("the desk hung up")? {
+            match events.chunk().await.context("the server closed the connection")? {
                 Some(chunk) if chunk.windows(5).any(|it| it == b"data:") => break,
                 Some(_) => {}
-                None => bail!("the desk has stopped"),
+                None => bail!("the server ended the event stream"),
             }
         }
     }

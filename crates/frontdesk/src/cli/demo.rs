@@ -37,15 +37,15 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     crate::print::try_out(format_args!("frontdesk ready {}\n", desk.url));
     if let Some(link) = desk.chat_link() {
         err_line!("\n  Open this in your browser and type something:\n\n    {link}\n");
-        err_line!("  The agent answers, falls asleep after a few quiet seconds, and is woken by your next message.");
-        err_line!("  Ctrl-C ends it.\n");
+        err_line!("  The agent answers, goes to sleep after a few idle seconds, and is woken by your next message.");
+        err_line!("  Press Ctrl-C to stop.\n");
     }
     tokio::spawn(stop_on_signal(stop.clone()));
     tokio::spawn(async move {
         let (dial, bell) = dial;
         tokio::select! {
             ended = agent::live(dial, bell) => if let Err(error) = ended {
-                tracing::error!(%error, "the example agent has ended");
+                tracing::error!(%error, "example agent stopped");
             },
             () = stop.cancelled() => {}
         }
@@ -56,7 +56,9 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
 
 /// What an operator would do by hand: provision the agent, and link the page's user to it.
 async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
-    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.context("no port for the agent's bell")?;
+    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into())
+        .await
+        .context("cannot listen for the example agent's wake calls")?;
     let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(AGENT.into()) };
     let ask = ProvisionRequest {
         gateway_id: AGENT.into(),

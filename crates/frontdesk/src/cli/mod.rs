@@ -17,7 +17,7 @@ use crate::config::{Config, DEFAULTS, LogForm};
 use crate::print::{err_line, out_line};
 
 #[derive(Parser)]
-#[command(name = "frontdesk", version, about = "The desk that never sleeps in front of agents that do")]
+#[command(name = "frontdesk", version, about = "Always-on message relay for agents that sleep")]
 struct Cli {
     #[command(flatten)]
     place: Place,
@@ -31,64 +31,67 @@ struct Place {
     /// Settings file
     #[arg(long, global = true)]
     config: Option<PathBuf>,
-    /// Folder of the database and keys
+    /// Folder of the database, keys and media
     #[arg(long, global = true)]
     data_dir: Option<PathBuf>,
-    /// Address of a running desk
+    /// URL of a running server; default: read from the data folder
     #[arg(long, global = true, env = "FRONTDESK_URL")]
     url: Option<String>,
+    /// Admin token; default: read from the data folder
     #[arg(long, global = true, env = "FRONTDESK_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Run the desk
+    /// Run the server
     Serve(ServeArgs),
-    /// The desk, an example agent and the chat page, ready to type in
+    /// Run a server with an example agent and the chat page
     Demo {
+        /// Port to listen on
         #[arg(long, default_value_t = 8787)]
         port: u16,
     },
     #[command(flatten)]
     Remote(verbs::RemoteVerb),
-    /// Settings: check them, or print all with their defaults
+    /// Check the settings, or print all of them with their defaults
     #[command(subcommand)]
     Config(ConfigVerb),
-    /// Measure this machine
+    /// Run a benchmark on this machine
     Bench {
         #[command(subcommand)]
         what: BenchCommand,
     },
-    /// The load process of a bench (started by it)
+    /// Load generator process, started by `bench`
     #[command(hide = true)]
     BenchLoad,
-    /// The other side of `bench alarms`, started by it
+    /// Receiver process, started by `bench alarms`
     #[command(hide = true)]
     BenchSink,
 }
 
 #[derive(Args)]
 struct ServeArgs {
-    /// Address to listen on; port 0 picks a free one
+    /// Address to listen on; port 0 picks a free port
     #[arg(long)]
     listen: Option<String>,
-    /// The address by which others reach this desk
+    /// URL at which agents and browsers reach this server
     #[arg(long)]
     public_url: Option<String>,
+    /// Log format
     #[arg(long, value_enum)]
     log: Option<LogForm>,
-    /// Begin an empty database in a data folder that has keys but no database
+    /// Create an empty database in a data folder that has keys but no database
     #[arg(long)]
     new: bool,
 }
 
 #[derive(Subcommand)]
 enum ConfigVerb {
-    /// Say whether the settings are good, and what is wrong if not
+    /// Validate the settings and report errors
     Check,
     /// Print every setting with its default
     Example,
@@ -127,7 +130,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Config(ConfigVerb::Check) => {
             let config = checked_settings(&place)?;
             out_line!(
-                "the settings are good; data folder {}, listening on {}",
+                "settings are valid; data folder {}, listen address {}",
                 config.data_dir.display(),
                 config.listen
             );
@@ -143,7 +146,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 fn repair(config: &Config) -> anyhow::Result<()> {
     let told = crate::app::repair(config)?;
     if told.is_empty() {
-        out_line!("nothing needs repair in {}", config.data_dir.display());
+        out_line!("no repair needed in {}", config.data_dir.display());
     }
     for line in told {
         out_line!("{line}");
@@ -161,7 +164,7 @@ fn checked_settings(place: &Place) -> anyhow::Result<Config> {
     if !ignored.is_empty() {
         let names = ignored.join(", ");
         err_line!(
-            "frontdesk: warning: ignored environment variables that are no settings: {names} (`frontdesk config \
+            "frontdesk: warning: ignored unknown environment variables: {names} (`frontdesk config \
              example` lists all settings)"
         );
     }

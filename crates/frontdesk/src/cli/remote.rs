@@ -23,7 +23,7 @@ impl Remote {
         let from_folder = |name: &str, flag: &str| {
             let file = folder.join(name);
             std::fs::read_to_string(&file).map(|text| text.trim().to_owned()).with_context(|| {
-                format!("cannot read {}; has `frontdesk serve` run here? (or give {flag})", file.display())
+                format!("cannot read {}; has `frontdesk serve` run here? (or pass {flag})", file.display())
             })
         };
         let url = place.url.clone().map_or_else(|| from_folder("url", "--url"), Ok)?;
@@ -44,7 +44,7 @@ impl Remote {
             request = request.json(&body);
         }
         let response = request.send().await.map_err(|_| {
-            anyhow!("no desk answers at {}; is `frontdesk serve` running? (--url names another)", self.url)
+            anyhow!("no server answers at {}; is `frontdesk serve` running? (use --url for another address)", self.url)
         })?;
         if response.status().is_success() {
             return Ok(response);
@@ -52,16 +52,17 @@ impl Remote {
         let status = response.status();
         match response.json::<Problem>().await {
             Ok(problem) => bail!("{} ({})", problem.detail, problem.code),
-            Err(_) => bail!("the desk answered {status}"),
+            Err(_) => bail!("the server returned status {status}"),
         }
     }
 
     pub(super) async fn call(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let bytes = self.send(method, path, body).await?.bytes().await.context("the desk's answer broke off")?;
+        let bytes =
+            self.send(method, path, body).await?.bytes().await.context("the server's response was incomplete")?;
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&bytes).context("the desk's answer is not JSON")
+        serde_json::from_slice(&bytes).context("the server's response is not JSON")
     }
 
     /// A list as a table, or as it came with `--json`.

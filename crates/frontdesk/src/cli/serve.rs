@@ -35,7 +35,7 @@ pub(super) fn begin_logging(form: LogForm) {
         LogForm::Text => builder.with_ansi(colours()).with_target(false).try_init(),
     };
     if let Err(error) = begun {
-        err_line!("frontdesk: no logging: {error}");
+        err_line!("frontdesk: logging could not be started: {error}");
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn colours() -> bool {
 /// The first signal stops gracefully, the second at once: nothing accepted is lost either way.
 pub(super) async fn stop_on_signal(stop: CancellationToken) {
     let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        return tracing::error!("signals cannot be watched; stop the process by force");
+        return tracing::error!("installing the signal handlers failed; stop the process with SIGKILL");
     };
     for already_asked in [false, true] {
         tokio::select! {
@@ -57,7 +57,7 @@ pub(super) async fn stop_on_signal(stop: CancellationToken) {
         if already_asked {
             std::process::exit(0);
         }
-        tracing::info!("stopping; once more to stop at once");
+        tracing::info!("shutdown started; a second signal stops immediately");
         stop.cancel();
     }
 }

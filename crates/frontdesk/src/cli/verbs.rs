@@ -15,74 +15,74 @@ use crate::print::out_line;
 
 #[derive(Subcommand)]
 pub(super) enum RemoteVerb {
-    /// Tenants: each has its own agents, people and chat
+    /// Manage tenants; each has its own agents, users and chat
     #[command(subcommand)]
     Tenant(TenantVerb),
-    /// Bearer tokens
+    /// Manage bearer tokens
     #[command(subcommand)]
     Token(TokenVerb),
-    /// A one-time token with which a gateway joins a tenant
+    /// Create a one-time token with which a gateway joins a tenant
     EnrollToken {
         #[arg(long)]
         tenant: String,
-        /// How long it is good: 90s, 10m, 1h, 30d
+        /// Lifetime: 90s, 10m, 1h, 30d
         #[arg(long, value_parser = seconds)]
         ttl: Option<u64>,
     },
-    /// Bots of platforms
+    /// Manage platform bots
     #[command(subcommand)]
     Bot(BotVerb),
-    /// Which tenant a guild, chat or path belongs to
+    /// Manage routes: which tenant a guild, chat or path belongs to
     #[command(subcommand)]
     Route(RouteVerb),
-    /// Link a person on a platform to an agent
+    /// Link a platform user to an agent
     Bind(BindArgs),
-    /// Undo a link
+    /// Remove the link of a platform user to an agent
     Unbind(BindArgs),
-    /// Channels, and which agent holds them
+    /// Manage channel grants: which agent holds which channel
     #[command(subcommand)]
     Grant(GrantVerb),
-    /// Gateways that joined
+    /// Manage gateways
     #[command(subcommand)]
     Gateway(GatewayVerb),
-    /// Agents, their sockets and what waits for them
+    /// List agents with their connections and waiting messages
     Instances,
-    /// Agents that others speak to by name
+    /// Manage agents that others can message by name
     #[command(subcommand)]
     Agents(AgentsVerb),
-    /// Say something to an agent
+    /// Send a message to an agent
     Say(SayArgs),
-    /// What an agent was told
+    /// Show the inbox of an agent
     Inbox(InboxArgs),
-    /// What was written down for an agent
+    /// Manage stored deliveries of an agent
     #[command(subcommand)]
     Mail(MailVerb),
-    /// Wake-up calls of agents: armed, over, dead
+    /// Manage alarms: armed, finished and dead
     #[command(subcommand)]
     Alarms(AlarmsVerb),
-    /// A new key signs fires from now on; the one before can be checked for a day more
+    /// Rotate the key that signs alarm calls; the old key stays valid for one day
     RotateSigningKey,
-    /// Who got an event, and why everyone else did not
+    /// Show who received an event, and why others did not
     Explain { event_id: String },
-    /// What agents sent out, and how it ended
+    /// List actions that agents sent, with their results
     Journal {
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// What the desk does, live
+    /// Follow server events live
     Tail {
         #[arg(long)]
         tenant: Option<String>,
         #[arg(long)]
         instance: Option<String>,
     },
-    /// A one-time link to the chat page of a tenant
+    /// Create a one-time link to the chat page of a tenant
     ChatLink { tenant: String },
-    /// A consistent copy of the database, made while the desk works
+    /// Write a consistent copy of the database while the server runs
     Backup { file: PathBuf },
-    /// Look for what is wrong, and how to mend it
+    /// Check the server and report problems with their solutions
     Doctor {
-        /// Mend the database in the data folder; the desk must be stopped
+        /// Repair the database in the data folder; the server must be stopped
         #[arg(long)]
         repair: bool,
     },
@@ -90,12 +90,15 @@ pub(super) enum RemoteVerb {
 
 #[derive(Subcommand)]
 pub(super) enum TenantVerb {
+    /// Create a tenant
     Create { name: String },
+    /// List tenants
     Ls,
 }
 
 #[derive(Subcommand)]
 pub(super) enum TokenVerb {
+    /// Create a token; it is shown once
     Create {
         #[arg(long)]
         tenant: String,
@@ -103,32 +106,35 @@ pub(super) enum TokenVerb {
         scope: String,
         #[arg(long)]
         instance: Option<String>,
-        /// How long it is good: 90s, 10m, 1h, 30d; without it, until it is revoked
+        /// Lifetime: 90s, 10m, 1h, 30d; without it, until it is revoked
         #[arg(long, value_parser = seconds)]
         ttl: Option<u64>,
     },
+    /// List tokens
     Ls,
-    Revoke {
-        id: String,
-    },
+    /// Revoke a token
+    Revoke { id: String },
 }
 
 #[derive(Subcommand)]
 pub(super) enum BotVerb {
+    /// Add or change a bot
     Add {
         platform: String,
         #[arg(long)]
         id: String,
         #[arg(long)]
         tenant: Option<String>,
-        /// key=value
+        /// Setting as key=value
         #[arg(long = "set")]
         settings: Vec<String>,
-        /// key=env:NAME or key=file:PATH, so that no secret stands on a command line
+        /// Secret as key=env:NAME or key=file:PATH, never on the command line
         #[arg(long = "secret")]
         secrets: Vec<String>,
     },
+    /// List bots
     Ls,
+    /// Remove a bot
     Rm {
         platform: String,
         #[arg(long)]
@@ -138,17 +144,17 @@ pub(super) enum BotVerb {
 
 #[derive(Subcommand)]
 pub(super) enum RouteVerb {
+    /// Route a guild, chat or path to a tenant
     Add {
         platform: String,
         key: String,
         #[arg(long)]
         tenant: String,
     },
+    /// List routes
     Ls,
-    Rm {
-        platform: String,
-        key: String,
-    },
+    /// Remove a route
+    Rm { platform: String, key: String },
 }
 
 #[derive(clap::Args)]
@@ -163,14 +169,15 @@ pub(super) struct BindArgs {
 
 #[derive(Subcommand)]
 pub(super) enum GrantVerb {
+    /// List channel grants
     Ls,
-    /// Take a channel from whoever holds it
+    /// Remove a channel from the agent that holds it
     Rm {
         platform: String,
         channel_id: String,
         #[arg(long)]
         tenant: String,
-        /// Guild, workspace or server, if the platform has them
+        /// Guild, workspace or server id, if the platform has them
         #[arg(long, default_value = "")]
         scope: String,
     },
@@ -178,34 +185,31 @@ pub(super) enum GrantVerb {
 
 #[derive(Subcommand)]
 pub(super) enum GatewayVerb {
-    /// Let an agent in; its secret is shown once
+    /// Create a gateway; its secret is shown once
     Add {
         id: String,
         #[arg(long)]
         tenant: String,
-        /// The agent's name; without it, the id
+        /// Name of the agent; default: the id
         #[arg(long)]
         instance: Option<String>,
-        /// Called when mail waits and it has no socket
+        /// URL to call when messages wait and the agent is not connected
         #[arg(long)]
         wake_url: Option<String>,
     },
+    /// List gateways
     Ls,
-    Show {
-        id: String,
-    },
-    /// A new secret; the old one stays good for a while
-    Rotate {
-        id: String,
-    },
-    /// Dead at once, sockets too
-    Revoke {
-        id: String,
-    },
+    /// Show a gateway
+    Show { id: String },
+    /// Create a new secret; the old one stays valid for the overlap time
+    Rotate { id: String },
+    /// Revoke the gateway and close its connections
+    Revoke { id: String },
 }
 
 #[derive(Subcommand)]
 pub(super) enum MailVerb {
+    /// List deliveries of an agent
     Ls {
         #[arg(long)]
         instance: String,
@@ -214,14 +218,11 @@ pub(super) enum MailVerb {
         #[arg(long, value_parser = ["accepted", "sent", "acked", "dead"])]
         state: Option<String>,
     },
-    Show {
-        id: String,
-    },
-    /// Hand it over once more, as a new row at the end
-    Replay {
-        id: String,
-    },
-    /// End a row that waits
+    /// Show a delivery with its content
+    Show { id: String },
+    /// Deliver it again, as a new row at the end of the queue
+    Replay { id: String },
+    /// Mark a waiting delivery as dead
     Drop {
         id: String,
         #[arg(long)]
@@ -231,13 +232,13 @@ pub(super) enum MailVerb {
 
 #[derive(Subcommand)]
 pub(super) enum AlarmsVerb {
-    /// What is armed
+    /// List armed alarms
     Ls(AlarmsOf),
-    /// What is over, and how it ended
+    /// List finished alarms with their results
     History(AlarmsOf),
-    /// What was given up
+    /// List alarms that failed for good
     Dead,
-    /// Try a dead one again, from now
+    /// Retry a dead alarm now
     Replay { id: u64 },
 }
 
@@ -464,7 +465,7 @@ async fn tail(desk: &Remote, tenant: Option<String>, instance: Option<String>) -
     }
     let mut response = desk.send(Method::GET, &path, None).await?;
     let mut held = String::new();
-    while let Some(chunk) = response.chunk().await.context("the desk hung up")? {
+    while let Some(chunk) = response.chunk().await.context("the server closed the connection")? {
         held.push_str(&String::from_utf8_lossy(&chunk));
         while let Some(end) = held.find('\n') {
             let line: String = held.drain(..=end).collect();
@@ -473,7 +474,7 @@ async fn tail(desk: &Remote, tenant: Option<String>, instance: Option<String>) -
             }
         }
     }
-    bail!("the desk has stopped")
+    bail!("the server ended the event stream")
 }
 
 fn print_notice(desk: &Remote, data: &str) -> anyhow::Result<()> {
@@ -507,7 +508,7 @@ async fn doctor(desk: &Remote) -> anyhow::Result<()> {
             out_line!("{mark} {}: {}", found["check"].as_str().unwrap_or("-"), found["text"].as_str().unwrap_or("-"));
         }
     }
-    if answer["ok"] == true { Ok(()) } else { bail!("something is wrong; see above") }
+    if answer["ok"] == true { Ok(()) } else { bail!("some checks failed; see above") }
 }
 
 fn binding(args: BindArgs) -> Value {
@@ -521,26 +522,27 @@ fn split_pair(pair: &str) -> anyhow::Result<(String, String)> {
 
 fn read_secret(from: &str) -> anyhow::Result<String> {
     if let Some(name) = from.strip_prefix("env:") {
-        return std::env::var(name).with_context(|| format!("the environment has no {name}"));
+        return std::env::var(name).with_context(|| format!("environment variable {name} is not set"));
     }
     if let Some(path) = from.strip_prefix("file:") {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
         return Ok(text.trim_end_matches('\n').to_owned());
     }
-    bail!("give a secret as env:NAME or file:PATH, not on the command line")
+    bail!("pass a secret as env:NAME or file:PATH, not on the command line")
 }
 
 /// `90s`, `10m`, `1h`, `30d`.
 fn seconds(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a time like 90s, 10m, 1h or 30d"))?;
+    let number: u64 =
+        number.parse().map_err(|_| format!("{text:?} is not a duration; use for example 90s, 10m, 1h or 30d"))?;
     let each = match unit {
         "s" | "" => 1,
         "m" => 60,
         "h" => 3_600,
         "d" => 86_400,
-        _ => return Err(format!("{text:?} is not a time like 90s, 10m, 1h or 30d")),
+        _ => return Err(format!("{text:?} is not a duration; use for example 90s, 10m, 1h or 30d")),
     };
     Ok(number.saturating_mul(each))
 }

@@ -82,7 +82,7 @@ async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Resu
         MediaPut::Aborted => Err(Refusal::new(Code::BadRequest, "the request body was incomplete or stalled")),
         MediaPut::Full(used) => {
             let text = format!(
-                "this tenant stores {used} bytes; wait until files expire, or raise media.per_tenant_bytes ({tenant_max})"
+                "this tenant stores {used} bytes; wait for expiry, or raise media.per_tenant_bytes ({tenant_max})"
             );
             Err(Refusal::new(Code::TooLarge, text))
         }
