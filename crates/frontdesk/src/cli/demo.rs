@@ -45,7 +45,7 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
         let (dial, bell) = dial;
         tokio::select! {
             ended = agent::live(dial, bell) => if let Err(error) = ended {
-                tracing::error!(%error, "example agent stopped");
+                tracing::error!(%error, "example agent failed");
             },
             () = stop.cancelled() => {}
         }

@@ -106,7 +106,7 @@ pub(super) enum TokenVerb {
         scope: String,
         #[arg(long)]
         instance: Option<String>,
-        /// Lifetime: 90s, 10m, 1h, 30d; without it, until it is revoked
+        /// Lifetime: 90s, 10m, 1h, 30d; default: until revoked
         #[arg(long, value_parser = seconds)]
         ttl: Option<u64>,
     },

@@ -257,7 +257,7 @@ impl BuiltInChat {
         let facts = self.change_facts(tenant, chat_id, rename).await?;
         Ok(match facts.threads.get(thread_id) {
             Some(current) if current == name => ActionResult::done(),
-            Some(_) => ActionResult::refused(Code::Conflict, "the thread was renamed concurrently"),
+            Some(_) => ActionResult::refused(Code::Conflict, "the current thread name differs from the expected one"),
             None => ActionResult::refused(Code::NotFound, "thread not found in this chat"),
         })
     }
