@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use frontdesk_wire::{Action, ActionResult, Descriptor};
 use tokio::sync::mpsc;
 
-use crate::transport::{Handler, Inbound, RelayTransport, Soon, TransportError};
+use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportError};
 
 /// What the agent did, as the test sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,15 +50,15 @@ impl MemoryTransport {
 }
 
 impl RelayTransport for MemoryTransport {
-    fn connect(&self) -> Soon<'_, Result<(), TransportError>> {
+    fn connect(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn disconnect(&self) -> Soon<'_, ()> {
+    fn disconnect(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
 
-    fn handshake(&self) -> Soon<'_, Result<Descriptor, TransportError>> {
+    fn handshake(&self) -> BoxFuture<'_, Result<Descriptor, TransportError>> {
         Box::pin(async { Ok(self.descriptor.clone()) })
     }
 
@@ -66,7 +66,7 @@ impl RelayTransport for MemoryTransport {
         *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
     }
 
-    fn send_outbound(&self, action: Action) -> Soon<'_, Result<ActionResult, TransportError>> {
+    fn send_outbound(&self, action: Action) -> BoxFuture<'_, Result<ActionResult, TransportError>> {
         let result = (self.answer)(&action);
         self.note(Seen::Action(action));
         Box::pin(async { Ok(result) })
@@ -76,17 +76,17 @@ impl RelayTransport for MemoryTransport {
         &'a self,
         session_key: &'a str,
         reason: Option<&'a str>,
-    ) -> Soon<'a, Result<(), TransportError>> {
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
         self.note(Seen::Interrupt { session_key: session_key.into(), reason: reason.map(str::to_owned) });
         Box::pin(async { Ok(()) })
     }
 
-    fn go_idle(&self) -> Soon<'_, bool> {
+    fn go_idle(&self) -> BoxFuture<'_, bool> {
         self.note(Seen::Idle);
         Box::pin(async { true })
     }
 
-    fn go_dormant(&self) -> Soon<'_, bool> {
+    fn go_dormant(&self) -> BoxFuture<'_, bool> {
         self.note(Seen::Dormant);
         Box::pin(async { true })
     }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_websockets::{ClientBuilder, Message};
 
-use crate::transport::{Handler, Inbound, RelayTransport, Soon, TransportError};
+use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportError};
 
 const RESULT_TIME: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
@@ -138,7 +138,7 @@ impl Drop for SocketTransport {
 }
 
 impl RelayTransport for SocketTransport {
-    fn connect(&self) -> Soon<'_, Result<(), TransportError>> {
+    fn connect(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async {
             let mut phase = self.shared.phase.subscribe();
             tokio::spawn(supervise(self.shared.clone()));
@@ -152,14 +152,14 @@ impl RelayTransport for SocketTransport {
         })
     }
 
-    fn disconnect(&self) -> Soon<'_, ()> {
+    fn disconnect(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.go_idle().await;
             self.shared.stop.cancel();
         })
     }
 
-    fn handshake(&self) -> Soon<'_, Result<Descriptor, TransportError>> {
+    fn handshake(&self) -> BoxFuture<'_, Result<Descriptor, TransportError>> {
         Box::pin(async {
             let mut descriptor = self.shared.descriptor.subscribe();
             let ready = tokio::time::timeout(HANDSHAKE_TIME, descriptor.wait_for(Option::is_some));
@@ -172,7 +172,7 @@ impl RelayTransport for SocketTransport {
         *lock(&self.shared.handler) = Some(handler);
     }
 
-    fn send_outbound(&self, action: Action) -> Soon<'_, Result<ActionResult, TransportError>> {
+    fn send_outbound(&self, action: Action) -> BoxFuture<'_, Result<ActionResult, TransportError>> {
         Box::pin(async move {
             let request_id = format!("r{:x}", self.shared.requests.fetch_add(1, Ordering::Relaxed));
             let (answer, answered) = oneshot::channel();
@@ -199,11 +199,11 @@ impl RelayTransport for SocketTransport {
         &'a self,
         session_key: &'a str,
         reason: Option<&'a str>,
-    ) -> Soon<'a, Result<(), TransportError>> {
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(self.send_line(GatewayLine::Interrupt { session_key, reason }.line()))
     }
 
-    fn go_idle(&self) -> Soon<'_, bool> {
+    fn go_idle(&self) -> BoxFuture<'_, bool> {
         Box::pin(async {
             let (answer, answered) = oneshot::channel();
             *lock(&self.shared.idle_ack) = Some(answer);
@@ -214,7 +214,7 @@ impl RelayTransport for SocketTransport {
         })
     }
 
-    fn go_dormant(&self) -> Soon<'_, bool> {
+    fn go_dormant(&self) -> BoxFuture<'_, bool> {
         Box::pin(async {
             let confirmed = self.go_idle().await;
             self.shared.dormant.store(true, Ordering::SeqCst);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use frontdesk_wire::frame::PassthroughForward;
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, MessageEvent};
 
-pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What the desk hands over.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub enum Inbound {
 }
 
 /// Called for each delivery, one after the other; it is acked after the handler took it.
-pub type Handler = Arc<dyn Fn(Inbound) -> Soon<'static, ()> + Send + Sync>;
+pub type Handler = Arc<dyn Fn(Inbound) -> BoxFuture<'static, ()> + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
@@ -39,23 +39,23 @@ pub enum TransportError {
 }
 
 pub trait RelayTransport: Send + Sync {
-    fn connect(&self) -> Soon<'_, Result<(), TransportError>>;
-    fn disconnect(&self) -> Soon<'_, ()>;
+    fn connect(&self) -> BoxFuture<'_, Result<(), TransportError>>;
+    fn disconnect(&self) -> BoxFuture<'_, ()>;
     /// What the platform that this agent fronts can do.
-    fn handshake(&self) -> Soon<'_, Result<Descriptor, TransportError>>;
+    fn handshake(&self) -> BoxFuture<'_, Result<Descriptor, TransportError>>;
     fn set_inbound_handler(&self, handler: Handler);
-    fn send_outbound(&self, action: Action) -> Soon<'_, Result<ActionResult, TransportError>>;
+    fn send_outbound(&self, action: Action) -> BoxFuture<'_, Result<ActionResult, TransportError>>;
     fn send_interrupt<'a>(
         &'a self,
         session_key: &'a str,
         reason: Option<&'a str>,
-    ) -> Soon<'a, Result<(), TransportError>>;
+    ) -> BoxFuture<'a, Result<(), TransportError>>;
     /// Asks the desk to keep what comes; true once it has confirmed.
-    fn go_idle(&self) -> Soon<'_, bool>;
+    fn go_idle(&self) -> BoxFuture<'_, bool>;
     /// Goes idle, closes the socket, and dials again only when woken.
-    fn go_dormant(&self) -> Soon<'_, bool>;
+    fn go_dormant(&self) -> BoxFuture<'_, bool>;
 
-    fn get_chat_info<'a>(&'a self, chat_id: &'a str) -> Soon<'a, Result<ChatInfo, TransportError>> {
+    fn get_chat_info<'a>(&'a self, chat_id: &'a str) -> BoxFuture<'a, Result<ChatInfo, TransportError>> {
         let action = Act::GetChatInfo { chat_id: chat_id.to_owned() }.into();
         Box::pin(async move { Ok(self.send_outbound(action).await?.chat_info.unwrap_or_default()) })
     }
@@ -66,7 +66,7 @@ pub trait RelayTransport: Send + Sync {
         session_key: &'a str,
         kind: &'a str,
         content: &'a str,
-    ) -> Soon<'a, Result<ActionResult, TransportError>> {
+    ) -> BoxFuture<'a, Result<ActionResult, TransportError>> {
         let act = Act::FollowUp { session_key: session_key.into(), kind: kind.into(), content: content.into() };
         self.send_outbound(act.into())
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use frontdesk_client::cron::{
     Clock, CronDesk, CronDeskError, FileJobs, Job, JobStore, MemoryJobs, Provider, Timing, Work,
 };
-use frontdesk_client::transport::Soon;
+use frontdesk_client::transport::BoxFuture;
 use frontdesk_wire::cron::{ArmedShot, FireBody, ProvisionShot, Provisioned};
 use frontdesk_wire::frame::PassthroughForward;
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ impl ListDesk {
         self.armed.lock().unwrap().clone().into_iter().collect()
     }
 
-    fn answer<T: Send + 'static>(&self, answer: impl FnOnce() -> T) -> Soon<'static, Result<T, CronDeskError>> {
+    fn answer<T: Send + 'static>(&self, answer: impl FnOnce() -> T) -> BoxFuture<'static, Result<T, CronDeskError>> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let away = *self.away.lock().unwrap();
         let answer = if away { Err(CronDeskError::Away("down".into())) } else { Ok(answer()) };
@@ -35,7 +35,7 @@ impl ListDesk {
 }
 
 impl CronDesk for ListDesk {
-    fn provision(&self, shot: ProvisionShot) -> Soon<'_, Result<Provisioned, CronDeskError>> {
+    fn provision(&self, shot: ProvisionShot) -> BoxFuture<'_, Result<Provisioned, CronDeskError>> {
         assert_eq!(shot.dedup_key, Some(format!("{}:{}", shot.job_id, shot.fire_at)));
         self.answer(|| {
             self.armed.lock().unwrap().insert(shot.job_id, shot.fire_at);
@@ -43,11 +43,11 @@ impl CronDesk for ListDesk {
         })
     }
 
-    fn cancel<'a>(&'a self, job_id: &'a str) -> Soon<'a, Result<(), CronDeskError>> {
+    fn cancel<'a>(&'a self, job_id: &'a str) -> BoxFuture<'a, Result<(), CronDeskError>> {
         self.answer(|| drop(self.armed.lock().unwrap().remove(job_id)))
     }
 
-    fn list(&self) -> Soon<'_, Result<Vec<ArmedShot>, CronDeskError>> {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedShot>, CronDeskError>> {
         let shot = |(job_id, fire_at)| ArmedShot { job_id, fire_at, schedule_id: "s".into() };
         self.answer(|| self.armed().into_iter().map(shot).collect())
     }

@@ -16,7 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::edge::agents::Limits;
-use crate::edge::{self, App, Budgets, ConnectionLimits, RetentionDays, door::RelayDoor, page::Pages};
+use crate::edge::{
+    self, App, Budgets, ConnectionLimits, RetentionDays, page::Pages, scheduler_webhook::SchedulerWebhook,
+};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
 use crate::outcall::GuardedClient;
@@ -97,7 +99,7 @@ impl Frontdesk {
             uploads: Arc::new(Budgets::new(UPLOADS_PER_TENANT)),
             readiness: Arc::default(),
             in_hand: edge::in_hand(),
-            relay_door: Arc::new(RelayDoor::new(&config.cron.relay_keys)),
+            scheduler_webhook: Arc::new(SchedulerWebhook::new(&config.cron.relay_keys)),
             limits: Arc::new(Limits::new(
                 config.agents.rate_per_s,
                 config.agents.rate_burst,

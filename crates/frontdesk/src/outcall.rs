@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use frontdesk_core::port::Soon;
+use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use ipnet::IpNet;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -140,7 +140,7 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
 }
 
 /// Asks for the addresses of a name.
-type Lookup = Arc<dyn Fn(String) -> Soon<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>;
+type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
 fn of_the_machine() -> Lookup {
     Arc::new(|host| Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), 0)).await?.collect()) }))
@@ -224,7 +224,7 @@ impl Outcall for GuardedClient {
         self.guard.check(url).map(drop)
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         Box::pin(async move {
             let url = self.guard.check(call.url)?; // the resolver hook is not asked for IP literals
             let failed = |error: reqwest::Error| {

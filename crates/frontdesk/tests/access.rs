@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
 
-#[path = "house/mod.rs"]
-mod house;
+#[path = "harness/mod.rs"]
+mod harness;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use frontdesk::app::{FIRST_TENANT, Frontdesk};
 use frontdesk::config::Config;
-use house::{House, PATIENCE, Reply};
+use harness::{Harness, PATIENCE, Reply};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -19,19 +19,19 @@ fn cookie(reply: &Reply) -> Option<String> {
     reply.header("set-cookie").split(';').next().filter(|it| !it.is_empty()).map(str::to_owned)
 }
 
-async fn login(house: &House, token: &str) -> String {
+async fn login(house: &Harness, token: &str) -> String {
     let reply = house.post("/chat/login", "", &json!({ "token": token })).await;
     assert_eq!(reply.status, 204, "{}", reply.text());
     cookie(&reply).unwrap()
 }
 
-async fn with_cookie(house: &House, cookie: &str, path: &str) -> Reply {
+async fn with_cookie(house: &Harness, cookie: &str, path: &str) -> Reply {
     house.send(house.request("GET", path).header("cookie", cookie)).await
 }
 
 #[tokio::test]
 async fn a_chat_session_lives_no_longer_than_its_token() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let make = async |ttl_s: Option<u64>| {
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "chat", "ttl_s": ttl_s });
         house.admin("POST", "/tokens", &ask).await.expect(201)
@@ -71,8 +71,8 @@ async fn a_chat_session_lives_no_longer_than_its_token() {
 
 #[tokio::test]
 async fn the_page_opens_by_itself_only_where_nobody_else_is_meant() {
-    let opens = async |house: &House| cookie(&house.get("/chat", "").await).is_some();
-    let house = House::open().await;
+    let opens = async |house: &Harness| cookie(&house.get("/chat", "").await).is_some();
+    let house = Harness::open().await;
     assert!(opens(&house).await, "one tenant, on this machine");
     house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     assert!(!opens(&house).await, "whose chat would it be?");
@@ -82,11 +82,11 @@ async fn the_page_opens_by_itself_only_where_nobody_else_is_meant() {
             config.chat.open_locally = false;
         }]
     {
-        let house = House::with(change).await;
+        let house = Harness::with(change).await;
         assert!(!opens(&house).await);
         house.finish().await;
     }
-    let house = House::with(|config| config.public_url = "http://localhost:8787".into()).await;
+    let house = Harness::with(|config| config.public_url = "http://localhost:8787".into()).await;
     assert!(opens(&house).await);
     house.finish().await;
 }
@@ -101,7 +101,7 @@ async fn files_are_their_owners_alone_in_any_folder() {
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let house = House::again(folder, |_| {}).await;
+    let house = Harness::again(folder, |_| {}).await;
     let seat = house.seat("gw").await;
     let request = house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
     let id = house.send(request.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
@@ -120,14 +120,14 @@ async fn files_are_their_owners_alone_in_any_folder() {
     // A database that was made readable is narrowed at the next start.
     let folder = house.finish().await;
     std::fs::set_permissions(data.join("frontdesk.db"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    let house = House::again(folder, |_| {}).await;
+    let house = Harness::again(folder, |_| {}).await;
     assert_eq!(mode(&data.join("frontdesk.db")), 0o600);
     house.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prompt_is_answered_once_however_many_press() {
-    let house = std::sync::Arc::new(House::open().await);
+    let house = std::sync::Arc::new(Harness::open().await);
     let seat = house.seat("gw").await;
     for person in 0..8 {
         house.bind(FIRST_TENANT, &format!("p-{person}"), "gw").await;
@@ -159,7 +159,7 @@ async fn a_prompt_is_answered_once_however_many_press() {
 /// The name is the audience of signed tokens: with two owners, each could act as the other.
 #[tokio::test]
 async fn an_instance_id_has_one_owner_in_a_desk() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     house.seat("theirs").await;
     house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     let identity = house.token("other", "identity").await;
@@ -182,7 +182,7 @@ async fn an_instance_id_has_one_owner_in_a_desk() {
 
 #[tokio::test]
 async fn a_retired_signing_key_leaves_the_key_set_at_its_time() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let kids = async || {
         let set = house.get("/.well-known/jwks.json", "").await.expect(200);
         set["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -200,7 +200,7 @@ async fn a_retired_signing_key_leaves_the_key_set_at_its_time() {
 #[tokio::test]
 async fn a_database_that_is_removed_under_the_desk_is_noticed() {
     for how in ["removed", "replaced", "truncated", "log"] {
-        let house = House::open().await;
+        let house = Harness::open().await;
         let seat = house.seat("gw").await;
         house.say(&seat, "c", "before").await;
         let data = house.folder.path().join("data");
@@ -235,7 +235,7 @@ fn config(folder: &Path) -> Config {
 
 #[tokio::test]
 async fn keys_without_a_database_are_begun_anew_only_when_that_is_meant() {
-    let folder = House::open().await.finish().await;
+    let folder = Harness::open().await.finish().await;
     for file in ["frontdesk.db", "frontdesk.db-wal", "frontdesk.db-shm"] {
         let _ = std::fs::remove_file(folder.path().join("data").join(file)); // the log goes with the last connection
     }
@@ -263,7 +263,7 @@ fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
 
 #[tokio::test]
 async fn a_database_with_shared_numbers_is_refused_and_repaired() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ours = house.seat("ours").await;
     let theirs = house.seat_in("other", "theirs").await;
     for (seat, text) in [(&ours, "for us"), (&theirs, "for them"), (&ours, "again"), (&theirs, "more")] {
@@ -281,7 +281,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     assert!(told.iter().any(|line| line.contains("2 messages moved")), "{told:?}");
     assert!(frontdesk::app::repair(&config).unwrap().is_empty(), "once");
 
-    let house = House::again(folder, |_| {}).await;
+    let house = Harness::again(folder, |_| {}).await;
     let number = |name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
     assert_ne!(number("ours"), number("theirs"));
     for (seat, texts) in [(&ours, ["for us", "again"]), (&theirs, ["for them", "more"])] {
@@ -296,17 +296,17 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
 /// The same within one tenant: whose a message is, its verdict tells.
 #[tokio::test]
 async fn instances_of_one_tenant_with_a_shared_number_are_told_apart() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     for (seat, text) in [(&ann, "a1"), (&bob, "b1"), (&ann, "a2"), (&bob, "b2"), (&ann, "a3")] {
         house.say(seat, "c", text).await;
     }
-    let number = |house: &House, name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
+    let number = |house: &Harness, name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number(&house, "ann"), number(&house, "bob"));
     let folder = house.finish().await;
     share_number(folder.path(), kept, lost, 3);
     frontdesk::app::repair(&config(folder.path())).unwrap();
-    let house = House::again(folder, |_| {}).await;
+    let house = Harness::again(folder, |_| {}).await;
     let waiting = house.app.desk.stores().ledger.waiting().await.unwrap();
     let owed = |name: &str| waiting.iter().find(|it| it.instance == number(&house, name)).map(|it| it.count);
     assert_eq!((owed("ann"), owed("bob")), (Some(3), Some(2)), "both are known to have mail, and are woken");
@@ -321,7 +321,7 @@ async fn instances_of_one_tenant_with_a_shared_number_are_told_apart() {
 
 #[tokio::test]
 async fn a_post_says_whether_it_was_pushed_or_waits() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("gw").await;
     let asleep = house.say(&seat, "c", "one").await;
     assert_eq!(
@@ -340,7 +340,7 @@ async fn a_post_says_whether_it_was_pushed_or_waits() {
 /// A bot that is silent must not be silent about why.
 #[tokio::test]
 async fn the_doctor_names_a_wake_url_that_keeps_failing() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("sleeper").await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/wake", nobody.local_addr().unwrap());

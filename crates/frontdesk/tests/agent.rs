@@ -5,7 +5,7 @@
     reason = "tests speak HTTP to their own desk and panic to say no"
 )]
 
-mod house;
+mod harness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use frontdesk_client::memory::Seen;
 use frontdesk_client::wake::WakeBell;
 use frontdesk_client::{Dial, Handler, Inbound, MemoryTransport, RelayTransport, SocketTransport, TransportError};
 use frontdesk_wire::{Act, ActionResult, MessageEvent, Secret, build_session_key};
-use house::{House, PATIENCE, Seat};
+use harness::{Harness, PATIENCE, Seat};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 type Taken = mpsc::UnboundedReceiver<Inbound>;
 
-fn transport(house: &House, seat: &Seat) -> SocketTransport {
+fn transport(house: &Harness, seat: &Seat) -> SocketTransport {
     SocketTransport::new(Dial {
         url: house.url.clone(),
         gateway_id: seat.gateway.clone(),
@@ -40,7 +40,7 @@ fn taker() -> (Handler, Taken) {
     (handler, taken)
 }
 
-async fn connected(house: &House, seat: &Seat) -> (SocketTransport, Taken) {
+async fn connected(house: &Harness, seat: &Seat) -> (SocketTransport, Taken) {
     let transport = transport(house, seat);
     let (handler, taken) = taker();
     transport.set_inbound_handler(handler);
@@ -56,7 +56,7 @@ async fn event(taken: &mut Taken) -> MessageEvent {
 }
 
 /// Waits until the desk has settled everything that it owes this agent.
-async fn settled(house: &House, seat: &Seat) {
+async fn settled(house: &Harness, seat: &Seat) {
     let all_acked = async {
         while house.mail(seat).await.iter().any(|row| row["state"] != "acked") {
             tokio::task::yield_now().await;
@@ -71,7 +71,7 @@ fn send(chat: &str, text: &str) -> frontdesk_wire::Action {
 
 #[tokio::test]
 async fn it_shakes_hands_takes_acks_and_answers() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("agent").await;
     let (transport, mut taken) = connected(&house, &seat).await;
     let descriptor = transport.handshake().await.expect("a descriptor");
@@ -94,7 +94,7 @@ async fn it_shakes_hands_takes_acks_and_answers() {
 
 #[tokio::test]
 async fn it_is_ready_when_it_says_hello() {
-    let house = House::with(|config| config.relay.settle_ms = 600_000).await;
+    let house = Harness::with(|config| config.relay.settle_ms = 600_000).await;
     let seat = house.seat("agent").await;
     house.say(&seat, "room", "you were away").await;
     let (_transport, mut taken) = connected(&house, &seat).await;
@@ -104,7 +104,7 @@ async fn it_is_ready_when_it_says_hello() {
 
 #[tokio::test]
 async fn a_command_is_followed_up_without_ever_seeing_its_capability() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("agent").await;
     let (transport, mut taken) = connected(&house, &seat).await;
     house.say(&seat, "room", "/weather oslo").await;
@@ -120,7 +120,7 @@ async fn a_command_is_followed_up_without_ever_seeing_its_capability() {
 
 #[tokio::test]
 async fn an_interrupt_passes_the_queue_and_goes_both_ways() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("agent").await;
     let (transport, mut taken) = connected(&house, &seat).await;
     house.say(&seat, "room", "think").await;
@@ -135,7 +135,7 @@ async fn an_interrupt_passes_the_queue_and_goes_both_ways() {
 
 #[tokio::test]
 async fn dormant_it_keeps_away_until_it_is_woken_and_then_takes_what_waited_in_order() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("agent").await;
     let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
     let body = json!({ "gatewayId": "agent", "platform": "relay", "wakeUrl": bell.url });
@@ -164,7 +164,7 @@ async fn dormant_it_keeps_away_until_it_is_woken_and_then_takes_what_waited_in_o
 
 #[tokio::test]
 async fn it_dials_again_after_a_loss_and_takes_nothing_twice() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("agent").await;
     let (_transport, mut taken) = connected(&house, &seat).await;
     house.say(&seat, "room", "one").await;
@@ -181,7 +181,7 @@ async fn it_dials_again_after_a_loss_and_takes_nothing_twice() {
 
 #[tokio::test]
 async fn a_revoked_credential_ends_it_for_good() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("agent").await;
     let (transport, _taken) = connected(&house, &seat).await;
     house.admin("POST", "/gateways/agent/revoke", &json!({})).await.expect(200);
@@ -193,7 +193,7 @@ async fn a_revoked_credential_ends_it_for_good() {
 
 #[tokio::test]
 async fn a_wrong_secret_is_tried_again_because_it_may_be_a_race_at_the_start() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mut seat = house.seat("agent").await;
     seat.secret = "wrong".into();
     let transport = transport(&house, &seat);
@@ -210,7 +210,7 @@ async fn a_wrong_secret_is_tried_again_because_it_may_be_a_race_at_the_start() {
 
 #[tokio::test]
 async fn the_transport_in_memory_behaves_like_the_socket_for_an_agents_own_tests() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("agent").await;
     let (socket, _) = connected(&house, &seat).await;
     let descriptor = socket.handshake().await.expect("a descriptor");

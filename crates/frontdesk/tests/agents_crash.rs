@@ -32,7 +32,7 @@ const FAR_MS: u64 = 4_000_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     /// To an agent with an inbox, and to one that is an instance.
-    Letter,
+    InboxMessage,
     Row,
     Wake,
     Plan,
@@ -46,7 +46,7 @@ enum Kind {
 }
 
 const KINDS: [Kind; 10] = [
-    Kind::Letter,
+    Kind::InboxMessage,
     Kind::Row,
     Kind::Wake,
     Kind::Plan,
@@ -90,7 +90,7 @@ impl Run {
         let augment = json!({ "kind": "augment", "content": text, "meta": meta });
         let post = |path: &'static str, body: Value| async move { self.ask(Method::POST, path, &body).await };
         match kind {
-            Kind::Letter | Kind::Row => {
+            Kind::InboxMessage | Kind::Row => {
                 let path = if kind == Kind::Row { "/v1/agents/bob/deliver" } else { "/v1/agents/alice/deliver" };
                 match post(path, augment.clone()).await {
                     End::Unknown => {
@@ -210,7 +210,7 @@ async fn check(run: &Run, seed: u64) {
         let (name, inbox) =
             (format!("{kind:?} {number} {end:?}, seed {seed}"), if *kind == Kind::Row { &bob } else { &alice });
         match (kind, end) {
-            (Kind::Letter | Kind::Row, End::Done(receipt)) => {
+            (Kind::InboxMessage | Kind::Row, End::Done(receipt)) => {
                 assert_eq!(times(inbox, &text), 1, "{name}");
                 assert!(
                     inbox.iter().any(|it| it["delivery_id"] == receipt["delivery_id"] && it["text"] == text),
@@ -218,7 +218,7 @@ async fn check(run: &Run, seed: u64) {
                 );
             }
             (Kind::Wake, End::Done(_)) => assert_eq!(times(inbox, &text), 1, "{name}"),
-            (Kind::Letter | Kind::Row | Kind::Wake, End::Unknown) => assert!(times(inbox, &text) <= 1, "{name}"),
+            (Kind::InboxMessage | Kind::Row | Kind::Wake, End::Unknown) => assert!(times(inbox, &text) <= 1, "{name}"),
             (Kind::Skill, End::Done(version)) => {
                 let found = run.look(&format!("/v1/skills/s{number}")).await.unwrap_or_else(|| panic!("{name}"));
                 assert_eq!(found["content_hash"], version["content_hash"], "{name}");

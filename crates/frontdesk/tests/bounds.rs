@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
 
-#[path = "house/mod.rs"]
-mod house;
+#[path = "harness/mod.rs"]
+mod harness;
 
 use std::time::Duration;
 
 use frontdesk::app::FIRST_TENANT;
-use house::{House, PATIENCE, Seat};
+use harness::{Harness, PATIENCE, Seat};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -20,7 +20,7 @@ fn resident_bytes() -> u64 {
     pages * 4096
 }
 
-async fn connect(house: &House) -> TcpStream {
+async fn connect(house: &Harness) -> TcpStream {
     TcpStream::connect(house.url.trim_start_matches("http://")).await.unwrap()
 }
 
@@ -46,7 +46,7 @@ async fn answer(stream: &mut TcpStream) -> (u16, String) {
 
 #[tokio::test]
 async fn a_stranger_sends_little_before_it_has_proven_anything() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let head = "POST /chat/login HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2000000";
     assert_eq!(house.raw(head, Vec::new()).await, 413, "refused by its length, before it comes");
     let token = "x".repeat(5_000);
@@ -57,7 +57,7 @@ async fn a_stranger_sends_little_before_it_has_proven_anything() {
 /// Somebody who is cut off while sending may never see why.
 #[tokio::test]
 async fn a_body_that_is_too_large_is_answered_and_the_connection_goes_on() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mut stream = connect(&house).await;
     let body = vec![b' '; 3 << 20];
     for head in [format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked".to_owned()] {
@@ -83,7 +83,7 @@ async fn a_body_that_is_too_large_is_answered_and_the_connection_goes_on() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_told_so() {
-    let house = House::with(|config| config.server.connections_max = 3).await;
+    let house = Harness::with(|config| config.server.connections_max = 3).await;
     let mut held = Vec::new();
     for _ in 0..3 {
         let mut stream = connect(&house).await;
@@ -111,7 +111,7 @@ async fn connections_beyond_the_limit_are_told_so() {
 /// A socket is a connection for as long as it is open, though the HTTP that opened it has ended.
 #[tokio::test]
 async fn relay_sockets_count_as_connections() {
-    let house = House::with(|config| config.server.connections_max = 4).await;
+    let house = Harness::with(|config| config.server.connections_max = 4).await;
     let seat = house.seat("gw").await;
     let socket = house.socket(&seat).await;
     let mut others = Vec::new();
@@ -134,7 +134,7 @@ async fn relay_sockets_count_as_connections() {
 }
 
 /// 24 MB in 240 lines.
-async fn long_chat(house: &House, seat: &Seat) {
+async fn long_chat(house: &Harness, seat: &Seat) {
     let text = "x".repeat(30_000);
     for number in 0..240 {
         let json = json!({ "message_id": format!("m-{number}"), "direction": "in", "text": format!("{number} {text}{text}{text}"),
@@ -146,7 +146,7 @@ async fn long_chat(house: &House, seat: &Seat) {
 
 #[tokio::test]
 async fn a_history_comes_in_pages_of_bounded_size() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("gw").await;
     long_chat(&house, &seat).await;
     let (mut after, mut pages, mut lines) = (0, 0, 0);
@@ -169,7 +169,7 @@ async fn a_history_comes_in_pages_of_bounded_size() {
 /// Streams that nobody reads: each would have held all of the history.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_nobody_reads_hold_a_page_each() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("gw").await;
     long_chat(&house, &seat).await;
     let before = resident_bytes();
@@ -198,7 +198,7 @@ async fn streams_that_nobody_reads_hold_a_page_each() {
 /// The same for inboxes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inbox_streams_that_nobody_reads_hold_a_page_each() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let token = house.token("home", "agents").await;
     house.call("PUT", "/v1/agents/alice", &token, &json!({})).await.expect(200);
     let text = "x".repeat(100_000);
@@ -230,7 +230,7 @@ async fn inbox_streams_that_nobody_reads_hold_a_page_each() {
 /// Uploads that stop in the middle lie on the disk, not in memory, and a tenant has so many of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uploads_that_stall_are_few_and_not_held_in_memory() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, rival) = (house.seat("gw").await, house.seat_in("rival", "r").await);
     let before = resident_bytes();
     let begin = async |chat: &str| {
@@ -268,7 +268,7 @@ async fn uploads_that_stall_are_few_and_not_held_in_memory() {
 
 #[tokio::test]
 async fn the_list_of_chats_says_that_there_is_more() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("gw").await;
     for number in 0..1_001 {
         house.app.desk.stores().chat.chat_put(&seat.tenant, &format!("c-{number:04}"), "", "{}".into()).await.unwrap();
@@ -285,7 +285,7 @@ async fn the_list_of_chats_says_that_there_is_more() {
 /// A check is a write, and monitors ask often.
 #[tokio::test]
 async fn readiness_writes_once_a_second_however_often_it_is_asked() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mark = || {
         let database = rusqlite::Connection::open(house.folder.path().join("data/frontdesk.db")).unwrap();
         database.query_row("SELECT value FROM meta WHERE key = 'health'", [], |row| row.get::<_, i64>(0)).unwrap()
@@ -303,7 +303,7 @@ async fn readiness_writes_once_a_second_however_often_it_is_asked() {
 
 #[tokio::test]
 async fn a_tenant_has_so_many_instances_gateways_and_alarms() {
-    let house = House::with(|config| {
+    let house = Harness::with(|config| {
         config.relay.instances_per_tenant = 3;
         config.relay.gateways_per_tenant = 2;
         config.cron.armed_per_tenant = 2;
@@ -343,7 +343,7 @@ async fn a_tenant_has_so_many_instances_gateways_and_alarms() {
 
 #[tokio::test]
 async fn a_tenant_has_so_many_bytes_of_files() {
-    let house = House::with(|config| config.media.per_tenant_bytes = 100_000).await;
+    let house = Harness::with(|config| config.media.per_tenant_bytes = 100_000).await;
     let seat = house.seat("gw").await;
     let put = async |size: usize| {
         let request =
@@ -362,7 +362,7 @@ async fn a_tenant_has_so_many_bytes_of_files() {
 /// Ten pages of what is armed, in the one answer of the contract.
 #[tokio::test]
 async fn the_list_of_alarms_is_whole_however_long_it_is() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "one" });
     let bearer = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
     assert_eq!(house.get("/api/agent-cron/list", &bearer).await.expect(200), json!({ "armed": [] }));
@@ -389,7 +389,7 @@ async fn the_list_of_alarms_is_whole_however_long_it_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_ends_under_load_and_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("gw").await;
     long_chat(&house, &seat).await;
     let file = house.folder.path().join("copy.db");

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
 
-#[path = "house/mod.rs"]
-mod house;
+#[path = "harness/mod.rs"]
+mod harness;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
-use house::{House, PATIENCE, Seat};
+use harness::{Harness, PATIENCE, Seat};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -45,7 +45,7 @@ fn dice(seed: u64) -> u64 {
 }
 
 struct Scene {
-    house: House,
+    house: Harness,
     seat: Seat,
     agents: String,
     operator: String,
@@ -63,7 +63,7 @@ struct Request {
 
 impl Scene {
     async fn open() -> Self {
-        let house = House::with(|config| {
+        let house = Harness::with(|config| {
             config.agents.rate_per_s = 0;
             config.cron.relay_keys = vec!["a key".into()];
         })
@@ -373,7 +373,7 @@ impl Scene {
 }
 
 /// From the desk's own description: a route that is added there is cut here.
-async fn changing_routes(house: &House) -> Vec<String> {
+async fn changing_routes(house: &Harness) -> Vec<String> {
     let page = house.get("/openapi.json", "").await.expect(200);
     let mut routes = Vec::new();
     for (path, methods) in page["paths"].as_object().unwrap() {
@@ -449,7 +449,7 @@ async fn a_request_that_is_cut_off_happens_wholly_or_not_at_all() {
     let Scene { house, .. } = scene;
     let before = stored(&house.app.desk).await;
     let folder = house.finish().await;
-    let house = House::again(folder, |_| {}).await;
+    let house = Harness::again(folder, |_| {}).await;
     assert_same(&house.app.desk.directory().read(View::records), &before);
     house.finish().await;
 }
@@ -508,7 +508,7 @@ async fn compare(scene: &Scene) {
         assert!(desk.directory().read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
         let mut after = 0;
         loop {
-            let page = desk.stores().inbox.letters(no, after, 500).await.unwrap();
+            let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
             let Some(last) = page.last() else { break };
             after = last.event;
             assert!(page.iter().all(|filed| !is_in_flight(filed)), "a letter that nobody carries any more");

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
 
-mod house;
+mod harness;
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use house::House;
+use harness::Harness;
 
 /// Where the child finds its disk.
 const FOLDER: &str = "DESK_TEST_DISK";
@@ -50,7 +50,7 @@ fn a_full_disk_refuses_in_so_many_words_and_recovers_without_a_restart() {
 async fn child_fills_the_disk() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let folder = Path::new(&folder);
-    let house = House::with(|config| config.data_dir = folder.join("data")).await;
+    let house = Harness::with(|config| config.data_dir = folder.join("data")).await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     house.say(&seat, "c", "before").await;
@@ -83,7 +83,7 @@ async fn child_fills_the_disk() {
     fs::remove_file(&ballast).unwrap();
     // What was said last holds for a second: a check is a write.
     let ready = async { while house.get("/readyz", "").await.status != 200 {} };
-    tokio::time::timeout(house::PATIENCE, ready).await.expect("ready again");
+    tokio::time::timeout(harness::PATIENCE, ready).await.expect("ready again");
     house.say(&seat, "c", "after").await;
     let mut again = house.socket(&seat).await;
     // Nothing was acked since: all that was answered with 202 comes, and nothing else.

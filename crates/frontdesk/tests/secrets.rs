@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
 
-mod house;
+mod harness;
 
 use std::io::Write;
 use std::sync::{Mutex, OnceLock};
@@ -15,7 +15,7 @@ use frontdesk_testkit::folder::{files, holds};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
-use house::{House, Seat, Socket};
+use harness::{Harness, Seat, Socket};
 
 const KIND: &str = "relay.interaction_token";
 /// How every capability of the built-in chat begins.
@@ -48,7 +48,7 @@ fn begin_logging() {
 }
 
 /// A typed command, as it reached the agent: the session key under which its capability is bound.
-async fn command(house: &House, seat: &Seat, socket: &mut Socket, text: &str) -> String {
+async fn command(house: &Harness, seat: &Seat, socket: &mut Socket, text: &str) -> String {
     house.say(seat, "c", text).await;
     let event = socket.event().await;
     assert_eq!((&event.json["event"]["message_type"], event.text()), (&json!("command"), text));
@@ -60,7 +60,7 @@ async fn command(house: &House, seat: &Seat, socket: &mut Socket, text: &str) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_answers_the_command_whose_session_it_names() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let key = command(&house, &seat, &mut socket, "/weather oslo").await;
@@ -78,7 +78,7 @@ async fn a_follow_up_answers_the_command_whose_session_it_names() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_over_the_limit_comes_in_parts() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let key = command(&house, &seat, &mut socket, "/story").await;
@@ -94,7 +94,7 @@ async fn a_follow_up_over_the_limit_comes_in_parts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn absent_foreign_expired_and_of_another_kind_are_refused_in_the_same_bytes() {
-    let (house, late) = (House::open().await, House::with(|config| config.vault.ttl_s = 0).await);
+    let (house, late) = (Harness::open().await, Harness::with(|config| config.vault.ttl_s = 0).await);
     let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
     let (mut socket, mut other) = (house.socket(&seat).await, house.socket(&rival).await);
     let key = command(&house, &seat, &mut socket, "/secret plan").await;
@@ -125,7 +125,7 @@ async fn absent_foreign_expired_and_of_another_kind_are_refused_in_the_same_byte
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_withheld_command_leaves_no_capability_behind() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let posted = house.say_as(&seat, "c", json!({ "user_id": "stranger", "text": "/weather" })).await.expect(202);
@@ -138,7 +138,7 @@ async fn a_withheld_command_leaves_no_capability_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_capability_is_in_nothing_that_leaves_the_desk_or_lies_about() {
     begin_logging();
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut tail = house.request("GET", "/admin/v1/events/stream").bearer_auth(&house.admin).send().await.unwrap();
     let mut stream = house.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&seat.chat).send().await.unwrap();
@@ -161,7 +161,7 @@ async fn a_capability_is_in_nothing_that_leaves_the_desk_or_lies_about() {
 }
 
 /// Reads every door that shows anything of an event.
-async fn look_at_everything(house: &House, seat: &Seat) {
+async fn look_at_everything(house: &Harness, seat: &Seat) {
     let rows = house.mail(seat).await;
     assert!(!rows.is_empty());
     for row in &rows {
@@ -182,7 +182,7 @@ async fn look_at_everything(house: &House, seat: &Seat) {
 }
 
 /// The secret is in no byte that came out, in no log and in no file; what is plain is, so we did look.
-fn nowhere(house: &House, secret: &str, plain: &str) {
+fn nowhere(house: &Harness, secret: &str, plain: &str) {
     let heard = house.heard.lock().unwrap().clone();
     assert!(holds(&heard, plain), "the test heard nothing");
     assert!(!holds(&heard, secret), "it left the desk");
@@ -197,7 +197,7 @@ fn nowhere(house: &House, secret: &str, plain: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_logged_and_none_lies_in_a_file_as_it_is() {
     begin_logging();
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let bot = json!({ "platform": "semaphore", "id": "flags", "tenant": "home", "secrets": { "token": "s3cr3t-bot-token-value" } });
     house.admin("POST", "/bots", &bot).await.expect(201);
@@ -244,7 +244,7 @@ async fn no_secret_is_logged_and_none_lies_in_a_file_as_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_shown_once_is_not_shown_again() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let before = house.heard.lock().unwrap().len();
     let mut socket = house.socket(&seat).await;
@@ -259,9 +259,9 @@ async fn what_is_shown_once_is_not_shown_again() {
 
 // ---- forwards -------------------------------------------------------------------------------
 
-async fn forwarding() -> (House, Seat) {
+async fn forwarding() -> (Harness, Seat) {
     begin_logging();
-    let house = House::with(|config| config.chat.commands = Commands::Forward).await;
+    let house = Harness::with(|config| config.chat.commands = Commands::Forward).await;
     let seat = house.seat("g").await;
     (house, seat)
 }

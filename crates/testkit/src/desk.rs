@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::port::Soon;
+use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::store::Store;
 use frontdesk_core::vault::Sealer;
@@ -17,7 +17,7 @@ impl Outcall for NoWay {
         Err(OutcallError::Refused)
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         Box::pin(std::future::ready(Err(OutcallError::Refused)))
     }
 }

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 
 use super::desk::{CronDesk, CronDeskError};
 use super::jobs::{Job, JobStore, JobsError};
-use crate::transport::Soon;
+use crate::transport::BoxFuture;
 
 /// What is done when a job runs.
-pub type Work = Arc<dyn Fn(Job) -> Soon<'static, ()> + Send + Sync>;
+pub type Work = Arc<dyn Fn(Job) -> BoxFuture<'static, ()> + Send + Sync>;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The longest nap of the ticker, so that a change of the clock is noticed.

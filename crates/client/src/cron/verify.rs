@@ -10,7 +10,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 
 use super::provider::Clock;
-use crate::transport::Soon;
+use crate::transport::BoxFuture;
 
 const LEEWAY_S: i64 = 30;
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
@@ -38,7 +38,7 @@ pub enum NotAFire {
 
 /// Where the keys come from.
 pub trait KeySource: Send + Sync {
-    fn keys(&self) -> Soon<'_, Option<JwkSet>>;
+    fn keys(&self) -> BoxFuture<'_, Option<JwkSet>>;
 }
 
 /// `{base}/.well-known/jwks.json`.
@@ -56,7 +56,7 @@ impl UrlKeys {
 }
 
 impl KeySource for UrlKeys {
-    fn keys(&self) -> Soon<'_, Option<JwkSet>> {
+    fn keys(&self) -> BoxFuture<'_, Option<JwkSet>> {
         Box::pin(async move {
             let response = self.client.get(&self.url).send().await.ok()?.error_for_status().ok()?;
             serde_json::from_slice(&response.bytes().await.ok()?).ok()

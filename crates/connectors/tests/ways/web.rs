@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use frontdesk_core::port::Soon;
+use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -156,7 +156,7 @@ impl Outcall for Near {
         if url.starts_with("http://127.0.0.1:") { Ok(()) } else { Err(OutcallError::Refused) }
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         Box::pin(async move {
             self.check(call.url)?;
             assert!(call.cut, "an answer that is too long is no failure");

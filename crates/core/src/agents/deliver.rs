@@ -18,7 +18,7 @@ use crate::directory::facts::Agent;
 use crate::hash::short_hash;
 use crate::ids::event_id;
 use crate::meters::Why;
-use crate::port::letters::Filed;
+use crate::port::inbox::StoredMessage;
 
 /// How a delivery went, by connector.
 pub(super) struct Delivered {
@@ -104,14 +104,14 @@ impl Messages {
         let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
         let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
         // As it is noted now: whoever carried it before has let go.
-        let kept = if fresh { kept } else { serde_json::from_str(&filed.letter.receipts).unwrap_or_default() };
+        let kept = if fresh { kept } else { serde_json::from_str(&filed.message.receipts).unwrap_or_default() };
         if let Some(asks) = &how.asks {
-            (asks.filed)(&filed.letter.delivery_id);
+            (asks.filed)(&filed.message.delivery_id);
         }
         if fresh {
             self.agents.live.streams.ring(to.agent.no);
         } else if how.asks.is_some() {
-            self.ask_again(to, &Word { delivery_id: &filed.letter.delivery_id, ..word }, at_ms).await?;
+            self.ask_again(to, &Word { delivery_id: &filed.message.delivery_id, ..word }, at_ms).await?;
         }
         let receipts = match (kept.done || gone, &carrying) {
             (true, _) => kept.receipts,
@@ -136,7 +136,7 @@ impl Messages {
             (true, false) => "delivered",
         };
         self.note_word(to, &filed, outcome, from, &receipts);
-        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && filed.letter.text == payload.text()) })
+        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && filed.message.text == payload.text()) })
     }
 
     pub(super) fn is_attended(&self, to: &Addressee) -> bool {
@@ -148,7 +148,7 @@ impl Messages {
     async fn push(
         &self,
         to: &Addressee,
-        filed: &Filed,
+        filed: &StoredMessage,
         payload: &DeliveryPayload,
         mut kept: Kept,
     ) -> Vec<ConnectorReceipt> {
@@ -163,7 +163,7 @@ impl Messages {
         });
         kept.receipts.extend(join_all(tries).await);
         kept.done = true;
-        self.note_kept(filed, &filed.letter.kind, filed.letter.session_id.clone(), &kept).await;
+        self.note_kept(filed, &filed.message.kind, filed.message.session_id.clone(), &kept).await;
         kept.receipts
     }
 
@@ -215,7 +215,7 @@ impl Messages {
     pub(super) fn note_word(
         &self,
         to: &Addressee,
-        filed: &Filed,
+        filed: &StoredMessage,
         how: &'static str,
         from: Option<&str>,
         receipts: &[ConnectorReceipt],
@@ -226,10 +226,10 @@ impl Messages {
             notice.event_id = event_id(filed.event);
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from);
-            notice.message_id.clone_from(&filed.letter.delivery_id);
+            notice.message_id.clone_from(&filed.message.delivery_id);
             let speaker = from.unwrap_or("the desk");
             let told: Vec<String> = receipts.iter().map(in_words).collect();
-            notice.text = format!("{} from {speaker} to {}; {}", filed.letter.kind, to.agent.id, told.join(", "));
+            notice.text = format!("{} from {speaker} to {}; {}", filed.message.kind, to.agent.id, told.join(", "));
         });
     }
 }
@@ -291,7 +291,7 @@ fn in_words(it: &ConnectorReceipt) -> String {
 }
 
 /// One receipt of all of them: skipped is what nobody pushed.
-fn merged(filed: &Filed, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
+fn merged(filed: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
     let mut pushed = false;
     for it in receipts {
         match (&it.receipt, &it.error) {
@@ -309,7 +309,7 @@ fn merged(filed: &Filed, receipts: &[ConnectorReceipt], mut warnings: Vec<String
     }
     DeliveryReceipt {
         delivered_at: filed.at_ms,
-        delivery_id: Some(filed.letter.delivery_id.clone()),
+        delivery_id: Some(filed.message.delivery_id.clone()),
         session_id: None,
         delivery_skipped: !pushed,
         warnings,

@@ -1,4 +1,4 @@
-//! A question and its answer. The question is a letter like any other; whoever asked waits on the line.
+//! A question and its answer. The question is a message like any other; whoever asked waits on the line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Exchanges {
             let instances: Vec<u64> = to.relay.iter().map(|it| it.no).collect();
             let delivery_id = self.messages.new_delivery_id();
             ticket.asked(&delivery_id, &chat_id, instances.clone());
-            // A repeated question stands in the letter of the first time.
+            // A repeated question stands in the message of the first time.
             let named = |first: &str| {
                 ticket.asked(first, &chat_id, instances.clone());
                 filed.notify_one();
@@ -266,13 +266,13 @@ impl Listener for Exchanges {
         let named = action.meta("correlation_id");
         let thread = action.meta("thread_id");
         // A gateway repeats the thread of the question in all that it says there, notices and progress too, and
-        // marks what is worth a bell. A plain agent just replies to the letter.
+        // marks what is worth a bell. A plain agent just replies to the message.
         let is_last_word = sealed || action.metadata.get("notify").and_then(serde_json::Value::as_bool) == Some(true);
         if named.is_none() && thread.is_some() && !is_last_word {
             return;
         }
-        let letter = thread.or(reply_to);
-        let meant = self.agents.live.waiters.meant(&caller.tenant, caller.instance.no, chat_id, named, letter);
+        let message = thread.or(reply_to);
+        let meant = self.agents.live.waiters.meant(&caller.tenant, caller.instance.no, chat_id, named, message);
         if let Some((correlation_id, agent)) = meant {
             let now_ms = self.env.now_ms();
             // Whoever asked may have hung up this moment; then it is only a line in the chat.

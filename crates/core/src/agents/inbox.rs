@@ -10,20 +10,20 @@ use super::speaker::Speaker;
 use crate::base::Base;
 use crate::env::Env;
 use crate::ids::event_id;
-use crate::port::letters::{Filed, Letters};
+use crate::port::inbox::{Inbox as InboxStore, StoredMessage};
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
 
 /// Letters per page of an inbox.
 const INBOX_PAGE: usize = 500;
-/// Characters of a letter that the console shows.
+/// Characters of a message that the console shows.
 const SHOWN_CHARS: usize = 280;
 
 /// Reads what was said to agents.
 pub struct Inboxes {
     env: Arc<dyn Env>,
     agents: Arc<AgentsPlane>,
-    inbox: Arc<dyn Letters>,
+    inbox: Arc<dyn InboxStore>,
 }
 
 impl Inboxes {
@@ -47,10 +47,10 @@ impl Inboxes {
     }
 
     pub(super) async fn read_inbox(&self, no: u64, after: u64) -> Result<Inbox, Fault> {
-        let letters = self.inbox.letters(no, after, INBOX_PAGE).await?;
+        let messages = self.inbox.messages(no, after, INBOX_PAGE).await?;
         // Read second: it is never below what is shown.
-        let newest = self.inbox.last_letter(no).await?;
-        Ok(Inbox { messages: letters.into_iter().map(inbox_message).collect(), newest })
+        let newest = self.inbox.newest_message(no).await?;
+        Ok(Inbox { messages: messages.into_iter().map(inbox_message).collect(), newest })
     }
 
     /// An inbox for somebody who is not the agent: nobody has been there.
@@ -70,55 +70,55 @@ impl Inboxes {
 
     /// The number of the newest message in an inbox; 0: there is none.
     pub async fn newest(&self, no: u64) -> Result<u64, StoreError> {
-        self.inbox.last_letter(no).await
+        self.inbox.newest_message(no).await
     }
 
     /// A page of an inbox, after a number.
-    pub async fn page(&self, no: u64, after: u64, limit: usize) -> Result<Vec<Filed>, StoreError> {
-        self.inbox.letters(no, after, limit).await
+    pub async fn page(&self, no: u64, after: u64, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
+        self.inbox.messages(no, after, limit).await
     }
 
     /// One message, as it is noted now.
-    pub async fn message(&self, event: u64) -> Result<Option<Filed>, StoreError> {
-        self.inbox.letter_of(event).await
+    pub async fn message(&self, event: u64) -> Result<Option<StoredMessage>, StoreError> {
+        self.inbox.message_of(event).await
     }
 
     /// What agents of this tenant said to each other lately, newest first.
     pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
-        let letters = self.inbox.tenant_letters(tenant, limit).await?;
+        let messages = self.inbox.recent_messages(tenant, limit).await?;
         let agents: Vec<Option<String>> = self.agents.directory.read(|view| {
-            letters.iter().map(|it| view.agent_no(it.letter.agent).map(|agent| agent.id.clone())).collect()
+            messages.iter().map(|it| view.agent_no(it.message.agent).map(|agent| agent.id.clone())).collect()
         });
-        let show = |(filed, agent): (Filed, Option<String>)| {
-            let kept: Kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+        let show = |(filed, agent): (StoredMessage, Option<String>)| {
+            let kept: Kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
             Dispatch {
                 event_id: event_id(filed.event),
                 at: filed.at_ms,
                 agent_id: agent.unwrap_or_default(),
                 from: kept.from,
-                kind: filed.letter.kind,
-                text: filed.letter.text.chars().take(SHOWN_CHARS).collect(),
+                kind: filed.message.kind,
+                text: filed.message.text.chars().take(SHOWN_CHARS).collect(),
                 receipts: kept.receipts,
             }
         };
-        Ok(letters.into_iter().zip(agents).map(show).collect())
+        Ok(messages.into_iter().zip(agents).map(show).collect())
     }
 }
 
-pub fn inbox_message(filed: Filed) -> InboxMessage {
-    let Filed { event, at_ms, letter } = filed;
+pub fn inbox_message(filed: StoredMessage) -> InboxMessage {
+    let StoredMessage { event, at_ms, message } = filed;
     InboxMessage {
         seq: event,
-        delivery_id: letter.delivery_id,
-        kind: letter.kind,
-        text: letter.text,
-        meta: letter.meta.and_then(|meta| serde_json::from_str(&meta).ok()),
-        session_id: letter.session_id,
+        delivery_id: message.delivery_id,
+        kind: message.kind,
+        text: message.text,
+        meta: message.meta.and_then(|meta| serde_json::from_str(&meta).ok()),
+        session_id: message.session_id,
         at: at_ms,
     }
 }
 
 /// Somebody is still handing it over. When that is done, it may be for others than now.
-pub fn is_in_flight(filed: &Filed) -> bool {
-    serde_json::from_str::<Kept>(&filed.letter.receipts).is_ok_and(|kept| !kept.done)
+pub fn is_in_flight(filed: &StoredMessage) -> bool {
+    serde_json::from_str::<Kept>(&filed.message.receipts).is_ok_and(|kept| !kept.done)
 }

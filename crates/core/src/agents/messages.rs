@@ -1,4 +1,4 @@
-//! Letters: how a word from an agent to an agent is written down, with the rows of the sockets that it goes to.
+//! Inbox: how a word from an agent to an agent is written down, with the rows of the sockets that it goes to.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::directory::DirectoryPlane;
 use crate::env::Env;
 use crate::hash::short_hash;
 use crate::meters::Meters;
-use crate::port::letters::{Filed, Letter, Letters};
-use crate::port::platform::{Platforms, Stand};
+use crate::port::inbox::{Inbox, InboxMessage, StoredMessage};
+use crate::port::platform::{ActingAs, Platforms};
 use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
@@ -31,7 +31,7 @@ const BOT: &str = "desk";
 /// The message id of events that say who asked.
 const QUESTION: &str = "question";
 
-/// What is kept with a letter: who spoke, and how every connector took it.
+/// What is kept with a message: who spoke, and how every connector took it.
 #[derive(Serialize, Deserialize, Default)]
 pub(super) struct Kept {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub(super) struct Word<'a> {
 
 /// A word that is written down.
 pub(super) struct Filing {
-    pub(super) filed: Filed,
+    pub(super) filed: StoredMessage,
     /// False: it was there before.
     pub(super) fresh: bool,
     /// It was there before, and the inbox has forgotten it since: nothing can be noted on it.
@@ -80,7 +80,7 @@ pub struct Messages {
     pub(super) delivery: Arc<DeliveryPlane>,
     pub(super) cron: Arc<CronPlane>,
     pub(super) ledger: Arc<dyn Ledger>,
-    pub(super) inbox: Arc<dyn Letters>,
+    pub(super) inbox: Arc<dyn Inbox>,
     platforms: Arc<Platforms>,
     pub(super) tail: Arc<Tail>,
     pub(super) meters: Arc<Meters>,
@@ -104,7 +104,7 @@ impl Messages {
         }
     }
 
-    /// The letter and the rows of the sockets it goes to, in one commit.
+    /// The message and the rows of the sockets it goes to, in one commit.
     pub(super) async fn file(
         &self,
         to: &Addressee,
@@ -113,7 +113,7 @@ impl Messages {
         receivers: Vec<u64>,
         kept: &Kept,
     ) -> Result<Filing, Fault> {
-        let letter = Letter {
+        let message = InboxMessage {
             agent: to.agent.no,
             delivery_id: word.delivery_id.into(),
             kind: word.kind.into(),
@@ -123,7 +123,7 @@ impl Messages {
             receipts: serde_json::to_string(kept).unwrap_or_default(),
         };
         let (event, mut acceptance) = self.acceptance(to, word, at_ms, receivers)?;
-        acceptance.letter = Some(letter.clone());
+        acceptance.message = Some(message.clone());
         let reaches = acceptance.reaches;
         let mut batch = vec![acceptance];
         batch.extend(question_mark(to, word, at_ms));
@@ -132,22 +132,22 @@ impl Messages {
             return Err(StoreError::Unavailable("nothing was accepted".into()).into());
         };
         if !accepted.fresh {
-            let first = self.inbox.letter_of(accepted.event).await?;
+            let first = self.inbox.message_of(accepted.event).await?;
             let gone = first.is_none();
             let filed = match first {
                 Some(first) => first,
-                None => self.forgotten(accepted.event, letter).await?,
+                None => self.forgotten(accepted.event, message).await?,
             };
             return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
         }
         if reaches {
             self.show_people(to, &event).await;
         }
-        let filed = Filed { event: accepted.event, at_ms, letter };
+        let filed = StoredMessage { event: accepted.event, at_ms, message };
         Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
     }
 
-    /// To the agent's sockets as well: whoever was to hear it in their place did not. Its letter is there.
+    /// To the agent's sockets as well: whoever was to hear it in their place did not. Its message is there.
     pub(super) async fn pass_on(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
         let word = Word { session: None, dedup: short_hash(&["passed on", &hex::encode(word.dedup)]), ..*word };
         let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
@@ -197,7 +197,7 @@ impl Messages {
     /// For people who look on; the ledger has it.
     async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
         if let Some(platform) = self.platforms.get(PLATFORM) {
-            platform.overheard(Stand { tenant: &to.agent.tenant, bot: BOT }, event).await;
+            platform.overheard(ActingAs { tenant: &to.agent.tenant, bot: BOT }, event).await;
         }
     }
 
@@ -229,18 +229,18 @@ impl Messages {
             receivers,
             own_json: Vec::new(),
             capabilities: Vec::new(),
-            letter: None,
+            message: None,
             chat: None,
         };
         Ok((event, acceptance))
     }
 
-    /// A letter that no inbox has any more, as far as its event tells. How it was taken is not known.
-    async fn forgotten(&self, event: u64, mut letter: Letter) -> Result<Filed, Fault> {
+    /// A message that no inbox has any more, as far as its event tells. How it was taken is not known.
+    async fn forgotten(&self, event: u64, mut message: InboxMessage) -> Result<StoredMessage, Fault> {
         // Forgotten this moment, the event is no mark either: said again, it is new.
         let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
-        (letter.delivery_id, letter.receipts) = (first.message_id, String::new());
-        Ok(Filed { event, at_ms: first.at_ms, letter })
+        (message.delivery_id, message.receipts) = (first.message_id, String::new());
+        Ok(StoredMessage { event, at_ms: first.at_ms, message })
     }
 
     /// The word as an event, and its JSON where a socket needs it, if it is not too large.
@@ -261,9 +261,15 @@ impl Messages {
         Ok((event, json))
     }
 
-    pub(super) async fn note_kept(&self, filed: &Filed, kind: &str, session_id: Option<String>, kept: &Kept) {
+    pub(super) async fn note_kept(&self, filed: &StoredMessage, kind: &str, session_id: Option<String>, kept: &Kept) {
         let receipts = serde_json::to_string(kept).unwrap_or_default();
-        let now = Letter { agent: filed.letter.agent, kind: kind.into(), session_id, receipts, ..Letter::default() };
+        let now = InboxMessage {
+            agent: filed.message.agent,
+            kind: kind.into(),
+            session_id,
+            receipts,
+            ..InboxMessage::default()
+        };
         if let Err(error) = self.inbox.note_receipts(filed.event, now).await {
             tracing::warn!(%error, "how the connectors took a message could not be written down");
         }
@@ -309,7 +315,7 @@ fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
         own_json: Vec::new(),
         capabilities: Vec::new(),
         reaches: false,
-        letter: None,
+        message: None,
         chat: None,
     }
 }

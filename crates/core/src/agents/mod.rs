@@ -37,7 +37,7 @@ use crate::directory::{AmendError, DirectoryPlane, Draft, Effect, View, check_id
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::port::connectors::Connectors;
-use crate::port::letters::Letters;
+use crate::port::inbox::Inbox;
 use crate::port::outcall::Outcall;
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
@@ -112,7 +112,7 @@ pub struct AgentsPlane {
     directory: Arc<DirectoryPlane>,
     delivery: Arc<DeliveryPlane>,
     cron: Arc<CronPlane>,
-    inbox: Arc<dyn Letters>,
+    inbox: Arc<dyn Inbox>,
     ways: Ways,
     live: LiveState,
     rules: Arc<Rules>,

@@ -1,4 +1,4 @@
-//! Who is there to hear: open streams of agents, by inbox. A stream reads its letters from the store; here
+//! Who is there to hear: open streams of agents, by inbox. A stream reads its messages from the store; here
 //! it is only rung, and says how far it has handed them over.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::delivery::delivered::Delivered;
 
-/// Open streams of one agent; each is rung for every letter.
+/// Open streams of one agent; each is rung for every message.
 pub const STREAMS_MAX: usize = 256;
 
 /// One open stream.
@@ -19,7 +19,7 @@ pub struct Stream {
     /// Later ones are higher, across streams and sockets.
     pub order: u64,
     pub bell: Notify,
-    /// Letters that were handed to its socket.
+    /// Inbox that were handed to its socket.
     pub handed: Delivered,
 }
 

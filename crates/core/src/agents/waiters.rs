@@ -1,5 +1,5 @@
 //! Who waits for an agent's answer. In memory: a waiter is a caller on the line, and goes when it hangs up.
-//! The question itself is a letter and a row, so an agent that dials again still answers it.
+//! The question itself is a message and a row, so an agent that dials again still answers it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ type Name = (String, String);
 struct Waiter {
     agent: u64,
     agent_id: String,
-    /// The letter that asks, once it is written, and where a socket of these instances would answer it.
+    /// The message that asks, once it is written, and where a socket of these instances would answer it.
     delivery_id: String,
     chat_id: String,
     instances: Vec<u64>,
@@ -156,7 +156,7 @@ impl Waiters {
         answer.send(reply).map_err(|_| Unheard::NobodyWaits)
     }
 
-    /// Which exchange a line in a chat answers: the one that it names, or the one whose letter it replies to (or
+    /// Which exchange a line in a chat answers: the one that it names, or the one whose message it replies to (or
     /// whose thread it stands in). A line that says neither may be about anything, and answers nothing.
     pub fn meant(
         &self,
@@ -164,7 +164,7 @@ impl Waiters {
         instance: u64,
         chat_id: &str,
         named: Option<&str>,
-        letter: Option<&str>,
+        message: Option<&str>,
     ) -> Option<(String, u64)> {
         let board = self.board();
         let asks = |waiter: &Waiter| {
@@ -173,8 +173,8 @@ impl Waiters {
         let mine: Vec<_> =
             board.waiters.iter().filter(|((owner, _), waiter)| owner == tenant && asks(waiter)).collect();
         let by_name = mine.iter().find(|((_, id), _)| named == Some(id));
-        let by_letter = || mine.iter().find(|(_, waiter)| letter == Some(waiter.delivery_id.as_str()));
-        by_name.or_else(by_letter).map(|((_, id), waiter)| (id.clone(), waiter.agent))
+        let by_message = || mine.iter().find(|(_, waiter)| message == Some(waiter.delivery_id.as_str()));
+        by_name.or_else(by_message).map(|((_, id), waiter)| (id.clone(), waiter.agent))
     }
 
     pub fn len(&self) -> usize {
@@ -229,7 +229,7 @@ mod tests {
         waiters.reply("t", "c1", 7, "quick".into(), 5).unwrap();
         let (second, _answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
         second.asked("dl_2", "agent:bob", vec![70]);
-        first.asked("dl_1", "agent:eve", vec![]); // its letter is written only now
+        first.asked("dl_1", "agent:eve", vec![]); // its message is written only now
         let meant = waiters.meant("t", 70, "agent:bob", None, Some("dl_2"));
         assert_eq!(meant.map(|(id, _)| id).as_deref(), Some("c1"));
     }

@@ -20,9 +20,9 @@ use crate::delivery::switchboard::Mailbox;
 use crate::directory::check_id;
 use crate::directory::facts::Instance;
 use crate::hash::short_hash;
-use crate::port::Soon;
+use crate::port::BoxFuture;
 use crate::port::alarms::{Shot, ShotState};
-use crate::port::letters::PlannedWake;
+use crate::port::inbox::PlannedWake;
 
 /// A live socket takes a word in far less; one that does not has not taken it.
 const HAND_TIME: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ impl LiveSession {
 }
 
 impl PlannedWakes for Messages {
-    fn fire<'a>(&'a self, shot: &'a Shot) -> Soon<'a, FireAnswer> {
+    fn fire<'a>(&'a self, shot: &'a Shot) -> BoxFuture<'a, FireAnswer> {
         Box::pin(self.fire_by_wake(shot))
     }
 }
@@ -123,9 +123,9 @@ impl Messages {
         let carrying = self.agents.live.in_flight.carry(word.dedup);
         let Filing { filed, fresh, gone, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
         if !fresh {
-            kept = serde_json::from_str(&filed.letter.receipts).unwrap_or_default();
+            kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
             if kept.done || carrying.is_none() || gone {
-                // A planned wake that was carried out before a crash: its letter is there.
+                // A planned wake that was carried out before a crash: its message is there.
                 let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
                 return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
             }
@@ -147,7 +147,7 @@ impl Messages {
         } else {
             receipt.warnings.push(self.why_not(to, asked, ear.is_some()));
             kept.receipts.push(shown(own, &receipt));
-            let word = Word { delivery_id: &filed.letter.delivery_id, ..word };
+            let word = Word { delivery_id: &filed.message.delivery_id, ..word };
             if kept.instead_of_sockets
                 && let Err(fault) = self.pass_on(to, &word, at_ms).await
             {
@@ -158,8 +158,8 @@ impl Messages {
         }
         kept.done = true;
         // Our choice of a session that did not take it is nobody's: whoever is there or comes next hears it.
-        let session_id = filed.letter.session_id.clone().filter(|_| took || asked.is_some());
-        let is_freed = session_id != filed.letter.session_id;
+        let session_id = filed.message.session_id.clone().filter(|_| took || asked.is_some());
+        let is_freed = session_id != filed.message.session_id;
         self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
         if is_freed {
             self.agents.live.streams.ring(to.agent.no);
@@ -167,7 +167,7 @@ impl Messages {
         drop(carrying);
         self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
-        let broke = broken.map(|error| push_broke(to, &filed.letter.delivery_id, error));
+        let broke = broken.map(|error| push_broke(to, &filed.message.delivery_id, error));
         Ok(Woken { receipt, receipts: kept.receipts, broke })
     }
 
@@ -355,11 +355,11 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
     Ok(asked)
 }
 
-/// Whether the ear has it: the stream took the letter, or the socket its row.
-async fn took(ear: &LiveSession, letter: u64, rows: &[(u64, u64)]) -> bool {
+/// Whether the ear has it: the stream took the message, or the socket its row.
+async fn took(ear: &LiveSession, message: u64, rows: &[(u64, u64)]) -> bool {
     let taken = async {
         match ear {
-            LiveSession::Stream(seat) => seat.handed.took(letter).await,
+            LiveSession::Stream(seat) => seat.handed.took(message).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|(no, _)| *no == instance.no) {
                 Some((_, row)) => mailbox.handed.took(*row).await,
                 None => false,

@@ -30,7 +30,7 @@ use crate::directory::{DirectoryPlane, Guest, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::meters::{Meters, Why};
-use crate::port::Soon;
+use crate::port::BoxFuture;
 use crate::port::alarms::{Alarms, Arming, Conclusion, Shot, ShotState};
 use crate::port::outcall::{Call, Outcall};
 use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
@@ -143,7 +143,7 @@ pub(crate) const BY_WAKE: &str = "wake:";
 
 /// Carries out planned wakes when their time has come.
 pub trait PlannedWakes: Send + Sync {
-    fn fire<'a>(&'a self, shot: &'a Shot) -> Soon<'a, FireAnswer>;
+    fn fire<'a>(&'a self, shot: &'a Shot) -> BoxFuture<'a, FireAnswer>;
 }
 
 pub struct CronPlane {
@@ -581,7 +581,7 @@ impl CronPlane {
             own_json: Vec::new(),
             capabilities: Vec::new(),
             reaches: false,
-            letter: None,
+            message: None,
             chat: None,
         };
         match self.ledger.accept(vec![acceptance]).await {

@@ -9,7 +9,7 @@ use super::switchboard::{GivenUp, Order, Unserved};
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::{event_id, mail_id};
-use crate::port::platform::Stand;
+use crate::port::platform::ActingAs;
 use crate::port::store::{Delivery, Presence, StoreError};
 
 /// A socket that ended this recently left a warm process behind: no settle time needed.
@@ -140,7 +140,7 @@ impl DeliveryPlane {
             let Some(platform) = self.platforms.get(&delivery.platform) else { continue };
             let text = "Your agent is away and could not be woken yet. Your message is kept and will be \
                         delivered as soon as it is back.";
-            let stand = Stand { tenant: &instance.tenant, bot: &delivery.bot };
+            let stand = ActingAs { tenant: &instance.tenant, bot: &delivery.bot };
             let result: ActionResult = platform.notice(stand, &delivery.chat_id, text).await;
             if !result.success {
                 tracing::warn!(error = ?result.error, "people could not be told that their agent is away");

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{InboundPlane, LOOK_LIMIT, Marks};
 use crate::directory::facts::Instance;
 use crate::gate;
-use crate::port::platform::{Nearby, Stand};
+use crate::port::platform::{ActingAs, Nearby};
 use crate::port::store::StoreError;
 
 /// Lines that ride along at most, and how far back they are looked for.
@@ -31,7 +31,7 @@ pub(super) enum Context {
 impl InboundPlane {
     pub(super) async fn context(
         &self,
-        stand: Stand<'_>,
+        stand: ActingAs<'_>,
         marks: &Marks<'_>,
         event: &MessageEvent,
         receivers: &[Arc<Instance>],

@@ -23,7 +23,7 @@ use crate::hash::short_hash;
 use crate::ids::{event_id, parse_event_id};
 use crate::intake::{Handover, Intake, RawCapability, Whose};
 use crate::meters::{Meters, VerdictLabels, Why};
-use crate::port::platform::{Platforms, Stand};
+use crate::port::platform::{ActingAs, Platforms};
 use crate::port::store::{Acceptance, ChatWrite, Delivery, Ledger, SealedCapability, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
@@ -225,7 +225,7 @@ impl InboundPlane {
         let chat_id = source.chat_id.as_str().into();
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
-        let stand = Stand { tenant: &tenant, bot: &bot };
+        let stand = ActingAs { tenant: &tenant, bot: &bot };
         let (json, own_json) = self.forms(stand, &marks, event, &handover, addressed, &receivers).await?;
         let session_key = session_key.into();
         let delivery =
@@ -251,7 +251,7 @@ impl InboundPlane {
             own_json,
             capabilities,
             reaches,
-            letter: None,
+            message: None,
             chat,
         };
         Ok(Judged { acceptance, verdict, brief, interrupts, errand })
@@ -268,7 +268,7 @@ impl InboundPlane {
                 Ruling::Verdict(verdict) => return verdict,
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
-                        let sees = Box::pin(self.look_for(Stand { tenant, bot }, source, &viewer)).await;
+                        let sees = Box::pin(self.look_for(ActingAs { tenant, bot }, source, &viewer)).await;
                         self.visibility.keep(spot, &viewer, sees, now_ms, self.rules.sight_ms);
                         sight.note(viewer, sees);
                     }
@@ -279,7 +279,7 @@ impl InboundPlane {
     }
 
     /// Whether this person can see the chat, as the platform says.
-    async fn look_for(&self, stand: Stand<'_>, source: &Source, viewer: &str) -> Sees {
+    async fn look_for(&self, stand: ActingAs<'_>, source: &Source, viewer: &str) -> Sees {
         let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
         let asked = platform.look(stand, &source.chat_id, Some(viewer));
         match tokio::time::timeout(LOOK_LIMIT, asked).await {
@@ -301,7 +301,7 @@ impl InboundPlane {
     /// What nobody receives is not kept, only why.
     async fn forms(
         &self,
-        stand: Stand<'_>,
+        stand: ActingAs<'_>,
         marks: &Marks<'_>,
         mut event: MessageEvent,
         handover: &Handover,
@@ -347,7 +347,7 @@ impl InboundPlane {
         let Errand { command, source, tenant, bot } = errand;
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
-            let stand = Stand { tenant: tenant.as_deref().unwrap_or_default(), bot };
+            let stand = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot };
             let said = platform.notice(stand, &source.chat_id, &answer).await;
             if !said.success {
                 tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");

@@ -17,7 +17,7 @@ use crate::delivery::session::Refused;
 use crate::directory::{Caller, DirectoryPlane, Place, View, tenant_of};
 use crate::env::Env;
 use crate::meters::{ActionLabels, Meters};
-use crate::port::platform::{Platform, Platforms, Stand};
+use crate::port::platform::{ActingAs, Platform, Platforms};
 use crate::port::store::{Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
@@ -202,7 +202,7 @@ impl OutboundPlane {
         {
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
-        let stand = Stand { tenant: &caller.tenant, bot };
+        let stand = ActingAs { tenant: &caller.tenant, bot };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
         if !self.may_speak(found, stand, platform, &chat_id).await? {
             return Err(ActionResult::egress_declined(platform));
@@ -233,7 +233,7 @@ impl OutboundPlane {
             tracing::error!(%error, kind, "a capability in the vault does not open");
             absent()
         })?;
-        let stand = Stand { tenant: &caller.tenant, bot: &held.bot };
+        let stand = ActingAs { tenant: &caller.tenant, bot: &held.bot };
         let descriptor = platform.descriptor();
         let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
         self.journaled(caller, platform, stand, &held.platform, &held.chat_id, &parts, Some(&value)).await
@@ -245,7 +245,7 @@ impl OutboundPlane {
     async fn may_speak(
         &self,
         found: &Arc<dyn Platform>,
-        stand: Stand<'_>,
+        stand: ActingAs<'_>,
         platform: &str,
         chat_id: &str,
     ) -> Result<bool, ActionResult> {
@@ -279,7 +279,7 @@ impl OutboundPlane {
         &self,
         caller: &Caller,
         found: &Arc<dyn Platform>,
-        stand: Stand<'_>,
+        stand: ActingAs<'_>,
         platform: &str,
         chat_id: &str,
         parts: &[Action],
@@ -359,7 +359,7 @@ fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool
 
 async fn act_in_time(
     found: &Arc<dyn Platform>,
-    stand: Stand<'_>,
+    stand: ActingAs<'_>,
     action: &Action,
     capability: Option<&Secret>,
 ) -> ActionResult {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
-use super::letters::Letter;
+use super::inbox::InboxMessage;
 use super::stored::Stored;
 use super::vault::SealedCapability;
 
@@ -41,7 +41,7 @@ pub struct Acceptance {
     /// The chat becomes one that the tenant may answer in.
     pub reaches: bool,
     /// It goes into an agent's inbox as well.
-    pub letter: Option<Letter>,
+    pub message: Option<InboxMessage>,
     /// It stands in the built-in chat as well. Boxed: most events have none, and all are moved about.
     pub chat: Option<Box<ChatWrite>>,
 }

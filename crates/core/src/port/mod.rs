@@ -5,9 +5,9 @@ pub mod chat;
 pub mod connectors;
 pub mod data;
 pub mod directory;
+pub mod inbox;
 pub mod journal;
 pub mod ledger;
-pub mod letters;
 pub mod media;
 pub mod outcall;
 pub mod platform;
@@ -22,4 +22,4 @@ use std::future::Future;
 use std::pin::Pin;
 
 /// A boxed future, so that ports can be trait objects.
-pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

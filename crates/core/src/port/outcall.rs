@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frontdesk_wire::Secret;
 
-use super::Soon;
+use super::BoxFuture;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OutcallError {
@@ -57,10 +57,10 @@ pub trait Outcall: Send + Sync {
     /// What can be told from the URL alone, without a lookup. Asked when a URL is given to us.
     fn check(&self, url: &str) -> Result<(), OutcallError>;
     /// Checked again, address pinned, no redirect followed, bounded in size and time.
-    fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>>;
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>>;
 
     /// A payload-free GET.
-    fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> Soon<'a, Result<Answer, OutcallError>> {
+    fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         self.call(Call::get(url, max_bytes))
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
 
-use super::Soon;
+use super::BoxFuture;
 use super::stored::StoreError;
 
 /// On whose behalf, and as which bot, an action goes out.
 #[derive(Debug, Clone, Copy)]
-pub struct Stand<'a> {
+pub struct ActingAs<'a> {
     pub tenant: &'a str,
     pub bot: &'a str,
 }
@@ -55,38 +55,38 @@ pub trait Platform: Send + Sync {
     /// `ambiguous` in the result means that nobody knows whether it happened.
     fn act<'a>(
         &'a self,
-        stand: Stand<'a>,
+        stand: ActingAs<'a>,
         action: &'a Action,
         capability: Option<&'a Secret>,
-    ) -> Soon<'a, ActionResult>;
+    ) -> BoxFuture<'a, ActionResult>;
 
     /// The chat, if it is there, and whether `viewer` can see it.
     fn look<'a>(
         &'a self,
-        stand: Stand<'a>,
+        stand: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> Soon<'a, Result<Option<Look>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>>;
 
     /// The latest messages of people in a chat (and thread), oldest first. Asked only where the
     /// descriptor says `supports_context`.
     fn nearby<'a>(
         &'a self,
-        _stand: Stand<'a>,
+        _stand: ActingAs<'a>,
         _chat_id: &'a str,
         _thread_id: Option<&'a str>,
         _limit: usize,
-    ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     /// Something was said to an agent here by another agent: shown to people who look on, if there are any.
-    fn overheard<'a>(&'a self, _stand: Stand<'a>, _event: &'a MessageEvent) -> Soon<'a, ()> {
+    fn overheard<'a>(&'a self, _stand: ActingAs<'a>, _event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 
     /// A word from the desk itself to the people in a chat, not from an agent.
-    fn notice<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult>;
+    fn notice<'a>(&'a self, stand: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult>;
 }
 
 /// The platforms that this desk runs, by name.

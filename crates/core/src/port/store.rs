@@ -5,12 +5,12 @@ pub use super::alarms::Alarms;
 pub use super::chat::{ChatAmend, ChatLog, ChatRecord, ChatRow, ChatWrite};
 pub use super::data::Data;
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
+pub use super::inbox::Inbox;
 pub use super::journal::{Journal, JournalEntry, Outcome};
 pub use super::ledger::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail, MailState,
     Position, Presence, Waiting,
 };
-pub use super::letters::Letters;
 pub use super::media::{MediaItem, MediaShelf};
 pub use super::skills::Skills;
 pub use super::stored::{PAGE_MAX_BYTES, StoreError, Stored};
@@ -19,10 +19,10 @@ pub use super::vault::{SealedCapability, Vault};
 
 /// Everything that a backend is.
 pub trait Store:
-    Directory + Ledger + Letters + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep
+    Directory + Ledger + Inbox + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep
 {
 }
-impl<T: Directory + Ledger + Letters + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep> Store
+impl<T: Directory + Ledger + Inbox + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep> Store
     for T
 {
 }

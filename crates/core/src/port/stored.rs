@@ -1,6 +1,6 @@
 //! What every verb of a store answers.
 
-use super::Soon;
+use super::BoxFuture;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -14,7 +14,7 @@ pub enum StoreError {
     Conflict,
 }
 
-pub type Stored<'a, T> = Soon<'a, Result<T, StoreError>>;
+pub type Stored<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// What people and agents wrote is read in pages: one that has this many bytes ends, however few rows it has. Somebody
 /// who asks for pages and does not read them holds no more than this.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::alarms::Alarms;
 use super::data::Data;
-use super::letters::Letters;
+use super::inbox::Inbox;
 use super::media::MediaShelf;
 use super::skills::Skills;
 use super::store::{ChatLog, Directory, Journal, Ledger, Store, Upkeep, Vault};
@@ -17,7 +17,7 @@ pub struct Stores {
     pub journal: Arc<dyn Journal>,
     pub vault: Arc<dyn Vault>,
     pub alarms: Arc<dyn Alarms>,
-    pub inbox: Arc<dyn Letters>,
+    pub inbox: Arc<dyn Inbox>,
     pub skills: Arc<dyn Skills>,
     pub data: Arc<dyn Data>,
     pub media: Arc<dyn MediaShelf>,

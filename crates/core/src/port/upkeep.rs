@@ -14,7 +14,7 @@ pub struct Retention {
     pub events_before_ms: u64,
     pub verdicts_before_ms: u64,
     /// What agents were told, read or not. 0: it is kept.
-    pub letters_before_ms: u64,
+    pub inbox_before_ms: u64,
     /// What agents sent out. 0: it is kept.
     pub journal_before_ms: u64,
     /// Lines of the built-in chat. 0: they are kept.

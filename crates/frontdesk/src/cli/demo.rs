@@ -9,7 +9,7 @@ use frontdesk_core::directory::Identity;
 use frontdesk_wire::Secret;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 
-use super::agent;
+use super::demo_agent;
 use super::serve::{begin_logging, keep_files_private, stop_on_signal};
 use crate::app::{FIRST_TENANT, Frontdesk};
 use crate::config::{Config, LogForm};
@@ -44,7 +44,7 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     tokio::spawn(async move {
         let (dial, bell) = dial;
         tokio::select! {
-            ended = agent::live(dial, bell) => if let Err(error) = ended {
+            ended = demo_agent::live(dial, bell) => if let Err(error) = ended {
                 tracing::error!(%error, "example agent failed");
             },
             () = stop.cancelled() => {}

@@ -1,8 +1,8 @@
 //! The command line. `serve`, `demo`, `bench` and `config` work here; every other verb speaks the admin API.
 
-mod agent;
 mod agents;
 mod demo;
+mod demo_agent;
 mod remote;
 mod serve;
 mod verbs;

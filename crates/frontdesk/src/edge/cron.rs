@@ -92,7 +92,7 @@ pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Quer
 pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Value> {
     let headers = request.headers().clone();
     let body = whole(request, RELAY_MAX_BYTES).await.map_err(Refusal::plain)?;
-    let id = app.relay_door.check(&headers, &body, app.desk.env().now_s()).map_err(|why| {
+    let id = app.scheduler_webhook.check(&headers, &body, app.desk.env().now_s()).map_err(|why| {
         tracing::warn!(%why, "scheduler webhook call refused");
         Refusal::new(Code::Unauthorized, "this call is not signed with a known scheduler key").plain()
     })?;
@@ -104,7 +104,7 @@ pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Va
     match fire.await {
         Ok(()) => Ok(Reply(json!({ "ok": true }))),
         Err(refusal) => {
-            app.relay_door.give_back(&id);
+            app.scheduler_webhook.give_back(&id);
             Err(refusal.plain())
         }
     }

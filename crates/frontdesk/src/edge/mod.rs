@@ -6,7 +6,6 @@ mod auth;
 mod body;
 mod chat;
 mod cron;
-pub(crate) mod door;
 mod error;
 pub(crate) mod flow;
 mod manage;
@@ -14,6 +13,7 @@ mod media;
 mod ops;
 pub(crate) mod page;
 mod relay;
+pub(crate) mod scheduler_webhook;
 mod server;
 mod to_end;
 
@@ -63,7 +63,7 @@ pub struct App {
     pub readiness: Arc<ops::Readiness>,
     /// KiB of requests that are worked on to their end.
     pub in_hand: Arc<Semaphore>,
-    pub relay_door: Arc<door::RelayDoor>,
+    pub scheduler_webhook: Arc<scheduler_webhook::SchedulerWebhook>,
     pub limits: Arc<agents::Limits>,
     pub tools: Arc<agents::Tools>,
     pub metrics: Arc<prometheus_client::registry::Registry>,

@@ -71,7 +71,7 @@ mod tests {
     use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256};
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    use frontdesk_core::port::Soon;
+    use frontdesk_core::port::BoxFuture;
     use frontdesk_core::port::outcall::{Answer, Call, OutcallError};
     use frontdesk_testkit::TestEnv;
     use serde_json::{Value, json};
@@ -119,7 +119,7 @@ mod tests {
             Ok(())
         }
 
-        fn call<'a>(&'a self, _: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let body = self.keys.lock().unwrap().to_string().into_bytes();
             Box::pin(async move { Ok(Answer { status: 200, content_type: None, body }) })

@@ -35,7 +35,7 @@ mod tests {
     use frontdesk_core::cron::{LEASE_MS, PAUSE_MAX};
     use frontdesk_core::directory::{Guest, Identity};
     use frontdesk_core::meters::Why;
-    use frontdesk_core::port::Soon;
+    use frontdesk_core::port::BoxFuture;
     use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
     use frontdesk_core::vault::Sealer;
     use frontdesk_core::{Env as _, Parts, Rules};
@@ -55,7 +55,7 @@ mod tests {
             Ok(())
         }
 
-        fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
             let body: serde_json::Value = serde_json::from_str(call.json.unwrap()).unwrap();
             if body["job_id"] == "hangs" {
                 return Box::pin(std::future::pending());

@@ -60,7 +60,7 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
             now_ms,
             events_before_ms: before(days.dedup),
             verdicts_before_ms: before(days.explain),
-            letters_before_ms: or_never(days.inbox),
+            inbox_before_ms: or_never(days.inbox),
             journal_before_ms: or_never(days.journal),
             chat_before_ms: or_never(days.chat),
             reach_before_ms: or_never(days.reach),
@@ -86,7 +86,7 @@ mod tests {
 
     use frontdesk_core::agents::Speaker;
     use frontdesk_core::directory::Identity;
-    use frontdesk_core::port::Soon;
+    use frontdesk_core::port::BoxFuture;
     use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
     use frontdesk_core::port::store::{Acceptance, Delivery};
     use frontdesk_core::vault::Sealer;
@@ -113,7 +113,7 @@ mod tests {
             Ok(())
         }
 
-        fn call<'a>(&'a self, call: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
             self.called.lock().unwrap().push(call.url.to_owned());
             Box::pin(async move {
                 self.open.fetch_add(1, Ordering::SeqCst);
@@ -189,7 +189,7 @@ mod tests {
                 own_json: Vec::new(),
                 capabilities: Vec::new(),
                 reaches: false,
-                letter: None,
+                message: None,
                 chat: None,
             };
             self.desk.stores().ledger.accept(vec![acceptance]).await.unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::Reply;
+use crate::harness::Reply;
 use crate::plane::{Plane, class};
 
 /// A token of scope agents that belongs to one agent.

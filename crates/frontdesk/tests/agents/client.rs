@@ -13,7 +13,7 @@ use frontdesk_wire::Secret;
 use frontdesk_wire::agents::{AgentConnector, AgentPut, Class, DeliveryPayload, NotifyPost, Origin, WakeOpts};
 use tokio::time::timeout;
 
-use crate::house::PATIENCE;
+use crate::harness::PATIENCE;
 use crate::plane::Plane;
 
 fn client(plane: &Plane, token: &str) -> AgentsClient {

@@ -4,7 +4,7 @@ use frontdesk_core::directory::facts::{Agent, Fact};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::house::{PATIENCE, Source};
+use crate::harness::{PATIENCE, Source};
 use crate::plane::{Plane, encoded};
 
 async fn hooked(source: &Source) -> Plane {

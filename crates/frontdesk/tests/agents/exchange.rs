@@ -4,7 +4,7 @@ use frontdesk_core::agents::Speaker;
 use frontdesk_wire::agents::DeliveryPayload;
 use serde_json::{Value, json};
 
-use crate::house::{PATIENCE, Source, outbound};
+use crate::harness::{PATIENCE, Source, outbound};
 use crate::plane::{Plane, class};
 
 fn question(plane: &Plane, correlation: &str, timeout_ms: u64) -> Value {
@@ -368,17 +368,18 @@ async fn rule_17_what_a_gateway_says_on_the_way_is_not_its_answer() {
     let ask = async |body: &Value| plane.post("/v1/agents/gw-1/exchange", body).await.expect(200);
     let answer = async {
         let mut number = 0;
-        let mut say = async |socket: &mut crate::house::Socket, asked: &Value, text: &str, notify: bool, to: &Value| {
-            number += 1;
-            // As gateways do it: the thread and the person come back with whatever is said.
-            let mut metadata = json!({ "thread_id": asked["thread_id"], "user_id": asked["user_id"] });
-            if notify {
-                metadata["notify"] = json!(true);
-            }
-            let send = json!({ "op": "send", "chat_id": asked["chat_id"], "content": text, "reply_to": to,
+        let mut say =
+            async |socket: &mut crate::harness::Socket, asked: &Value, text: &str, notify: bool, to: &Value| {
+                number += 1;
+                // As gateways do it: the thread and the person come back with whatever is said.
+                let mut metadata = json!({ "thread_id": asked["thread_id"], "user_id": asked["user_id"] });
+                if notify {
+                    metadata["notify"] = json!(true);
+                }
+                let send = json!({ "op": "send", "chat_id": asked["chat_id"], "content": text, "reply_to": to,
                 "metadata": metadata });
-            socket.frame(&outbound(&format!("r{number}"), send)).await;
-        };
+                socket.frame(&outbound(&format!("r{number}"), send)).await;
+            };
         let mut asked = Vec::new();
         for _ in 0..2 {
             let frame = socket.of("inbound").await;

@@ -9,8 +9,8 @@ mod connectors;
 mod deliver;
 mod doors;
 mod exchange;
-#[path = "../house/mod.rs"]
-mod house;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod mcp;
 mod operator;
 mod plane;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::Reply;
+use crate::harness::Reply;
 use crate::plane::{Plane, class};
 
 const BOTH: &str = "application/json, text/event-stream";
@@ -344,7 +344,7 @@ async fn an_agent_with_nothing_but_tools_listens_asks_and_answers() {
 /// Whether it hangs up or ends its session: what was begun is done, and written down.
 #[tokio::test]
 async fn a_call_is_carried_out_although_its_client_is_gone() {
-    let source = crate::house::Source::open("application/json", b"{}").await;
+    let source = crate::harness::Source::open("application/json", b"{}").await;
     let plane = Plane::open().await;
     let hook = json!({ "type": "webhook", "url": source.url, "timeout_ms": 30_000 });
     plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
@@ -366,7 +366,7 @@ async fn a_call_is_carried_out_although_its_client_is_gone() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(crate::house::PATIENCE, carried).await.expect("it is still under way");
+        tokio::time::timeout(crate::harness::PATIENCE, carried).await.expect("it is still under way");
         let said = plane.house.admin("GET", "/dispatches", &Value::Null).await.expect(200);
         let receipts = said["dispatches"][0]["receipts"].as_array().unwrap().clone();
         let webhook = receipts.iter().find(|it| it["connector"] == "webhook");

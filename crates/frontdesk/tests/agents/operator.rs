@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::Source;
+use crate::harness::Source;
 use crate::plane::Plane;
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::house::PATIENCE, failed).await.expect("the wake URL was not called");
+    tokio::time::timeout(crate::harness::PATIENCE, failed).await.expect("the wake URL was not called");
     let told = doctor().await;
     let found = told["findings"].as_array().unwrap().iter().find(|it| it["check"] == "agent").cloned().unwrap();
     let text = found["text"].as_str().unwrap();
@@ -103,7 +103,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::house::PATIENCE, settled).await.expect("the wake stays open");
+    tokio::time::timeout(crate::harness::PATIENCE, settled).await.expect("the wake stays open");
     assert_eq!(doctor().await["ok"], true);
     plane.finish().await;
 }

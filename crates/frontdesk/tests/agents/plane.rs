@@ -6,10 +6,10 @@ use frontdesk::config::Config;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::house::{House, PATIENCE, Reply};
+use crate::harness::{Harness, PATIENCE, Reply};
 
 pub(crate) struct Plane {
-    pub(crate) house: House,
+    pub(crate) house: Harness,
     /// Of scope agents, in the first tenant.
     pub(crate) token: String,
     /// Of scope operator, likewise.
@@ -23,10 +23,10 @@ impl Plane {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
-        Self::of(House::with(change).await).await
+        Self::of(Harness::with(change).await).await
     }
 
-    pub(crate) async fn of(house: House) -> Self {
+    pub(crate) async fn of(house: Harness) -> Self {
         let token = house.token("home", "agents").await;
         let operator = house.token("home", "operator").await;
         Self { house, token, operator, dispatches: AtomicU64::new(0) }
@@ -48,7 +48,7 @@ impl Plane {
     /// Stops the desk and opens it again in the same folder; tokens stay good.
     pub(crate) async fn again(self) -> Self {
         let Self { house, token, operator, dispatches } = self;
-        let house = House::again(house.finish().await, |_| {}).await;
+        let house = Harness::again(house.finish().await, |_| {}).await;
         Self { house, token, operator, dispatches }
     }
 

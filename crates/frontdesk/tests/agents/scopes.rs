@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::Source;
+use crate::harness::Source;
 use crate::plane::{Plane, class};
 
 #[tokio::test]

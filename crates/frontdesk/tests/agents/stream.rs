@@ -149,7 +149,7 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::house::PATIENCE, left).await.expect("the seat stays taken");
+    tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the seat stays taken");
     assert_eq!(plane.status("alice").await, "asleep");
     plane.finish().await;
 }
@@ -254,7 +254,7 @@ async fn rule_11_what_a_stream_is_said_to_have_taken_is_in_it() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(crate::house::PATIENCE, left).await.expect("the seat stays taken");
+        tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the seat stays taken");
     }
     plane.finish().await;
 }

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::house::{House, PATIENCE, Seat};
+use crate::harness::{Harness, PATIENCE, Seat};
 use crate::plane::Plane;
 
 /// The example agent: it answers every word that it takes.
-async fn wake_up(house: &House, seat: &Seat) -> (Arc<SocketTransport>, mpsc::UnboundedReceiver<MessageEvent>) {
+async fn wake_up(house: &Harness, seat: &Seat) -> (Arc<SocketTransport>, mpsc::UnboundedReceiver<MessageEvent>) {
     let transport = Arc::new(SocketTransport::new(Dial {
         url: house.url.clone(),
         gateway_id: seat.gateway.clone(),

@@ -4,7 +4,7 @@ use frontdesk_core::directory::Fact;
 use frontdesk_core::port::alarms::{Conclusion, Shot};
 use serde_json::json;
 
-use crate::house::Source;
+use crate::harness::Source;
 use crate::plane::{Plane, class};
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_restart_goes_on_calling_until_the_agent_comes() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::house::PATIENCE, settled).await.expect("it is called although it came");
+    tokio::time::timeout(crate::harness::PATIENCE, settled).await.expect("it is called although it came");
     drop((stream, desk)); // the folder is free when nobody holds the desk
     let plane = plane.again().await;
     assert!(plane.house.app.desk.messages().called_agents().is_empty(), "that it came is written down too");
@@ -386,7 +386,7 @@ async fn rule_15_a_planned_wake_that_was_cut_short_at_a_stream_comes_by_the_sock
     let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
     let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
     let is_written = async {
-        while desk.stores().inbox.last_letter(no).await.unwrap() == 0 {
+        while desk.stores().inbox.newest_message(no).await.unwrap() == 0 {
             tokio::task::yield_now().await;
         }
     };

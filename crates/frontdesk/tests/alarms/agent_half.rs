@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::house::{House, PATIENCE, Seat};
+use super::harness::{Harness, PATIENCE, Seat};
 use super::sink::Sink;
 
 /// An agent with its jobs, its provider and (unless it has no address) its door.
@@ -48,7 +48,7 @@ impl Drop for Agent {
     }
 }
 
-async fn identity(house: &House, instance: &str) -> String {
+async fn identity(house: &Harness, instance: &str) -> String {
     let ask = json!({ "tenant": "home", "scope": "identity", "instance": instance });
     house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }
@@ -69,7 +69,7 @@ fn keys_of(url: &str) -> UrlKeys {
 }
 
 impl Agent {
-    async fn open(house: &House, instance: &str) -> Self {
+    async fn open(house: &Harness, instance: &str) -> Self {
         let (listener, url) = listen().await;
         let mut agent = Self::at(house, instance, &url).await;
         let ahead_s = agent.ahead_s.clone();
@@ -79,7 +79,7 @@ impl Agent {
         agent
     }
 
-    async fn at(house: &House, instance: &str, callback: &str) -> Self {
+    async fn at(house: &Harness, instance: &str, callback: &str) -> Self {
         let jobs = Arc::new(MemoryJobs::default());
         let desk = HttpCronDesk::new(&house.url, Secret::new(identity(house, instance).await)).unwrap();
         let desk = Arc::new(desk);
@@ -127,7 +127,7 @@ impl Agent {
     }
 
     /// Knocks at the door as the desk does.
-    async fn knock(&self, house: &House, bearer: &str, body: &str) -> super::house::Reply {
+    async fn knock(&self, house: &Harness, bearer: &str, body: &str) -> super::harness::Reply {
         let mut request = house.client.post(format!("{}/api/cron/fire", self.url)).body(body.to_owned());
         if !bearer.is_empty() {
             request = request.header("authorization", bearer);
@@ -149,7 +149,7 @@ fn recurring(id: &str, seconds: i64, first: Timestamp) -> Job {
     Job { next_run_at: Some(first), ..Job::new(id, Timing::Every { seconds }, first) }
 }
 
-async fn fired(house: &House, instance: &str, job: &str, count: usize) {
+async fn fired(house: &Harness, instance: &str, job: &str, count: usize) {
     let identity = identity(house, instance).await;
     let path = format!("/api/agent-cron/history?job_id={job}");
     let waiting = async {
@@ -171,7 +171,7 @@ async fn fired(house: &House, instance: &str, job: &str, count: usize) {
 
 #[tokio::test]
 async fn a_job_is_fired_through_the_door_runs_once_and_the_next_is_armed() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mut agent = Agent::open(&house, "home").await;
     let first = in_ms(250);
     agent.provider.put(recurring("tea", 600, first)).await.unwrap();
@@ -202,7 +202,7 @@ async fn a_job_is_fired_through_the_door_runs_once_and_the_next_is_armed() {
 
 #[tokio::test]
 async fn a_job_with_an_end_leaves_nothing_armed() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mut agent = Agent::open(&house, "home").await;
     agent.provider.put(Job::new("once", Timing::At { time: in_ms(200) }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "once");
@@ -217,7 +217,7 @@ async fn a_job_with_an_end_leaves_nothing_armed() {
 
 #[tokio::test]
 async fn a_paused_job_is_not_armed_and_a_foreign_identity_sees_nothing() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let agent = Agent::open(&house, "home").await;
     agent.provider.put(recurring("tea", 600, in_ms(600_000))).await.unwrap();
     agent.provider.put(recurring("post", 600, in_ms(700_000))).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_paused_job_is_not_armed_and_a_foreign_identity_sees_nothing() {
 
 #[tokio::test]
 async fn a_key_that_was_changed_is_looked_up_by_a_door_that_knows_the_old_one() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mut agent = Agent::open(&house, "home").await;
     agent.provider.put(Job::new("one", Timing::At { time: now() }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "one");
@@ -250,7 +250,7 @@ async fn a_key_that_was_changed_is_looked_up_by_a_door_that_knows_the_old_one() 
 
 #[tokio::test]
 async fn a_job_whose_agent_died_between_its_202_and_its_claim_runs_after_all() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     // Its door said yes, and then the process was gone: the job was not claimed.
     let gone = Sink::open().await;
     let before = Agent::at(&house, "home", &gone.url).await;
@@ -268,7 +268,7 @@ async fn a_job_whose_agent_died_between_its_202_and_its_claim_runs_after_all() {
 
 // ---- down the socket --------------------------------------------------------------------------
 
-fn transport(house: &House, seat: &Seat) -> SocketTransport {
+fn transport(house: &Harness, seat: &Seat) -> SocketTransport {
     SocketTransport::new(Dial {
         url: house.url.clone(),
         gateway_id: seat.gateway.clone(),
@@ -293,7 +293,7 @@ fn taker(provider: Arc<Provider>) -> (Handler, mpsc::UnboundedReceiver<bool>) {
 
 #[tokio::test]
 async fn an_agent_without_an_address_has_cron_too() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("sleeper").await;
     let mut agent = Agent::at(&house, "sleeper", BY_RELAY).await;
     // Fired while nobody is there: it waits for the agent like any other mail.
@@ -326,7 +326,7 @@ async fn an_agent_without_an_address_has_cron_too() {
 
 /// A door that trusts a key of ours as if it were the desk's, so that all but one thing is right.
 struct Trusting {
-    house: House,
+    house: Harness,
     agent: Agent,
     signet: Arc<SigningKey>,
     publishing: JoinHandle<()>,
@@ -334,7 +334,7 @@ struct Trusting {
 
 impl Trusting {
     async fn open(alg: SigningAlg) -> Self {
-        let house = House::open().await;
+        let house = Harness::open().await;
         let signet = SigningKey::open("ours", alg, &new_key(alg).unwrap()).unwrap();
         let keys = json!({ "keys": [signet.jwk()] });
         let (listener, keys_url) = listen().await;

@@ -4,19 +4,19 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
 use serde_json::{Value, json};
 
-use super::house::House;
+use super::harness::Harness;
 use super::sink::{Sink, now_ms};
 
 /// The desk, an agent's door, and the agent's identity.
 struct Scene {
-    house: House,
+    house: Harness,
     sink: Sink,
     identity: String,
 }
 
 impl Scene {
     async fn open() -> Self {
-        let house = House::open().await;
+        let house = Harness::open().await;
         let identity = identity(&house, "sleeper").await;
         Self { house, sink: Sink::open().await, identity }
     }
@@ -26,7 +26,7 @@ impl Scene {
         reply["schedule_id"].as_str().unwrap().to_owned()
     }
 
-    async fn arm_with(&self, job: &str, fire_at: &str, more: Value) -> super::house::Reply {
+    async fn arm_with(&self, job: &str, fire_at: &str, more: Value) -> super::harness::Reply {
         let mut body = json!({ "job_id": job, "fire_at": fire_at, "agent_callback_url": self.sink.url,
                                "dedup_key": format!("{job}:{fire_at}") });
         for (key, value) in more.as_object().unwrap() {
@@ -57,11 +57,11 @@ impl Scene {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(super::house::PATIENCE, waiting).await.expect("it does not end")
+        tokio::time::timeout(super::harness::PATIENCE, waiting).await.expect("it does not end")
     }
 }
 
-async fn identity(house: &House, instance: &str) -> String {
+async fn identity(house: &Harness, instance: &str) -> String {
     let ask = json!({ "tenant": "home", "scope": "identity", "instance": instance });
     house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }

@@ -4,7 +4,7 @@
 
 mod agent_half;
 mod arming;
-#[path = "../house/mod.rs"]
-mod house;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod sink;
 mod trouble;

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use super::house::PATIENCE;
+use super::harness::PATIENCE;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Fire {

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::house::{House, PATIENCE, Reply};
+use super::harness::{Harness, PATIENCE, Reply};
 use super::sink::{Sink, now_ms};
 
 /// Fires that may be under way to one host.
@@ -29,11 +29,11 @@ const KEY: &[u8] = b"a scheduler's key";
 
 /// One agent, as the desk knows it.
 struct Agent<'a> {
-    house: &'a House,
+    house: &'a Harness,
     identity: String,
 }
 
-async fn agent<'a>(house: &'a House, tenant: &str, instance: &str) -> Agent<'a> {
+async fn agent<'a>(house: &'a Harness, tenant: &str, instance: &str) -> Agent<'a> {
     let made = house.admin("POST", "/tenants", &json!({ "name": tenant })).await;
     assert!([201, 409].contains(&made.status), "{}", made.text());
     let ask = json!({ "tenant": tenant, "scope": "identity", "instance": instance });
@@ -187,7 +187,7 @@ async fn misbehave(mut stream: TcpStream, manner: Manner, asked: Arc<Notify>) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hosts_that_behave_badly_hold_up_nobody_else() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let (bad, good) = (agent(&house, "home", "bad").await, agent(&house, "home", "good").await);
     let mut hosts = Vec::new();
     for manner in [Manner::Hang, Manner::Drip, Manner::Flood, Manner::Close, Manner::BreakOff] {
@@ -215,7 +215,7 @@ async fn hosts_that_behave_badly_hold_up_nobody_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reason_of_a_bad_host_can_be_read() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let agent = agent(&house, "home", "bad").await;
     let never = json!({ "grace_s": 0 });
     for manner in [Manner::Close, Manner::BreakOff] {
@@ -232,7 +232,7 @@ async fn the_reason_of_a_bad_host_can_be_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_2xx_ends_it_whatever_follows() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let agent = agent(&house, "home", "bad").await;
     let host = BadHost::open(Manner::Flood).await;
     agent.ask("flood", &iso(now_ms()), &host.url, json!({ "grace_s": 0 })).await.expect(200);
@@ -243,7 +243,7 @@ async fn a_2xx_ends_it_whatever_follows() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_with_many_shots_does_not_keep_another_waiting() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (big, small) = (agent(&house, "big", "b").await, agent(&house, "small", "s").await);
     let (slow, quick) = (Sink::open().await, Sink::open().await);
     slow.hold();
@@ -263,7 +263,7 @@ async fn a_tenant_with_many_shots_does_not_keep_another_waiting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_with_many_hosts_that_hang_does_not_keep_another_waiting() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (big, small) = (agent(&house, "big", "b").await, agent(&house, "small", "s").await);
     let quick = Sink::open().await;
     let mut hosts = Vec::new();
@@ -287,7 +287,7 @@ async fn a_tenant_with_many_hosts_that_hang_does_not_keep_another_waiting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_provisions_of_one_job_leave_one_shot() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let agent = agent(&house, "home", "eager").await;
     let sink = Sink::open().await;
     // Within what is held in memory, so that every replaced one leaves a trace there.
@@ -318,7 +318,7 @@ async fn ten_thousand_provisions_of_one_job_leave_one_shot() {
 
 #[tokio::test]
 async fn the_same_time_at_once_is_one_shot() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let agent = agent(&house, "home", "eager").await;
     let sink = Sink::open().await;
     let fire_at = iso(clock.now_ms() + 300);
@@ -336,7 +336,7 @@ async fn the_same_time_at_once_is_one_shot() {
 
 #[tokio::test]
 async fn any_time_with_an_offset_is_taken_and_the_past_is_now() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let agent = agent(&house, "home", "old").await;
     let sink = Sink::open().await;
     let past = [
@@ -370,7 +370,7 @@ async fn any_time_with_an_offset_is_taken_and_the_past_is_now() {
 /// The last second that the agent's own language can say.
 #[tokio::test]
 async fn the_last_day_of_the_calendar_is_a_time_too() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let agent = agent(&house, "home", "patient").await;
     let reply = agent.ask("last", "9999-12-31T23:59:59+00:00", "http://127.0.0.1:9", Value::Null).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -379,7 +379,7 @@ async fn the_last_day_of_the_calendar_is_a_time_too() {
 
 #[tokio::test]
 async fn the_latest_word_on_the_callback_counts() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let agent = agent(&house, "home", "odd").await;
     let sink = Sink::open().await;
     // A slash at the end is no other place, and the latest word on the place counts.
@@ -393,7 +393,7 @@ async fn the_latest_word_on_the_callback_counts() {
 
 #[tokio::test]
 async fn a_callback_is_a_base_that_a_path_can_follow() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let agent = agent(&house, "home", "odd").await;
     let sink = Sink::open().await;
     for url in [format!("{}/?to=", sink.url), format!("{}/#", sink.url)] {
@@ -410,7 +410,7 @@ const LATE_MS: u64 = 1_050;
 
 #[tokio::test]
 async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipped() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let sink = Sink::open().await;
     let due_ms = clock.now_ms() + 2_000;
     let identity = {
@@ -426,7 +426,7 @@ async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipp
     let folder = house.finish().await;
     clock.set_ms(due_ms + LATE_MS);
     assert_eq!(sink.fires().len(), 0);
-    let house = House::by(clock, folder, |_| {}).await;
+    let house = Harness::by(clock, folder, |_| {}).await;
     let agent = Agent { house: &house, identity };
     let mut jobs: Vec<String> = sink.wait(2).await.iter().map(|fire| fire.job().to_owned()).collect();
     jobs.sort();
@@ -445,7 +445,7 @@ async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipp
 
 #[tokio::test]
 async fn a_job_that_wants_no_late_fire_is_fired_when_it_is_on_time() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let agent = agent(&house, "home", "picky").await;
     let sink = Sink::open().await;
     let picky = json!({ "grace_s": 0, "on_miss": "skip" });
@@ -464,7 +464,7 @@ async fn a_job_that_wants_no_late_fire_is_fired_when_it_is_on_time() {
 
 #[tokio::test]
 async fn what_was_skipped_was_not_tried() {
-    let (house, clock) = House::still().await;
+    let (house, clock) = Harness::still().await;
     let sink = Sink::open().await;
     let due_ms = clock.now_ms() + 1_000;
     let agent = agent(&house, "home", "picky").await;
@@ -473,7 +473,7 @@ async fn what_was_skipped_was_not_tried() {
     let identity = agent.identity;
     let folder = house.finish().await;
     clock.set_ms(due_ms + LATE_MS);
-    let house = House::by(clock, folder, |_| {}).await;
+    let house = Harness::by(clock, folder, |_| {}).await;
     let agent = Agent { house: &house, identity };
     let end = agent.ended("tea").await;
     assert_eq!((&end["outcome"], &end["attempts"]), (&json!("skipped"), &json!(0)), "{end}");
@@ -497,7 +497,7 @@ fn word<'a>(id: &'a str, job: &str, fire_at: &str) -> Word<'a> {
 
 impl Word<'_> {
     /// As a scheduler sends it.
-    fn request(&self, house: &House) -> reqwest::RequestBuilder {
+    fn request(&self, house: &Harness) -> reqwest::RequestBuilder {
         let signed = format!("{}.{}.{}", self.id, self.at_s, self.body);
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, self.key), signed.as_bytes());
         house
@@ -508,13 +508,13 @@ impl Word<'_> {
             .body(self.body.clone())
     }
 
-    async fn say(&self, house: &House) -> Reply {
+    async fn say(&self, house: &Harness) -> Reply {
         house.send(self.request(house)).await
     }
 }
 
-async fn with_scheduler() -> House {
-    House::with(|config| config.cron.relay_keys = vec![format!("whsec_{}", STANDARD.encode(KEY))]).await
+async fn with_scheduler() -> Harness {
+    Harness::with(|config| config.cron.relay_keys = vec![format!("whsec_{}", STANDARD.encode(KEY))]).await
 }
 
 #[tokio::test]
@@ -579,7 +579,7 @@ async fn a_caller_that_we_do_not_know_fires_nothing() {
     assert_eq!(sink.fires().len(), 1);
     house.finish().await;
 
-    let closed = House::open().await;
+    let closed = Harness::open().await;
     assert_eq!(good.say(&closed).await.status, 401, "without keys the door is shut");
     closed.finish().await;
 }

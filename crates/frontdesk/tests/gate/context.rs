@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, Seat, Socket};
+use crate::harness::{Harness, Seat, Socket};
 use crate::scene::{PLAIN, PLATFORM, hears, managed, name_of, open_to_all, say, set_policy, to_the_bot, write};
 
 /// Ann's agent, and the team's, which holds `room`, hears everyone there, and wants to be addressed.
 struct Room {
-    house: House,
+    house: Harness,
     ann: Seat,
     team: Seat,
     anns: Socket,
@@ -16,7 +16,7 @@ struct Room {
 
 impl Room {
     async fn open() -> Self {
-        let house = House::open().await;
+        let house = Harness::open().await;
         let (ann, team) = (house.seat("ann").await, house.seat("team").await);
         house.bind("home", "u-bob", "bob").await; // whose agent never dials
         open_to_all(&house, &team, "room").await;
@@ -49,7 +49,7 @@ const NOTHING: [&str; 0] = [];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_descriptor_says_that_context_comes() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("ann").await;
     let mut socket = house.dial(&seat.bearer()).await;
     assert_eq!(socket.hello(PLATFORM, "").await["supports_context"], true);
@@ -256,7 +256,7 @@ async fn a_row_that_goes_again_or_is_replayed_keeps_its_receivers_own_context() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mail_that_waits_carries_the_context_of_its_own_time() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, team) = (house.seat("ann").await, house.seat("team").await);
     open_to_all(&house, &team, "room").await;
     set_policy(&house, &team, json!({ "requireAddress": true })).await;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::house::{House, Source, hello};
+use crate::harness::{Harness, Source, hello};
 use crate::scene::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_were_set_stay_whatever_else_happens_in_the_chat_meanwhile() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     for number in 0..50 {
@@ -28,7 +28,7 @@ async fn members_that_were_set_stay_whatever_else_happens_in_the_chat_meanwhile(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_opened_with_a_revoked_secret_never_serves_also_after_its_gateway_came_back() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut silent = house.dial(&ann.bearer()).await;
     managed(&house, &ann, "deprovision", json!({})).await;
@@ -41,7 +41,7 @@ async fn a_socket_opened_with_a_revoked_secret_never_serves_also_after_its_gatew
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_socket_of_an_instance_closes_when_it_leaves_also_of_a_gateway_that_moved_on() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     let twin = second_gateway(&house, &ann, "ann-2").await;
@@ -54,7 +54,7 @@ async fn every_socket_of_an_instance_closes_when_it_leaves_also_of_a_gateway_tha
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_woken_after_leaving() {
-    let house = House::with(|config| config.wake.cooldown_ms = 200).await;
+    let house = Harness::with(|config| config.wake.cooldown_ms = 200).await;
     let ann = house.seat("ann").await;
     let sink = Source::open("text/plain", b"ok").await;
     sink.answer(1000);
@@ -72,7 +72,7 @@ async fn nobody_is_woken_after_leaving() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_was_here_before_is_answered_with_the_verdict_that_it_had() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let post = json!({ "user_id": "new", "text": "hi", "message_id": "m-1" });
     let first = house.say_as(&ann, "d", post.clone()).await.expect(202);
@@ -84,7 +84,7 @@ async fn a_message_that_was_here_before_is_answered_with_the_verdict_that_it_had
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_sent_twice_interrupts_once() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     write(&house, &ann, "d", "u-ann", "go").await;
@@ -98,7 +98,7 @@ async fn a_stop_sent_twice_interrupts_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_verdict_is_counted_once_per_event() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     for _ in 0..5 {
         house.say_as(&ann, "d", json!({ "user_id": "u-ann", "text": "x", "message_id": "m" })).await.expect(202);
@@ -109,7 +109,7 @@ async fn a_verdict_is_counted_once_per_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_below_manage_has_the_contracts_form() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     house.get("/manage/why?message_id=a&message_id=b", &ann.bearer()).await.error(400);
     house.finish().await;
@@ -117,7 +117,7 @@ async fn every_refusal_below_manage_has_the_contracts_form() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_long_line_does_not_hide_the_others() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, team) = (house.seat("ann").await, house.seat("team").await);
     open_to_all(&house, &team, "room").await;
     set_policy(&house, &team, json!({ "requireAddress": true })).await;
@@ -131,7 +131,7 @@ async fn one_long_line_does_not_hide_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_as_an_event_does_not_ride_along_after_the_policy_changed() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, team) = (house.seat("ann").await, house.seat("team").await);
     open_to_all(&house, &team, "room").await;
     let mut socket = house.socket(&team).await;
@@ -145,7 +145,7 @@ async fn what_came_as_an_event_does_not_ride_along_after_the_policy_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_button_called_stop_answers_its_prompt() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     write(&house, &ann, "d", "u-ann", "hi").await;
@@ -165,7 +165,7 @@ async fn a_button_called_stop_answers_its_prompt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_press_in_a_thread_of_a_scoped_channel_is_of_that_thread_and_scope() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, team) = (house.seat("ann").await, house.seat("team").await);
     managed(&house, &team, "scope", json!({ "platform": "relay", "scope_id": "wing", "channel_id": "room" })).await;
     managed(&house, &team, "principal", json!({ "policy": "any" })).await;
@@ -186,7 +186,7 @@ async fn a_press_in_a_thread_of_a_scoped_channel_is_of_that_thread_and_scope() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_cannot_see_a_chat_does_not_use_up_its_prompts() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let mut socket = house.socket(&ann).await;
     members(&house, &ann, "club", &["u-ann"]).await;
@@ -204,7 +204,7 @@ async fn who_cannot_see_a_chat_does_not_use_up_its_prompts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_said_before_an_interrupt_still_rides_along_on_the_next_turn() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, team) = (house.seat("ann").await, house.seat("team").await);
     open_to_all(&house, &team, "room").await;
     set_policy(&house, &team, json!({ "requireAddress": true })).await;

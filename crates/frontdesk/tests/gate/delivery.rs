@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, Seat, Socket, Source};
+use crate::harness::{Harness, Seat, Socket, Source};
 use crate::scene::{
     PLAIN, PLATFORM, channel, explain, has_had, hears, manage, managed, members, open_to_all, ruling, say, set_policy,
     set_wake_url, to_the_bot, write,
@@ -10,7 +10,7 @@ use crate::scene::{
 
 /// Ann, Bob and the team, each with an agent of that name that is awake. Their people are `u-ann` and so on.
 struct Crew {
-    house: House,
+    house: Harness,
     ann: Seat,
     bob: Seat,
     team: Seat,
@@ -23,7 +23,7 @@ struct Crew {
 
 impl Crew {
     async fn gather() -> Self {
-        let house = House::open().await;
+        let house = Harness::open().await;
         let (ann, bob, team) = (house.seat("ann").await, house.seat("bob").await, house.seat("team").await);
         let (anns, bobs, teams) = (house.socket(&ann).await, house.socket(&bob).await, house.socket(&team).await);
         Self { house, ann, bob, team, anns, bobs, teams, had: [0; 3] }
@@ -320,7 +320,7 @@ async fn other_bots_are_heard_only_where_the_policy_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_relevant_wakes_nobody() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, team) = (house.seat("ann").await, house.seat("team").await);
     let (anns, teams) = (Source::open("text/plain", b"ok").await, Source::open("text/plain", b"ok").await);
     for (seat, sink) in [(&ann, &anns), (&team, &teams)] {
@@ -462,7 +462,7 @@ async fn an_agent_that_asks_why_is_told_about_itself_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn why_finds_a_message_of_its_own_tenant_by_its_whole_id_and_chat() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, rival) = (house.seat("ann").await, house.seat_in("rival", "r").await);
     let long = "m".repeat(200);
     for id in ["m-1", "m-10", "m-100", long.as_str()] {

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, Seat, Socket};
+use crate::harness::{Harness, Seat, Socket};
 use crate::scene::{PLAIN, hears, members, say, write};
 
 const DECLINED: &str = "{\"success\":false,\"error\":\"relay egress declined: target is not an approved destination for \
                         this connection\",\"code\":\"egress_declined\"}}";
 
 /// Two tenants with an agent each, whose sockets are open.
-async fn neighbours() -> (House, [(Seat, Socket); 2]) {
-    let house = House::open().await;
+async fn neighbours() -> (Harness, [(Seat, Socket); 2]) {
+    let house = Harness::open().await;
     let (ours, theirs) = (house.seat("ann").await, house.seat_in("rival", "r").await);
     let (our_socket, their_socket) = (house.socket(&ours).await, house.socket(&theirs).await);
     (house, [(ours, our_socket), (theirs, their_socket)])
@@ -50,7 +50,7 @@ async fn declined(socket: &mut Socket, chat: &str, message: &str, metadata: &Val
     }
 }
 
-async fn chats(house: &House, seat: &Seat) -> Value {
+async fn chats(house: &Harness, seat: &Seat) -> Value {
     house.get("/chat/v1/chats", &seat.chat).await.expect(200)
 }
 

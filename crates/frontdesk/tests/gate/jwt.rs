@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::house::{House, Reply, Seat};
+use crate::harness::{Harness, Reply, Seat};
 use crate::scene::{PLATFORM, channel, facts, facts_of, kinds, manage, managed, write};
 
 const ISSUER: &str = "https://portal.test";
@@ -60,7 +60,7 @@ fn header() -> Value {
     json!({ "alg": "RS256", "typ": "JWT", "kid": "k1" })
 }
 
-fn claims(house: &House, instance: &str) -> Value {
+fn claims(house: &Harness, instance: &str) -> Value {
     let now_s = house.app.desk.env().now_s();
     json!({ "iss": ISSUER, "aud": format!("agent:{instance}"), "sub": "portal", "iat": now_s, "exp": now_s + LONG_S })
 }
@@ -71,10 +71,10 @@ fn with(mut base: Value, field: &str, value: Value) -> Value {
 }
 
 /// A desk that believes the portal about the agents of `tenant`, or of any where it is empty.
-async fn believing(tenant: &str) -> House {
+async fn believing(tenant: &str) -> Harness {
     let keys = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(keys.path(), json!({ "keys": [Signer::portal().jwk()] }).to_string()).unwrap();
-    House::with(|config| {
+    Harness::with(|config| {
         config.manage.jwks = keys.path().display().to_string();
         config.manage.issuer = ISSUER.into();
         config.manage.tenant = tenant.into();
@@ -82,12 +82,12 @@ async fn believing(tenant: &str) -> House {
     .await
 }
 
-fn word_about(house: &House, instance: &str) -> String {
+fn word_about(house: &Harness, instance: &str) -> String {
     Signer::portal().sign(&header(), &claims(house, instance))
 }
 
 /// Everything that can be asked below `/manage`, leaving last.
-async fn ask_everything(house: &House, bearer: &str, user: &str, message_id: &str) -> Vec<(&'static str, Reply)> {
+async fn ask_everything(house: &Harness, bearer: &str, user: &str, message_id: &str) -> Vec<(&'static str, Reply)> {
     let person = json!({ "platform": PLATFORM, "user_id": user });
     let why = format!("/manage/why?message_id={message_id}");
     vec![
@@ -102,7 +102,7 @@ async fn ask_everything(house: &House, bearer: &str, user: &str, message_id: &st
 }
 
 /// None of it is let in, all in the same words, and nothing is changed by it.
-async fn opens_nothing(house: &House, bearer: &str, user: &str, kind: &str) {
+async fn opens_nothing(house: &Harness, bearer: &str, user: &str, kind: &str) {
     let before = facts(house);
     for (verb, reply) in ask_everything(house, bearer, user, "m").await {
         assert_eq!(reply.status, 401, "{kind} at {verb}: {}", reply.text());
@@ -253,7 +253,7 @@ async fn a_word_for_another_time_from_another_issuer_or_about_no_agent_opens_not
 }
 
 /// Two tenants with an instance `twin` each; the seats of both.
-async fn twins(house: &House) -> [Seat; 2] {
+async fn twins(house: &Harness) -> [Seat; 2] {
     let mut seats = Vec::new();
     for (tenant, gateway) in [("home", "h"), ("rival", "r")] {
         let seat = house.seat_in(tenant, gateway).await;
@@ -309,7 +309,7 @@ async fn a_configured_tenant_that_does_not_exist_has_no_agents() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_desk_that_was_given_no_keys_believes_nobody() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     house.seat("ann").await;
     opens_nothing(&house, &word_about(&house, "ann"), "u-ann", "no keys").await;
     house.finish().await;

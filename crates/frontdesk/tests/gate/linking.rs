@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::house::{House, Seat};
+use crate::harness::{Harness, Seat};
 use crate::scene::{
     PLATFORM, answer, code_of, explain, facts, facts_of, has_had, hears, kinds, manage, managed, ruling, say, write,
 };
 
 /// Types a command to the bot alone; the words with which the desk answers in that chat.
-async fn ask(house: &House, seat: &Seat, user: &str, text: &str) -> String {
+async fn ask(house: &Harness, seat: &Seat, user: &str, text: &str) -> String {
     let chat = format!("dm-{user}");
     let posted = write(house, seat, &chat, user, text).await;
     assert_eq!(posted["verdict"]["outcome"], "withheld", "{posted}");
@@ -21,12 +21,12 @@ async fn ask(house: &House, seat: &Seat, user: &str, text: &str) -> String {
     said
 }
 
-async fn counted(house: &House, why: &str) -> u64 {
+async fn counted(house: &Harness, why: &str) -> u64 {
     house.metric(&format!("frontdesk_links_total{{why=\"{why}\"}}")).await
 }
 
 /// The instances that somebody is linked to, in the order of the records.
-async fn links(house: &House, user: &str) -> Vec<String> {
+async fn links(house: &Harness, user: &str) -> Vec<String> {
     let all = house.admin("GET", "/bindings", &Value::Null).await.expect(200);
     let of_user = |link: &&Value| link["user_id"] == user;
     let name = |link: &Value| link["instance"].as_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ async fn links(house: &House, user: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_links_whoever_sends_it_and_the_next_message_reaches_that_agent() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let (mut anns, mut bobs) = (house.socket(&ann).await, house.socket(&bob).await);
     let code = code_of(&house, &ann).await;
@@ -58,7 +58,7 @@ async fn a_code_links_whoever_sends_it_and_the_next_message_reaches_that_agent()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_said_to_the_desk_reaches_no_agent_and_is_explained() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     let code = code_of(&house, &ann).await;
@@ -94,7 +94,7 @@ async fn what_is_said_to_the_desk_reaches_no_agent_and_is_explained() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_without_a_code_explains_itself_and_counts_as_no_try() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     for text in ["/link", "/link   ", "/Link"] {
         for _ in 0..3 {
@@ -109,7 +109,7 @@ async fn a_link_without_a_code_explains_itself_and_counts_as_no_try() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn case_dashes_and_spaces_of_a_code_do_not_matter() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let forms: [fn(&str) -> String; 6] = [
         |code| code.into(),
@@ -130,7 +130,7 @@ async fn case_dashes_and_spaces_of_a_code_do_not_matter() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_that_is_wrong_or_anothers_is_answered_and_links_nobody() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let rival = house.seat_in("rival", "r").await;
     let bot = json!({ "platform": "semaphore", "id": "b1", "tenant": "home" });
@@ -157,7 +157,7 @@ async fn a_code_that_is_wrong_or_anothers_is_answered_and_links_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_works_once_and_its_user_is_told_that_they_are_linked_already() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let code = code_of(&house, &ann).await;
     assert!(ask(&house, &ann, "first", &format!("/link {code}")).await.contains("linked to ann"));
@@ -173,7 +173,7 @@ async fn a_code_works_once_and_its_user_is_told_that_they_are_linked_already() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_whose_time_is_over_is_answered_and_links_nobody() {
-    let house = House::with(|config| config.link.ttl_s = 0).await;
+    let house = Harness::with(|config| config.link.ttl_s = 0).await;
     let ann = house.seat("ann").await;
     let code = code_of(&house, &ann).await;
     let before = facts(&house);
@@ -186,7 +186,7 @@ async fn a_code_whose_time_is_over_is_answered_and_links_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_who_send_one_code_at_once_one_is_linked() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let code = code_of(&house, &ann).await;
     let people: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
@@ -205,7 +205,7 @@ async fn of_many_who_send_one_code_at_once_one_is_linked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_too_many_wrong_codes_even_a_right_one_must_wait() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let rival = house.seat_in("rival", "r").await;
     let code = code_of(&house, &ann).await;
@@ -230,7 +230,7 @@ async fn after_too_many_wrong_codes_even_a_right_one_must_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_linked_person_may_link_another_agent_which_is_then_the_latest() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let mut bobs = house.socket(&bob).await;
     let code = code_of(&house, &bob).await;
@@ -251,7 +251,7 @@ async fn a_linked_person_may_link_another_agent_which_is_then_the_latest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unlink_undoes_the_one_link_and_asks_which_of_several() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let mut anns = house.socket(&ann).await;
     house.bind("home", "u-ann", "bob").await;
@@ -287,7 +287,7 @@ async fn unlink_undoes_the_one_link_and_asks_which_of_several() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_unlinks_themselves_in_their_own_tenant_only() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, rival) = (house.seat("ann").await, house.seat_in("rival", "r").await);
     house.bind("rival", "u-ann", "r").await;
     assert!(ask(&house, &rival, "u-ann", "/unlink ann").await.contains("not linked to \"ann\""));
@@ -300,7 +300,7 @@ async fn a_person_unlinks_themselves_in_their_own_tenant_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoami_says_who_one_is_here_and_where_it_goes() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, rival) = (house.seat("ann").await, house.seat_in("rival", "r").await);
     let bob = house.seat("bob").await;
     house.bind("rival", "new", "r").await;
@@ -323,7 +323,7 @@ async fn whoami_says_who_one_is_here_and_where_it_goes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn elsewhere_than_in_a_direct_message_and_by_a_bot_they_are_ordinary_text() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     let code = code_of(&house, &ann).await;
@@ -358,7 +358,7 @@ async fn elsewhere_than_in_a_direct_message_and_by_a_bot_they_are_ordinary_text(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pressed_button_is_no_command_to_the_desk() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     write(&house, &ann, "d", "u-ann", "hi").await;
@@ -375,7 +375,7 @@ async fn a_pressed_button_is_no_command_to_the_desk() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_message_twice_runs_its_command_once() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let code = code_of(&house, &ann).await;
     let post = |text: &str, id: &str| json!({ "user_id": "new", "text": text, "message_id": id });
@@ -402,7 +402,7 @@ async fn the_same_message_twice_runs_its_command_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tries_are_counted_by_their_outcome() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let (code, bobs) = (code_of(&house, &ann).await, code_of(&house, &bob).await);
     for (user, text) in [
@@ -452,7 +452,7 @@ async fn a_code_is_in_no_log_no_metric_and_no_explanation() {
     let copy = log.clone();
     let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
     let logging = tracing::subscriber::set_default(builder.with_writer(move || copy.clone()).finish());
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut socket = house.socket(&ann).await;
     let (used, open) = (code_of(&house, &ann).await, code_of(&house, &ann).await);

@@ -6,8 +6,8 @@ mod context;
 mod crossings;
 mod delivery;
 mod egress;
-#[path = "../house/mod.rs"]
-mod house;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod jwt;
 mod linking;
 mod management;

@@ -3,7 +3,7 @@
 use frontdesk_wire::{Secret, token};
 use serde_json::{Value, json};
 
-use crate::house::{House, Seat};
+use crate::harness::{Harness, Seat};
 use crate::scene::{
     PLAIN, PLATFORM, answer, channel, code_of, facts, facts_of, hears, kinds, manage, managed, members, open_to_all,
     ruling, say, second_gateway, set_policy, write,
@@ -25,7 +25,7 @@ fn doors(seat: &Seat) -> Vec<(&'static str, Value)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_code_can_be_read_aloud_is_new_every_time_and_says_until_when() {
-    let house = House::with(|config| config.link.ttl_s = 300).await;
+    let house = Harness::with(|config| config.link.ttl_s = 300).await;
     let seat = house.seat("ann").await;
     let mut codes = Vec::new();
     for _ in 0..10 {
@@ -51,7 +51,7 @@ async fn a_link_code_can_be_read_aloud_is_new_every_time_and_says_until_when() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_has_only_so_many_open_codes_and_a_used_one_makes_room() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let first = code_of(&house, &ann).await;
     for _ in 1..20 {
@@ -69,7 +69,7 @@ async fn an_agent_has_only_so_many_open_codes_and_a_used_one_makes_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_claimed_twice_is_held_once_and_releasing_what_nobody_holds_is_fine() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let before = facts(&house);
     managed(&house, &ann, "scope/release", channel("room")).await;
@@ -91,7 +91,7 @@ async fn a_channel_claimed_twice_is_held_once_and_releasing_what_nobody_holds_is
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_another_agent_holds_is_a_conflict_that_names_nobody() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     managed(&house, &ann, "scope", channel("room")).await;
     let held = facts(&house);
@@ -115,7 +115,7 @@ async fn a_channel_that_another_agent_holds_is_a_conflict_that_names_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_who_claim_a_channel_at_once_one_holds_it() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mut seats = Vec::new();
     for number in 0..8 {
         seats.push(house.seat(&format!("a{number}")).await);
@@ -130,7 +130,7 @@ async fn of_many_who_claim_a_channel_at_once_one_holds_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_of_a_shared_platform_is_claimed_only_where_our_records_route_it() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, rival) = (house.seat("ann").await, house.seat_in("rival", "r").await);
     for (key, tenant) in [("guild-a", "home"), ("guild-r", "rival"), ("chat-a", "home")] {
         let route = json!({ "platform": "semaphore", "key": key, "tenant": tenant });
@@ -153,7 +153,7 @@ async fn a_channel_of_a_shared_platform_is_claimed_only_where_our_records_route_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_is_replaced_as_a_whole() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let principal = || {
         let of_ann = facts_of(&house, "home", "ann");
@@ -176,7 +176,7 @@ async fn a_principal_is_replaced_as_a_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let policies = || -> Vec<Value> {
         house
@@ -203,7 +203,7 @@ async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dm_default_needs_a_link_here_and_its_refusal_tells_nothing_about_elsewhere() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let ask = |user: &str| json!({ "platform": PLATFORM, "user_id": user });
     for _ in 0..2 {
@@ -226,7 +226,7 @@ async fn a_dm_default_needs_a_link_here_and_its_refusal_tells_nothing_about_else
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_body_says_about_who_asks_is_not_read() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let rival = house.seat_in("rival", "r").await;
     let (bobs, rivals) = (facts_of(&house, "home", "bob"), facts_of(&house, "rival", "r"));
@@ -264,7 +264,7 @@ async fn whatever_a_body_says_about_who_asks_is_not_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bearer_that_proves_no_live_gateway_opens_nothing_and_changes_nothing() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, gone) = (house.seat("ann").await, house.seat("gone").await);
     house.admin("POST", "/gateways/gone/revoke", &Value::Null).await.expect(200);
     let posted = write(&house, &ann, "d", "u-ann", "hi").await;
@@ -314,7 +314,7 @@ async fn a_bearer_that_proves_no_live_gateway_opens_nothing_and_changes_nothing(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_leaves_takes_all_its_own_and_nothing_of_anybody_else() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let twin = second_gateway(&house, &ann, "ann-2").await;
     // Another tenant has an instance of the very same name.
@@ -336,7 +336,7 @@ async fn an_agent_that_leaves_takes_all_its_own_and_nothing_of_anybody_else() {
     let (code, bobs_code) = (code_of(&house, &ann).await, code_of(&house, &bob).await);
     let (mut socket, mut bobs) = (house.socket(&ann).await, house.socket(&bob).await);
     let mut theirs = house.socket(&namesake).await;
-    let others = |house: &House| {
+    let others = |house: &Harness| {
         let (mut bobs, rivals) = (facts_of(house, "home", "bob"), facts_of(house, "rival", "ann"));
         bobs.extend(rivals);
         bobs
@@ -372,7 +372,7 @@ async fn an_agent_that_leaves_takes_all_its_own_and_nothing_of_anybody_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_comes_back_begins_anew() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     open_to_all(&house, &ann, "room").await;
     managed(&house, &ann, "deprovision", json!({})).await;
@@ -394,11 +394,11 @@ async fn an_agent_that_comes_back_begins_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_had_not_said_hello_when_its_agent_left_never_serves() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let mut silent = house.dial(&ann.bearer()).await;
     managed(&house, &ann, "deprovision", json!({})).await;
-    silent.frame(&crate::house::hello(PLATFORM, "")).await;
+    silent.frame(&crate::harness::hello(PLATFORM, "")).await;
     assert_eq!(silent.closed().await, (4401, "unauthorized".into()));
     assert_eq!(silent.came(), 0, "not even a descriptor");
     house.finish().await;
@@ -408,7 +408,7 @@ async fn a_socket_that_had_not_said_hello_when_its_agent_left_never_serves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_json_of_the_right_shape_is_refused_in_one_form_and_changes_nothing() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let before = facts(&house);
     let send = async |path: &str, kind: Option<&str>, body: &str| {
@@ -465,7 +465,7 @@ async fn what_is_not_json_of_the_right_shape_is_refused_in_one_form_and_changes_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_is_empty_too_long_or_unprintable_is_refused() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let ann = house.seat("ann").await;
     let before = facts(&house);
     let fields = [
@@ -510,7 +510,7 @@ async fn an_id_that_is_empty_too_long_or_unprintable_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_is_too_long_is_refused_and_what_was_in_force_stays() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, team) = (house.seat("ann").await, house.seat("team").await);
     open_to_all(&house, &team, "room").await;
     let people = |count: usize| -> Vec<String> { (0..count).map(|number| format!("p{number}")).collect() };
@@ -544,7 +544,7 @@ async fn a_list_that_is_too_long_is_refused_and_what_was_in_force_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_agent_decided_is_in_force_after_a_restart() {
-    let first = House::open().await;
+    let first = Harness::open().await;
     let (ann, team) = (first.seat("ann").await, first.seat("team").await);
     open_to_all(&first, &team, "room").await;
     set_policy(&first, &team, json!({ "requireAddress": true })).await;
@@ -556,7 +556,7 @@ async fn what_an_agent_decided_is_in_force_after_a_restart() {
     let before = facts(&first);
     let folder = first.finish().await;
 
-    let house = House::with(|config| config.data_dir = folder.path().join("data")).await;
+    let house = Harness::with(|config| config.data_dir = folder.path().join("data")).await;
     assert_eq!(facts(&house), before);
     let posted = write(&house, &ann, "d", "u-ann", "hi").await;
     assert_eq!(ruling(&house, &posted).await, "ann+owner/linked team-owner/dm-default");
@@ -573,7 +573,7 @@ async fn what_an_agent_decided_is_in_force_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_sees_who_holds_a_channel_and_can_take_it() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
     let room = json!({ "platform": "relay", "scope_id": "s", "channel_id": "room" });
     house.post("/manage/scope", &ann.bearer(), &room).await.expect(200);

@@ -5,14 +5,14 @@ use std::collections::{BTreeSet, HashMap};
 use frontdesk_testkit::world::reference::Line;
 use serde_json::{Value, json};
 
-use crate::ears::Agent;
-use crate::house::Reply;
-use crate::town::{Said, Town, some_at_once};
+use crate::agents::Agent;
+use crate::harness::Reply;
+use crate::scenario::{Said, Scenario, some_at_once};
 
 /// Of so many events one is asked for by every agent of every tenant, the rest by those that they concern.
 const ASKED_BY_ALL: usize = 20;
 
-impl Town {
+impl Scenario {
     /// Explain says what the reference says; an agent is told its own line, and nothing of other tenants.
     pub(crate) async fn check_answers(&mut self) {
         let fresh = &self.said[self.explained..];

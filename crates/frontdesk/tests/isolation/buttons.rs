@@ -4,13 +4,13 @@ use frontdesk_testkit::world::{APART, Event};
 use frontdesk_wire::Source;
 use serde_json::json;
 
+use crate::scenario::{Scenario, some_at_once};
 use crate::talk::take_receipt;
-use crate::town::{Town, some_at_once};
 
 /// Of each tenant.
 const PROMPTS: usize = 2;
 
-impl Town {
+impl Scenario {
     pub(crate) async fn press_buttons(&mut self) {
         for _ in 0..PROMPTS {
             for home in 0..self.homes.len() {

@@ -7,14 +7,14 @@ use frontdesk_wire::Source;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use serde_json::json;
 
+use crate::scenario::{Scenario, channel, policy, principal};
 use crate::talk::say;
-use crate::town::{Town, channel, policy, principal};
 
 /// How much of what there is changes.
 const PERCENT: u64 = 30;
 const NEW_LINKS: usize = 4;
 
-impl Town {
+impl Scenario {
     pub(crate) async fn change(&mut self) {
         self.unlink_some().await;
         self.link_some().await;

@@ -5,22 +5,22 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
 
+mod agents;
 mod answers;
 mod buttons;
 mod change;
-mod ears;
-#[path = "../house/mod.rs"]
-mod house;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod reach;
+mod scenario;
 mod stops;
 mod talk;
-mod town;
 
 use std::collections::BTreeMap;
 
 use frontdesk_testkit::world::World;
 
-use town::Town;
+use scenario::Scenario;
 
 const WORLDS: usize = 12;
 const SEED_ENV: &str = "ISOLATION_SEED";
@@ -120,7 +120,7 @@ async fn nothing_crosses_a_tenant_or_reaches_an_agent_whom_the_reference_refuses
 /// One world from its opening to the last look at everything that came out of it.
 async fn live_through(seed: u64) -> Tally {
     let _seed = Seed(seed);
-    let mut town = Town::open(seed).await;
+    let mut town = Scenario::open(seed).await;
     assert!(town.homes.len() > 1, "there is nobody for anything to cross to");
     for part in 0..PARTS {
         if part > 0 {

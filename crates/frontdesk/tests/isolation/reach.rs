@@ -3,9 +3,9 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::ears::Agent;
-use crate::house::{Frame, House};
-use crate::town::Town;
+use crate::agents::Agent;
+use crate::harness::{Frame, Harness};
+use crate::scenario::Scenario;
 
 const DECLINED: &str = "{\"success\":false,\"error\":\"relay egress declined: target is not an approved destination for \
                         this connection\",\"code\":\"egress_declined\"}}";
@@ -42,7 +42,7 @@ struct Outcome {
     deleted: String,
 }
 
-impl Town {
+impl Scenario {
     pub(crate) async fn speak_everywhere(&mut self) {
         let before = self.dens().await;
         let errands: Vec<Errand> = (0..self.agents.len()).map(|at| self.errand(at)).collect();
@@ -114,7 +114,7 @@ impl Town {
 }
 
 impl Errand {
-    async fn run(&self, house: &House, agent: &mut Agent) -> Outcome {
+    async fn run(&self, house: &Harness, agent: &mut Agent) -> Outcome {
         let mut so_far = Outcome::default();
         self.speak_at_home(house, agent, &mut so_far).await;
         self.reach_elsewhere(agent, &mut so_far).await;
@@ -128,7 +128,7 @@ impl Errand {
         so_far
     }
 
-    async fn speak_at_home(&self, house: &House, agent: &mut Agent, so_far: &mut Outcome) {
+    async fn speak_at_home(&self, house: &Harness, agent: &mut Agent, so_far: &mut Outcome) {
         let chat = &self.chat;
         let info = agent.act(json!({ "op": "get_chat_info", "chat_id": chat })).await;
         assert_eq!(info.json["result"]["chat_info"]["name"], self.chat_name.as_str(), "{}", info.raw);

@@ -5,15 +5,15 @@ use frontdesk_wire::{session_aliases, turn_names};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::house::PATIENCE;
+use crate::harness::PATIENCE;
+use crate::scenario::{Said, Scenario};
 use crate::talk::say;
-use crate::town::{Said, Town};
 
 /// One of each tenant at a time.
 const STOPS: usize = 3;
 const INTERRUPTS: usize = 3;
 
-impl Town {
+impl Scenario {
     pub(crate) async fn stop_turns(&mut self) {
         for _ in 0..STOPS {
             for home in 0..self.homes.len() {

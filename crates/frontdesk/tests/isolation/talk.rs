@@ -7,8 +7,8 @@ use frontdesk_wire::Source;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::house::House;
-use crate::town::{File, Home, Said, Town};
+use crate::harness::Harness;
+use crate::scenario::{File, Home, Said, Scenario};
 
 const FILES_PERCENT: u64 = 10;
 const REPLIES_PERCENT: u64 = 35;
@@ -24,7 +24,7 @@ enum Call {
     Reply,
 }
 
-impl Town {
+impl Scenario {
     /// So many events of the world, and everybody hears them.
     pub(crate) async fn talk(&mut self, events: usize) {
         let mut each: Vec<Vec<Said>> = self.homes.iter().map(|_| Vec::new()).collect();
@@ -171,7 +171,7 @@ impl Said {
 }
 
 /// Says it in its chat; the desk must say of it what the reference does.
-pub(crate) async fn say(house: &House, home: &mut Home, said: &mut Said) {
+pub(crate) async fn say(house: &Harness, home: &mut Home, said: &mut Said) {
     let source = &said.event.source;
     let mut post = json!({
         "user_id": source.user_id,
@@ -211,7 +211,7 @@ pub(crate) fn take_receipt(said: &mut Said, posted: &Value) {
     assert_eq!(posted["verdict"]["outcome"], said.outcome(), "{posted}, but the reference: {lines:#?}");
 }
 
-async fn upload(house: &House, home: &Home, body: String) -> String {
+async fn upload(house: &Harness, home: &Home, body: String) -> String {
     let request = house.request("POST", "/chat/v1/media").bearer_auth(&home.token);
     let request = request.header("content-type", "image/png").header("x-media-filename", format!("{}.png", home.mark));
     let reply = house.send(request.body(body)).await.expect(200);

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, Seat, Socket, Source};
+use crate::harness::{Harness, Seat, Socket, Source};
 
 /// A desk, a gateway that may speak in the chat `c`, and its socket.
-async fn talking() -> (House, Seat, Socket) {
-    let house = House::open().await;
+async fn talking() -> (Harness, Seat, Socket) {
+    let house = Harness::open().await;
     let (seat, socket) = talk(&house).await;
     (house, seat, socket)
 }
 
-async fn talk(house: &House) -> (Seat, Socket) {
+async fn talk(house: &Harness) -> (Seat, Socket) {
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     house.say(&seat, "c", "hi").await;
@@ -233,7 +233,7 @@ fn media_from(url: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_from_an_address_that_is_not_allowed_is_refused_without_a_call() {
-    let house = House::with(|config| config.outcall.allow.clear()).await;
+    let house = Harness::with(|config| config.outcall.allow.clear()).await;
     let (seat, mut socket) = talk(&house).await;
     let source = Source::open("text/plain", b"secret").await;
     source.answer(1);

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::house::{Frame, House, Seat, Socket, Source, outbound};
+use crate::harness::{Frame, Harness, Seat, Socket, Source, outbound};
 
-async fn say_numbers(house: &House, seat: &Seat, numbers: std::ops::RangeInclusive<u32>) {
+async fn say_numbers(house: &Harness, seat: &Seat, numbers: std::ops::RangeInclusive<u32>) {
     for number in numbers {
         assert_eq!(house.say(seat, "c", &number.to_string()).await["verdict"]["outcome"], "delivered");
     }
@@ -24,7 +24,7 @@ async fn take(socket: &mut Socket, count: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_complete() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let body = json!({ "user_id": seat.user, "user_name": "Ada", "text": "hi", "chat_type": "group", "scope_id": "s1",
@@ -47,7 +47,7 @@ async fn an_event_is_complete() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_acked_comes_again_in_order_and_what_was_acked_does_not() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     say_numbers(&house, &seat, 1..=6).await;
@@ -66,7 +66,7 @@ async fn what_was_not_acked_comes_again_in_order_and_what_was_acked_does_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_socket_of_a_gateway_wins_and_takes_over_what_was_not_acked() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut old = house.socket(&seat).await;
     say_numbers(&house, &seat, 1..=5).await;
@@ -87,7 +87,7 @@ async fn the_newest_socket_of_a_gateway_wins_and_takes_over_what_was_not_acked()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mail_that_waited_comes_in_order_however_much_it_is() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     say_numbers(&house, &seat, 1..=100).await;
     let mut socket = house.socket(&seat).await;
@@ -103,7 +103,7 @@ async fn mail_that_waited_comes_in_order_however_much_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_thirty_third_row_comes_only_after_an_ack() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     say_numbers(&house, &seat, 1..=34).await;
@@ -121,7 +121,7 @@ async fn the_thirty_third_row_comes_only_after_an_ack() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn going_idle_is_acked_and_nothing_is_pushed_after_it() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     say_numbers(&house, &seat, 1..=1).await;
@@ -141,7 +141,7 @@ async fn going_idle_is_acked_and_nothing_is_pushed_after_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, thief) = (house.seat("g").await, house.seat("thief").await);
     let (mut socket, mut other) = (house.socket(&seat).await, house.socket(&thief).await);
     say_numbers(&house, &seat, 1..=1).await;
@@ -171,7 +171,7 @@ async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_interrupts_the_live_turn_and_is_plain_text_where_there_is_none() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     assert_eq!(house.say(&seat, "c", "/stop").await["verdict"]["outcome"], "delivered");
@@ -188,7 +188,7 @@ async fn a_stop_interrupts_the_live_turn_and_is_plain_text_where_there_is_none()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_actions_at_once_are_done_each_once_and_in_order() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let mut socket = house.socket(&seat).await;
@@ -208,7 +208,7 @@ async fn two_hundred_actions_at_once_are_done_each_once_and_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_result_of_an_action_comes_on_the_next_socket() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
@@ -236,7 +236,7 @@ async fn the_result_of_an_action_comes_on_the_next_socket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
@@ -262,7 +262,7 @@ async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_result_is_lost_when_sockets_change_in_the_middle_of_many_actions() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let mut socket = house.socket(&seat).await;

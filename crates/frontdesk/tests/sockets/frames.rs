@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 use tokio_websockets::Message;
 
-use crate::house::{House, hello, outbound};
+use crate::harness::{Harness, hello, outbound};
 
 const MALFORMED: &str = "frontdesk_frames_bad_total{why=\"malformed\"}";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let bad =
@@ -32,7 +32,7 @@ async fn bad_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_fields_are_ignored() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.dial(&seat.bearer()).await;
     let greeting = json!({ "type": "hello", "platform": "relay", "botId": "", "version": 9, "command_manifest": [{}] });
@@ -49,7 +49,7 @@ async fn unknown_fields_are_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sixty_fourth_bad_frame_in_a_minute_ends_the_socket() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     for number in 0..63 {
@@ -68,7 +68,7 @@ async fn the_sixty_fourth_bad_frame_in_a_minute_ends_the_socket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_ends_the_socket() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let frame = |bytes: usize| {
@@ -93,7 +93,7 @@ async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_ends_the_socket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_over_four_mebibytes_ends_the_socket_even_if_its_frames_are_small() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let line = format!("{{\"type\":\"dance\",\"x\":\"{}\"}}\n", "x".repeat(1000));
     let mut socket = house.socket(&seat).await;
@@ -109,7 +109,7 @@ async fn a_message_over_four_mebibytes_ends_the_socket_even_if_its_frames_are_sm
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_frame_may_come_in_many_messages_and_many_frames_in_one() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let mut socket = house.dial(&seat.bearer()).await;
@@ -141,7 +141,7 @@ fn text_of(line: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_follows_a_hello_in_the_same_message_waits_for_it() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let mut socket = house.dial(&seat.bearer()).await;
@@ -160,7 +160,7 @@ async fn what_follows_a_hello_in_the_same_message_waits_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_before_hello_or_for_another_identity_fails_in_so_many_words() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let mut socket = house.dial(&seat.bearer()).await;
@@ -186,7 +186,7 @@ async fn an_action_before_hello_or_for_another_identity_fails_in_so_many_words()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_op_and_a_malformed_action_are_answered() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let unknown = socket.act(json!({ "op": "levitate", "chat_id": "c" })).await;
@@ -201,7 +201,7 @@ async fn an_unknown_op_and_a_malformed_action_are_answered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_frames_of_one_socket_do_not_hold_up_another() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (loud, quiet) = (house.seat("loud").await, house.seat("quiet").await);
     let (mut flood, mut socket) = (house.socket(&loud).await, house.socket(&quiet).await);
     house.say(&quiet, "c", "warm").await;

@@ -5,7 +5,7 @@
 mod actions;
 mod delivery;
 mod frames;
-#[path = "../house/mod.rs"]
-mod house;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod pressure;
 mod upgrade;

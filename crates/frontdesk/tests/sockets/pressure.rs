@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
-use crate::house::{House, PATIENCE, Seat, Source, hello, outbound};
+use crate::harness::{Harness, PATIENCE, Seat, Source, hello, outbound};
 
 const PAUSED: &str = "frontdesk_reads_paused_total";
 const OUTBOX: &str = "frontdesk_outbox_bytes";
@@ -24,7 +24,7 @@ const OUTBOX: &str = "frontdesk_outbox_bytes";
 const OUTBOX_MAX: u64 = (1 << 20) + (1 << 17);
 
 /// A socket that reads only when it is told to.
-async fn dial(house: &House, seat: &Seat) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+async fn dial(house: &Harness, seat: &Seat) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
     let uri: http::Uri = format!("{}/relay", house.url.replacen("http", "ws", 1)).parse().unwrap();
     let bearer = format!("Bearer {}", seat.bearer()).parse().unwrap();
     let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer).unwrap();
@@ -41,7 +41,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 }
 
 /// Says all of this and reads nothing until the desk has stopped reading; then every answer must be there.
-async fn deaf(house: &House, seat: &Seat, lines: usize, line: impl Fn(usize) -> String, answer: &str) {
+async fn deaf(house: &Harness, seat: &Seat, lines: usize, line: impl Fn(usize) -> String, answer: &str) {
     let (mut sink, mut stream) = dial(house, seat).await.split();
     sink.send(Message::text(format!("{}\n", hello("relay", "")))).await.unwrap();
     let batches: Vec<String> =
@@ -71,7 +71,7 @@ async fn deaf(house: &House, seat: &Seat, lines: usize, line: impl Fn(usize) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_sends_hellos_and_does_not_read_is_not_read_from() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let padding = "x".repeat(400);
     let hello = json!({ "type": "hello", "platform": "relay", "botId": "", "padding": padding });
@@ -82,7 +82,7 @@ async fn a_peer_that_sends_hellos_and_does_not_read_is_not_read_from() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_asks_and_does_not_read_is_not_read_from() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let padding = "x".repeat(200);
     let refused = |n: usize| format!("{}\n", outbound(&format!("{n}-{padding}"), json!({ "op": "dance" })));
@@ -93,7 +93,7 @@ async fn a_peer_that_asks_and_does_not_read_is_not_read_from() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, other) = (house.seat_in("acme", "g").await, house.seat_in("rival", "h").await);
     let mut socket = house.socket(&seat).await;
     let mut theirs = house.socket(&other).await;
@@ -120,7 +120,7 @@ async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn actions_wait_their_turn_up_to_a_bound() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
@@ -149,7 +149,7 @@ async fn actions_wait_their_turn_up_to_a_bound() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_chats_are_worked_at_once_and_none_is_forgotten() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     for number in 0..100 {
         house.say(&seat, &format!("c{number}"), "hi").await;
@@ -170,7 +170,7 @@ async fn many_chats_are_worked_at_once_and_none_is_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_has_begun_when_a_socket_ends_is_done_and_answered_on_the_next() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let source = Source::open("image/png", b"png").await;
     for number in 0..70 {
@@ -203,7 +203,7 @@ async fn what_nobody_has_begun_when_a_socket_ends_is_done_and_answered_on_the_ne
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_ready_gets_its_mail_at_once() {
-    let house = House::with(|config| config.relay.settle_ms = 600_000).await;
+    let house = Harness::with(|config| config.relay.settle_ms = 600_000).await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let mut socket = house.dial(&seat.bearer()).await;
@@ -223,7 +223,7 @@ async fn after_the_clock_was_set_back_a_cold_gateway_is_not_taken_for_a_warm_one
     let clock = Arc::new(TestEnv::default());
     clock.set_ms(SystemEnv.now_ms());
     let settle = |config: &mut Config| config.relay.settle_ms = 600_000;
-    let house = House::by(clock.clone(), tempfile::tempdir().unwrap(), settle).await;
+    let house = Harness::by(clock.clone(), tempfile::tempdir().unwrap(), settle).await;
     let seat = house.seat("g").await;
     house.socket(&seat).await.hang_up().await;
     until("its end is noted", async || house.metric("frontdesk_sockets_open").await == 0).await;
@@ -243,7 +243,7 @@ async fn after_the_clock_was_set_back_a_cold_gateway_is_not_taken_for_a_warm_one
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_just_vanishes_has_broken_no_rule() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let (mut sink, mut stream) = dial(&house, &seat).await.split();
     sink.send(Message::text(format!("{}\n", hello("relay", "")))).await.unwrap();
@@ -258,7 +258,7 @@ async fn a_peer_that_just_vanishes_has_broken_no_rule() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_actions_are_in_the_journal_and_in_the_tail_with_their_reason() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "hi").await;
     let mut socket = house.socket(&seat).await;
@@ -290,7 +290,7 @@ async fn refused_actions_are_in_the_journal_and_in_the_tail_with_their_reason() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_never_acked_is_ended_with_a_reason_and_reported() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     house.say(&seat, "c", "lost").await;
@@ -320,7 +320,7 @@ async fn a_row_that_is_never_acked_is_ended_with_a_reason_and_reported() {
 /// Every fifth row loses its ack, one of them each time. More are lost than the window holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_loses_acks_gets_everything() {
-    let house = House::with(|config| {
+    let house = Harness::with(|config| {
         config.relay.window = 8;
         config.relay.ack_limit_ms = 200;
     })
@@ -356,7 +356,7 @@ async fn a_gateway_that_loses_acks_gets_everything() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn that_a_gateway_does_not_ack_survives_a_restart() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let desk = house.app.desk.clone();
     let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not proven"));
@@ -364,7 +364,7 @@ async fn that_a_gateway_does_not_ack_survives_a_restart() {
     let instance = caller.instance.no;
     drop(desk);
     let folder = house.finish().await;
-    let house = House::again(folder, |_| {}).await;
+    let house = Harness::again(folder, |_| {}).await;
     assert_eq!(house.app.desk.delivery().switchboard().acks(instance), Acks::Never);
     // An ack ends that, and this survives too.
     let mut socket = house.socket(&seat).await;
@@ -374,14 +374,14 @@ async fn that_a_gateway_does_not_ack_survives_a_restart() {
     socket.hang_up().await;
     until("the socket's end is noted", async || !house.app.desk.delivery().switchboard().is_live(instance)).await;
     let folder = house.finish().await;
-    let house = House::again(folder, |_| {}).await;
+    let house = Harness::again(folder, |_| {}).await;
     assert_eq!(house.app.desk.delivery().switchboard().acks(instance), Acks::Assumed);
     house.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_rows_go_one_by_one_and_all_arrive() {
-    let house = House::with(|config| config.relay.window = 32).await;
+    let house = Harness::with(|config| config.relay.window = 32).await;
     let seat = house.seat("g").await;
     let text = "🧊".repeat(30_000);
     for number in 0..30 {

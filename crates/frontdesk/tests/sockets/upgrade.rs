@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, Socket};
+use crate::harness::{Harness, Socket};
 
 fn unauthorized() -> (u16, String) {
     (4401, "unauthorized".into())
@@ -10,7 +10,7 @@ fn unauthorized() -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_good_token_opens_a_socket_and_hello_is_answered_with_a_complete_descriptor() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.dial(&seat.bearer()).await;
     let descriptor = socket.hello("relay", "").await;
@@ -52,7 +52,7 @@ async fn a_good_token_opens_a_socket_and_hello_is_answered_with_a_complete_descr
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_bad_token_is_accepted_and_then_closed_as_unauthorized() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let good = seat.bearer();
     let mut forged = seat.clone();
@@ -84,7 +84,7 @@ async fn every_bad_token_is_accepted_and_then_closed_as_unauthorized() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_gateway_that_talks_at_once_still_hears_why() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     for _ in 0..20 {
         let mut socket = house.dial("rubbish").await;
         socket.try_text("{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\"}\n".repeat(50)).await;
@@ -95,7 +95,7 @@ async fn a_refused_gateway_that_talks_at_once_still_hears_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_good_signature_past_its_time_is_called_expired_and_a_drifting_clock_is_forgiven() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let now = house.app.desk.env().now_s();
     assert_eq!(house.refusal(&seat.bearer_until(now - 125)).await, (4401, "expired".into()));
@@ -113,7 +113,7 @@ async fn a_good_signature_past_its_time_is_called_expired_and_a_drifting_clock_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_id_may_hold_colons() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("home:agent:1700000000:7").await;
     let mut socket = house.socket(&seat).await;
     house.say(&seat, "c", "hi").await;
@@ -126,7 +126,7 @@ async fn a_gateway_id_may_hold_colons() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_at_any_other_path_is_a_bad_request() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     for path in ["/relay/other", "/relay/", "/socket", "/", "/healthz", "/relay/provision", "/chat"] {
         let asked = house.request("GET", path).bearer_auth(seat.bearer());
@@ -139,7 +139,7 @@ async fn an_upgrade_at_any_other_path_is_a_bad_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_admins_revoke_closes_the_live_socket_and_bars_the_next() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, other) = (house.seat("g").await, house.seat("other").await);
     let (mut socket, mut bystander) = (house.socket(&seat).await, house.socket(&other).await);
     house.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
@@ -153,7 +153,7 @@ async fn an_admins_revoke_closes_the_live_socket_and_bars_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_was_opened_before_the_revoke_cannot_say_hello_after_it() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.dial(&seat.bearer()).await;
     socket.settle().await;
@@ -166,7 +166,7 @@ async fn a_socket_that_was_opened_before_the_revoke_cannot_say_hello_after_it() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deprovisioning_closes_the_socket_revokes_the_secret_and_drops_the_links() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, other) = (house.seat("g").await, house.seat("other").await);
     let (mut socket, mut bystander) = (house.socket(&seat).await, house.socket(&other).await);
     assert_eq!(house.say(&seat, "c", "one").await["verdict"]["outcome"], "delivered");
@@ -185,7 +185,7 @@ async fn deprovisioning_closes_the_socket_revokes_the_secret_and_drops_the_links
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_rotation_overlaps_the_old_and_the_new_secret_are_both_good() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let old = house.seat("g").await;
     let mut live = house.socket(&old).await;
     let rotated = house.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
@@ -205,14 +205,14 @@ async fn while_a_rotation_overlaps_the_old_and_the_new_secret_are_both_good() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hello_for_a_platform_or_bot_of_somebody_else_gets_no_descriptor_but_4403() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, _) = (house.seat("g").await, house.seat_in("rival", "r").await);
     let bot = json!({ "platform": "semaphore", "id": "flags", "tenant": "rival" });
     house.admin("POST", "/bots", &bot).await.expect(201);
     for (platform, bot) in [("semaphore", ""), ("semaphore", "flags"), ("relay", "flags"), ("relay", "desk2"), ("", "")]
     {
         let mut socket = house.dial(&seat.bearer()).await;
-        socket.frame(&crate::house::hello(platform, bot)).await;
+        socket.frame(&crate::harness::hello(platform, bot)).await;
         let (code, reason) = socket.closed().await;
         assert_eq!(code, 4403, "{platform} {bot}");
         assert!(!reason.is_empty());

@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::media::{MediaPut, body_of};
 use frontdesk_core::port::outcall::OutcallError;
-use frontdesk_core::port::platform::Stand;
+use frontdesk_core::port::platform::ActingAs;
 use frontdesk_core::port::store::{MediaItem, StoreError};
 use frontdesk_core::{sha256_hex, short_hash};
 use frontdesk_wire::action::PromptOption;
@@ -19,7 +19,7 @@ const BUTTONS_MAX: usize = 10;
 impl BuiltInChat {
     pub(super) async fn try_act(
         &self,
-        stand: Stand<'_>,
+        stand: ActingAs<'_>,
         action: &Action,
         capability: Option<&Secret>,
     ) -> Result<ActionResult, StoreError> {

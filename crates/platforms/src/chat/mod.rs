@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::Env;
-use frontdesk_core::port::Soon;
+use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::{MediaItem, MediaShelf};
 use frontdesk_core::port::outcall::Outcall;
-use frontdesk_core::port::platform::{Look, Nearby, Platform, Stand};
+use frontdesk_core::port::platform::{ActingAs, Look, Nearby, Platform};
 use frontdesk_core::port::store::{ChatLog, StoreError};
 use frontdesk_wire::api::{ChatMedia, ChatMessage};
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
@@ -254,10 +254,10 @@ impl Platform for BuiltInChat {
 
     fn act<'a>(
         &'a self,
-        stand: Stand<'a>,
+        stand: ActingAs<'a>,
         action: &'a Action,
         capability: Option<&'a Secret>,
-    ) -> Soon<'a, ActionResult> {
+    ) -> BoxFuture<'a, ActionResult> {
         Box::pin(async move {
             match self.try_act(stand, action, capability).await {
                 Ok(result) => result,
@@ -268,10 +268,10 @@ impl Platform for BuiltInChat {
 
     fn look<'a>(
         &'a self,
-        stand: Stand<'a>,
+        stand: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> Soon<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
         Box::pin(async move {
             let facts = self.facts(stand.tenant, chat_id).await?;
             Ok(facts.map(|facts| Look {
@@ -284,16 +284,16 @@ impl Platform for BuiltInChat {
 
     fn nearby<'a>(
         &'a self,
-        stand: Stand<'a>,
+        stand: ActingAs<'a>,
         chat_id: &'a str,
         thread_id: Option<&'a str>,
         limit: usize,
-    ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
         Box::pin(self.said_nearby(stand.tenant, chat_id, thread_id, limit))
     }
 
     /// A chat of its own, where people see what agents say to each other.
-    fn overheard<'a>(&'a self, stand: Stand<'a>, event: &'a MessageEvent) -> Soon<'a, ()> {
+    fn overheard<'a>(&'a self, stand: ActingAs<'a>, event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut line = self.new_line("in", &event.text);
             line.shown.user_id.clone_from(&event.source.user_id);
@@ -307,7 +307,7 @@ impl Platform for BuiltInChat {
         })
     }
 
-    fn notice<'a>(&'a self, stand: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult> {
+    fn notice<'a>(&'a self, stand: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
         Box::pin(async move {
             let mut line = self.new_line("out", text);
             line.shown.kind = Some("notice".into());

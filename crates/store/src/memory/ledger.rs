@@ -3,7 +3,7 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use frontdesk_core::port::letters::Filed;
+use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail, MailState,
     Position, Presence, StoreError, Stored, Waiting,
@@ -202,7 +202,7 @@ impl Ledger for MemoryStore {
 }
 
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
-    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, letter, chat } =
+    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, message, chat } =
         one;
     if let Some(first) = state.by_dedup.get(&dedup) {
         return Accepted { event: *first, fresh: false, rows: Vec::new(), line: None };
@@ -245,9 +245,9 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
         rows.push((instance, seq));
         rung.push((instance, seq, delivery));
     }
-    if let Some(letter) = letter {
-        let filed = Filed { event, at_ms: delivery.at_ms, letter };
-        state.letters.insert((filed.letter.agent, event), (tenant.to_string(), filed));
+    if let Some(message) = message {
+        let filed = StoredMessage { event, at_ms: delivery.at_ms, message };
+        state.messages.insert((filed.message.agent, event), (tenant.to_string(), filed));
     }
     let line = chat.and_then(|chat| state.write_chat(&tenant, *chat));
     Accepted { event, fresh: true, rows, line }

@@ -4,9 +4,9 @@ mod alarms;
 mod chat;
 mod data;
 mod directory;
+mod inbox;
 mod journal;
 mod ledger;
-mod letters;
 mod media;
 mod skills;
 mod upkeep;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use frontdesk_core::port::alarms::{Ended, Shot};
-use frontdesk_core::port::letters::{Filed, PlannedWake};
+use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
     Bell, Delivery, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability, Stored,
 };
@@ -51,7 +51,7 @@ struct State {
     shot_ends: BTreeMap<u64, Ended>,
     last_end: u64,
     /// By agent and seq, with the tenant.
-    letters: BTreeMap<(u64, u64), (String, Filed)>,
+    messages: BTreeMap<(u64, u64), (String, StoredMessage)>,
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
     skills: BTreeMap<(String, String), skills::Skill>,

@@ -37,7 +37,7 @@ impl Upkeep for MemoryStore {
                 + state.media.len()
                 + state.shots.len()
                 + state.shot_ends.len()
-                + state.letters.len()
+                + state.messages.len()
                 + state.journal.len()
                 + state.reach.len()
                 + state.chats.values().map(|chat| chat.lines.len()).sum::<usize>()
@@ -60,7 +60,7 @@ impl Upkeep for MemoryStore {
         state.shot_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
         // A time that was fired may be armed once more for a while; after that nobody remembers it.
         state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
-        state.letters.retain(|_, (_, filed)| filed.at_ms >= keep.letters_before_ms);
+        state.messages.retain(|_, (_, filed)| filed.at_ms >= keep.inbox_before_ms);
         state.journal.retain(|_, entry| entry.at_ms >= keep.journal_before_ms || entry.outcome == Outcome::Open);
         state.reach.retain(|_, at_ms| *at_ms >= keep.reach_before_ms);
         for chat in state.chats.values_mut() {

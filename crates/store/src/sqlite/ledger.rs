@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
 use super::readers::{DESK, turn};
 use super::threads::Books;
-use super::{SqliteStore, chat, fault, letters, signed, unsigned, vault};
+use super::{SqliteStore, chat, fault, inbox, signed, unsigned, vault};
 
 /// Rows that a listing looks through before it gives up on a rare state.
 const SCAN_MAX: i64 = 20_000;
@@ -311,7 +311,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
     for acceptance in batch {
         let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, .. } =
             acceptance;
-        let (letter, chat) = (acceptance.letter, acceptance.chat);
+        let (message, chat) = (acceptance.message, acceptance.chat);
         let event = books.ledgers.next_event(&books.connection)?;
         let inserted = insert_event(&books.connection, event, &dedup, &tenant, &delivery, &verdict)?;
         if !inserted {
@@ -341,8 +341,8 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             };
             made.rows.push((instance, seq, delivery));
         }
-        if let Some(letter) = letter {
-            letters::file(&books.connection, &tenant, event, delivery.at_ms, &letter)?;
+        if let Some(message) = message {
+            inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?;
         }
         let line = match chat {
             Some(chat) => write_chat(&books.connection, &tenant, &chat)?,

@@ -297,7 +297,7 @@ fn settled_rows(connection: &Connection, ledgers: Ledgers, until: u64) -> Result
     Ok((rows, rest))
 }
 
-/// What has a time of its own: ends of alarms, fired alarms, capabilities, letters, media, data.
+/// What has a time of its own: ends of alarms, fired alarms, capabilities, messages, media, data.
 async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
     let old = signed(keep.verdicts_before_ms);
     // A time that was fired may be armed once more for a while; after that nobody remembers it.
@@ -340,9 +340,9 @@ fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(us
     }
     counts.push(ids.len());
     // The oldest come first: a page of them tells whether there is more to forget.
-    let letters = "DELETE FROM letter WHERE event IN
+    let messages = "DELETE FROM letter WHERE event IN
                    (SELECT event FROM (SELECT event, at_ms FROM letter ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
-    counts.push(connection.execute(letters, (signed(keep.letters_before_ms), max)).map_err(fault)?);
+    counts.push(connection.execute(messages, (signed(keep.inbox_before_ms), max)).map_err(fault)?);
     let sql = "DELETE FROM media WHERE id IN (SELECT id FROM media WHERE expires_ms <= ?1 LIMIT ?2) RETURNING id";
     let files = take_ids(connection, sql, now, max)?;
     counts.push(files.len());

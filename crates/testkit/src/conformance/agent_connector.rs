@@ -4,12 +4,13 @@
 //! asked through [`Expected::arrived`]; whoever tests a connector brings the eyes for it.
 
 use frontdesk_wire::agents::{
-    AgentConnector, AgentStatus, Class, DeliveryMeta, DeliveryPayload, Fault, Immediate, Origin, Soon, WakeOpts, When,
+    AgentConnector, AgentStatus, BoxFuture, Class, DeliveryMeta, DeliveryPayload, Fault, Immediate, Origin, WakeOpts,
+    When,
 };
 
 /// Answers whether this text lies where the agent finds it. Asked after the receipt; it may wait a bounded
 /// time only where the way is a live one (a terminal) and nothing is kept.
-pub type Arrived<'a> = Box<dyn Fn(String) -> Soon<'a, bool> + Send + Sync + 'a>;
+pub type Arrived<'a> = Box<dyn Fn(String) -> BoxFuture<'a, bool> + Send + Sync + 'a>;
 
 /// What the connector under test can do.
 pub struct Expected<'a> {

@@ -7,9 +7,9 @@ pub mod alarms;
 pub mod chat;
 pub mod data;
 pub mod directory;
+pub mod inbox;
 pub mod journal;
 pub mod ledger;
-pub mod letters;
 pub mod mail;
 pub mod media;
 pub mod skills;
@@ -92,7 +92,7 @@ macro_rules! store_contract {
                     a_shot_that_was_taken_is_over_whoever_says_so, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
                     retries_are_hastened_and_first_tries_keep_their_time, what_is_over_is_forgotten_in_time;
-                letters: a_letter_is_filed_with_its_event, letters_are_read_in_pages, a_page_of_large_letters_is_short,
+                inbox: a_message_is_written_with_its_event, messages_are_read_in_pages, a_page_of_large_messages_is_short,
                     every_inbox_is_read_alone, no_place_is_given_twice, inboxes_are_found_by_their_letters,
                     old_letters_are_forgotten_when_that_is_wished,
                     a_duplicate_files_no_second_letter, a_letter_and_its_rows_are_one_commit,
@@ -157,7 +157,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
         own_json: Vec::new(),
         capabilities: Vec::new(),
         reaches: false,
-        letter: None,
+        message: None,
         chat: None,
     }
 }

@@ -19,9 +19,9 @@ use serde_json::Value;
 pub use skills::*;
 
 /// A boxed future, so that the contracts can be trait objects.
-pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// What every method of the contracts answers with.
-pub type Promise<'a, T> = Soon<'a, Result<T, Fault>>;
+pub type Promise<'a, T> = BoxFuture<'a, Result<T, Fault>>;
 
 /// What a store says of itself. The content of `manifest` is the store's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

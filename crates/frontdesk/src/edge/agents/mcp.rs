@@ -22,8 +22,8 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Map, Value, json};
 
 use super::Refused;
-use super::who::Api;
-use super::words::{TIMEOUT_MS, ask, read_wake};
+use super::auth::Api;
+use super::messages::{TIMEOUT_MS, ask, read_wake};
 use crate::edge::App;
 use crate::edge::flow::PAGE_KIB;
 

@@ -1,12 +1,12 @@
 //! The agents plane: `/v1` by bearer, `/k/{token}/v1` by capability URL, `/mcp` for tools. Errors are
 //! `{"error":{"class","message",...}}`; adapters switch on the class.
 
+mod auth;
 mod body;
 mod mcp;
-mod shelf;
+mod messages;
+mod stores;
 mod stream;
-mod who;
-mod words;
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
@@ -16,34 +16,34 @@ use frontdesk_wire::agents::{Class, Fault};
 use super::App;
 use super::error::RefusedWith;
 
+pub(crate) use auth::Limits;
+pub(crate) use auth::take_capability;
 pub(crate) use mcp::Tools;
-pub(crate) use who::Limits;
-pub(crate) use who::take_capability;
 
 pub(super) fn router() -> Router<App> {
     Router::new()
-        .route("/v1/health", get(words::health))
-        .route("/v1/agents", get(words::list))
-        .route("/v1/agents/{id}", get(words::show).put(words::put).delete(words::delete))
-        .route("/v1/agents/{id}/status", get(words::status))
-        .route("/v1/agents/{id}/deliver", post(words::deliver))
-        .route("/v1/agents/{id}/wake", post(words::wake))
-        .route("/v1/agents/{id}/exchange", post(words::exchange))
-        .route("/v1/agents/{id}/replies", post(words::reply))
-        .route("/v1/agents/{id}/inbox", get(words::inbox))
+        .route("/v1/health", get(messages::health))
+        .route("/v1/agents", get(messages::list))
+        .route("/v1/agents/{id}", get(messages::show).put(messages::put).delete(messages::delete))
+        .route("/v1/agents/{id}/status", get(messages::status))
+        .route("/v1/agents/{id}/deliver", post(messages::deliver))
+        .route("/v1/agents/{id}/wake", post(messages::wake))
+        .route("/v1/agents/{id}/exchange", post(messages::exchange))
+        .route("/v1/agents/{id}/replies", post(messages::reply))
+        .route("/v1/agents/{id}/inbox", get(messages::inbox))
         .route("/v1/agents/{id}/inbox/stream", get(stream::open))
-        .route("/v1/notify", post(words::notify))
-        .route("/v1/skills/{name}", get(shelf::load).put(shelf::store).delete(shelf::delete))
-        .route("/v1/skills/{name}/metadata", get(shelf::metadata))
-        .route("/v1/skills/{name}/versions", get(shelf::versions))
-        .route("/v1/skills/{name}/status", post(shelf::restatus))
-        .route("/v1/skill-store/query", post(shelf::query_skills))
-        .route("/v1/skill-store/version", get(shelf::store_version))
-        .route("/v1/skill-store/manifest", get(shelf::skills_manifest))
-        .route("/v1/data", post(shelf::write))
-        .route("/v1/data/{id}", get(shelf::get))
-        .route("/v1/data-store/query", post(shelf::query_data))
-        .route("/v1/data-store/manifest", get(shelf::data_manifest))
+        .route("/v1/notify", post(messages::notify))
+        .route("/v1/skills/{name}", get(stores::load).put(stores::store).delete(stores::delete))
+        .route("/v1/skills/{name}/metadata", get(stores::metadata))
+        .route("/v1/skills/{name}/versions", get(stores::versions))
+        .route("/v1/skills/{name}/status", post(stores::restatus))
+        .route("/v1/skill-store/query", post(stores::query_skills))
+        .route("/v1/skill-store/version", get(stores::store_version))
+        .route("/v1/skill-store/manifest", get(stores::skills_manifest))
+        .route("/v1/data", post(stores::write))
+        .route("/v1/data/{id}", get(stores::get))
+        .route("/v1/data-store/query", post(stores::query_data))
+        .route("/v1/data-store/manifest", get(stores::data_manifest))
         .route("/mcp", get(mcp::serve).post(mcp::serve).delete(mcp::serve))
 }
 

@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use frontdesk_core::agents::streams::{STREAMS_MAX, Stream as LiveStream};
 use frontdesk_core::agents::{inbox_message, is_in_flight};
-use frontdesk_core::port::letters::Filed;
+use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::agents::{Class, Fault};
 use futures_util::stream::{self, Stream};
@@ -18,11 +18,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Refused;
-use super::who::Api;
+use super::auth::Api;
 use crate::edge::App;
 use crate::edge::flow::{PAGE_KIB, Spent};
 
-/// Letters read at once.
+/// Inbox read at once.
 const PAGE: usize = 100;
 /// How often it is seen to that the token is still good.
 const LOOK_TIME: Duration = Duration::from_secs(15);
@@ -73,7 +73,7 @@ pub(crate) async fn open(
         agent,
         cursor,
         newest,
-        letters: VecDeque::new(),
+        messages: VecDeque::new(),
         spent: None,
         passed_over: Vec::new(),
         greeted: false,
@@ -112,17 +112,17 @@ struct Listener {
     token_id: String,
     tenant: String,
     agent: u64,
-    /// Letters up to this one were read.
+    /// Inbox up to this one were read.
     cursor: u64,
-    /// The newest letter when it was opened.
+    /// The newest message when it was opened.
     newest: u64,
-    letters: VecDeque<Filed>,
+    messages: VecDeque<StoredMessage>,
     /// What those take of the tenant's budget.
     spent: Option<Spent>,
     /// Another session's, when they were read and not handed over yet. One that is not taken becomes everybody's.
     passed_over: Vec<u64>,
     greeted: bool,
-    /// The last letter that was given away.
+    /// The last message that was given away.
     yielded: u64,
 }
 
@@ -137,8 +137,8 @@ impl Listener {
         // We are asked for more: what was given away before is in the socket's hands.
         self.session.live.handed.hand(self.yielded);
         loop {
-            while let Some(filed) = self.letters.pop_front() {
-                if self.session.live.hears(filed.letter.session_id.as_deref()) {
+            while let Some(filed) = self.messages.pop_front() {
+                if self.session.live.hears(filed.message.session_id.as_deref()) {
                     return Some(self.give(filed));
                 }
                 if is_in_flight(&filed) && self.passed_over.len() < PASSED_OVER_MAX {
@@ -158,10 +158,10 @@ impl Listener {
             self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
             let read = self.app.desk.inboxes().page(self.agent, self.cursor, PAGE).await;
             match read {
-                Ok(letters) if letters.is_empty() => self.spent = None,
-                Ok(letters) => {
-                    self.cursor = letters.last().map_or(self.cursor, |filed| filed.event);
-                    self.letters = letters.into();
+                Ok(messages) if messages.is_empty() => self.spent = None,
+                Ok(messages) => {
+                    self.cursor = messages.last().map_or(self.cursor, |filed| filed.event);
+                    self.messages = messages.into();
                     self.app.desk.agents().live().streams.note_traffic(self.agent, self.app.desk.env().now_ms());
                     continue;
                 }
@@ -175,25 +175,25 @@ impl Listener {
         }
     }
 
-    fn give(&mut self, filed: Filed) -> Event {
+    fn give(&mut self, filed: StoredMessage) -> Event {
         self.yielded = filed.event;
         let message = inbox_message(filed);
         let data = serde_json::to_string(&message).unwrap_or_default();
         Event::default().id(message.seq.to_string()).event("message").data(data)
     }
 
-    /// A letter that was passed over and is for this stream by now.
-    async fn look_back(&mut self) -> Result<Option<Filed>, StoreError> {
+    /// A message that was passed over and is for this stream by now.
+    async fn look_back(&mut self) -> Result<Option<StoredMessage>, StoreError> {
         for event in std::mem::take(&mut self.passed_over) {
             match self.app.desk.inboxes().message(event).await? {
-                Some(filed) if self.session.live.hears(filed.letter.session_id.as_deref()) => {
-                    self.letters.push_back(filed);
+                Some(filed) if self.session.live.hears(filed.message.session_id.as_deref()) => {
+                    self.messages.push_back(filed);
                 }
                 Some(filed) if is_in_flight(&filed) => self.passed_over.push(event),
                 _ => {}
             }
         }
-        Ok(self.letters.pop_front())
+        Ok(self.messages.pop_front())
     }
 
     /// The token is still good and the agent still there.

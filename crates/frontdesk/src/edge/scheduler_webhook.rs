@@ -29,13 +29,13 @@ pub(crate) enum Disbelieved {
     Replayed,
 }
 
-pub struct RelayDoor {
+pub struct SchedulerWebhook {
     keys: Vec<hmac::Key>,
     /// Webhook ids that were taken, and when they may be forgotten.
     seen: Mutex<HashMap<String, u64>>,
 }
 
-impl RelayDoor {
+impl SchedulerWebhook {
     pub fn new(keys: &[String]) -> Self {
         let key = |text: &String| {
             let secret = Secret::new(text.trim());
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn genuine_fresh_and_new_or_not_at_all() {
         let encoded = format!("whsec_{}", STANDARD.encode(b"another key"));
-        let door = RelayDoor::new(&["plain key".into(), encoded]);
+        let door = SchedulerWebhook::new(&["plain key".into(), encoded]);
         let check = |id: &str, stamp: u64, signature: &str, body: &[u8]| {
             door.check(&headers(id, &stamp.to_string(), signature), body, NOW_S)
         };
@@ -126,7 +126,7 @@ mod tests {
         }
         assert_eq!(door.check(&HeaderMap::new(), body, NOW_S), Err(Disbelieved::Headers));
         assert_eq!(door.check(&headers("f", "soon", "v1,AAAA"), body, NOW_S), Err(Disbelieved::Headers));
-        let shut = RelayDoor::new(&[String::new()]);
+        let shut = SchedulerWebhook::new(&[String::new()]);
         let good = headers("a", &NOW_S.to_string(), &signed(b"", "a", NOW_S, body));
         assert_eq!(shut.check(&good, body, NOW_S), Err(Disbelieved::NoKey), "an empty key is none");
     }

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::house::{Frame, PATIENCE, Socket};
-use crate::town::{Said, Town};
+use crate::harness::{Frame, PATIENCE, Socket};
+use crate::scenario::{Said, Scenario};
 
 pub(crate) struct Agent {
     pub(crate) home: usize,
@@ -56,7 +56,7 @@ impl Agent {
     }
 }
 
-impl Town {
+impl Scenario {
     /// Every agent takes what there is, until the desk says that nothing waits for anybody.
     pub(crate) async fn hear(&mut self) {
         let quiet = async {

@@ -32,7 +32,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The desk promises to end within this.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
-pub(crate) struct House {
+pub(crate) struct Harness {
     pub(crate) url: String,
     pub(crate) app: App,
     pub(crate) admin: String,
@@ -113,7 +113,7 @@ impl Seat {
     }
 }
 
-impl House {
+impl Harness {
     pub(crate) async fn open() -> Self {
         Self::with(|_| {}).await
     }
@@ -351,7 +351,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.app.stop.cancel();
         assert!(self.serving.is_none() || std::thread::panicking(), "a test must end with finish()");

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use frontdesk_core::port::Soon;
-use frontdesk_core::port::platform::{Look, Nearby, Platform, Stand};
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::platform::{ActingAs, Look, Nearby, Platform};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::{Action, ActionResult, Descriptor, Secret};
@@ -78,7 +78,7 @@ impl Platform for GuildChat {
         &self.descriptor
     }
 
-    fn act<'a>(&'a self, _: Stand<'a>, action: &'a Action, _: Option<&'a Secret>) -> Soon<'a, ActionResult> {
+    fn act<'a>(&'a self, _: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, ActionResult> {
         let text = serde_json::to_value(&action.act).unwrap()["content"].as_str().unwrap_or_default().to_owned();
         self.sent.lock().unwrap().push((action.act.chat_id().unwrap_or_default().into(), text));
         Box::pin(async { ActionResult::sent("out-1") })
@@ -86,10 +86,10 @@ impl Platform for GuildChat {
 
     fn look<'a>(
         &'a self,
-        _: Stand<'a>,
+        _: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> Soon<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
         Box::pin(async move {
             self.looks.fetch_add(1, Ordering::SeqCst);
             let mood = *self.mood.lock().unwrap();
@@ -107,15 +107,15 @@ impl Platform for GuildChat {
 
     fn nearby<'a>(
         &'a self,
-        _: Stand<'a>,
+        _: ActingAs<'a>,
         _: &'a str,
         _: Option<&'a str>,
         _: usize,
-    ) -> Soon<'a, Result<Vec<Nearby>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
         Box::pin(async { Err(StoreError::Unavailable("no history today".into())) })
     }
 
-    fn notice<'a>(&'a self, _: Stand<'a>, chat_id: &'a str, text: &'a str) -> Soon<'a, ActionResult> {
+    fn notice<'a>(&'a self, _: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
         self.said.lock().unwrap().push((chat_id.into(), text.into()));
         Box::pin(async { ActionResult::sent("notice") })
     }

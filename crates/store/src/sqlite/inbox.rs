@@ -1,6 +1,6 @@
-//! Letters: the inboxes of agents, and wakes that are planned.
+//! Inbox: the inboxes of agents, and wakes that are planned.
 
-use frontdesk_core::port::letters::{Filed, Letter, Letters, PAGE_MAX_BYTES, PlannedWake};
+use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -11,13 +11,13 @@ use super::{SqliteStore, fault, signed, unsigned};
 /// What is read of each text where many are shown.
 const SHOWN_CHARS: i64 = 1_000;
 
-/// Puts a letter at the end of its inbox.
+/// Puts a message at the end of its inbox.
 pub(super) fn file(
     connection: &Connection,
     tenant: &str,
     event: u64,
     at_ms: u64,
-    it: &Letter,
+    it: &InboxMessage,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO letter (event, agent, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -45,8 +45,8 @@ fn last(connection: &Connection, agent: u64) -> Result<u64, StoreError> {
     query.query_row([signed(agent)], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
-impl Letters for SqliteStore {
-    fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>> {
+impl Inbox for SqliteStore {
+    fn messages(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
         self.readers.read(agent, move |connection| {
             let sql = select("agent = ?1 AND event > ?2 ORDER BY event LIMIT ?3");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
@@ -54,7 +54,7 @@ impl Letters for SqliteStore {
             let (mut page, mut bytes) = (Vec::new(), 0);
             for it in query.query_map(which, filed).map_err(fault)? {
                 let it = it.map_err(fault)?;
-                bytes += it.letter.size();
+                bytes += it.message.size();
                 page.push(it);
                 if bytes >= PAGE_MAX_BYTES {
                     break;
@@ -64,18 +64,18 @@ impl Letters for SqliteStore {
         })
     }
 
-    fn last_letter(&self, agent: u64) -> Stored<'_, u64> {
+    fn newest_message(&self, agent: u64) -> Stored<'_, u64> {
         self.readers.read(agent, move |connection| last(connection, agent))
     }
 
-    fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>> {
+    fn message_of(&self, event: u64) -> Stored<'_, Option<StoredMessage>> {
         self.readers.read(DESK, move |connection| {
             let mut query = connection.prepare_cached(&select("event = ?1")).map_err(fault)?;
             query.query_row([signed(event)], filed).optional().map_err(fault)
         })
     }
 
-    fn note_receipts(&self, event: u64, it: Letter) -> Stored<'_, ()> {
+    fn note_receipts(&self, event: u64, it: InboxMessage) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
             let sql = "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?1 AND event = ?2";
             let mut put = books.connection.prepare_cached(sql).map_err(fault)?;
@@ -84,7 +84,7 @@ impl Letters for SqliteStore {
         self.writer.write(work, |()| {})
     }
 
-    fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>> {
+    fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let tenant = tenant.to_owned();
         self.readers.read(turn(&tenant), move |connection| {
             let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts
@@ -99,7 +99,7 @@ impl Letters for SqliteStore {
 
     fn inboxes(&self) -> Stored<'_, Vec<u64>> {
         self.readers.read(DESK, |connection| {
-            // From inbox to inbox by the index, not from letter to letter.
+            // From inbox to inbox by the index, not from message to message.
             let sql = "WITH RECURSIVE inbox(agent) AS (
                          SELECT MIN(agent) FROM letter
                          UNION ALL
@@ -154,11 +154,11 @@ fn select(which: &str) -> String {
     format!("SELECT event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM letter WHERE {which}")
 }
 
-fn filed(row: &Row<'_>) -> rusqlite::Result<Filed> {
-    Ok(Filed {
+fn filed(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
+    Ok(StoredMessage {
         event: unsigned(row.get(0)?),
         at_ms: unsigned(row.get(1)?),
-        letter: Letter {
+        message: InboxMessage {
             agent: unsigned(row.get(2)?),
             delivery_id: row.get(3)?,
             kind: row.get(4)?,

@@ -3,8 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
 
 mod chat;
-#[path = "../house/mod.rs"]
-mod house;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod identity;
 mod joining;
 mod media;

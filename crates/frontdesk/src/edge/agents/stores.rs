@@ -10,8 +10,8 @@ use frontdesk_wire::agents::{
 };
 use serde::Deserialize;
 
+use super::auth::Api;
 use super::body::Json;
-use super::who::Api;
 use super::{Answer, Refused};
 use crate::edge::App;
 

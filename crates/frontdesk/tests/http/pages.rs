@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
-use crate::house::{House, PATIENCE, Reply};
+use crate::harness::{Harness, PATIENCE, Reply};
 
 /// The cookie that a reply sets, ready to be sent back.
 fn cookie_of(reply: &Reply) -> String {
@@ -14,7 +14,7 @@ fn cookie_of(reply: &Reply) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operators_doors_are_open() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let health = house.get("/healthz", "").await;
     assert_eq!((health.status, health.text().trim()), (200, "ok"));
     let ready = house.get("/readyz", "").await;
@@ -32,7 +32,7 @@ async fn the_operators_doors_are_open() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_load_nothing_from_outside_and_cannot_be_framed() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     for path in ["/chat", "/docs", "/chat/chat.js", "/chat/chat.css", "/docs/docs.js"] {
         let page = house.get(path, "").await;
         assert_eq!(page.status, 200, "{path}");
@@ -53,7 +53,7 @@ async fn pages_load_nothing_from_outside_and_cannot_be_framed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_opens_the_chat_once() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat_in("rival", "r").await;
     house.say(&seat, "c", "theirs").await;
     let made = house.admin("POST", "/chat-link", &json!({ "name": "rival" })).await.expect(201);
@@ -79,7 +79,7 @@ async fn a_link_opens_the_chat_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn this_machine_needs_no_password_and_everybody_else_does() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let local = house.get("/chat", "").await;
     let cookie = cookie_of(&local);
     assert!(cookie.starts_with("frontdesk_chat="), "{cookie}");
@@ -103,7 +103,7 @@ async fn this_machine_needs_no_password_and_everybody_else_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_token_signs_in_and_no_other_does() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let login = house.post("/chat/login", "", &json!({ "token": format!(" {}\n", seat.chat) })).await;
     assert_eq!(login.status, 204);
@@ -119,7 +119,7 @@ async fn a_chat_token_signs_in_and_no_other_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_never_ends_is_cut_off() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mut stream = TcpStream::connect(house.url.trim_start_matches("http://")).await.unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: desk\r\nX-Slow: ").await.unwrap();
     let mut rest = Vec::new();
@@ -131,7 +131,7 @@ async fn a_head_that_never_ends_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_is_too_big_is_refused() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let head = format!("GET /healthz HTTP/1.1\r\nX-Big: {}", "x".repeat(400 * 1024));
     assert_eq!(house.raw(&head, Vec::new()).await, 431);
     house.finish().await;
@@ -139,7 +139,7 @@ async fn a_head_that_is_too_big_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_desk_ends_in_time_with_open_sockets_streams_and_idle_connections() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let mut stream = house.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&seat.chat).send().await.unwrap();
@@ -157,11 +157,11 @@ async fn the_desk_ends_in_time_with_open_sockets_streams_and_idle_connections() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_accepted_before_the_end_is_there_after_a_new_start() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     house.say(&seat, "c", "keep this").await;
     let folder = house.finish().await;
-    let again = House::with(|config| config.data_dir = folder.path().join("data")).await;
+    let again = Harness::with(|config| config.data_dir = folder.path().join("data")).await;
     let mut socket = again.socket(&seat).await;
     let event = socket.event().await;
     assert_eq!(event.text(), "keep this");

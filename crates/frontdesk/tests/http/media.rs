@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, Reply, Seat};
+use crate::harness::{Harness, Reply, Seat};
 
 const MAX: usize = 25 * 1024 * 1024;
 
-async fn upload(house: &House, seat: &Seat, filename: Option<&str>, mime: &str, body: Vec<u8>) -> Reply {
+async fn upload(house: &Harness, seat: &Seat, filename: Option<&str>, mime: &str, body: Vec<u8>) -> Reply {
     let mut request = house.request("POST", "/relay/media").bearer_auth(seat.bearer()).header("content-type", mime);
     if let Some(filename) = filename {
         request = request.header("x-media-filename", filename);
@@ -20,7 +20,7 @@ fn id_of(reply: &Reply) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_comes_back_byte_for_byte_with_its_type_and_as_nothing_that_could_run() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number * 31 % 251) as u8).collect();
     let reply = upload(&house, &seat, Some("a b.bin"), "text/html", bytes.clone()).await;
@@ -42,7 +42,7 @@ async fn a_file_comes_back_byte_for_byte_with_its_type_and_as_nothing_that_could
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_five_mebibytes_fit_and_one_byte_more_does_not() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let most = vec![7; MAX];
     let id = id_of(&upload(&house, &seat, None, "application/octet-stream", most.clone()).await);
@@ -60,7 +60,7 @@ async fn twenty_five_mebibytes_fit_and_one_byte_more_does_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_of_another_tenant_and_media_that_never_were_are_equally_absent() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
     let id = id_of(&upload(&house, &seat, None, "image/png", b"mine".to_vec()).await);
     let theirs = house.get(&format!("/relay/media/{id}"), &rival.bearer()).await;
@@ -79,7 +79,7 @@ async fn media_of_another_tenant_and_media_that_never_were_are_equally_absent() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_percent_encoded_filename_reaches_the_agent_decoded() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let request = house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
@@ -99,7 +99,7 @@ async fn a_percent_encoded_filename_reaches_the_agent_decoded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_past_its_time_is_gone() {
-    let house = House::with(|config| config.media.ttl_s = 0).await;
+    let house = Harness::with(|config| config.media.ttl_s = 0).await;
     let seat = house.seat("g").await;
     let id = id_of(&upload(&house, &seat, None, "image/png", b"x".to_vec()).await);
     house.get(&format!("/relay/media/{id}"), &seat.bearer()).await.error(404);

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
+use super::auth::Api;
 use super::body::{Json, Raw};
-use super::who::Api;
 use super::{Answer, Refused};
 use crate::edge::App;
 use crate::edge::flow::{PAGE_KIB, holding};

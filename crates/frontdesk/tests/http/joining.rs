@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::harness::Harness;
 
-async fn identity_of(house: &House, instance: &str) -> String {
+async fn identity_of(house: &Harness, instance: &str) -> String {
     let ask = json!({ "tenant": "home", "scope": "identity", "instance": instance });
     house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }
 
-async fn enrollment(house: &House, tenant: &str, ttl_s: Option<u64>) -> String {
+async fn enrollment(house: &Harness, tenant: &str, ttl_s: Option<u64>) -> String {
     let ask = json!({ "tenant": tenant, "ttl_s": ttl_s });
     house.admin("POST", "/enrollment-tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_not_json_is_an_unsupported_media_type() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let admin = house.admin.clone();
     let doors = [
@@ -48,7 +48,7 @@ async fn a_body_that_is_not_json_is_an_unsupported_media_type() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_over_the_limit_is_too_large() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let size = (2 << 20) + 1;
     for (path, bearer) in [("/relay/provision", &seat.identity), ("/admin/v1/tenants", &house.admin)] {
@@ -62,7 +62,7 @@ async fn a_body_over_the_limit_is_too_large() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_field_is_named() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let upgrade = seat.bearer();
     let plain = [
@@ -100,7 +100,7 @@ async fn a_missing_field_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_gateway_gets_one_secret_for_all_its_platforms() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let identity = house.token("home", "identity").await;
     let mut secrets = Vec::new();
     for platform in ["relay", "semaphore", "pigeon"] {
@@ -128,7 +128,7 @@ async fn one_gateway_gets_one_secret_for_all_its_platforms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identity_bound_to_an_instance_speaks_for_no_other() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let mine = identity_of(&house, "mine").await;
     let ask =
         |gateway: &str, instance: Value| json!({ "gatewayId": gateway, "platform": "relay", "instanceId": instance });
@@ -144,7 +144,7 @@ async fn an_identity_bound_to_an_instance_speaks_for_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identity_bound_to_an_instance_cannot_take_the_gateway_of_another() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let victim = house.seat("victim").await;
     let mine = identity_of(&house, "mine").await;
     for body in [
@@ -165,7 +165,7 @@ async fn an_identity_bound_to_an_instance_cannot_take_the_gateway_of_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_id_of_another_tenant_is_taken() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
     let reply =
         house.post("/relay/provision", &rival.identity, &json!({ "gatewayId": "g", "platform": "relay" })).await;
@@ -177,7 +177,7 @@ async fn a_gateway_id_of_another_tenant_is_taken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_url_to_a_private_place_is_refused_in_the_same_words() {
-    let house = House::with(|config| config.outcall.allow.clear()).await;
+    let house = Harness::with(|config| config.outcall.allow.clear()).await;
     let identity = house.token("home", "identity").await;
     let mut words = Vec::new();
     for host in ["127.0.0.1:1", "localhost", "10.0.0.1", "169.254.169.254", "[::1]", "0x7f.1", "192.168.0.9:8080"] {
@@ -198,7 +198,7 @@ async fn a_wake_url_to_a_private_place_is_refused_in_the_same_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_enrollment_token_works_once_in_time_and_for_its_own_tenant() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
     let enroll = async |identity: &str, token: &str, gateway: &str| {
         let body = json!({ "enrollmentToken": token, "gatewayId": gateway });
@@ -227,7 +227,7 @@ async fn an_enrollment_token_works_once_in_time_and_for_its_own_tenant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn provisioning_needs_a_live_token_of_scope_identity() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let ask = json!({ "gatewayId": "x", "platform": "relay" });
     let late = json!({ "tenant": "home", "scope": "identity", "ttl_s": 0 });
@@ -245,7 +245,7 @@ async fn provisioning_needs_a_live_token_of_scope_identity() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_is_taken_from_its_gateway_only() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let policy = json!({ "platform": "relay", "requireAddress": true, "freeResponseScopes": ["s"], "allowOtherBots": false,
                          "newerField": 1 });
@@ -261,7 +261,7 @@ async fn a_policy_is_taken_from_its_gateway_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_api_opens_for_the_admin_token_only() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let operator = house.token("home", "operator").await;
     for path in ["/tenants", "/tokens", "/gateways", "/instances", "/bindings", "/events/stream", "/journal", "/doctor"]

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::Tally;
-use crate::ears::Agent;
-use crate::house::{House, Reply, Socket};
+use crate::agents::Agent;
+use crate::harness::{Harness, Reply, Socket};
 
 /// Requests under way at once.
 const AT_ONCE: usize = 16;
 
-pub(crate) struct Town {
-    pub(crate) house: House,
+pub(crate) struct Scenario {
+    pub(crate) house: Harness,
     pub(crate) world: World,
     pub(crate) dice: Dice,
     pub(crate) homes: Vec<Home>,
@@ -114,11 +114,11 @@ impl Said {
     }
 }
 
-impl Town {
+impl Scenario {
     pub(crate) async fn open(seed: u64) -> Self {
         let world = World::generate(seed).without_ghosts();
         // Agents ack when everybody has spoken, however long that takes on a busy machine.
-        let house = House::with(|config| config.relay.ack_limit_ms = 60_000).await;
+        let house = Harness::with(|config| config.relay.ack_limit_ms = 60_000).await;
         let mut town = Self {
             house,
             world,

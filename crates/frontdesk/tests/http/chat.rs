@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_message_twice_is_one_event() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let post = json!({ "user_id": seat.user, "text": "once", "message_id": "m-1" });
@@ -25,7 +25,7 @@ async fn the_same_message_twice_is_one_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_who_send_the_same_message_at_once_make_one_event() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let post = json!({ "user_id": seat.user, "text": "once", "message_id": "m-1" });
@@ -42,7 +42,7 @@ async fn many_who_send_the_same_message_at_once_make_one_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_nobodys_is_withheld_and_explained_in_the_same_words() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     let posted = house.say_as(&seat, "c", json!({ "user_id": "stranger", "text": "hello?" })).await.expect(202);
@@ -65,7 +65,7 @@ async fn a_message_of_nobodys_is_withheld_and_explained_in_the_same_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_press_needs_a_real_prompt_and_counts_once() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     house.say(&seat, "c", "hi").await;
@@ -98,7 +98,7 @@ async fn a_press_needs_a_real_prompt_and_counts_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_token_opens_the_chat_of_its_own_tenant_only() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
     house.say(&seat, "c", "ours").await;
     house.say(&rival, "c", "theirs").await;
@@ -116,7 +116,7 @@ async fn a_chat_token_opens_the_chat_of_its_own_tenant_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_a_message_is_refused_and_leaves_nothing() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let cases = [
         (json!({ "user_id": seat.user, "text": "  " }), 400, "bad_request"),
@@ -137,7 +137,7 @@ async fn what_cannot_be_a_message_is_refused_and_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_pages_by_seq_and_the_stream_tells_the_whole_story() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut stream = house.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&seat.chat).send().await.unwrap();
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
@@ -160,7 +160,7 @@ async fn history_pages_by_seq_and_the_stream_tells_the_whole_story() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reply_carries_what_it_answers() {
-    let house = House::open().await;
+    let house = Harness::open().await;
     let seat = house.seat("g").await;
     let mut socket = house.socket(&seat).await;
     house.say(&seat, "c", "hi").await;

@@ -1,12 +1,12 @@
-//! Rules of the letters: filed with their event, in order, and theirs until the inbox is dropped.
+//! Rules of the messages: filed with their event, in order, and theirs until the inbox is dropped.
 
-use frontdesk_core::port::letters::{Filed, Letter, PAGE_MAX_BYTES, PlannedWake};
+use frontdesk_core::port::inbox::{InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{Acceptance, Retention, Store};
 
 use super::{House, accept, acceptance, owed, settled};
 
-fn letter(number: u64, agent: u64) -> Letter {
-    Letter {
+fn message(number: u64, agent: u64) -> InboxMessage {
+    InboxMessage {
         agent,
         delivery_id: format!("d-{number}"),
         kind: "augment".into(),
@@ -18,20 +18,20 @@ fn letter(number: u64, agent: u64) -> Letter {
 }
 
 fn with_letter(number: u64, agent: u64, receivers: &[u64]) -> Acceptance {
-    Acceptance { letter: Some(letter(number, agent)), ..acceptance(number, receivers) }
+    Acceptance { message: Some(message(number, agent)), ..acceptance(number, receivers) }
 }
 
-/// Files letters with these numbers in one inbox.
+/// Files messages with these numbers in one inbox.
 async fn file(store: &dyn Store, numbers: &[u64], agent: u64) {
     store.accept(numbers.iter().map(|number| with_letter(*number, agent, &[])).collect()).await.unwrap();
 }
 
-async fn all(store: &dyn Store, agent: u64) -> Vec<Filed> {
-    store.letters(agent, 0, 999).await.unwrap()
+async fn all(store: &dyn Store, agent: u64) -> Vec<StoredMessage> {
+    store.messages(agent, 0, 999).await.unwrap()
 }
 
 async fn ids(store: &dyn Store, agent: u64) -> Vec<String> {
-    all(store, agent).await.into_iter().map(|filed| filed.letter.delivery_id).collect()
+    all(store, agent).await.into_iter().map(|filed| filed.message.delivery_id).collect()
 }
 
 async fn places(store: &dyn Store, agent: u64) -> Vec<u64> {
@@ -42,43 +42,43 @@ fn wake(key: &str, agent: u64) -> PlannedWake {
     PlannedWake { key: key.into(), agent, json: format!(r#"{{"for":{agent}}}"#) }
 }
 
-pub async fn a_letter_is_filed_with_its_event(House { store, .. }: House) {
-    assert_eq!(store.last_letter(3).await.unwrap(), 0);
+pub async fn a_message_is_written_with_its_event(House { store, .. }: House) {
+    assert_eq!(store.newest_message(3).await.unwrap(), 0);
     let accepted = accept(&*store, with_letter(1, 3, &[])).await;
-    let filed = Filed { event: accepted.event, at_ms: 1_001, letter: letter(1, 3) };
+    let filed = StoredMessage { event: accepted.event, at_ms: 1_001, message: message(1, 3) };
     assert_eq!(all(&*store, 3).await, std::slice::from_ref(&filed));
-    assert_eq!(store.letter_of(accepted.event).await.unwrap(), Some(filed));
-    assert_eq!(store.last_letter(3).await.unwrap(), accepted.event);
+    assert_eq!(store.message_of(accepted.event).await.unwrap(), Some(filed));
+    assert_eq!(store.newest_message(3).await.unwrap(), accepted.event);
     let plain = accept(&*store, acceptance(2, &[7])).await;
-    assert_eq!(store.letter_of(plain.event).await.unwrap(), None, "not every event is a letter");
-    let bare = Letter { meta: None, session_id: None, text: String::new(), ..letter(3, 3) };
-    let accepted = accept(&*store, Acceptance { letter: Some(bare.clone()), ..acceptance(3, &[]) }).await;
-    assert_eq!(store.letter_of(accepted.event).await.unwrap().unwrap().letter, bare);
+    assert_eq!(store.message_of(plain.event).await.unwrap(), None, "not every event is a message");
+    let bare = InboxMessage { meta: None, session_id: None, text: String::new(), ..message(3, 3) };
+    let accepted = accept(&*store, Acceptance { message: Some(bare.clone()), ..acceptance(3, &[]) }).await;
+    assert_eq!(store.message_of(accepted.event).await.unwrap().unwrap().message, bare);
 }
 
-pub async fn a_page_of_large_letters_is_short(House { store, .. }: House) {
+pub async fn a_page_of_large_messages_is_short(House { store, .. }: House) {
     let large = |number| {
         let text = "x".repeat(PAGE_MAX_BYTES / 2);
-        Acceptance { letter: Some(Letter { text, ..letter(number, 3) }), ..acceptance(number, &[]) }
+        Acceptance { message: Some(InboxMessage { text, ..message(number, 3) }), ..acceptance(number, &[]) }
     };
     store.accept((1..=5).map(large).collect()).await.unwrap();
     let mut after = 0;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
-        let page = store.letters(3, after, 500).await.unwrap();
+        let page = store.messages(3, after, 500).await.unwrap();
         after = page.last().map_or(after, |filed| filed.event);
-        assert_eq!(page.iter().map(|filed| &filed.letter.delivery_id).collect::<Vec<_>>(), expected);
+        assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
     }
 }
 
-pub async fn letters_are_read_in_pages(House { store, .. }: House) {
+pub async fn messages_are_read_in_pages(House { store, .. }: House) {
     file(&*store, &[1, 2, 3, 4, 5], 3).await;
     let mut after = 0;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
-        let page = store.letters(3, after, 2).await.unwrap();
+        let page = store.messages(3, after, 2).await.unwrap();
         after = page.last().map_or(after, |filed| filed.event);
-        assert_eq!(page.iter().map(|filed| &filed.letter.delivery_id).collect::<Vec<_>>(), expected);
+        assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
     }
-    assert_eq!(store.letters(3, 0, 0).await.unwrap(), []);
+    assert_eq!(store.messages(3, 0, 0).await.unwrap(), []);
 }
 
 pub async fn every_inbox_is_read_alone(House { store, .. }: House) {
@@ -90,13 +90,13 @@ pub async fn every_inbox_is_read_alone(House { store, .. }: House) {
     assert_eq!(ids(&*store, 5).await, ["d-5"]);
     assert_eq!(ids(&*store, 6).await, [""; 0]);
     let first = places(&*store, 3).await[0];
-    assert_eq!(store.letters(3, first, 9).await.unwrap().len(), 1, "the next inbox is not read into");
+    assert_eq!(store.messages(3, first, 9).await.unwrap().len(), 1, "the next inbox is not read into");
 }
 
 /// Whoever remembers a place of an inbox that was dropped misses nothing in the one that follows it.
 pub async fn no_place_is_given_twice(house: House) {
     file(&*house.store, &[1, 2], 3).await;
-    let before = house.store.last_letter(3).await.unwrap();
+    let before = house.store.newest_message(3).await.unwrap();
     house.store.drop_inbox(3).await.unwrap();
     super::purge(&*house.store, KEEP).await;
     let house = house.reopened();
@@ -106,12 +106,12 @@ pub async fn no_place_is_given_twice(house: House) {
 
 pub async fn a_duplicate_files_no_second_letter(House { store, .. }: House) {
     let first = accept(&*store, with_letter(1, 3, &[7])).await;
-    let changed = Letter { text: "other".into(), ..letter(1, 3) };
-    let again = accept(&*store, Acceptance { letter: Some(changed), ..acceptance(1, &[7]) }).await;
+    let changed = InboxMessage { text: "other".into(), ..message(1, 3) };
+    let again = accept(&*store, Acceptance { message: Some(changed), ..acceptance(1, &[7]) }).await;
     assert_eq!((again.event, again.fresh), (first.event, false));
     assert_eq!(all(&*store, 3).await.len(), 1);
-    let kept = store.letter_of(first.event).await.unwrap().unwrap();
-    assert_eq!(kept.letter, letter(1, 3), "the first one is what a retry is told of");
+    let kept = store.message_of(first.event).await.unwrap().unwrap();
+    assert_eq!(kept.message, message(1, 3), "the first one is what a retry is told of");
 }
 
 pub async fn a_letter_and_its_rows_are_one_commit(house: House) {
@@ -126,17 +126,17 @@ pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
     file(&*house.store, &[1, 2], 3).await;
     let now = |agent| {
         let (kind, receipts) = ("wake_degraded".into(), r#"[{"ok":true}]"#.into());
-        Letter { agent, kind, receipts, session_id: None, text: "ignored".into(), ..Letter::default() }
+        InboxMessage { agent, kind, receipts, session_id: None, text: "ignored".into(), ..InboxMessage::default() }
     };
     let places = places(&*house.store, 3).await;
     house.store.note_receipts(places[1], now(3)).await.unwrap();
     house.store.note_receipts(places[1] + 7, now(3)).await.unwrap(); // there is none: nothing happens
     house.store.note_receipts(places[0], now(4)).await.unwrap();
     let house = house.reopened();
-    let kept: Vec<Letter> = all(&*house.store, 3).await.into_iter().map(|filed| filed.letter).collect();
+    let kept: Vec<InboxMessage> = all(&*house.store, 3).await.into_iter().map(|filed| filed.message).collect();
     let now = now(3);
-    let noted = Letter { kind: now.kind, receipts: now.receipts, session_id: None, ..letter(2, 3) };
-    assert_eq!(kept, [letter(1, 3), noted]);
+    let noted = InboxMessage { kind: now.kind, receipts: now.receipts, session_id: None, ..message(2, 3) };
+    assert_eq!(kept, [message(1, 3), noted]);
 }
 
 pub async fn the_newest_letters_of_a_tenant_come_first(House { store, .. }: House) {
@@ -145,8 +145,8 @@ pub async fn the_newest_letters_of_a_tenant_come_first(House { store, .. }: Hous
     accept(&*store, Acceptance { tenant: "other".into(), ..with_letter(3, 5, &[]) }).await;
     file(&*store, &[4], 3).await;
     let newest = async |tenant, limit| {
-        let found = store.tenant_letters(tenant, limit).await.unwrap();
-        found.into_iter().map(|filed| filed.letter.delivery_id).collect::<Vec<_>>()
+        let found = store.recent_messages(tenant, limit).await.unwrap();
+        found.into_iter().map(|filed| filed.message.delivery_id).collect::<Vec<_>>()
     };
     assert_eq!(newest("acme", 9).await, ["d-4", "d-2", "d-1"]);
     assert_eq!(newest("acme", 2).await, ["d-4", "d-2"]);
@@ -163,7 +163,7 @@ pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(House { store, .. }: 
     assert_eq!((ids(&*store, 3).await.len(), ids(&*store, 4).await), (0, vec!["d-3".to_owned()]));
     assert_eq!(store.planned_wake("a").await.unwrap(), None);
     assert_eq!(store.planned_wake("b").await.unwrap(), Some(wake("b", 4)));
-    assert_eq!(store.last_letter(3).await.unwrap(), 0);
+    assert_eq!(store.newest_message(3).await.unwrap(), 0);
     store.drop_inbox(99).await.unwrap();
 }
 
@@ -189,12 +189,12 @@ pub async fn letters_survive(house: House) {
     assert_eq!(ids(&*house.store, 3).await, ["d-1", "d-2", "d-3"], "and it goes on behind them");
 }
 
-/// Everything that may be forgotten is, but letters.
+/// Everything that may be forgotten is, but messages.
 const KEEP: Retention = Retention {
     now_ms: 9_000,
     events_before_ms: 9_000,
     verdicts_before_ms: 9_000,
-    letters_before_ms: 0,
+    inbox_before_ms: 0,
     journal_before_ms: 0,
     chat_before_ms: 0,
     reach_before_ms: 0,
@@ -203,7 +203,7 @@ const KEEP: Retention = Retention {
 pub async fn old_letters_are_forgotten_when_that_is_wished(House { store, .. }: House) {
     file(&*store, &[1, 2, 3], 3).await; // of 1_001, 1_002 and 1_003
     file(&*store, &[4], 4).await;
-    let keep = Retention { letters_before_ms: 1_003, ..KEEP };
+    let keep = Retention { inbox_before_ms: 1_003, ..KEEP };
     assert!(super::purge(&*store, keep).await >= 2);
     assert_eq!((ids(&*store, 3).await, ids(&*store, 4).await), (vec!["d-3".to_owned()], vec!["d-4".to_owned()]));
 }

@@ -12,7 +12,7 @@ use frontdesk_wire::cron::SigningAlg;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::harness::Harness;
 
 const ISSUER: &str = "https://login.example";
 
@@ -46,10 +46,10 @@ fn claims(more: Value) -> Value {
     all
 }
 
-async fn believing(issuer: &Issuer, folder: &std::path::Path) -> House {
+async fn believing(issuer: &Issuer, folder: &std::path::Path) -> Harness {
     let file = folder.join("jwks.json");
     std::fs::write(&file, issuer.jwks.to_string()).unwrap();
-    House::with(|config| {
+    Harness::with(|config| {
         config.identity.verifier = VerifierKind::Oidc;
         config.identity.issuer = ISSUER.into();
         config.identity.audience = "frontdesk".into();
@@ -58,7 +58,7 @@ async fn believing(issuer: &Issuer, folder: &std::path::Path) -> House {
     .await
 }
 
-async fn listed(house: &House, bearer: &str) -> u16 {
+async fn listed(house: &Harness, bearer: &str) -> u16 {
     house.get("/api/agent-cron/list", bearer).await.status
 }
 
@@ -145,7 +145,7 @@ async fn an_account_is_asked_with_the_bearer_and_believed_for_a_while() {
         ("broken".into(), 500, json!({})),
         ("odd".into(), 200, json!(["tid"])),
     ];
-    let house = House::with(|config| {
+    let house = Harness::with(|config| {
         config.identity.verifier = VerifierKind::Introspect;
         config.identity.url.clone_from(&url);
     })

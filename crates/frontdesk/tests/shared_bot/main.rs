@@ -11,7 +11,7 @@ use frontdesk_core::DeskError;
 use frontdesk_core::directory::{Caller, Identity};
 use frontdesk_core::inbound::Receipt;
 use frontdesk_core::intake::{Intake, Verified, Whose};
-use frontdesk_core::port::Soon;
+use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::Look;
 use frontdesk_core::port::store::Ledger as _;
@@ -35,7 +35,7 @@ impl Outcall for NoWay {
         Err(OutcallError::Refused)
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> Soon<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         Box::pin(async { Err(OutcallError::Refused) })
     }
 }

@@ -1,14 +1,14 @@
-//! Letters: what one agent says to another, kept in the receiver's inbox. A letter is written by
+//! What one agent says to another, kept in the receiver's inbox. A message is written by
 //! `Ledger::accept`, in one commit with the rows of the sockets that it goes to.
 
 use super::stored::Stored;
 
-/// Letters are read in pages, and may be large: a page that has this much ends.
+/// Inbox are read in pages, and may be large: a page that has this much ends.
 pub const PAGE_MAX_BYTES: usize = super::store::PAGE_MAX_BYTES;
 
 /// One message in an agent's inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Letter {
+pub struct InboxMessage {
     /// Number of the agent's inbox.
     pub agent: u64,
     pub delivery_id: String,
@@ -23,19 +23,19 @@ pub struct Letter {
     pub receipts: String,
 }
 
-impl Letter {
+impl InboxMessage {
     pub fn size(&self) -> usize {
         self.text.len() + self.meta.as_ref().map_or(0, String::len) + self.receipts.len()
     }
 }
 
-/// A letter in its place. Places are the numbers of events: an inbox becomes readable in their order, and one that
+/// A message in its place. Places are the numbers of events: an inbox becomes readable in their order, and one that
 /// is dropped and begun again never repeats one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Filed {
+pub struct StoredMessage {
     pub event: u64,
     pub at_ms: u64,
-    pub letter: Letter,
+    pub message: InboxMessage,
 }
 
 /// A wake that is asked for later.
@@ -46,18 +46,18 @@ pub struct PlannedWake {
     pub json: String,
 }
 
-pub trait Letters: Send + Sync {
-    /// Letters of an inbox with `event > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
-    fn letters(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<Filed>>;
-    /// The event of the newest letter, 0 for none.
-    fn last_letter(&self, agent: u64) -> Stored<'_, u64>;
-    /// The letter that an event became.
-    fn letter_of(&self, event: u64) -> Stored<'_, Option<Filed>>;
+pub trait Inbox: Send + Sync {
+    /// Inbox of an inbox with `event > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
+    fn messages(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
+    /// The event of the newest message, 0 for none.
+    fn newest_message(&self, agent: u64) -> Stored<'_, u64>;
+    /// The message that an event became.
+    fn message_of(&self, event: u64) -> Stored<'_, Option<StoredMessage>>;
     /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts.
-    fn note_receipts(&self, event: u64, letter: Letter) -> Stored<'_, ()>;
-    /// The newest letters of a tenant, newest first. At least the first 1,000 characters of each are there.
-    fn tenant_letters<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<Filed>>;
-    /// Numbers of the inboxes that have letters.
+    fn note_receipts(&self, event: u64, message: InboxMessage) -> Stored<'_, ()>;
+    /// The newest messages of a tenant, newest first. At least the first 1,000 characters of each are there.
+    fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>>;
+    /// Numbers of the inboxes that have messages.
     fn inboxes(&self) -> Stored<'_, Vec<u64>>;
     /// Erases an inbox and what was planned for it.
     fn drop_inbox(&self, agent: u64) -> Stored<'_, ()>;

@@ -1,0 +1,82 @@
+//! Inbox: the inboxes of agents, and wakes that are planned.
+
+use std::ops::Bound::{Excluded, Unbounded};
+
+use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
+use frontdesk_core::port::store::Stored;
+
+use super::{MemoryStore, State, now};
+
+impl State {
+    fn newest_message(&self, agent: u64) -> u64 {
+        self.messages.range((agent, 0)..=(agent, u64::MAX)).next_back().map_or(0, |((_, event), _)| *event)
+    }
+}
+
+impl Inbox for MemoryStore {
+    fn messages(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
+        let state = self.state();
+        let rest = state.messages.range((Excluded((agent, after)), Unbounded));
+        let own = rest.take_while(|((no, _), _)| *no == agent).map(|(_, (_, filed))| filed);
+        let mut room = PAGE_MAX_BYTES;
+        let fits = |filed: &&StoredMessage| {
+            room > 0 && {
+                room = room.saturating_sub(filed.message.size());
+                true
+            }
+        };
+        now(own.take(limit).take_while(fits).cloned().collect())
+    }
+
+    fn newest_message(&self, agent: u64) -> Stored<'_, u64> {
+        now(self.state().newest_message(agent))
+    }
+
+    fn message_of(&self, event: u64) -> Stored<'_, Option<StoredMessage>> {
+        now(self.state().messages.values().find(|(_, filed)| filed.event == event).map(|(_, filed)| filed.clone()))
+    }
+
+    fn note_receipts(&self, event: u64, it: InboxMessage) -> Stored<'_, ()> {
+        if let Some((_, filed)) = self.state().messages.get_mut(&(it.agent, event)) {
+            let message = &mut filed.message;
+            (message.kind, message.session_id, message.receipts) = (it.kind, it.session_id, it.receipts);
+        }
+        now(())
+    }
+
+    fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
+        let state = self.state();
+        let mut found: Vec<StoredMessage> =
+            state.messages.values().filter(|(owner, _)| owner == tenant).map(|(_, filed)| filed.clone()).collect();
+        found.sort_by_key(|filed| std::cmp::Reverse(filed.event));
+        found.truncate(limit);
+        now(found)
+    }
+
+    fn inboxes(&self) -> Stored<'_, Vec<u64>> {
+        let mut found: Vec<u64> = self.state().messages.keys().map(|(agent, _)| *agent).collect();
+        found.dedup();
+        now(found)
+    }
+
+    fn drop_inbox(&self, agent: u64) -> Stored<'_, ()> {
+        let mut state = self.state();
+        state.messages.retain(|(no, _), _| *no != agent);
+        state.planned_wakes.retain(|_, wake| wake.agent != agent);
+        now(())
+    }
+
+    fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()> {
+        self.state().planned_wakes.insert(wake.key.clone(), wake);
+        now(())
+    }
+
+    fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>> {
+        now(self.state().planned_wakes.get(key).cloned())
+    }
+
+    fn drop_planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, ()> {
+        self.state().planned_wakes.remove(key);
+        now(())
+    }
+}
