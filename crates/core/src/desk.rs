@@ -84,13 +84,16 @@ impl Desk {
         outbound.listen(exchanges.clone());
         let wakes: Arc<dyn PlannedWakes> = messages.clone();
         cron.fire_wakes_by(Arc::downgrade(&wakes));
-        let (sockets, streams) = (Arc::downgrade(&delivery), Arc::downgrade(&agents));
+        let (sockets, streams, keys) = (Arc::downgrade(&delivery), Arc::downgrade(&agents), Arc::downgrade(&cron));
         directory.on_effect(move |effect| {
             if let Some(delivery) = sockets.upgrade() {
                 delivery.apply(effect);
             }
             if let Some(agents) = streams.upgrade() {
                 agents.apply(effect);
+            }
+            if let Some(cron) = keys.upgrade() {
+                cron.apply(effect);
             }
         });
         Ok(Self {

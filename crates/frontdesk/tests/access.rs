@@ -357,7 +357,7 @@ async fn the_doctor_names_a_wake_url_that_keeps_failing() {
         }
     };
     let told = timeout(PATIENCE, told).await.expect("the doctor finds nothing");
-    assert!(told.contains("home/sleeper: 1 messages wait, and its wake URL keeps failing"), "{told}");
+    assert!(told.contains("home/sleeper: 1 messages waiting, the wake URL keeps failing"), "{told}");
     let socket = house.socket(&seat).await; // it came by itself
     assert_eq!(house.admin("GET", "/doctor", &Value::Null).await.expect(200)["ok"], true);
     drop(socket);

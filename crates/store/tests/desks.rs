@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use frontdesk_core::agents::Speaker;
 use frontdesk_core::delivery::switchboard::Order;
 use frontdesk_core::directory::{Identity, Unproven};
 use frontdesk_core::port::store::Store;
@@ -10,6 +11,7 @@ use frontdesk_core::{Desk, DeskError, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
+use frontdesk_wire::agents::{AgentPut, DeliveryPayload};
 use frontdesk_wire::api::{GatewayNew, ProvisionRequest};
 use frontdesk_wire::token::mint;
 use frontdesk_wire::{Close, Secret};
@@ -84,4 +86,68 @@ async fn a_revocation_at_one_desk_ends_sockets_and_proofs_at_the_other() {
         wake_url: None,
     };
     other.directory().provision(&who, ask).await.unwrap();
+}
+
+/// Several changes between two looks: what happened in between must have its effects all the same.
+#[tokio::test]
+async fn a_revocation_is_not_missed_when_the_gateway_came_back_meanwhile() {
+    let (one, other) = two_desks().await;
+    one.directory().create_tenant("acme").await.unwrap();
+    let made = one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
+    other.directory().refresh().await.unwrap();
+    let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
+    let caller = other.directory().prove_gateway(&bearer).unwrap();
+    let (mailbox, _) = other.delivery().switchboard().attach(caller.instance.no, "bot", "acme");
+    one.directory().revoke("bot").await.unwrap();
+    one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
+    other.directory().refresh().await.unwrap();
+    let orders: Vec<Order> = mailbox.take_orders().into();
+    assert!(matches!(orders.as_slice(), [Order::Close(Close::Unauthorized)]), "{orders:?}");
+    assert!(other.directory().prove_gateway(&bearer).is_err(), "the secret of before is dead");
+}
+
+#[tokio::test]
+async fn an_agent_that_was_deleted_and_made_again_is_another_one_at_both_desks() {
+    let (one, other) = two_desks().await;
+    one.directory().create_tenant("acme").await.unwrap();
+    let operator = Speaker { tenant: "acme", operator: true, caller: None, bound: None };
+    one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
+    other.directory().refresh().await.unwrap();
+    let no = other.directory().read(|view| view.agent("acme", "alice").unwrap().no);
+    let _stream = other.agents().live().streams.open(no, None, 1, 1).unwrap();
+    one.agents().delete_agent(operator, "alice").await.unwrap();
+    one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
+    other.directory().refresh().await.unwrap();
+    assert!(!other.agents().live().streams.is_attended(no), "nobody listens to the one that is gone");
+}
+
+#[tokio::test]
+async fn a_rotated_key_is_known_at_both_desks() {
+    let (one, other) = two_desks().await;
+    other.directory().refresh().await.unwrap();
+    let kids = |desk: &Desk| {
+        let jwks = desk.cron().keys().jwks();
+        let keys = jwks["keys"].as_array().unwrap().iter();
+        keys.map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((kids(&one).len(), kids(&one)), (1, kids(&other)), "two starts make one key");
+    let kid = one.cron().keys().rotate().await.unwrap();
+    other.directory().refresh().await.unwrap();
+    assert_eq!((kids(&other)[0].as_str(), kids(&other)), (kid.as_str(), kids(&one)));
+}
+
+/// A desk that starts while another works must not take what it has not heard of for what was deleted.
+#[tokio::test]
+async fn a_start_erases_no_inbox_of_an_agent_that_another_desk_made() {
+    let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+    let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
+    one.directory().create_tenant("acme").await.unwrap();
+    let who = Speaker { tenant: "acme", operator: true, caller: None, bound: None };
+    one.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
+    let body = serde_json::json!({ "kind": "augment", "content": "hello", "meta":
+        { "dispatch_id": "d-1", "sent_at": 1, "origin": {} } });
+    let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
+    one.messages().deliver(who, "alice", &payload).await.unwrap();
+    let other = desk_over(store, env, Rules::default()).await;
+    assert_eq!(other.inboxes().inbox(who, "alice", 0).await.unwrap().messages.len(), 1);
 }

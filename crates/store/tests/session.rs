@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::delivery::session::{Effect, Session};
+use frontdesk_core::delivery::session::{Effect, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::{Desk, Rules};
@@ -72,7 +72,7 @@ impl Scene {
                 }
                 Effect::Save(position) => session.saved(delivery.settle(no, position).await),
                 Effect::GoIdle(mailbox) => delivery.go_idle(&self.caller, &mailbox).await,
-                Effect::Interrupt(_) => session.interrupted(),
+                Effect::Interrupt { mailbox, .. } => mailbox.interrupt_done(),
                 _ => {}
             }
         }
@@ -90,7 +90,7 @@ fn hello() -> String {
 /// Everything that is to be written now.
 fn written(session: &mut Session, now_ms: u64) -> Vec<Value> {
     let mut frames = Vec::new();
-    while let Some(message) = session.next_message() {
+    while let Some(Write::Text(message)) = session.next_message() {
         frames.extend(message.lines().map(|line| serde_json::from_str(line).unwrap()));
         session.written(now_ms);
     }
@@ -171,6 +171,8 @@ async fn rows_read_while_the_gateway_went_idle_wait_for_the_next_session() {
     let rows = scene.desk.delivery().read_rows(scene.caller.instance.no, after, limit).await;
     assert_eq!(rows.as_ref().unwrap().len(), 1);
     session.read(rows, limit, 3);
+    let waits = scene.desk.delivery().switchboard().take_unserved();
+    assert!(waits.contains_key(&scene.caller.instance.no), "somebody must wake it");
     scene.carry_out(&mut session, 3).await;
     assert_eq!(kinds(&mut session), ["going_idle_ack"]);
     session.end().await;
@@ -192,6 +194,41 @@ async fn a_peer_that_hangs_up_while_it_begins_leaves_nothing_behind() {
     let board = scene.desk.delivery().switchboard();
     let no = scene.caller.instance.no;
     assert!(!board.is_live(no) && !board.presence(no).live);
+}
+
+#[tokio::test]
+async fn rows_that_were_read_for_a_session_that_is_over_are_not_counted_as_sent() {
+    let scene = Scene::new().await;
+    scene.message(1).await;
+    let mut session = scene.session();
+    session.take_text(&hello(), 0);
+    session.turn(0);
+    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
+    session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 0);
+    kinds(&mut session);
+    session.turn(1);
+    let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("it must read what waits") };
+    session.hang_up();
+    session.read(scene.desk.delivery().read_rows(scene.caller.instance.no, after, limit).await, limit, 2);
+    assert_eq!(scene.desk.meters().frames_pushed.get(), 0);
+    let mut farewell = session.end().await;
+    assert!(farewell.next_message().is_none());
+    let mut next = scene.serving().await;
+    scene.carry_out(&mut next, 10).await;
+    assert_eq!(kinds(&mut next), ["inbound"]);
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_written_in_a_minute_ends_the_session() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    session.writing(1_000);
+    let at_ms = session.next_tick_ms(55_000);
+    assert!(at_ms <= 61_000);
+    session.tick(60_999);
+    assert_eq!(session.closing(), None);
+    session.tick(61_000);
+    assert_eq!(session.closing(), Some(Close::Unresponsive));
 }
 
 #[tokio::test]
@@ -217,13 +254,19 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     loop {
         session.turn(1);
         let Some(effect) = session.next_effect() else { break };
-        let Effect::Interrupt(key) = effect else { panic!("nothing else was asked") };
+        let Effect::Interrupt { session_key, mailbox } = effect else { panic!("nothing else was asked") };
         assert!(session.next_effect().is_none(), "one at a time");
-        asked.push(key);
-        session.interrupted();
+        asked.push(session_key);
+        mailbox.interrupt_done();
     }
     assert_eq!(asked.len(), 17, "one and those that may wait");
     assert_eq!(asked[16], "k-16");
+    // What waits when the socket ends is not forgotten.
+    session.take_text(&[stop(1), stop(2), stop(3)].concat(), 2);
+    session.turn(2);
+    assert!(matches!(session.next_effect(), Some(Effect::Interrupt { .. })));
+    session.hang_up();
+    assert_eq!(session.end().await.interrupts, ["k-2", "k-3"]);
 }
 
 #[tokio::test]

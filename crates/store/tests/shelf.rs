@@ -423,7 +423,7 @@ async fn what_cannot_be_written_is_not_taken() {
     let (put, write) = tokio::join!(skills.store("a", "2", &note), data.write(&entry));
     for fault in [put.unwrap_err(), write.unwrap_err()] {
         assert_eq!(fault.class, Class::UnavailableError);
-        assert!(fault.message.contains("nothing was taken") && !fault.message.contains("lock"), "{fault}");
+        assert!(fault.message.contains("nothing was stored") && !fault.message.contains("lock"), "{fault}");
     }
     assert_eq!(skills.load("a", None).await.unwrap().source, "1", "reading goes on");
     lock.execute_batch("ROLLBACK").unwrap();

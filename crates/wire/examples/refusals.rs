@@ -17,7 +17,7 @@ const TEXTS: [&str; 20] = [
     "it waited too long behind other actions of this socket, and was not sent",
     "this desk does not run the platform \"irc\"",
     "relay does not support prompt",
-    "the desk cannot write this down right now; nothing was sent",
+    "the store is unavailable; nothing was sent",
     "the chat cannot write this down right now",
     "the platform did not answer, and it may have happened all the same",
     "2 of 3 parts went out, then: the platform refused it",

@@ -271,7 +271,7 @@ impl Messages {
             ..InboxMessage::default()
         };
         if let Err(error) = self.inbox.note_receipts(filed.event, now).await {
-            tracing::warn!(%error, "how the connectors took a message could not be written down");
+            tracing::warn!(%error, "storing the receipts of a message failed");
         }
     }
 }

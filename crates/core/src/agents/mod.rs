@@ -127,7 +127,10 @@ impl AgentsPlane {
         cron: &Arc<CronPlane>,
         ways: Ways,
     ) -> Result<Self, StoreError> {
-        for agent in stores.inbox.inboxes().await? {
+        // Read before the directory is looked at again: whoever has messages now is in it, or was deleted.
+        let inboxes = stores.inbox.inboxes().await?;
+        directory.refresh().await?;
+        for agent in inboxes {
             if directory.read(|view| view.agent_no(agent).is_none()) {
                 stores.inbox.drop_inbox(agent).await?; // what a deletion that was cut short has left
             }
@@ -226,12 +229,15 @@ impl AgentsPlane {
                 }
                 continue;
             }
-            let sick = |fault: Fault| Fault::invalid(format!("the {name} connector is not well: {}", fault.message));
+            let sick = |fault: Fault| Fault::invalid(format!("the {name} connector is not healthy: {}", fault.message));
             let opened = self.ways.connectors.open(id, spec).map_err(sick)?;
             match tokio::time::timeout(HEALTH_TIME, opened.health_check()).await {
                 Ok(well) => well.map_err(sick)?,
                 Err(_) => {
-                    return Err(Fault::invalid(format!("the {name} connector did not say that it is well in time")));
+                    return Err(Fault::invalid(format!(
+                        "the {name} connector did not become healthy within {} s",
+                        HEALTH_TIME.as_secs()
+                    )));
                 }
             }
         }
@@ -426,7 +432,7 @@ impl AgentsPlane {
             self.ways.sealer.open(&sealed, &words).ok()
         });
         if opened.is_none() {
-            tracing::error!(agent = agent.id, what, "a secret of an agent does not open");
+            tracing::error!(agent = agent.id, what, "opening a secret of an agent failed");
         }
         opened
     }
@@ -437,7 +443,12 @@ impl AgentsPlane {
         let Some(agent) = self.directory.read(|view| view.agent(tenant, &id).cloned()) else { return Ok(None) };
         let Some(sealed) = &agent.webhook_secret else { return Ok(None) };
         let opened = self.open_of_agent(&agent, sealed, "webhook");
-        opened.map(Some).ok_or_else(|| Fault::new(Class::UnavailableError, "the agent's webhook secret does not open"))
+        opened.map(Some).ok_or_else(|| {
+            Fault::new(
+                Class::UnavailableError,
+                "the agent's webhook secret cannot be opened; is this the right master.key?",
+            )
+        })
     }
 }
 
@@ -459,7 +470,7 @@ impl From<StoreError> for Fault {
         if error == StoreError::Conflict {
             return Self::new(Class::ConflictError, "somebody else changed this at the same time; try again");
         }
-        Self::new(Class::UnavailableError, "the desk cannot write things down right now; nothing was taken")
+        Self::new(Class::UnavailableError, "the store is unavailable; nothing was stored, try again later")
     }
 }
 

@@ -46,7 +46,9 @@ impl TenantStores {
     pub async fn set_skill_rules(&self, tenant: &str, secured: bool, public_key_pem: &str) -> Result<(), DeskError> {
         if secured || !public_key_pem.is_empty() {
             let checked = ApprovalKey::from_pem(public_key_pem);
-            checked.map_err(|why| DeskError::BadRequest(format!("public_key_pem is of no use: {why}")))?;
+            checked.map_err(|why| {
+                DeskError::BadRequest(format!("public_key_pem is not a valid Ed25519 public key in PEM: {why}"))
+            })?;
         }
         let fact = SkillRules { tenant: tenant.into(), secured, public_key_pem: public_key_pem.into() };
         self.directory.put(|view| known_tenant(view, tenant).map(|()| Fact::SkillRules(fact.clone()))).await

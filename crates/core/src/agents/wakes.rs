@@ -246,7 +246,7 @@ impl Messages {
         }
         let presence = self.delivery.switchboard().set_presence(agent, |known| known.idle = waits);
         if let Err(error) = self.ledger.mark_presence(agent, presence).await {
-            tracing::warn!(%error, "that an agent is to be woken could not be written down");
+            tracing::warn!(%error, "storing that an agent is to be woken failed");
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_wire::Secret;
-use frontdesk_wire::cron::PURPOSE;
+use frontdesk_wire::cron::{PURPOSE, SigningAlg};
 use serde_json::{Value, json};
 
 use super::signing::{FireClaims, SigningKey, new_key};
@@ -80,12 +80,11 @@ impl SigningKeys {
     /// Opens the keys; the first start, and a change of the algorithm, make one.
     async fn make_first(&self) -> Result<(), StoreError> {
         let alg = self.rules.fire_alg;
-        let has_one = self
-            .directory
-            .read(|view| view.signing_keys.values().any(|key| key.alg == alg && key.retires_ms.is_none()));
+        let has_one = self.directory.read(|view| view.signing_keys.values().any(|key| is_live(key, alg)));
         match has_one {
             true => self.read(),
-            false => match self.rotate().await {
+            // Another desk may start at the same time: one of them makes the key.
+            false => match self.make(|view| !view.signing_keys.values().any(|key| is_live(key, alg))).await {
                 Ok(_) => Ok(()),
                 Err(DeskError::Store(error)) => Err(error),
                 Err(error) => Err(StoreError::Unavailable(error.to_string())),
@@ -95,6 +94,10 @@ impl SigningKeys {
 
     /// A new key signs from now on; those before it can be checked for a day more. Returns its id.
     pub async fn rotate(&self) -> Result<String, DeskError> {
+        self.make(|_| true).await
+    }
+
+    async fn make(&self, is_wanted: impl Fn(&View) -> bool) -> Result<String, DeskError> {
         let (alg, now_ms) = (self.rules.fire_alg, self.env.now_ms());
         let made = new_key(alg).map_err(|error| DeskError::BadRequest(error.to_string()))?;
         let kid = self.env.random_hex(8);
@@ -102,6 +105,9 @@ impl SigningKeys {
         let sealed = hex::encode(self.sealer.seal(&*self.env, &text, &["signing key", &kid]));
         let fresh = SigningKeyRecord { kid: kid.clone(), alg, sealed, made_ms: now_ms, retires_ms: None };
         let decide = |view: &View, draft: &mut Draft| {
+            if !is_wanted(view) {
+                return Ok(());
+            }
             for old in view.signing_keys.values() {
                 match old.retires_ms {
                     None => {
@@ -121,7 +127,7 @@ impl SigningKeys {
     }
 
     /// The one that signs first, then those that can still be checked.
-    fn read(&self) -> Result<(), StoreError> {
+    pub(super) fn read(&self) -> Result<(), StoreError> {
         let now_ms = self.env.now_ms();
         let mut keys: Vec<Arc<SigningKeyRecord>> =
             self.directory.read(|view| view.signing_keys.values().cloned().collect());
@@ -139,4 +145,8 @@ impl SigningKeys {
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = opened;
         Ok(())
     }
+}
+
+fn is_live(key: &SigningKeyRecord, alg: SigningAlg) -> bool {
+    key.alg == alg && key.retires_ms.is_none()
 }

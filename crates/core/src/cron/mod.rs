@@ -26,12 +26,12 @@ use self::retry::{FireAnswer, conclude, is_missed};
 use self::schedule::{Caps, Next, Schedule};
 use crate::base::Base;
 use crate::directory::facts::Instance;
-use crate::directory::{DirectoryPlane, Guest, check_id};
+use crate::directory::{DirectoryPlane, Effect, Guest, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::meters::{Meters, Why};
 use crate::port::BoxFuture;
-use crate::port::alarms::{Alarms, Arming, Conclusion, Shot, ShotState};
+use crate::port::alarms::{Alarms, Arming, Concluded, Conclusion, Shot, ShotState};
 use crate::port::outcall::{Call, Outcall};
 use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
 use crate::port::stores::Stores;
@@ -186,6 +186,15 @@ impl CronPlane {
     /// Set once, at the start. Weak: whoever carries out wakes holds this plane.
     pub(crate) fn fire_wakes_by(&self, wakes: Weak<dyn PlannedWakes>) {
         let _ = self.planned_wakes.set(wakes);
+    }
+
+    /// A change of the directory was committed: another desk may have rotated the keys.
+    pub(crate) fn apply(&self, effect: &Effect) {
+        if *effect == Effect::SigningKeysChanged
+            && let Err(error) = self.keys.read()
+        {
+            tracing::error!(%error, "reading the signing keys failed; the keys of before stay in use");
+        }
     }
 
     /// The keys that sign fires.
@@ -495,19 +504,19 @@ impl CronPlane {
             conclude(shot, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
         };
         answered();
-        let is_ours = loop {
+        let concluded = loop {
             match self.alarms.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await {
-                Ok(counted) => break counted.first().copied().unwrap_or(false),
+                Ok(each) => break each.first().copied().unwrap_or(Concluded::Stale),
                 Err(error) => {
                     tracing::error!(%error, job = shot.job_id, "writing down the end of a fire failed; trying again");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         };
-        if is_ours {
-            self.note_fire(shot, &end, late_ms);
-        } else {
+        if concluded == Concluded::Stale {
             tracing::warn!(job = shot.job_id, "a fire took longer than its claim, and somebody else has ended it");
+        } else {
+            self.note_fire(shot, &end, late_ms, concluded == Concluded::Ended);
         }
         end
     }
@@ -591,7 +600,7 @@ impl CronPlane {
     }
 
     /// Tells whoever watches, and counts.
-    fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64) {
+    fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64, was_armed: bool) {
         let (word, note) = match end {
             Conclusion::Fired { note } => ("fired", note),
             Conclusion::Dead { note } => ("dead", note),
@@ -600,7 +609,9 @@ impl CronPlane {
         };
         if !matches!(end, Conclusion::Retry { .. }) {
             self.meters.alarms_ended.get_or_create(&Why { why: word }).inc();
-            self.clock.note_ended(&self.directory.tenant_of_no(shot.instance), 1);
+            if was_armed {
+                self.clock.note_ended(&self.directory.tenant_of_no(shot.instance), 1);
+            }
         }
         if shot.attempts == 0 {
             self.meters.alarm_lateness.note_ms(late_ms);

@@ -94,7 +94,6 @@ impl CronPlane {
                 tracing::error!(%error, "looking for overdue shots failed");
             }
         }
-        let (claimed, taken) = self.claim_due().await;
         let until_count_ms = if ring.is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
         if self.env.steady_ms().saturating_sub(ring.counted_ms) > until_count_ms {
             (ring.counted_ms, ring.is_counted) = (self.env.steady_ms(), true);
@@ -102,6 +101,7 @@ impl CronPlane {
                 self.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
             }
         }
+        let (claimed, taken) = self.claim_due().await;
         if taken > 0 || !ring.loading.done {
             return Turn { claimed, pause: None };
         }

@@ -95,6 +95,7 @@ impl DeliveryPlane {
                 }
             }
             Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
+            Effect::SigningKeysChanged => {}
         }
     }
 

@@ -54,7 +54,7 @@ impl DeliveryPlane {
         let text = if presence.idle { "it went to sleep" } else { "its socket is gone" };
         self.say_state(caller, "asleep", text);
         if let Err(error) = self.ledger.mark_presence(instance, presence).await {
-            tracing::warn!(%error, "the end of a socket could not be written down");
+            tracing::warn!(%error, "storing the end of a socket failed");
         }
         self.switchboard.note_unserved(instance, Unserved::Look); // perhaps something waits already
     }
@@ -69,7 +69,7 @@ impl DeliveryPlane {
         }
         let presence = self.switchboard.set_presence(instance, |known| known.never_acks = true);
         if let Err(error) = self.ledger.mark_presence(instance, presence).await {
-            tracing::warn!(%error, "that a gateway does not ack could not be written down");
+            tracing::warn!(%error, "storing that a gateway does not ack failed");
         }
     }
 

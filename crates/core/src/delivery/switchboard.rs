@@ -48,13 +48,15 @@ pub enum Order {
     Dropped(u64),
     /// Nobody works on this lane any more.
     LaneDone(String),
+    /// An interrupt was looked up and passed on.
+    InterruptDone,
 }
 
 impl Order {
     fn bytes(&self) -> usize {
         match self {
             Self::Line(text) | Self::Result(text) | Self::LaneDone(text) => text.len(),
-            Self::Close(_) | Self::Dropped(_) => 0,
+            Self::Close(_) | Self::Dropped(_) | Self::InterruptDone => 0,
         }
     }
 }
@@ -132,7 +134,7 @@ impl Mailbox {
         let mut waiting = lock(&self.waiting);
         // A lane's end is always taken: a socket has few lanes, and a lost end would count for ever.
         // So is a close: it ends what fills the tray.
-        let must = matches!(order, Order::LaneDone(_) | Order::Close(_));
+        let must = matches!(order, Order::LaneDone(_) | Order::InterruptDone | Order::Close(_));
         // Results have room of their own: somebody waits for each, and interrupts must not crowd them out.
         let share = if matches!(order, Order::Result(_)) { 2 } else { 1 };
         let full = waiting.orders.len() >= share * ORDERS_MAX || waiting.orders_bytes >= share * ORDERS_MAX_BYTES;
@@ -144,6 +146,10 @@ impl Mailbox {
         drop(waiting);
         self.bell.notify_one();
         true
+    }
+
+    pub fn interrupt_done(&self) {
+        self.order(Order::InterruptDone);
     }
 
     /// Nobody works on this lane any more.

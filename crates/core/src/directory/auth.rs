@@ -125,6 +125,8 @@ impl DirectoryPlane {
     pub(super) fn open_secret(&self, gateway: &Gateway, secret: &GatewaySecret) -> Option<Secret> {
         let sealed = hex::decode(&secret.sealed).ok()?;
         let opened = self.sealer.open(&sealed, &[&gateway.tenant, "gateway", &gateway.id, &secret.id]);
-        opened.inspect_err(|error| tracing::error!(%error, gateway = gateway.id, "a secret does not open")).ok()
+        opened
+            .inspect_err(|error| tracing::error!(%error, gateway = gateway.id, "opening a gateway secret failed"))
+            .ok()
     }
 }

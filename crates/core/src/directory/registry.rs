@@ -38,6 +38,8 @@ pub enum Effect {
     InstanceLeft(u64),
     /// The agent with this number was deleted.
     AgentRemoved(u64),
+    /// Another key signs, or one has gone.
+    SigningKeysChanged,
 }
 
 /// Why a write did not happen: the rules said no, or the store did.
@@ -219,18 +221,27 @@ fn effects_of(draft: &Draft, view: &View) -> Vec<Effect> {
     let changed = |fact: &Fact| match fact {
         Fact::Gateway(now) => {
             let before = view.gateways.get(&now.id)?;
-            if before.revoked_ms.is_none() && now.revoked_ms.is_some() {
+            // It may have been revoked and provisioned again since somebody looked.
+            let is_revoked = before.revoked_ms.is_none() && now.revoked_ms.is_some();
+            if is_revoked || before.revocations != now.revocations {
                 return Some(Effect::GatewayRevoked(now.id.clone()));
             }
             (before.instance != now.instance).then(|| Effect::GatewayMoved(now.id.clone()))
         }
         Fact::Instance(now) => now.left_ms.map(|_| Effect::InstanceLeft(now.no)),
+        // Deleted and registered again: it has another number.
+        Fact::Agent(now) => {
+            let before = view.agent(&now.tenant, &now.id).filter(|before| before.no != now.no)?;
+            Some(Effect::AgentRemoved(before.no))
+        }
+        Fact::SigningKey(_) => Some(Effect::SigningKeysChanged),
         _ => None,
     };
     let removed = |fact: &Fact| match fact {
         Fact::Agent(it) => Some(Effect::AgentRemoved(it.no)),
         Fact::Gateway(it) => Some(Effect::GatewayRevoked(it.id.clone())),
         Fact::Instance(it) => Some(Effect::InstanceLeft(it.no)),
+        Fact::SigningKey(_) => Some(Effect::SigningKeysChanged),
         _ => None,
     };
     draft.puts.iter().filter_map(changed).chain(draft.removes.iter().filter_map(removed)).collect()

@@ -285,7 +285,7 @@ impl InboundPlane {
         match tokio::time::timeout(LOOK_LIMIT, asked).await {
             Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
             Ok(Err(error)) => {
-                tracing::warn!(%error, platform = source.platform, "nobody can say who sees the chat");
+                tracing::warn!(%error, platform = source.platform, "visibility lookup failed");
                 Sees::Unknown
             }
             Err(_) => Sees::Unknown,

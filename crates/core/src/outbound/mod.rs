@@ -171,7 +171,7 @@ impl OutboundPlane {
                 Err(error) => Err(error),
             };
             if let Err(error) = noted {
-                tracing::warn!(%error, "a refused action could not be written down");
+                tracing::warn!(%error, "storing a refused action failed");
             }
         })
     }
@@ -230,7 +230,7 @@ impl OutboundPlane {
         let fronted = identities.iter().any(|(platform, bot)| *platform == held.platform && *bot == held.bot);
         let (true, Some(platform)) = (fronted, self.platforms.get(&held.platform)) else { return Err(absent()) };
         let value = self.sealer.open(&held.sealed, &[&caller.tenant, &held.kind, &held.id]).map_err(|error| {
-            tracing::error!(%error, kind, "a capability in the vault does not open");
+            tracing::error!(%error, kind, "opening a capability failed");
             absent()
         })?;
         let stand = ActingAs { tenant: &caller.tenant, bot: &held.bot };
@@ -332,7 +332,7 @@ impl OutboundPlane {
         let note = result.error.clone().unwrap_or_default();
         if let Err(error) = self.journal.close_entry(id, outcome, cursor, note).await {
             // It happened all the same; after a restart the journal will call it unknown.
-            tracing::error!(%error, id, "the outcome of an action could not be written down");
+            tracing::error!(%error, id, "storing the outcome of an action failed");
         }
         self.tail.say(&caller.tenant, "action", |notice| {
             notice.instance.clone_from(&caller.instance.name);
@@ -399,7 +399,7 @@ fn parts_of(action: Action, max: usize, unit: frontdesk_wire::descriptor::LenUni
 
 fn unavailable(error: &StoreError) -> ActionResult {
     tracing::error!(%error, "an action was refused because the store does not answer");
-    ActionResult::refused(Code::Unavailable, "the desk cannot write this down right now; nothing was sent")
+    ActionResult::refused(Code::Unavailable, "the store is unavailable; nothing was sent")
 }
 
 fn outcome_of(result: &ActionResult) -> Outcome {

@@ -84,6 +84,17 @@ pub struct Ended {
     pub note: String,
 }
 
+/// Whether the end of a try counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concluded {
+    /// The shot is in its new state.
+    Ended,
+    /// It was replaced or cancelled meanwhile: only what happened is noted.
+    Noted,
+    /// It is over, or somebody else has claimed it since: nothing was written.
+    Stale,
+}
+
 pub trait Alarms: Send + Sync {
     /// Upsert by (instance, job). The same `fire_at` while armed or after it fired is the same shot; its
     /// callback and misfire rule follow the latest word. Another `fire_at`, or a dead shot, is replaced.
@@ -102,7 +113,7 @@ pub trait Alarms: Send + Sync {
     /// Ends tries, and says of each whether it counted. A shot that was replaced or cancelled meanwhile stays as it is;
     /// what happened is noted. That a shot was taken is a fact, whoever reports it; everything else is believed only of
     /// whoever holds the claim, so that nobody who was slow arms again what is over.
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<bool>>;
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>>;
     /// A dead shot is armed again, from now. `None`: it is not dead, or not there.
     fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>>;
     /// After the clock was set back: armed shots that were tried before, and whose next try is after

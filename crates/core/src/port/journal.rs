@@ -34,7 +34,7 @@ pub struct JournalEntry {
 pub trait Journal: Send + Sync {
     /// Writes down what is about to be tried; the id is given by the store.
     fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64>;
-    /// Closes an entry that is open; what is closed stays as it is. False: it was not open.
+    /// Closes an entry whose outcome is not known yet; one that is known stays as it is. False: it was known.
     fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool>;
     /// What was open when the desk went down: nobody knows what became of it. Returns how many.
     fn doubt_open_entries(&self) -> Stored<'_, u64>;

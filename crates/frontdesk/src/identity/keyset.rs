@@ -87,7 +87,7 @@ impl KeySet {
             Err(error) if matches!(set.source, KeySource::File(_)) => return Err(error),
             // Until it does nobody is proven by it.
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "loading the public keys failed; retrying on use")
+                tracing::warn!(error = format!("{error:#}"), "loading the public keys failed; retrying on use");
             }
         }
         Ok(set)

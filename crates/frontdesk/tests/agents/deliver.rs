@@ -290,7 +290,7 @@ async fn rule_10_what_cannot_be_written_is_not_answered_with_a_receipt() {
     );
     for reply in [&all.0, &all.1, &all.2, &all.3, &all.4, &all.5] {
         assert_eq!(class(reply, 503), "UnavailableError");
-        assert!(reply.text().contains("nothing was taken"), "{}", reply.text());
+        assert!(reply.text().contains("nothing was stored"), "{}", reply.text());
     }
     lock.execute_batch("ROLLBACK").unwrap();
     let desk = plane.house.app.desk.clone();

@@ -1,6 +1,6 @@
 //! Alarms: one shot per job of an instance.
 
-use frontdesk_core::port::alarms::{Alarms, Arming, Conclusion, Ended, Shot, ShotState, ShotTime};
+use frontdesk_core::port::alarms::{Alarms, Arming, Concluded, Conclusion, Ended, Shot, ShotState, ShotTime};
 use frontdesk_core::port::store::Stored;
 
 use super::{MemoryStore, State, now};
@@ -120,7 +120,7 @@ impl Alarms for MemoryStore {
         now(taken)
     }
 
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<bool>> {
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>> {
         let mut state = self.state();
         let mut counted = Vec::with_capacity(ends.len());
         for (tried, end) in ends {
@@ -135,8 +135,10 @@ impl Alarms for MemoryStore {
                 Conclusion::Retry { next_ms, note } => (ShotState::Armed, Some(next_ms), None, note),
             };
             let counts = match state.shots.get_mut(&tried.id) {
-                None => true, // it was replaced or cancelled: only what happened is noted
-                Some((shot, _)) if shot.state != ShotState::Armed || !(is_fact || shot.claim == tried.claim) => false,
+                None => Concluded::Noted,
+                Some((shot, _)) if shot.state != ShotState::Armed || !(is_fact || shot.claim == tried.claim) => {
+                    Concluded::Stale
+                }
                 Some((shot, lease_ms)) => {
                     if shot.first_ms == 0 {
                         shot.first_ms = now_ms;
@@ -144,10 +146,10 @@ impl Alarms for MemoryStore {
                     shot.next_ms = next_ms.unwrap_or(shot.next_ms);
                     (shot.state, shot.attempts, *lease_ms) = (outcome, tried.attempts, 0);
                     shot.note.clone_from(&note);
-                    true
+                    Concluded::Ended
                 }
             };
-            if let Some(word) = ended.filter(|_| counts) {
+            if let Some(word) = ended.filter(|_| counts != Concluded::Stale) {
                 state.end_shot(&tried, word, now_ms, &note);
             }
             counted.push(counts);
@@ -160,6 +162,7 @@ impl Alarms for MemoryStore {
         let dead = state.shots.get_mut(&id).filter(|(shot, _)| shot.state == ShotState::Dead);
         let Some((shot, lease_ms)) = dead else { return now(None) };
         (shot.state, shot.next_ms, shot.first_ms, *lease_ms) = (ShotState::Armed, now_ms, 0, 0);
+        shot.claim += 1; // what is said of the claim of before counts no more
         now(Some(shot.clone()))
     }
 

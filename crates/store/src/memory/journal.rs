@@ -14,7 +14,9 @@ impl Journal for MemoryStore {
 
     fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool> {
         let mut state = self.state();
-        let Some(entry) = state.journal.get_mut(&id).filter(|it| it.outcome == Outcome::Open) else {
+        let Some(entry) =
+            state.journal.get_mut(&id).filter(|it| matches!(it.outcome, Outcome::Open | Outcome::Unknown))
+        else {
             return now(false);
         };
         (entry.outcome, entry.cursor, entry.note) = (outcome, cursor, note);

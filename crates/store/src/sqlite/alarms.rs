@@ -1,6 +1,6 @@
 //! Alarms: one shot per job of an instance.
 
-use frontdesk_core::port::alarms::{Alarms, Arming, Conclusion, Ended, Shot, ShotState, ShotTime};
+use frontdesk_core::port::alarms::{Alarms, Arming, Concluded, Conclusion, Ended, Shot, ShotState, ShotTime};
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -81,7 +81,7 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<bool>> {
+    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>> {
         let work = move |books: &mut Books| {
             let end = |(tried, end): &(Shot, Conclusion)| conclude_one(&books.connection, tried, end, now_ms);
             ends.iter().map(end).collect()
@@ -92,7 +92,7 @@ impl Alarms for SqliteStore {
     fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>> {
         let work = move |books: &mut Books| {
             let sql = format!(
-                "UPDATE shot SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0
+                "UPDATE shot SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0, claim = claim + 1
                  WHERE id = ?1 AND state = 'dead' RETURNING {COLUMNS}"
             );
             let mut revive = books.connection.prepare_cached(&sql).map_err(fault)?;
@@ -209,8 +209,8 @@ fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
     Ok(Arming { id, schedule_id: new.schedule_id.clone(), fresh: true, replaced })
 }
 
-/// Whether it counted. The row may be gone by now: ids are never given twice, so nothing else is touched.
-fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<bool, StoreError> {
+/// The row may be gone by now: ids are never given twice, so nothing else is touched.
+fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<Concluded, StoreError> {
     // What was skipped was not tried.
     let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
     let tried = Shot { attempts: tried.attempts + tries, ..tried.clone() };
@@ -227,16 +227,18 @@ fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms:
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
     let (id, claim) = (signed(tried.id), signed(tried.claim));
     let changed = (id, state, next_ms.map(signed), tried.attempts, note, signed(now_ms), claim, is_fact);
+    let mut concluded = Concluded::Ended;
     if put.execute(changed).map_err(fault)? == 0 {
         let mut there = connection.prepare_cached("SELECT 1 FROM shot WHERE id = ?1").map_err(fault)?;
         if there.exists([id]).map_err(fault)? {
-            return Ok(false); // it is over, or somebody else's
+            return Ok(Concluded::Stale);
         }
+        concluded = Concluded::Noted;
     }
     if let Some(outcome) = ended {
         note_end(connection, &tried, outcome, now_ms, note)?;
     }
-    Ok(true)
+    Ok(concluded)
 }
 
 fn note_end(connection: &Connection, it: &Shot, outcome: &str, at_ms: u64, note: &str) -> Result<(), StoreError> {

@@ -21,7 +21,7 @@ impl Journal for SqliteStore {
 
     fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4 WHERE id = ?1 AND outcome = 'open'";
+            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4 WHERE id = ?1 AND outcome IN ('open', 'unknown')";
             let mut update = books.connection.prepare_cached(sql).map_err(fault)?;
             update.execute((signed(id), name(outcome), cursor, note)).map(|rows| rows > 0).map_err(fault)
         };

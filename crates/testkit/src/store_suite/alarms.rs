@@ -1,6 +1,6 @@
 //! Rules of the alarms: one shot per job, claimed once, ended once, and never another's.
 
-use frontdesk_core::port::alarms::{Conclusion, Shot, ShotState};
+use frontdesk_core::port::alarms::{Concluded, Conclusion, Shot, ShotState};
 use frontdesk_core::port::store::{Retention, Store};
 
 use super::House;
@@ -145,11 +145,15 @@ pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
     let dead = Conclusion::Dead { note: "slow".into() };
     assert_eq!(
         store.conclude(vec![(slow.clone(), retry()), (slow.clone(), dead)], 1_150).await.unwrap(),
-        [false, false]
+        [Concluded::Stale, Concluded::Stale]
     );
     assert_eq!(claim(&*store, id, 1_200).await, None, "the second claim holds");
-    assert_eq!(store.conclude(vec![(quick, fired())], 1_250).await.unwrap(), [true]);
-    assert_eq!(store.conclude(vec![(slow, retry())], 1_300).await.unwrap(), [false], "what was taken is over");
+    assert_eq!(store.conclude(vec![(quick, fired())], 1_250).await.unwrap(), [Concluded::Ended]);
+    assert_eq!(
+        store.conclude(vec![(slow, retry())], 1_300).await.unwrap(),
+        [Concluded::Stale],
+        "what was taken is over"
+    );
     assert_eq!(claim(&*store, id, 99_999).await, None);
     assert_eq!(ended(&*store).await.len(), 1);
 }
@@ -159,9 +163,9 @@ pub async fn a_shot_that_was_taken_is_over_whoever_says_so(House { store, .. }: 
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     let slow = claim(&*store, id, 100).await.unwrap();
     let quick = claim(&*store, id, 1_100).await.unwrap();
-    assert_eq!(store.conclude(vec![(slow, fired())], 1_150).await.unwrap(), [true]);
+    assert_eq!(store.conclude(vec![(slow, fired())], 1_150).await.unwrap(), [Concluded::Ended]);
     let retry = Conclusion::Retry { next_ms: 1_200, note: String::new() };
-    assert_eq!(store.conclude(vec![(quick, retry)], 1_160).await.unwrap(), [false]);
+    assert_eq!(store.conclude(vec![(quick, retry)], 1_160).await.unwrap(), [Concluded::Stale]);
     assert_eq!(claim(&*store, id, 99_999).await, None);
 }
 
@@ -169,7 +173,7 @@ pub async fn an_end_does_not_touch_the_shot_that_replaced_it(House { store, .. }
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     let (next, ..) = arm(&*store, shot(1, 200)).await; // armed again while it was being fired
-    store.conclude(vec![(taken.clone(), fired())], 150).await.unwrap();
+    assert_eq!(store.conclude(vec![(taken.clone(), fired())], 150).await.unwrap(), [Concluded::Noted]);
     assert!(claim(&*store, next, 200).await.is_some(), "the new one is there");
     let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes, ["fired", "replaced"], "and what happened is known");

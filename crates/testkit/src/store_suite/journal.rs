@@ -30,7 +30,8 @@ pub async fn an_entry_is_opened_then_closed(House { store, .. }: House) {
         std::slice::from_ref(&open),
         "whatever is claimed, it begins open"
     );
-    assert!(store.close_entry(id, Outcome::Rejected, 1, "rate_limited".into()).await.unwrap());
+    assert!(store.close_entry(id, Outcome::Unknown, 0, "timeout".into()).await.unwrap());
+    assert!(store.close_entry(id, Outcome::Rejected, 1, "rate_limited".into()).await.unwrap(), "it is known later");
     let closed = JournalEntry { outcome: Outcome::Rejected, cursor: 1, note: "rate_limited".into(), ..open };
     assert_eq!(store.entries(None, 9).await.unwrap(), std::slice::from_ref(&closed));
     assert!(!store.close_entry(id, Outcome::Delivered, 3, "too late".into()).await.unwrap(), "closed once");

@@ -41,6 +41,9 @@ const BAD_MS: u64 = 60_000;
 const INTERRUPTS_MAX: usize = 16;
 /// No session key of a gateway is longer.
 const SESSION_KEY_MAX_BYTES: usize = 1024;
+/// A message that is not written in this time ends the session, however slowly the peer takes it. Gateways stall for
+/// half a minute when they wait for themselves.
+const WRITE_MS: u64 = 60_000;
 /// Looks at the clock: often while something is in flight, seldom otherwise.
 const BUSY_TICK_MS: u64 = 1_000;
 const IDLE_TICK_MS: u64 = 30_000;
@@ -59,8 +62,8 @@ pub enum Effect {
     Read { after: u64, limit: usize },
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
     Save(Position),
-    /// [`DeliveryPlane::interrupt_from`], then [`Session::interrupted`].
-    Interrupt(String),
+    /// [`DeliveryPlane::interrupt_from`], then tell the mailbox that it is done.
+    Interrupt { session_key: String, mailbox: Arc<Mailbox> },
     /// [`DeliveryPlane::go_idle`].
     GoIdle(Arc<Mailbox>),
     /// [`DeliveryPlane::note_never_acks`].
@@ -71,6 +74,13 @@ pub enum Effect {
     Work { lane: Arc<Lane>, name: String, mailbox: Arc<Mailbox> },
     /// An action was refused on the spot: it is written down like any other.
     Refused(Box<Refused>),
+}
+
+/// What goes into the socket next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Write {
+    Text(String),
+    Ping,
 }
 
 /// The socket of an instance changes hands.
@@ -105,7 +115,11 @@ pub struct Session {
     /// The first one is being looked up.
     interrupts: VecDeque<String>,
     ping: bool,
+    /// Since when a message is being written.
+    writing_since_ms: Option<u64>,
     closing: Option<Close>,
+    /// The peer is gone.
+    is_over: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -124,6 +138,8 @@ pub struct Farewell {
     pub close: Option<Close>,
     /// Lanes that nobody has begun, and the mailbox that is over: they are worked off all the same.
     pub left: Option<(Arc<Mailbox>, Vec<Arc<Lane>>)>,
+    /// Interrupts that nobody has begun to look up: likewise.
+    pub interrupts: Vec<String>,
 }
 
 impl Farewell {
@@ -155,7 +171,9 @@ impl Session {
             jobs: Arc::new(Semaphore::new(JOBS_MAX_BYTES)),
             interrupts: VecDeque::new(),
             ping: false,
+            writing_since_ms: None,
             closing: None,
+            is_over: false,
             effects: VecDeque::new(),
         }
     }
@@ -194,11 +212,6 @@ impl Session {
         }
     }
 
-    /// The peer sent something that is no text.
-    pub fn take_binary(&mut self, now_ms: u64) {
-        self.bad_frame("binary", now_ms);
-    }
-
     /// The peer is there.
     pub fn heard(&mut self, now_ms: u64) {
         if let Some(serving) = &mut self.serving {
@@ -214,6 +227,11 @@ impl Session {
 
     pub fn close(&mut self, why: Close) {
         self.closing = Some(why);
+    }
+
+    /// The socket is at its end: nothing more is written, and what is still answered only leaves.
+    pub fn hang_up(&mut self) {
+        self.is_over = true;
     }
 
     fn take_frame(&mut self, line: &str, now_ms: u64) {
@@ -239,7 +257,8 @@ impl Session {
         }
     }
 
-    fn bad_frame(&mut self, why: &'static str, now_ms: u64) {
+    /// The peer said something that it must not. Too much of that ends the session.
+    pub fn bad_frame(&mut self, why: &'static str, now_ms: u64) {
         self.delivery.meters.frames_bad.get_or_create(&Why { why }).inc();
         if now_ms.saturating_sub(self.bad.1) > BAD_MS {
             self.bad = (0, now_ms);
@@ -265,7 +284,7 @@ impl Session {
     /// One at a time is looked up, some wait, and a flood is dropped.
     fn take_interrupt(&mut self, session_key: String) {
         match self.interrupts.len() {
-            0 => self.effects.push_back(Effect::Interrupt(session_key.clone())),
+            0 => self.start_interrupt(session_key.clone()),
             1..=INTERRUPTS_MAX => {}
             _ => {
                 self.delivery.meters.frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
@@ -275,11 +294,9 @@ impl Session {
         self.interrupts.push_back(session_key);
     }
 
-    /// An interrupt was looked up and passed on.
-    pub fn interrupted(&mut self) {
-        self.interrupts.pop_front();
-        if let Some(next) = self.interrupts.front() {
-            self.effects.push_back(Effect::Interrupt(next.clone()));
+    fn start_interrupt(&mut self, session_key: String) {
+        if let Some(mailbox) = self.mailbox().cloned() {
+            self.effects.push_back(Effect::Interrupt { session_key, mailbox });
         }
     }
 
@@ -330,6 +347,12 @@ impl Session {
                     self.lanes.done(&lane);
                     self.start_lanes();
                 }
+                Order::InterruptDone => {
+                    self.interrupts.pop_front();
+                    if let Some(next) = self.interrupts.front().cloned() {
+                        self.start_interrupt(next);
+                    }
+                }
             }
         }
     }
@@ -356,6 +379,9 @@ impl Session {
     pub fn read(&mut self, rows: Result<Vec<Row>, StoreError>, limit: usize, now_ms: u64) {
         self.is_reading = false;
         let Some(serving) = self.serving.as_mut() else { return };
+        if self.is_over || self.closing.is_some() {
+            return serving.mailbox.open_gap(); // nobody takes them here
+        }
         match rows {
             Ok(mut rows) => {
                 let fit = fitting(rows.iter().map(|(_, delivery)| delivery.json.len()));
@@ -368,6 +394,9 @@ impl Session {
                 rows.truncate(fit);
                 if !is_idle {
                     self.push_rows(&rows, now_ms);
+                } else if !rows.is_empty() {
+                    // It went idle while we read: when it said so, nothing was known to wait.
+                    self.delivery.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
                 }
             }
             Err(error) => {
@@ -422,17 +451,21 @@ impl Session {
         self.closing
     }
 
-    /// A ping is due.
-    pub fn take_ping(&mut self) -> bool {
-        std::mem::take(&mut self.ping)
+    pub fn next_message(&mut self) -> Option<Write> {
+        if std::mem::take(&mut self.ping) {
+            return Some(Write::Ping);
+        }
+        self.outbox.pop().map(Write::Text)
     }
 
-    pub fn next_message(&mut self) -> Option<String> {
-        self.outbox.pop()
+    /// A message is on its way into the socket.
+    pub fn writing(&mut self, now_ms: u64) {
+        self.writing_since_ms = Some(now_ms);
     }
 
-    /// A message is in the socket.
+    /// It is in the socket.
     pub fn written(&mut self, now_ms: u64) {
+        self.writing_since_ms = None;
         if self.paused {
             self.heard(now_ms); // its pongs are not read; that it takes what is written shows that it lives
         }
@@ -443,7 +476,8 @@ impl Session {
 
     /// Keeps the gauge, and counts how often a peer had to read before it was heard again.
     fn note_outbox(&mut self) {
-        let (bytes, is_full) = (self.outbox.bytes(), self.outbox.is_full() || !self.later.is_empty());
+        let waits = !self.later.is_empty() && self.hello.is_none();
+        let (bytes, is_full) = (self.outbox.bytes(), self.outbox.is_full() || waits);
         let meters = &self.delivery.meters;
         if bytes != self.gauged_bytes {
             let (new, old) = (i64::try_from(bytes).unwrap_or(0), i64::try_from(self.gauged_bytes).unwrap_or(0));
@@ -468,6 +502,9 @@ impl Session {
                 self.tick_ms = self.tick_ms.min(serving.deliver_at_ms);
             }
         }
+        if let Some(since_ms) = self.writing_since_ms {
+            self.tick_ms = self.tick_ms.min((since_ms + WRITE_MS).max(now_ms + BUSY_TICK_MS));
+        }
         self.tick_ms
     }
 
@@ -479,6 +516,9 @@ impl Session {
             }
             return;
         };
+        if self.writing_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= WRITE_MS) {
+            return self.close(Close::Unresponsive);
+        }
         match serving.window.health(now_ms) {
             Health::Fine => {}
             Health::Probe => self.ping = true,
@@ -545,7 +585,8 @@ impl Session {
         if let Some(close) = self.closing {
             delivery.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
         }
-        Farewell { outbox: self.outbox, close: self.closing, left }
+        let interrupts = self.interrupts.into_iter().skip(1).collect(); // the first one is being looked up
+        Farewell { outbox: self.outbox, close: self.closing, left, interrupts }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
 use frontdesk_core::Desk;
-use frontdesk_core::delivery::session::{Beginning, Effect, Row, Session};
+use frontdesk_core::delivery::session::{Beginning, Effect, Row, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Position, StoreError};
 use frontdesk_wire::Close;
@@ -36,7 +36,6 @@ enum Done {
     Begun(Result<Position, StoreError>),
     Read(Result<Vec<Row>, StoreError>, usize),
     Saved(Result<(), StoreError>),
-    Interrupted,
 }
 
 type Pending = std::pin::Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -77,6 +76,7 @@ impl Carrier {
                     break;
                 }
                 is_writing = true;
+                self.session.writing(self.now_ms());
             }
             let tick_at = self.started + Duration::from_millis(self.session.next_tick_ms(self.now_ms()));
             if tick.deadline() != tick_at {
@@ -85,6 +85,7 @@ impl Carrier {
             let mailbox = self.session.mailbox().cloned();
             tokio::select! {
                 biased;
+                Some(done) = self.pending.next(), if !self.pending.is_empty() => self.note(done),
                 message = stream.next(), if self.session.may_read() => {
                     is_gone = !self.take(message);
                     for _ in 0..READ_BURST {
@@ -99,13 +100,13 @@ impl Carrier {
                     if flushed.is_err() { break; }
                     self.session.written(self.now_ms());
                 }
-                Some(done) = self.pending.next(), if !self.pending.is_empty() => self.note(done),
                 () = async { match &mailbox { Some(mailbox) => mailbox.bell.notified().await, None => std::future::pending().await } } => {}
                 () = tick.as_mut() => self.session.tick(self.now_ms()),
                 () = stop.cancelled() => self.session.close(Close::GoingAway),
             }
         }
         // What the peer asked for before it went is done, and what was begun is brought to its end.
+        self.session.hang_up();
         self.carry_out_all();
         while let Some(done) = self.pending.next().await {
             self.note(done);
@@ -119,10 +120,19 @@ impl Carrier {
         let (app, caller) = (self.app, self.session.caller().clone());
         let mut farewell = self.session.end().await;
         if let Some((mailbox, lanes)) = farewell.left.take() {
-            let desk = app.desk.clone();
+            let (desk, caller) = (app.desk.clone(), caller.clone());
             app.sessions.spawn(async move {
                 for lane in lanes {
                     desk.outbound().work_off(&caller, &mailbox, &lane).await;
+                }
+            });
+        }
+        let interrupts = std::mem::take(&mut farewell.interrupts);
+        if !interrupts.is_empty() {
+            let desk = app.desk.clone();
+            app.sessions.spawn(async move {
+                for session_key in interrupts {
+                    interrupt(&desk, &caller, &session_key).await;
                 }
             });
         }
@@ -147,7 +157,7 @@ impl Carrier {
         let now_ms = self.now_ms();
         match message {
             Some(Ok(Message::Text(text))) => self.session.take_text(&text, now_ms),
-            Some(Ok(Message::Binary(_))) => self.session.take_binary(now_ms),
+            Some(Ok(Message::Binary(_))) => self.session.bad_frame("binary", now_ms),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => self.session.heard(now_ms),
             Some(Ok(Message::Close(_))) | None => return false,
             Some(Err(error)) => {
@@ -163,10 +173,10 @@ impl Carrier {
     }
 
     fn next_message(&mut self) -> Option<Message> {
-        if self.session.take_ping() {
-            return Some(Message::Ping(axum::body::Bytes::new()));
-        }
-        self.session.next_message().map(|text| Message::Text(text.into()))
+        Some(match self.session.next_message()? {
+            Write::Text(text) => Message::Text(text.into()),
+            Write::Ping => Message::Ping(axum::body::Bytes::new()),
+        })
     }
 
     fn turn(&mut self) {
@@ -180,7 +190,6 @@ impl Carrier {
             Done::Begun(position) => self.session.begun(position, now_ms),
             Done::Read(rows, limit) => self.session.read(rows, limit, now_ms),
             Done::Saved(saved) => self.session.saved(saved),
-            Done::Interrupted => self.session.interrupted(),
         }
     }
 
@@ -202,7 +211,13 @@ impl Carrier {
             Effect::Save(position) => {
                 self.wait(async move { Done::Saved(desk.delivery().settle(instance, position).await) });
             }
-            Effect::Interrupt(session_key) => self.wait(interrupt(desk, caller(), session_key)),
+            Effect::Interrupt { session_key, mailbox } => {
+                let caller = caller();
+                self.spawn(async move {
+                    interrupt(&desk, &caller, &session_key).await;
+                    mailbox.interrupt_done();
+                });
+            }
             Effect::GoIdle(mailbox) => {
                 let caller = caller();
                 self.spawn(async move { desk.delivery().go_idle(&caller, &mailbox).await });
@@ -245,11 +260,10 @@ async fn begin(desk: Arc<Desk>, caller: Caller, beginning: Beginning) -> Done {
     Done::Begun(desk.delivery().begin(&caller, beginning).await)
 }
 
-async fn interrupt(desk: Arc<Desk>, caller: Caller, session_key: String) -> Done {
-    if let Err(error) = desk.delivery().interrupt_from(&caller, &session_key).await {
-        tracing::error!(%error, "interrupt routing failed");
+async fn interrupt(desk: &Desk, caller: &Caller, session_key: &str) {
+    if let Err(error) = desk.delivery().interrupt_from(caller, session_key).await {
+        tracing::error!(%error, "routing an interrupt failed");
     }
-    Done::Interrupted
 }
 
 /// Whether the peer hung up or vanished. Everything else is something that it said and must not.
