@@ -31,7 +31,7 @@ pub(super) enum Context {
 impl InboundPlane {
     pub(super) async fn context(
         &self,
-        stand: ActingAs<'_>,
+        acting_as: ActingAs<'_>,
         marks: &Marks<'_>,
         event: &MessageEvent,
         receivers: &[Arc<Instance>],
@@ -43,7 +43,7 @@ impl InboundPlane {
             return Context::None;
         };
         let asked = async {
-            let said = platform.nearby(stand, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;
+            let said = platform.nearby(acting_as, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;
             let others: Vec<Nearby> =
                 said.into_iter().filter(|line| event.message_id.as_ref() != Some(&line.message_id)).collect();
             let had = self.had_by(marks, event, &others).await?;

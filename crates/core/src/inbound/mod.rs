@@ -225,8 +225,8 @@ impl InboundPlane {
         let chat_id = source.chat_id.as_str().into();
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
-        let stand = ActingAs { tenant: &tenant, bot: &bot };
-        let (json, own_json) = self.forms(stand, &marks, event, &handover, addressed, &receivers).await?;
+        let acting_as = ActingAs { tenant: &tenant, bot: &bot };
+        let (json, own_json) = self.forms(acting_as, &marks, event, &handover, addressed, &receivers).await?;
         let session_key = session_key.into();
         let delivery =
             Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
@@ -279,9 +279,9 @@ impl InboundPlane {
     }
 
     /// Whether this person can see the chat, as the platform says.
-    async fn look_for(&self, stand: ActingAs<'_>, source: &Source, viewer: &str) -> Sees {
+    async fn look_for(&self, acting_as: ActingAs<'_>, source: &Source, viewer: &str) -> Sees {
         let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
-        let asked = platform.look(stand, &source.chat_id, Some(viewer));
+        let asked = platform.look(acting_as, &source.chat_id, Some(viewer));
         match tokio::time::timeout(LOOK_LIMIT, asked).await {
             Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
             Ok(Err(error)) => {
@@ -301,7 +301,7 @@ impl InboundPlane {
     /// What nobody receives is not kept, only why.
     async fn forms(
         &self,
-        stand: ActingAs<'_>,
+        acting_as: ActingAs<'_>,
         marks: &Marks<'_>,
         mut event: MessageEvent,
         handover: &Handover,
@@ -321,7 +321,7 @@ impl InboundPlane {
         if !addressed || matches!(handover, Handover::Forward(_)) {
             return Ok((plain, Vec::new()));
         }
-        match Box::pin(self.context(stand, marks, &event, receivers, room)).await {
+        match Box::pin(self.context(acting_as, marks, &event, receivers, room)).await {
             Context::None => Ok((plain, Vec::new())),
             Context::Failed => {
                 event.context_error = true;
@@ -347,8 +347,8 @@ impl InboundPlane {
         let Errand { command, source, tenant, bot } = errand;
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
-            let stand = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot };
-            let said = platform.notice(stand, &source.chat_id, &answer).await;
+            let acting_as = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot };
+            let said = platform.notice(acting_as, &source.chat_id, &answer).await;
             if !said.success {
                 tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");
             }

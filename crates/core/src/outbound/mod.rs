@@ -202,16 +202,16 @@ impl OutboundPlane {
         {
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
-        let stand = ActingAs { tenant: &caller.tenant, bot };
+        let acting_as = ActingAs { tenant: &caller.tenant, bot };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
-        if !self.may_speak(found, stand, platform, &chat_id).await? {
+        if !self.may_speak(found, acting_as, platform, &chat_id).await? {
             return Err(ActionResult::egress_declined(platform));
         }
         if action.act.is_fleeting() {
-            return Ok(act_in_time(found, stand, &action, None).await);
+            return Ok(act_in_time(found, acting_as, &action, None).await);
         }
         let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
-        self.journaled(caller, found, stand, platform, &chat_id, &parts, None).await
+        self.journaled(caller, found, acting_as, platform, &chat_id, &parts, None).await
     }
 
     /// Wields a capability that the caller never sees. Absent, expired and foreign look the same.
@@ -233,10 +233,10 @@ impl OutboundPlane {
             tracing::error!(%error, kind, "opening a capability failed");
             absent()
         })?;
-        let stand = ActingAs { tenant: &caller.tenant, bot: &held.bot };
+        let acting_as = ActingAs { tenant: &caller.tenant, bot: &held.bot };
         let descriptor = platform.descriptor();
         let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
-        self.journaled(caller, platform, stand, &held.platform, &held.chat_id, &parts, Some(&value)).await
+        self.journaled(caller, platform, acting_as, &held.platform, &held.chat_id, &parts, Some(&value)).await
     }
 
     /// The egress guard: only chats that this tenant was reached from, or that are its own: its scopes,
@@ -245,22 +245,22 @@ impl OutboundPlane {
     async fn may_speak(
         &self,
         found: &Arc<dyn Platform>,
-        stand: ActingAs<'_>,
+        acting_as: ActingAs<'_>,
         platform: &str,
         chat_id: &str,
     ) -> Result<bool, ActionResult> {
-        let reached = self.ledger.reached(stand.tenant, platform, stand.bot, chat_id).await;
+        let reached = self.ledger.reached(acting_as.tenant, platform, acting_as.bot, chat_id).await;
         if reached.map_err(|error| unavailable(&error))? {
             return Ok(true);
         }
-        let Some(look) = found.look(stand, chat_id, None).await.map_err(|error| unavailable(&error))? else {
+        let Some(look) = found.look(acting_as, chat_id, None).await.map_err(|error| unavailable(&error))? else {
             return Ok(false);
         };
         if found.common_bot().is_some() {
             return Ok(true); // it shows a tenant its own chats only
         }
         if let Some(parent) = &look.parent_chat_id {
-            let reached = self.ledger.reached(stand.tenant, platform, stand.bot, parent).await;
+            let reached = self.ledger.reached(acting_as.tenant, platform, acting_as.bot, parent).await;
             if reached.map_err(|error| unavailable(&error))? {
                 return Ok(true);
             }
@@ -271,7 +271,7 @@ impl OutboundPlane {
             parent_chat_id: look.parent_chat_id.as_deref(),
             person: look.person.as_deref(),
         };
-        Ok(self.directory.read(|view| is_ours(view, stand.tenant, platform, &place)))
+        Ok(self.directory.read(|view| is_ours(view, acting_as.tenant, platform, &place)))
     }
 
     #[allow(clippy::too_many_arguments)] // one unit of work with its address; a struct would only rename them
@@ -279,7 +279,7 @@ impl OutboundPlane {
         &self,
         caller: &Caller,
         found: &Arc<dyn Platform>,
-        stand: ActingAs<'_>,
+        acting_as: ActingAs<'_>,
         platform: &str,
         chat_id: &str,
         parts: &[Action],
@@ -291,7 +291,7 @@ impl OutboundPlane {
             tenant: caller.tenant.clone(),
             instance: caller.instance.name.clone(),
             platform: platform.into(),
-            bot: stand.bot.into(),
+            bot: acting_as.bot.into(),
             chat_id: chat_id.into(),
             op: op.into(),
             at_ms: self.env.now_ms(),
@@ -305,7 +305,7 @@ impl OutboundPlane {
         let mut first: Option<ActionResult> = None;
         let mut cursor = 0;
         for part in parts {
-            let result = act_in_time(found, stand, part, capability).await;
+            let result = act_in_time(found, acting_as, part, capability).await;
             let went = result.success;
             if went {
                 cursor += 1;
@@ -359,11 +359,11 @@ fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool
 
 async fn act_in_time(
     found: &Arc<dyn Platform>,
-    stand: ActingAs<'_>,
+    acting_as: ActingAs<'_>,
     action: &Action,
     capability: Option<&Secret>,
 ) -> ActionResult {
-    match tokio::time::timeout(ACT_LIMIT, found.act(stand, action, capability)).await {
+    match tokio::time::timeout(ACT_LIMIT, found.act(acting_as, action, capability)).await {
         Ok(result) => result.worded(),
         Err(_) => ActionResult {
             ambiguous: true,

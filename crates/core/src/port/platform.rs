@@ -55,7 +55,7 @@ pub trait Platform: Send + Sync {
     /// `ambiguous` in the result means that nobody knows whether it happened.
     fn act<'a>(
         &'a self,
-        stand: ActingAs<'a>,
+        acting_as: ActingAs<'a>,
         action: &'a Action,
         capability: Option<&'a Secret>,
     ) -> BoxFuture<'a, ActionResult>;
@@ -63,7 +63,7 @@ pub trait Platform: Send + Sync {
     /// The chat, if it is there, and whether `viewer` can see it.
     fn look<'a>(
         &'a self,
-        stand: ActingAs<'a>,
+        acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Option<Look>, StoreError>>;
@@ -72,7 +72,7 @@ pub trait Platform: Send + Sync {
     /// descriptor says `supports_context`.
     fn nearby<'a>(
         &'a self,
-        _stand: ActingAs<'a>,
+        _acting_as: ActingAs<'a>,
         _chat_id: &'a str,
         _thread_id: Option<&'a str>,
         _limit: usize,
@@ -81,12 +81,12 @@ pub trait Platform: Send + Sync {
     }
 
     /// Something was said to an agent here by another agent: shown to people who look on, if there are any.
-    fn overheard<'a>(&'a self, _stand: ActingAs<'a>, _event: &'a MessageEvent) -> BoxFuture<'a, ()> {
+    fn overheard<'a>(&'a self, _acting_as: ActingAs<'a>, _event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 
     /// A word from the desk itself to the people in a chat, not from an agent.
-    fn notice<'a>(&'a self, stand: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult>;
+    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult>;
 }
 
 /// The platforms that this desk runs, by name.

@@ -101,8 +101,10 @@ async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
     socket.text((0..2_000).map(|n| interrupt(&format!("agent:main:relay:dm:{n}"))).collect::<String>()).await;
     house.say(&other, "c", "hi").await;
     assert_eq!(theirs.event().await.text(), "hi");
-    let dropped = house.metric("frontdesk_frames_bad_total{why=\"interrupt_flood\"}").await;
-    assert!(dropped > 500, "only {dropped} of 2000");
+    until("most of 2,000 are dropped", async || {
+        house.metric("frontdesk_frames_bad_total{why=\"interrupt_flood\"}").await > 500
+    })
+    .await;
     house.say(&seat, "c", "work").await;
     socket.event().await;
     until("an interrupt gets through again", async || {

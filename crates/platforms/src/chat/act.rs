@@ -19,11 +19,11 @@ const BUTTONS_MAX: usize = 10;
 impl BuiltInChat {
     pub(super) async fn try_act(
         &self,
-        stand: ActingAs<'_>,
+        acting_as: ActingAs<'_>,
         action: &Action,
         capability: Option<&Secret>,
     ) -> Result<ActionResult, StoreError> {
-        let tenant = stand.tenant;
+        let tenant = acting_as.tenant;
         if let (Some(chat_id), Some(profile)) = (action.act.chat_id(), action.meta("profile")) {
             self.remember_profile(tenant, chat_id, profile).await?;
         }

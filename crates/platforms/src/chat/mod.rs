@@ -254,12 +254,12 @@ impl Platform for BuiltInChat {
 
     fn act<'a>(
         &'a self,
-        stand: ActingAs<'a>,
+        acting_as: ActingAs<'a>,
         action: &'a Action,
         capability: Option<&'a Secret>,
     ) -> BoxFuture<'a, ActionResult> {
         Box::pin(async move {
-            match self.try_act(stand, action, capability).await {
+            match self.try_act(acting_as, action, capability).await {
                 Ok(result) => result,
                 Err(error) => act::failed(&error),
             }
@@ -268,12 +268,12 @@ impl Platform for BuiltInChat {
 
     fn look<'a>(
         &'a self,
-        stand: ActingAs<'a>,
+        acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
         Box::pin(async move {
-            let facts = self.facts(stand.tenant, chat_id).await?;
+            let facts = self.facts(acting_as.tenant, chat_id).await?;
             Ok(facts.map(|facts| Look {
                 visible: viewer.map(|viewer| facts.is_visible_to(viewer)),
                 info: facts.info(chat_id),
@@ -284,16 +284,16 @@ impl Platform for BuiltInChat {
 
     fn nearby<'a>(
         &'a self,
-        stand: ActingAs<'a>,
+        acting_as: ActingAs<'a>,
         chat_id: &'a str,
         thread_id: Option<&'a str>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
-        Box::pin(self.said_nearby(stand.tenant, chat_id, thread_id, limit))
+        Box::pin(self.said_nearby(acting_as.tenant, chat_id, thread_id, limit))
     }
 
     /// A chat of its own, where people see what agents say to each other.
-    fn overheard<'a>(&'a self, stand: ActingAs<'a>, event: &'a MessageEvent) -> BoxFuture<'a, ()> {
+    fn overheard<'a>(&'a self, acting_as: ActingAs<'a>, event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut line = self.new_line("in", &event.text);
             line.shown.user_id.clone_from(&event.source.user_id);
@@ -301,17 +301,17 @@ impl Platform for BuiltInChat {
             if let Some(message_id) = &event.message_id {
                 line.shown.message_id.clone_from(message_id);
             }
-            if let Err(error) = self.append(stand.tenant, &event.source.chat_id, line).await {
+            if let Err(error) = self.append(acting_as.tenant, &event.source.chat_id, line).await {
                 tracing::warn!(%error, "showing an agent message in the chat failed");
             }
         })
     }
 
-    fn notice<'a>(&'a self, stand: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
         Box::pin(async move {
             let mut line = self.new_line("out", text);
             line.shown.kind = Some("notice".into());
-            match self.append(stand.tenant, chat_id, line).await {
+            match self.append(acting_as.tenant, chat_id, line).await {
                 Ok(message_id) => ActionResult::sent(message_id),
                 Err(error) => act::failed(&error),
             }
