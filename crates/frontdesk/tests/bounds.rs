@@ -166,32 +166,33 @@ async fn a_history_comes_in_pages_of_bounded_size() {
     house.finish().await;
 }
 
+/// Opens 40 streams of 24 MB each and reads none of them. One more that is read gets everything, although the others
+/// hold their pages.
+async fn stall_streams(house: &Harness, path: &str, bearer: &str, words: &[&str]) {
+    let before = resident_bytes();
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let mut stream = connect(house).await;
+        let head = format!("GET {path} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {bearer}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut some = [0; 256];
+        timeout(PATIENCE, stream.read_exact(&mut some)).await.unwrap().unwrap(); // it has begun
+        held.push(stream);
+    }
+    let all = house.stream(path, bearer, words).await;
+    assert!(all.len() > 20_000_000);
+    drop(all);
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 200 << 20, "{grown} bytes for 40 streams of 24 MB each");
+}
+
 /// Streams that nobody reads: each would have held all of the history.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_nobody_reads_hold_a_page_each() {
     let house = Harness::open().await;
     let seat = house.seat("gw").await;
     long_chat(&house, &seat).await;
-    let before = resident_bytes();
-    let mut held = Vec::new();
-    for _ in 0..40 {
-        let mut stream = connect(&house).await;
-        let head = format!(
-            "GET /chat/v1/chats/long/stream HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {}\r\n\r\n",
-            seat.chat
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let mut some = [0; 1024];
-        timeout(PATIENCE, stream.read_exact(&mut some)).await.unwrap().unwrap(); // it has begun
-        held.push(stream);
-    }
-    // One that is read gets everything, although the others hold their pages.
-    let all = house.stream("/chat/v1/chats/long/stream", &seat.chat, &["\"m-0\"", "\"m-239\""]).await;
-    assert!(all.len() > 20_000_000);
-    drop(all);
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 200 << 20, "{grown} bytes for 40 streams of 24 MB each");
-    drop(held);
+    stall_streams(&house, "/chat/v1/chats/long/stream", &seat.chat, &["\"m-0\"", "\"m-239\""]).await;
     house.finish().await;
 }
 
@@ -207,23 +208,7 @@ async fn inbox_streams_that_nobody_reads_hold_a_page_each() {
         let body = json!({ "kind": "augment", "content": format!("{number} {text}"), "meta": meta });
         house.post("/v1/agents/alice/deliver", &token, &body).await.expect(200);
     }
-    let before = resident_bytes();
-    let mut held = Vec::new();
-    for _ in 0..40 {
-        let mut stream = connect(&house).await;
-        let path = "/v1/agents/alice/inbox/stream?after=0";
-        let head = format!("GET {path} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {token}\r\n\r\n");
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let mut some = [0; 256];
-        timeout(PATIENCE, stream.read_exact(&mut some)).await.unwrap().unwrap(); // it has begun
-        held.push(stream);
-    }
-    let all = house.stream("/v1/agents/alice/inbox/stream?after=0", &token, &["\"d-0\"", "\"d-239\""]).await;
-    assert!(all.len() > 20_000_000);
-    drop(all);
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 200 << 20, "{grown} bytes for 40 streams of 24 MB each");
-    drop(held);
+    stall_streams(&house, "/v1/agents/alice/inbox/stream?after=0", &token, &["\"d-0\"", "\"d-239\""]).await;
     house.finish().await;
 }
 

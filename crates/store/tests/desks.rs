@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::agents::Speaker;
-use frontdesk_core::delivery::switchboard::Order;
+use frontdesk_core::delivery::switchboard::{Mailbox, Order};
 use frontdesk_core::directory::{Identity, Unproven};
 use frontdesk_core::port::store::Store;
 use frontdesk_core::{Desk, DeskError, Rules};
@@ -25,6 +25,17 @@ async fn two_desks() -> (Arc<Desk>, Arc<Desk>) {
 
 fn gateway(id: &str, tenant: &str) -> GatewayNew {
     GatewayNew { id: id.into(), tenant: tenant.into(), instance: None, wake_url: None }
+}
+
+/// A gateway that one desk made and whose socket is at the other: its token, and its mailbox.
+async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
+    one.directory().create_tenant("acme").await.unwrap();
+    let made = one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
+    other.directory().refresh().await.unwrap();
+    let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
+    let caller = other.directory().prove_gateway(&bearer).unwrap();
+    let (mailbox, _) = other.delivery().switchboard().attach(caller.instance.no, "bot", "acme");
+    (bearer, mailbox)
 }
 
 /// A cut-off provision, or a second desk, once gave one number to two tenants.
@@ -63,12 +74,7 @@ async fn a_name_that_another_desk_gave_away_is_refused() {
 #[tokio::test]
 async fn a_revocation_at_one_desk_ends_sockets_and_proofs_at_the_other() {
     let (one, other) = two_desks().await;
-    one.directory().create_tenant("acme").await.unwrap();
-    let made = one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
-    other.directory().refresh().await.unwrap();
-    let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
-    let caller = other.directory().prove_gateway(&bearer).unwrap();
-    let (mailbox, _) = other.delivery().switchboard().attach(caller.instance.no, "bot", "acme");
+    let (bearer, mailbox) = attached(&one, &other).await;
     one.directory().revoke("bot").await.unwrap();
     other.directory().refresh().await.unwrap();
     assert_eq!(other.directory().prove_gateway(&bearer).err(), Some(Unproven::Unauthorized));
@@ -92,12 +98,7 @@ async fn a_revocation_at_one_desk_ends_sockets_and_proofs_at_the_other() {
 #[tokio::test]
 async fn a_revocation_is_not_missed_when_the_gateway_came_back_meanwhile() {
     let (one, other) = two_desks().await;
-    one.directory().create_tenant("acme").await.unwrap();
-    let made = one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
-    other.directory().refresh().await.unwrap();
-    let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
-    let caller = other.directory().prove_gateway(&bearer).unwrap();
-    let (mailbox, _) = other.delivery().switchboard().attach(caller.instance.no, "bot", "acme");
+    let (bearer, mailbox) = attached(&one, &other).await;
     one.directory().revoke("bot").await.unwrap();
     one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
     other.directory().refresh().await.unwrap();

@@ -55,6 +55,20 @@ impl Scene {
         session
     }
 
+    /// A session that has asked for the one row that waits.
+    async fn reading(&self) -> (Session, u64, usize) {
+        self.message(1).await;
+        let mut session = self.session();
+        session.take_text(&hello(), 0);
+        session.turn(0);
+        let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
+        session.begun(self.desk.delivery().begin(&self.caller, beginning).await, 0);
+        kinds(&mut session);
+        session.turn(1);
+        let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("it must read what waits") };
+        (session, after, limit)
+    }
+
     async fn message(&self, number: u64) {
         self.desk.stores().ledger.accept(vec![acceptance(number, &[self.caller.instance.no])]).await.unwrap();
     }
@@ -158,15 +172,7 @@ async fn a_store_that_fails_ends_the_session_and_loses_nothing() {
 #[tokio::test]
 async fn rows_read_while_the_gateway_went_idle_wait_for_the_next_session() {
     let scene = Scene::new().await;
-    scene.message(1).await;
-    let mut session = scene.session();
-    session.take_text(&hello(), 0);
-    session.turn(0);
-    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
-    session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 0);
-    kinds(&mut session);
-    session.turn(1);
-    let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("it must read what waits") };
+    let (mut session, after, limit) = scene.reading().await;
     session.take_text(&line(&json!({ "type": "going_idle" })), 2);
     let rows = scene.desk.delivery().read_rows(scene.caller.instance.no, after, limit).await;
     assert_eq!(rows.as_ref().unwrap().len(), 1);
@@ -199,15 +205,7 @@ async fn a_peer_that_hangs_up_while_it_begins_leaves_nothing_behind() {
 #[tokio::test]
 async fn rows_that_were_read_for_a_session_that_is_over_are_not_counted_as_sent() {
     let scene = Scene::new().await;
-    scene.message(1).await;
-    let mut session = scene.session();
-    session.take_text(&hello(), 0);
-    session.turn(0);
-    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
-    session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 0);
-    kinds(&mut session);
-    session.turn(1);
-    let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("it must read what waits") };
+    let (mut session, after, limit) = scene.reading().await;
     session.hang_up();
     session.read(scene.desk.delivery().read_rows(scene.caller.instance.no, after, limit).await, limit, 2);
     assert_eq!(scene.desk.meters().frames_pushed.get(), 0);
@@ -267,6 +265,23 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     assert!(matches!(session.next_effect(), Some(Effect::Interrupt { .. })));
     session.hang_up();
     assert_eq!(session.end().await.interrupts, ["k-2", "k-3"]);
+}
+
+#[tokio::test]
+async fn however_often_it_goes_idle_one_flip_is_stored_at_a_time() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    scene.carry_out(&mut session, 0).await;
+    session.take_text(&line(&json!({ "type": "going_idle" })).repeat(1_000), 1);
+    session.turn(1);
+    assert!(matches!(session.next_effect(), Some(Effect::GoIdle(_))) && session.next_effect().is_none());
+    let mailbox = session.mailbox().unwrap().clone();
+    scene.desk.delivery().go_idle(&scene.caller, &mailbox).await;
+    session.turn(2);
+    assert_eq!(kinds(&mut session), ["going_idle_ack"]);
+    session.take_text(&line(&json!({ "type": "going_idle" })), 3);
+    scene.carry_out(&mut session, 3).await;
+    assert_eq!(kinds(&mut session), ["going_idle_ack"], "asked again, it is answered again");
 }
 
 #[tokio::test]

@@ -305,7 +305,7 @@ impl Messages {
         let word =
             Word { kind, text, meta: None, from, session, delivery_id, asks: false, asked_by: None, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
-        if self.cron.armed_at_least(to.agent.no, PLANNED_MAX).await? {
+        if self.cron.armed(to.agent.no, PLANNED_MAX).await?.len() >= PLANNED_MAX {
             let text = format!("{PLANNED_MAX} wakes are planned for this agent already");
             return Err(Fault::new(Class::RateLimitedError, text));
         }

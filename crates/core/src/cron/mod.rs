@@ -320,10 +320,6 @@ impl CronPlane {
         self.alarms.dead_shots(None, limit).await
     }
 
-    pub(crate) async fn armed_at_least(&self, no: u64, count: usize) -> Result<bool, StoreError> {
-        Ok(self.alarms.armed(no, 0, count).await?.len() >= count)
-    }
-
     /// A page of what is armed for an instance, and where the next one begins; `None`: that was the last.
     pub async fn armed_page(&self, instance: u64, after: u64) -> Result<(Vec<ArmedShot>, Option<u64>), StoreError> {
         let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;

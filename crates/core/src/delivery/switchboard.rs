@@ -50,13 +50,15 @@ pub enum Order {
     LaneDone(String),
     /// An interrupt was looked up and passed on.
     InterruptDone,
+    /// That the gateway goes idle is durable, or could not be stored.
+    IdleDone(bool),
 }
 
 impl Order {
     fn bytes(&self) -> usize {
         match self {
             Self::Line(text) | Self::Result(text) | Self::LaneDone(text) => text.len(),
-            Self::Close(_) | Self::Dropped(_) | Self::InterruptDone => 0,
+            Self::Close(_) | Self::Dropped(_) | Self::InterruptDone | Self::IdleDone(_) => 0,
         }
     }
 }
@@ -134,7 +136,7 @@ impl Mailbox {
         let mut waiting = lock(&self.waiting);
         // A lane's end is always taken: a socket has few lanes, and a lost end would count for ever.
         // So is a close: it ends what fills the tray.
-        let must = matches!(order, Order::LaneDone(_) | Order::InterruptDone | Order::Close(_));
+        let must = matches!(order, Order::LaneDone(_) | Order::InterruptDone | Order::IdleDone(_) | Order::Close(_));
         // Results have room of their own: somebody waits for each, and interrupts must not crowd them out.
         let share = if matches!(order, Order::Result(_)) { 2 } else { 1 };
         let full = waiting.orders.len() >= share * ORDERS_MAX || waiting.orders_bytes >= share * ORDERS_MAX_BYTES;

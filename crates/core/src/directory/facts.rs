@@ -335,9 +335,9 @@ impl Fact {
         text.unwrap_or_default()
     }
 
-    /// Whether this version knows records of that kind.
-    pub fn is_known(kind: &str) -> bool {
-        KINDS.contains(&kind)
+    /// `None`: this version knows no records of that kind.
+    pub(super) fn known_kind(kind: &str) -> Option<&'static str> {
+        KINDS.into_iter().find(|known| *known == kind)
     }
 
     pub fn parse(kind: &str, json: &str) -> Option<Self> {

@@ -55,7 +55,7 @@ pub enum AmendError<E> {
 #[derive(Default)]
 pub struct Draft {
     puts: Vec<Fact>,
-    removes: Vec<Fact>,
+    removes: Vec<(&'static str, String)>,
 }
 
 impl Draft {
@@ -65,7 +65,7 @@ impl Draft {
     }
 
     pub fn remove(&mut self, fact: &Fact) {
-        self.removes.push(fact.clone());
+        self.removes.push((fact.kind(), fact.key()));
     }
 
     fn without_number(&mut self) -> impl Iterator<Item = &mut u64> {
@@ -77,7 +77,8 @@ impl Draft {
 
     fn changes(&self) -> Vec<Change> {
         let put = |fact: &Fact| Change { kind: fact.kind().into(), key: fact.key(), json: Some(fact.json()) };
-        let remove = |fact: &Fact| Change { kind: fact.kind().into(), key: fact.key(), json: None };
+        let remove =
+            |(kind, key): &(&'static str, String)| Change { kind: (*kind).into(), key: key.clone(), json: None };
         self.puts.iter().map(put).chain(self.removes.iter().map(remove)).collect()
     }
 }
@@ -87,51 +88,37 @@ impl Shared {
         look(&self.view.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Our own commit, in memory.
-    fn apply(&self, draft: Draft, version: u64) {
-        let mut view = self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let effects = effects_of(&draft, &view);
-        for fact in draft.puts {
-            view.apply(fact, version);
-        }
-        for fact in draft.removes {
-            view.forget(fact.kind(), &fact.key());
-        }
-        view.directory_version = version;
-        drop(view);
-        self.tell(&effects);
-    }
-
     /// What other desks wrote, in memory.
     fn apply_changes(&self, changes: Changes) -> Result<(), StoreError> {
-        let mut view = self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut draft = Draft::default();
-        let mut puts = Vec::new();
+        let (mut puts, mut removes) = (Vec::new(), Vec::new());
         for Record { kind, key, version, json } in changes.records {
             match json {
                 Some(json) => puts.extend(read_fact(&kind, &key, &json)?.map(|fact| (fact, version))),
-                None => draft.removes.extend(view.fact(&kind, &key)),
+                None => removes.extend(Fact::known_kind(&kind).map(|kind| (kind, key))),
             }
         }
         if changes.whole {
             let there: HashSet<(&str, String)> = puts.iter().map(|(fact, _)| (fact.kind(), fact.key())).collect();
-            draft.removes = view.facts().into_iter().filter(|it| !there.contains(&(it.kind(), it.key()))).collect();
+            removes = self.read(|view| view.names().filter(|name| !there.contains(*name)).cloned().collect());
         }
-        draft.puts = puts.iter().map(|(fact, _)| fact.clone()).collect();
-        let effects = effects_of(&draft, &view);
-        for (fact, version) in puts {
-            view.apply(fact, version);
-        }
-        for fact in draft.removes {
-            view.forget(fact.kind(), &fact.key());
-        }
-        view.directory_version = changes.version;
-        drop(view);
-        self.tell(&effects);
+        self.apply(puts, &removes, changes.version);
         Ok(())
     }
 
-    fn tell(&self, effects: &[Effect]) {
+    /// A commit, in memory: our own, or what another desk wrote.
+    fn apply(&self, puts: Vec<(Fact, u64)>, removes: &[(&'static str, String)], version: u64) {
+        let mut view = self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let put = puts.iter().filter_map(|(fact, _)| effect_of_put(&view, fact));
+        let removed = removes.iter().filter_map(|(kind, key)| effect_of_removal(&view, kind, key));
+        let effects: Vec<Effect> = put.chain(removed).collect();
+        for (fact, version) in puts {
+            view.apply(fact, version);
+        }
+        for (kind, key) in removes {
+            view.forget(kind, key);
+        }
+        view.directory_version = version;
+        drop(view);
         if let Some(hook) = self.hook.get() {
             effects.iter().for_each(hook);
         }
@@ -140,7 +127,7 @@ impl Shared {
 
 /// A kind that this version does not know is left alone: a newer desk beside us may have written it.
 fn read_fact(kind: &str, key: &str, json: &str) -> Result<Option<Fact>, StoreError> {
-    if !Fact::is_known(kind) {
+    if Fact::known_kind(kind).is_none() {
         tracing::warn!(kind, key, "a record of an unknown kind was skipped; was it written by a newer version?");
         return Ok(None);
     }
@@ -201,7 +188,8 @@ impl Registry {
             }
             let (changes, shared) = (draft.changes(), self.shared.clone());
             let applied = Box::new(move |version| {
-                shared.apply(draft, version);
+                let puts = draft.puts.into_iter().map(|fact| (fact, version)).collect();
+                shared.apply(puts, &draft.removes, version);
                 drop(one_at_a_time); // the next writer sees this one's outcome
             });
             match self.shared.store.amend(seen, changes, applied).await {
@@ -216,9 +204,9 @@ impl Registry {
     }
 }
 
-/// Compares what is about to change with what was there.
-fn effects_of(draft: &Draft, view: &View) -> Vec<Effect> {
-    let changed = |fact: &Fact| match fact {
+/// What a record means to others that takes the place of what is there.
+fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
+    match fact {
         Fact::Gateway(now) => {
             let before = view.gateways.get(&now.id)?;
             // It may have been revoked and provisioned again since somebody looked.
@@ -236,13 +224,16 @@ fn effects_of(draft: &Draft, view: &View) -> Vec<Effect> {
         }
         Fact::SigningKey(_) => Some(Effect::SigningKeysChanged),
         _ => None,
-    };
-    let removed = |fact: &Fact| match fact {
-        Fact::Agent(it) => Some(Effect::AgentRemoved(it.no)),
-        Fact::Gateway(it) => Some(Effect::GatewayRevoked(it.id.clone())),
-        Fact::Instance(it) => Some(Effect::InstanceLeft(it.no)),
-        Fact::SigningKey(_) => Some(Effect::SigningKeysChanged),
+    }
+}
+
+/// The same for a record that goes.
+fn effect_of_removal(view: &View, kind: &str, key: &str) -> Option<Effect> {
+    match kind {
+        "gateway" => view.gateways.get(key).map(|it| Effect::GatewayRevoked(it.id.clone())),
+        "instance" => view.instances.get(key).map(|it| Effect::InstanceLeft(it.no)),
+        "agent" => view.agent_by_key(key).map(|it| Effect::AgentRemoved(it.no)),
+        "signing_key" => Some(Effect::SigningKeysChanged),
         _ => None,
-    };
-    draft.puts.iter().filter_map(changed).chain(draft.removes.iter().filter_map(removed)).collect()
+    }
 }

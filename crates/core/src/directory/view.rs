@@ -83,8 +83,7 @@ impl View {
         self.instances_named.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Everything that is known.
-    pub(super) fn facts(&self) -> Vec<Fact> {
+    fn facts(&self) -> Vec<Fact> {
         let agents = self.by_tenant.values().flat_map(|index| index.agents.values());
         let mut facts: Vec<Fact> = agents.map(|it| Fact::Agent((**it).clone())).collect();
         facts.extend(self.tenants.values().map(|it| Fact::Tenant((**it).clone())));
@@ -105,33 +104,17 @@ impl View {
         facts
     }
 
-    /// One of them.
-    pub(super) fn fact(&self, kind: &str, key: &str) -> Option<Fact> {
-        Some(match kind {
-            "tenant" => Fact::Tenant((**self.tenants.get(key)?).clone()),
-            "token" => Fact::Token((**self.tokens.get(key)?).clone()),
-            "enrollment" => Fact::Enrollment((**self.enrollments.get(key)?).clone()),
-            "bot" => Fact::Bot((**self.bots.get(key)?).clone()),
-            "route" => Fact::Route((**self.routes.get(key)?).clone()),
-            "binding" => Fact::Binding((**self.bindings.get(key)?).clone()),
-            "gateway" => Fact::Gateway((**self.gateways.get(key)?).clone()),
-            "instance" => Fact::Instance((**self.instances.get(key)?).clone()),
-            "policy" => Fact::Policy((**self.policies.get(key)?).clone()),
-            "dm_default" => Fact::DmDefault((**self.dm_defaults.get(key)?).clone()),
-            "link_code" => Fact::LinkCode((**self.link_codes.get(key)?).clone()),
-            "grant" => Fact::Grant((**self.grants.get(key)?).clone()),
-            "principal" => Fact::Principal((**self.principals.get(key)?).clone()),
-            "signing_key" => Fact::SigningKey((**self.signing_keys.get(key)?).clone()),
-            "skill_rules" => Fact::SkillRules((**self.skill_rules.get(key)?).clone()),
-            "agent" => {
-                let (tenant, id) = key.split_once('\u{1f}')?;
-                Fact::Agent((**self.agent(tenant, id)?).clone())
-            }
-            _ => return None,
-        })
+    /// Kinds and keys of everything that is known.
+    pub(super) fn names(&self) -> impl Iterator<Item = &(&'static str, String)> {
+        self.versions.keys()
     }
 
-    /// The same with versions: to compare with what is stored.
+    pub(super) fn agent_by_key(&self, key: &str) -> Option<&Arc<Agent>> {
+        let (tenant, id) = key.split_once('\u{1f}')?;
+        self.agent(tenant, id)
+    }
+
+    /// Everything that is known, with versions: to compare with what is stored.
     pub fn records(&self) -> Vec<Record> {
         let record = |fact: Fact| {
             let (kind, key, json) = (fact.kind(), fact.key(), fact.json());

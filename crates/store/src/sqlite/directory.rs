@@ -9,29 +9,9 @@ use super::{SqliteStore, fault, signed, unsigned};
 impl Directory for SqliteStore {
     fn changed_since(&self, version: u64) -> Stored<'_, Changes> {
         self.readers.read(DESK, move |connection| {
-            // One statement is one snapshot: version and records belong together.
-            let sql = "SELECT NULL, NULL, value, (SELECT value FROM meta WHERE key = 'directory_floor')
-                         FROM meta WHERE key = 'directory_version'
-                       UNION ALL SELECT kind, key, version, json FROM record WHERE version > ?1
-                       UNION ALL SELECT kind, key, version, NULL FROM tombstone WHERE version > ?1 AND ?1 > 0";
-            let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let mut rows = query.query([signed(version)]).map_err(fault)?;
-            let (mut changes, mut floor) = (Changes::default(), 0);
-            while let Some(row) = rows.next().map_err(fault)? {
-                let kind: Option<String> = row.get(0).map_err(fault)?;
-                let at = unsigned(row.get(2).map_err(fault)?);
-                match kind {
-                    None => (changes.version, floor) = (at, unsigned(row.get(3).map_err(fault)?)),
-                    Some(kind) => {
-                        let (key, json) = (row.get(1).map_err(fault)?, row.get(3).map_err(fault)?);
-                        changes.records.push(Record { kind, key, version: at, json });
-                    }
-                }
-            }
-            if version > 0 && version < floor {
-                return all(connection);
-            }
-            Ok(Changes { whole: version == 0, ..changes })
+            let (changes, floor) = read(connection, version)?;
+            // Deletions from before the floor were forgotten: only the whole tells what is gone.
+            if version > 0 && version < floor { read(connection, 0).map(|(all, _)| all) } else { Ok(changes) }
         })
     }
 
@@ -65,23 +45,27 @@ impl Directory for SqliteStore {
     }
 }
 
-fn all(connection: &Connection) -> Result<Changes, StoreError> {
-    let sql = "SELECT NULL, NULL, value, NULL FROM meta WHERE key = 'directory_version'
-               UNION ALL SELECT kind, key, version, json FROM record";
+/// What changed after a version, and from which version on deletions are remembered.
+fn read(connection: &Connection, version: u64) -> Result<(Changes, u64), StoreError> {
+    // One statement is one snapshot: version and records belong together.
+    let sql = "SELECT NULL, NULL, value, (SELECT value FROM meta WHERE key = 'directory_floor')
+                 FROM meta WHERE key = 'directory_version'
+               UNION ALL SELECT kind, key, version, json FROM record WHERE version > ?1
+               UNION ALL SELECT kind, key, version, NULL FROM tombstone WHERE version > ?1 AND ?1 > 0";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let mut changes = Changes { whole: true, ..Changes::default() };
-    let mut rows = query.query([]).map_err(fault)?;
+    let mut rows = query.query([signed(version)]).map_err(fault)?;
+    let (mut changes, mut floor) = (Changes { whole: version == 0, ..Changes::default() }, 0);
     while let Some(row) = rows.next().map_err(fault)? {
-        let version = unsigned(row.get(2).map_err(fault)?);
+        let at = unsigned(row.get(2).map_err(fault)?);
         match row.get::<_, Option<String>>(0).map_err(fault)? {
-            None => changes.version = version,
+            None => (changes.version, floor) = (at, unsigned(row.get(3).map_err(fault)?)),
             Some(kind) => {
                 let (key, json) = (row.get(1).map_err(fault)?, row.get(3).map_err(fault)?);
-                changes.records.push(Record { kind, key, version, json });
+                changes.records.push(Record { kind, key, version: at, json });
             }
         }
     }
-    Ok(changes)
+    Ok((changes, floor))
 }
 
 /// The folder's lock says that nobody else reads it: deletions need not be remembered across a start.

@@ -106,6 +106,7 @@ pub struct Session {
     paused: bool,
     is_reading: bool,
     is_saving: bool,
+    is_going_idle: bool,
     started_ms: u64,
     tick_ms: u64,
     bad: (u32, u64),
@@ -164,6 +165,7 @@ impl Session {
             paused: false,
             is_reading: false,
             is_saving: false,
+            is_going_idle: false,
             started_ms: now_ms,
             tick_ms: now_ms + HELLO_MS,
             bad: (0, now_ms),
@@ -305,7 +307,10 @@ impl Session {
         if serving.mailbox.go_idle() {
             self.delivery.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
         }
-        self.effects.push_back(Effect::GoIdle(serving.mailbox.clone()));
+        // One is written at a time, however often the peer says it: one answer is for all of them.
+        if !std::mem::replace(&mut self.is_going_idle, true) {
+            self.effects.push_back(Effect::GoIdle(serving.mailbox.clone()));
+        }
     }
 
     // ---- what is done --------------------------------------------------------------------
@@ -346,6 +351,12 @@ impl Session {
                 Order::LaneDone(lane) => {
                     self.lanes.done(&lane);
                     self.start_lanes();
+                }
+                Order::IdleDone(is_durable) => {
+                    self.is_going_idle = false;
+                    if is_durable {
+                        self.outbox.push(&DeskFrame::GoingIdleAck.line());
+                    }
                 }
                 Order::InterruptDone => {
                     self.interrupts.pop_front();
@@ -603,11 +614,12 @@ impl DeliveryPlane {
 
     /// The durable flip to "buffer only"; the ack goes out after it.
     pub async fn go_idle(&self, caller: &Caller, mailbox: &Mailbox) {
-        match self.going_idle(caller).await {
-            Ok(()) => drop(mailbox.order(Order::Line(DeskFrame::GoingIdleAck.line()))),
+        let flipped = self.going_idle(caller).await;
+        if let Err(error) = &flipped {
             // No ack: the flip is not durable, and the client closes anyway.
-            Err(error) => tracing::error!(%error, "writing down that a gateway goes idle failed"),
+            tracing::error!(%error, "storing that a gateway goes idle failed");
         }
+        mailbox.order(Order::IdleDone(flipped.is_ok()));
     }
 }
 
