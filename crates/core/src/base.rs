@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::env::Env;
+use crate::lease::Lease;
 use crate::meters::Meters;
+use crate::port::store::{Desks, StoreError};
 use crate::rules::Rules;
 use crate::tail::Tail;
 
@@ -13,11 +15,14 @@ pub(crate) struct Base {
     pub(crate) rules: Arc<Rules>,
     pub(crate) tail: Arc<Tail>,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) lease: Arc<Lease>,
 }
 
 impl Base {
-    pub(crate) fn new(env: Arc<dyn Env>, rules: Rules) -> Self {
+    /// Enlists the desk: others see it from now on.
+    pub(crate) async fn open(env: Arc<dyn Env>, rules: Rules, desks: Arc<dyn Desks>) -> Result<Self, StoreError> {
         let tail = Arc::new(Tail::new(env.clone()));
-        Self { env, rules: Arc::new(rules), tail, meters: Arc::default() }
+        let lease = Lease::open(env.clone(), desks, rules.desk_name.clone()).await?;
+        Ok(Self { env, rules: Arc::new(rules), tail, meters: Arc::default(), lease: Arc::new(lease) })
     }
 }

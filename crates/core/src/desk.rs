@@ -10,6 +10,7 @@ use crate::directory::{DirectoryPlane, Guest, Management};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::inbound::InboundPlane;
+use crate::lease::Lease;
 use crate::media::MediaPlane;
 use crate::meters::Meters;
 use crate::outbound::OutboundPlane;
@@ -27,7 +28,7 @@ pub struct Desk {
     directory: Arc<DirectoryPlane>,
     management: Arc<Management>,
     delivery: Arc<DeliveryPlane>,
-    inbound: InboundPlane,
+    inbound: Arc<InboundPlane>,
     outbound: OutboundPlane,
     cron: Arc<CronPlane>,
     agents: Arc<AgentsPlane>,
@@ -63,7 +64,7 @@ impl Desk {
     pub async fn open(stores: impl Into<Stores>, parts: Parts) -> Result<Self, StoreError> {
         let stores = stores.into();
         let Parts { env, sealer, outcall, platforms, connectors, rules } = parts;
-        let base = Base::new(env, rules);
+        let base = Base::open(env, rules, stores.desks.clone()).await?;
         let (sealer, platforms) = (Arc::new(sealer), Arc::new(Platforms::new(platforms)));
 
         let directory = DirectoryPlane::open(&base, &stores, &sealer, &outcall, &platforms).await?;
@@ -71,6 +72,7 @@ impl Desk {
         let management = Arc::new(Management::new(&base, &directory, &sealer, &platforms));
         let delivery = Arc::new(DeliveryPlane::open(&base, &stores, &directory, &platforms, &outcall).await?);
         let inbound = InboundPlane::new(&base, &stores, &directory, &management, &delivery, &sealer, &platforms);
+        let inbound = Arc::new(inbound);
         let outbound = OutboundPlane::open(&base, &stores, &directory, &delivery, &sealer, &platforms).await?;
         let cron = Arc::new(CronPlane::open(&base, &stores, &directory, &sealer, &outcall).await?);
         let ways = Ways { sealer, outcall: outcall.clone(), connectors };
@@ -85,7 +87,11 @@ impl Desk {
         let wakes: Arc<dyn PlannedWakes> = messages.clone();
         cron.fire_wakes_by(Arc::downgrade(&wakes));
         let (sockets, streams, keys) = (Arc::downgrade(&delivery), Arc::downgrade(&agents), Arc::downgrade(&cron));
+        let bots = Arc::downgrade(&directory);
         directory.on_effect(move |effect| {
+            if let Some(directory) = bots.upgrade() {
+                directory.apply(effect);
+            }
             if let Some(delivery) = sockets.upgrade() {
                 delivery.apply(effect);
             }
@@ -124,6 +130,11 @@ impl Desk {
         &self.base.rules
     }
 
+    /// This desk among those that share its store.
+    pub fn lease(&self) -> &Lease {
+        &self.base.lease
+    }
+
     pub fn directory(&self) -> &DirectoryPlane {
         &self.directory
     }
@@ -136,7 +147,7 @@ impl Desk {
         &self.delivery
     }
 
-    pub fn inbound(&self) -> &InboundPlane {
+    pub fn inbound(&self) -> &Arc<InboundPlane> {
         &self.inbound
     }
 

@@ -1,5 +1,6 @@
 //! One event from a platform, verified there, with what was stripped from it.
 
+use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::frame::PassthroughForward;
 use frontdesk_wire::{MessageEvent, Secret};
 
@@ -56,11 +57,33 @@ pub struct Intake {
     pub handover: Handover,
     /// Addressed to the bot: a mention, a reply, a command, a button.
     pub addressed: bool,
+    /// Nobody in particular wrote it (a webhook): every linked instance receives it, not only the preferred one.
+    pub to_every_link: bool,
     pub chat: Option<Box<ChatLine>>,
 }
 
 impl Intake {
     pub fn new(_proof: Verified, whose: Whose, bot: String, event: MessageEvent) -> Self {
-        Self { whose, bot, event, capabilities: Vec::new(), handover: Handover::Event, addressed: false, chat: None }
+        Self {
+            whose,
+            bot,
+            event,
+            capabilities: Vec::new(),
+            handover: Handover::Event,
+            addressed: false,
+            to_every_link: false,
+            chat: None,
+        }
     }
+}
+
+/// What became of an event that was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub event_id: String,
+    pub verdict: VerdictBrief,
+    /// False: the same message was here before, and nothing new was written.
+    pub fresh: bool,
+    /// The number of the chat line that was written with it.
+    pub line: Option<u64>,
 }

@@ -19,11 +19,13 @@ mod hash;
 mod ids;
 pub mod inbound;
 pub mod intake;
+pub mod lease;
 pub mod media;
 pub mod meters;
 pub mod outbound;
 pub mod port;
 mod rules;
+pub mod split;
 pub mod tail;
 pub mod vault;
 

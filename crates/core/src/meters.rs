@@ -67,12 +67,16 @@ pub struct Meters {
     pub sockets_refused: Family<Why, Counter>,
     pub sockets_closed: Family<Why, Counter>,
     pub actions: Family<ActionLabels, Counter>,
+    pub actions_delayed: Counter,
+    pub actions_superseded: Counter,
     pub wakes: Family<Why, Counter>,
     pub notices: Counter,
     pub interrupts: Counter,
     pub requests_refused: Family<Why, Counter>,
     pub connections_refused: Family<Why, Counter>,
     pub store_faults: Counter,
+    pub listener_gaps: Counter,
+    pub listener_ends: Family<Why, Counter>,
     pub alarms_armed: Gauge,
     pub alarm_lateness: Lateness,
     pub alarm_tries: Family<Why, Counter>,
@@ -118,6 +122,11 @@ impl Meters {
         r.register("sockets_refused", "Relay upgrades refused, by reason", self.sockets_refused.clone());
         r.register("sockets_closed", "Relay sockets closed by us, by reason", self.sockets_closed.clone());
         r.register("actions", "Actions of agents, by op and outcome", self.actions.clone());
+        let text =
+            "Actions that waited for their turn: for the rate limit of their bot, or for an earlier one in their chat";
+        r.register("actions_delayed", text, self.actions_delayed.clone());
+        let text = "Edits that were replaced by a later one of the same message before they went out";
+        r.register("actions_superseded", text, self.actions_superseded.clone());
         r.register("wakes", "Pokes of wake URLs, by result", self.wakes.clone());
         r.register("notices", "People told that their agent cannot be woken", self.notices.clone());
         r.register("interrupts", "Interrupts handed to agents", self.interrupts.clone());
@@ -129,6 +138,10 @@ impl Meters {
         r.register("alarm_lateness_seconds", text, self.alarm_lateness.0.clone());
         r.register("alarm_tries", "Tries of shots, by answer", self.alarm_tries.clone());
         r.register("alarms_ended", "Shots that are over, by outcome", self.alarms_ended.clone());
+        let text = "Times a platform could not give us events that we had missed";
+        r.register("listener_gaps", text, self.listener_gaps.clone());
+        let text = "Listeners of bots that ended by themselves, by reason";
+        r.register("listener_ends", text, self.listener_ends.clone());
         r.register("store_faults", "Writes that the store refused", self.store_faults.clone());
     }
 }

@@ -29,6 +29,8 @@ pub struct Rules {
     /// Fires are spread over this much time after their moment, so that round hours are no storm.
     pub fire_jitter_ms: u64,
     pub fire_alg: SigningAlg,
+    /// The name of this desk among others that share its store.
+    pub desk_name: String,
     /// Our base URL as agents know it: who issues the fires' tokens.
     pub issuer: String,
     /// Registered agents of one tenant; they are held in memory. 0: no limit.
@@ -63,6 +65,7 @@ impl Default for Rules {
             misfire_grace_ms: 86_400_000,
             fire_jitter_ms: 0,
             fire_alg: SigningAlg::ES256,
+            desk_name: "desk".into(),
             issuer: String::new(),
             agents_max: 10_000,
             instances_max: 10_000,

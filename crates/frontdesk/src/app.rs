@@ -74,17 +74,12 @@ impl Frontdesk {
             base_url: public_url.clone(),
         };
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), store.clone(), outcall.clone(), chat_rules));
+        let mut platforms = frontdesk_platforms::in_the_box();
+        platforms.push(chat.clone());
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
         let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);
         let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };
-        let parts = Parts {
-            env,
-            sealer: keys.sealer,
-            outcall,
-            platforms: vec![chat.clone()],
-            connectors: Arc::new(connectors),
-            rules,
-        };
+        let parts = Parts { env, sealer: keys.sealer, outcall, platforms, connectors: Arc::new(connectors), rules };
         let desk = Desk::open(store, parts).await?;
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters().register(&mut metrics);

@@ -273,7 +273,8 @@ impl Scene {
                     "edited": false, "deleted": false, "reactions": [],
                     "prompt": { "prompt_id": "p", "kind": "choice", "options": options } });
                 let id = format!("ask-{n}");
-                desk.stores().chat.chat_append(t, CHAT, &id, shown.to_string(), 1).await.unwrap();
+                // Of now: on a slow machine the run lasts over a minute, and retention would take an old line.
+                desk.stores().chat.chat_append(t, CHAT, &id, shown.to_string(), desk.env().now_ms()).await.unwrap();
                 let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.seat.user });
                 made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.seat.chat.clone(), body)
             }

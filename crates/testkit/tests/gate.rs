@@ -216,7 +216,11 @@ impl Trial<'_> {
     }
 
     fn judge(&self, tenant: &str, sight: &Sight<'_>) -> Ruling {
-        gate::judge(self.view, &Case { tenant, source: &self.event.source, addressed: self.event.addressed }, sight)
+        gate::judge(
+            self.view,
+            &Case { tenant, source: &self.event.source, addressed: self.event.addressed, to_every_link: false },
+            sight,
+        )
     }
 
     /// As the desk asks: first without knowing anything, then with what the platform said.

@@ -217,6 +217,18 @@ impl Act {
         }
     }
 
+    /// The text that the action carries.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Send { content, .. }
+            | Self::Edit { content, .. }
+            | Self::FollowUp { content, .. }
+            | Self::Prompt { content, .. } => Some(content),
+            Self::Typing { content, .. } | Self::SendMedia { content, .. } => content.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Shown or asked, but nothing that a person would miss: such actions are not journaled.
     pub fn is_fleeting(&self) -> bool {
         matches!(self, Self::Typing { .. } | Self::GetChatInfo { .. } | Self::Draft { sealed: false, .. })

@@ -17,7 +17,7 @@ use crate::env::Env;
 use crate::hash::short_hash;
 use crate::meters::Meters;
 use crate::port::inbox::{Inbox, InboxMessage, StoredMessage};
-use crate::port::platform::{ActingAs, Platforms};
+use crate::port::platform::{ActingAs, Bot, Platforms};
 use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
@@ -197,7 +197,8 @@ impl Messages {
     /// For people who look on; the ledger has it.
     async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
         if let Some(platform) = self.platforms.get(PLATFORM) {
-            platform.overheard(ActingAs { tenant: &to.agent.tenant, bot: BOT }, event).await;
+            let bot = Bot::bare(BOT);
+            platform.overheard(ActingAs { tenant: &to.agent.tenant, bot: &bot }, event).await;
         }
     }
 

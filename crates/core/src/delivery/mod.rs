@@ -95,7 +95,7 @@ impl DeliveryPlane {
                 }
             }
             Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
-            Effect::SigningKeysChanged => {}
+            Effect::SigningKeysChanged | Effect::BotChanged { .. } => {}
         }
     }
 

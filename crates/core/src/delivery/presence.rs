@@ -140,7 +140,8 @@ impl DeliveryPlane {
             let Some(platform) = self.platforms.get(&delivery.platform) else { continue };
             let text = "Your agent is away and could not be woken yet. Your message is kept and will be \
                         delivered as soon as it is back.";
-            let acting_as = ActingAs { tenant: &instance.tenant, bot: &delivery.bot };
+            let bot = self.directory.bot(&delivery.platform, &delivery.bot);
+            let acting_as = ActingAs { tenant: &instance.tenant, bot: &bot };
             let result: ActionResult = platform.notice(acting_as, &delivery.chat_id, text).await;
             if !result.success {
                 tracing::warn!(error = ?result.error, "people could not be told that their agent is away");

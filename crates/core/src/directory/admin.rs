@@ -83,6 +83,12 @@ impl DirectoryPlane {
     pub async fn add_bot(&self, ask: BotNew) -> Result<(), DeskError> {
         check_id("platform", &ask.platform)?;
         check_id("id", &ask.id)?;
+        if let Some(names) = self.platforms.get(&ask.platform).and_then(|platform| platform.bot_names()) {
+            let (settings, secrets) = (ask.settings.keys(), ask.secrets.keys());
+            if let Some(refusal) = names.refusal(settings.map(String::as_str), secrets.map(String::as_str)) {
+                return Err(DeskError::BadRequest(format!("{} bot {:?}: {refusal}", ask.platform, ask.id)));
+            }
+        }
         let seal = |(name, value): (String, String)| {
             let words = ["bot", &ask.platform, &ask.id, &name];
             let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words));

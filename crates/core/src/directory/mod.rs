@@ -5,6 +5,7 @@
 
 mod admin;
 mod auth;
+mod bots;
 pub mod facts;
 mod gateways;
 pub mod index;
@@ -27,6 +28,8 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
+use bots::OpenBots;
+
 pub use auth::{Caller, Guest, Identity, Unproven};
 pub use facts::Fact;
 pub use gateways::check_source;
@@ -40,6 +43,7 @@ pub use view::View;
 pub struct DirectoryPlane {
     env: Arc<dyn Env>,
     registry: Registry,
+    open_bots: OpenBots,
     sealer: Arc<Sealer>,
     outcall: Arc<dyn Outcall>,
     platforms: Arc<Platforms>,
@@ -57,6 +61,7 @@ impl DirectoryPlane {
         Ok(Self {
             env: base.env.clone(),
             registry: Registry::open(stores.directory.clone()).await?,
+            open_bots: OpenBots::default(),
             sealer: sealer.clone(),
             outcall: outcall.clone(),
             platforms: platforms.clone(),
@@ -77,6 +82,11 @@ impl DirectoryPlane {
     /// Reads what other desks wrote since we looked.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         self.registry.refresh().await
+    }
+
+    /// The same, if the directory has a newer version than ours.
+    pub async fn catch_up(&self, version: u64) -> Result<(), StoreError> {
+        if self.registry.read(|view| view.directory_version) < version { self.refresh().await } else { Ok(()) }
     }
 
     /// What must happen when a change is committed: sockets end, caches are dropped.

@@ -40,6 +40,8 @@ pub enum Effect {
     AgentRemoved(u64),
     /// Another key signs, or one has gone.
     SigningKeysChanged,
+    /// A bot was added, changed or removed.
+    BotChanged { platform: String, id: String },
 }
 
 /// Why a write did not happen: the rules said no, or the store did.
@@ -223,6 +225,7 @@ fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
             Some(Effect::AgentRemoved(before.no))
         }
         Fact::SigningKey(_) => Some(Effect::SigningKeysChanged),
+        Fact::Bot(now) => Some(Effect::BotChanged { platform: now.platform.clone(), id: now.id.clone() }),
         _ => None,
     }
 }
@@ -234,6 +237,7 @@ fn effect_of_removal(view: &View, kind: &str, key: &str) -> Option<Effect> {
         "instance" => view.instances.get(key).map(|it| Effect::InstanceLeft(it.no)),
         "agent" => view.agent_by_key(key).map(|it| Effect::AgentRemoved(it.no)),
         "signing_key" => Some(Effect::SigningKeysChanged),
+        "bot" => view.bots.get(key).map(|it| Effect::BotChanged { platform: it.platform.clone(), id: it.id.clone() }),
         _ => None,
     }
 }

@@ -108,6 +108,7 @@ fn words(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str, 
             "{value:?} on {platform} belongs to no tenant; say whose it is with \
              `frontdesk route add {platform} {value} --tenant NAME`"
         ),
+        ("tenant", "refused") => format!("the event was refused: {value}"),
         ("owner", "author") => "the event names no author".into(),
         ("owner", "desk") => format!("the desk answered this itself: {value}"),
         ("owner", "linked") if instance.is_empty() => format!(

@@ -28,6 +28,8 @@ pub struct Case<'a> {
     pub source: &'a Source,
     /// The bot was mentioned, replied to, or called by a command.
     pub addressed: bool,
+    /// Nobody in particular wrote it: every linked instance receives it.
+    pub to_every_link: bool,
 }
 
 /// The layers, outermost first.
@@ -183,18 +185,28 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// The author's own instance: only visibility stands between. Their other ones are passed over.
     fn own(&mut self, person: &Person, grant: Option<&Arc<Grant>>, author: &str) {
-        let Some((chosen, rule)) = own_link(person, grant) else { return };
-        match self.index.instance(&chosen.instance) {
-            None => self.note(None, false, Layer::Owner, "instance", chosen.instance.clone()),
-            Some(instance) => match self.blind(author) {
-                Some(rule) => self.note(Some(instance), false, Layer::Visibility, rule, author.to_owned()),
-                None => self.note(Some(instance), true, Layer::Owner, "linked", author.to_owned()),
-            },
+        if self.case.to_every_link {
+            for link in &person.links {
+                self.own_by(link, author);
+            }
+            return;
         }
+        let Some((chosen, rule)) = own_link(person, grant) else { return };
+        self.own_by(chosen, author);
         for link in person.links.iter().filter(|link| link.instance != chosen.instance) {
             if let Some(instance) = self.index.instance(&link.instance) {
                 self.note(Some(instance), false, Layer::Owner, rule, chosen.instance.clone());
             }
+        }
+    }
+
+    fn own_by(&mut self, link: &Binding, author: &str) {
+        match self.index.instance(&link.instance) {
+            None => self.note(None, false, Layer::Owner, "instance", link.instance.clone()),
+            Some(instance) => match self.blind(author) {
+                Some(rule) => self.note(Some(instance), false, Layer::Visibility, rule, author.to_owned()),
+                None => self.note(Some(instance), true, Layer::Owner, "linked", author.to_owned()),
+            },
         }
     }
 

@@ -65,7 +65,7 @@ fn said_by(user: &str, chat_type: &str) -> Source {
 
 /// Judges as the desk does, with everybody seeing everything but those named.
 fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<bool>)]) -> Verdict {
-    let case = Case { tenant: TENANT, source, addressed };
+    let case = Case { tenant: TENANT, source, addressed, to_every_link: false };
     let mut sight = Sight::default();
     loop {
         match judge(view, &case, &sight) {
@@ -108,9 +108,11 @@ fn author_first_everyone_reaches_their_own_agent_and_strangers_none() {
     assert_eq!(tell(&view, &said_by("", "dm")), "nobody-owner/author");
     assert_eq!(tell(&view, &Source { platform: "other".into(), ..said_by("ann", "dm") }), "nobody-owner/linked");
     let source = said_by("ann", "dm");
-    let Ruling::Verdict(verdict) =
-        judge(&view, &Case { tenant: "other", source: &source, addressed: true }, &Sight::default())
-    else {
+    let Ruling::Verdict(verdict) = judge(
+        &view,
+        &Case { tenant: "other", source: &source, addressed: true, to_every_link: false },
+        &Sight::default(),
+    ) else {
         panic!("an unknown tenant needs nobody's eyes")
     };
     assert_eq!(told(&verdict), "nobody-tenant/known");

@@ -98,6 +98,20 @@ impl VisibilityCache {
         }
     }
 
+    /// The same for every tenant that may see this chat of a shared bot.
+    pub fn forget_chat(&self, platform: &str, bot: &str, chat_id: &str) {
+        self.age.fetch_add(1, Ordering::AcqRel);
+        let spot = self.spot("", platform, bot, chat_id);
+        let mut places = self.places();
+        let chats = places.by_tenant.values_mut().filter_map(|chats| chats.get_mut(chat_id)).flatten();
+        chats.filter(|place| spot.is_at(place)).for_each(|place| place.viewers.clear());
+    }
+
+    pub fn forget_all(&self) {
+        self.age.fetch_add(1, Ordering::AcqRel);
+        *self.places() = Places::default();
+    }
+
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

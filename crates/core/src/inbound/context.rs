@@ -31,7 +31,7 @@ pub(super) enum Context {
 impl InboundPlane {
     pub(super) async fn context(
         &self,
-        acting_as: ActingAs<'_>,
+        tenant: &str,
         marks: &Marks<'_>,
         event: &MessageEvent,
         receivers: &[Arc<Instance>],
@@ -42,6 +42,8 @@ impl InboundPlane {
         let (Some(platform), false, false) = (platform, source.is_direct(), receivers.is_empty()) else {
             return Context::None;
         };
+        let bot = self.directory.bot(&source.platform, marks.bot);
+        let acting_as = ActingAs { tenant, bot: &bot };
         let asked = async {
             let said = platform.nearby(acting_as, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;
             let others: Vec<Nearby> =

@@ -1,6 +1,7 @@
 //! In: tenant, gate, one commit, then the bell. Whoever sent it is answered only after the commit.
 
 mod context;
+mod listening;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use frontdesk_wire::api::{Explanation, VerdictBrief};
 use frontdesk_wire::event::ContextLine;
 use frontdesk_wire::{MessageEvent, Source, build_session_key, session_names, turn_names};
+
+pub use self::listening::BotInlet;
 
 use self::context::Context;
 use crate::base::Base;
@@ -21,10 +24,10 @@ use crate::gate::visibility::VisibilityCache;
 use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
 use crate::ids::{event_id, parse_event_id};
-use crate::intake::{Handover, Intake, RawCapability, Whose};
+use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose};
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::platform::{ActingAs, Platforms};
-use crate::port::store::{Acceptance, ChatWrite, Delivery, Ledger, SealedCapability, StoreError};
+use crate::port::store::{Acceptance, ChatWrite, Cursors, Delivery, Journal, Ledger, SealedCapability, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -38,16 +41,6 @@ const DEDUP_ID_MAX_BYTES: usize = 48;
 pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(3);
 /// The directory may change between questions; after this many rounds what is not known is a no.
 const ASK_ROUNDS: usize = 4;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
-    pub event_id: String,
-    pub verdict: VerdictBrief,
-    /// False: the same message was here before, and nothing new was written.
-    pub fresh: bool,
-    /// The number of the chat line that was written with it.
-    pub line: Option<u64>,
-}
 
 /// An event on its way into the ledger.
 struct Judged {
@@ -77,6 +70,8 @@ pub struct InboundPlane {
     sealer: Arc<Sealer>,
     platforms: Arc<Platforms>,
     visibility: VisibilityCache,
+    journal: Arc<dyn Journal>,
+    cursors: Arc<dyn Cursors>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
@@ -101,6 +96,8 @@ impl InboundPlane {
             sealer: sealer.clone(),
             platforms: platforms.clone(),
             visibility: VisibilityCache::default(),
+            journal: stores.journal.clone(),
+            cursors: stores.cursors.clone(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
@@ -110,10 +107,17 @@ impl InboundPlane {
     /// Takes events of any platforms, all or none. An `Ok` means written down and safe.
     pub async fn receive(&self, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
         let now_ms = self.env.now_ms();
-        let mut batch = Vec::with_capacity(intakes.len());
-        let mut rest = Vec::with_capacity(intakes.len());
+        let mut judged = Vec::with_capacity(intakes.len());
         for intake in intakes {
-            let Judged { acceptance, verdict, brief, interrupts, errand } = self.judge(intake, now_ms).await?;
+            judged.push(self.judge(intake, now_ms).await?);
+        }
+        self.accept(judged, now_ms).await
+    }
+
+    async fn accept(&self, judged: Vec<Judged>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
+        let mut batch = Vec::with_capacity(judged.len());
+        let mut rest = Vec::with_capacity(judged.len());
+        for Judged { acceptance, verdict, brief, interrupts, errand } in judged {
             rest.push((verdict, brief, interrupts, errand, self.watch(&acceptance)));
             batch.push(acceptance);
         }
@@ -175,7 +179,7 @@ impl InboundPlane {
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        let Intake { whose, bot, mut event, capabilities, handover, addressed, chat } = intake;
+        let Intake { whose, bot, mut event, capabilities, handover, addressed, to_every_link, chat } = intake;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
             None => self.env.random_hex(16),
@@ -192,7 +196,7 @@ impl InboundPlane {
         let verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
-            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed).await,
+            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, to_every_link).await,
         };
         let tenant = found.unwrap_or_default();
         let mut brief = verdict.brief(&tenant, &source.platform);
@@ -225,8 +229,7 @@ impl InboundPlane {
         let chat_id = source.chat_id.as_str().into();
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
-        let acting_as = ActingAs { tenant: &tenant, bot: &bot };
-        let (json, own_json) = self.forms(acting_as, &marks, event, &handover, addressed, &receivers).await?;
+        let (json, own_json) = self.forms(&tenant, &marks, event, &handover, addressed, &receivers).await?;
         let session_key = session_key.into();
         let delivery =
             Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
@@ -258,8 +261,8 @@ impl InboundPlane {
     }
 
     /// The gate's verdict, with the platform asked about whoever's eyes it needs.
-    async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool) -> Verdict {
-        let case = Case { tenant, source, addressed };
+    async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool, to_every_link: bool) -> Verdict {
+        let case = Case { tenant, source, addressed, to_every_link };
         let now_ms = self.env.now_ms();
         let spot = self.visibility.spot(tenant, &source.platform, bot, &source.chat_id);
         let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
@@ -268,7 +271,7 @@ impl InboundPlane {
                 Ruling::Verdict(verdict) => return verdict,
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
-                        let sees = Box::pin(self.look_for(ActingAs { tenant, bot }, source, &viewer)).await;
+                        let sees = Box::pin(self.look_for(tenant, bot, source, &viewer)).await;
                         self.visibility.keep(spot, &viewer, sees, now_ms, self.rules.sight_ms);
                         sight.note(viewer, sees);
                     }
@@ -279,8 +282,10 @@ impl InboundPlane {
     }
 
     /// Whether this person can see the chat, as the platform says.
-    async fn look_for(&self, acting_as: ActingAs<'_>, source: &Source, viewer: &str) -> Sees {
+    async fn look_for(&self, tenant: &str, bot: &str, source: &Source, viewer: &str) -> Sees {
         let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
+        let bot = self.directory.bot(&source.platform, bot);
+        let acting_as = ActingAs { tenant, bot: &bot };
         let asked = platform.look(acting_as, &source.chat_id, Some(viewer));
         match tokio::time::timeout(LOOK_LIMIT, asked).await {
             Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
@@ -301,7 +306,7 @@ impl InboundPlane {
     /// What nobody receives is not kept, only why.
     async fn forms(
         &self,
-        acting_as: ActingAs<'_>,
+        tenant: &str,
         marks: &Marks<'_>,
         mut event: MessageEvent,
         handover: &Handover,
@@ -321,7 +326,7 @@ impl InboundPlane {
         if !addressed || matches!(handover, Handover::Forward(_)) {
             return Ok((plain, Vec::new()));
         }
-        match Box::pin(self.context(acting_as, marks, &event, receivers, room)).await {
+        match Box::pin(self.context(tenant, marks, &event, receivers, room)).await {
             Context::None => Ok((plain, Vec::new())),
             Context::Failed => {
                 event.context_error = true;
@@ -347,7 +352,8 @@ impl InboundPlane {
         let Errand { command, source, tenant, bot } = errand;
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
-            let acting_as = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot };
+            let bot = self.directory.bot(&source.platform, bot);
+            let acting_as = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot: &bot };
             let said = platform.notice(acting_as, &source.chat_id, &answer).await;
             if !said.success {
                 tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");

@@ -4,12 +4,10 @@ use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{ActionResult, Code};
 
 use super::OutboundPlane;
+use super::sending::WAIT_MAX_MS;
 use crate::delivery::session::{Job, Lane};
 use crate::delivery::switchboard::{Mailbox, Order};
 use crate::directory::Caller;
-
-/// The client waits 30 s for a result. One that waited this long for its turn is not begun any more.
-const WAIT_MAX_MS: u64 = 25_000;
 
 impl OutboundPlane {
     /// Does the actions of a lane until there is none.
@@ -21,7 +19,7 @@ impl OutboundPlane {
                 ActionResult::refused(Code::RateLimited, text)
             } else {
                 let (platform, bot) = self.speaking_as(caller, &candidates, &action).await;
-                self.act(caller, (platform, bot), &identities, action).await
+                self.act(caller, (platform, bot), &identities, action, asked_ms).await
             };
             let line = DeskFrame::OutboundResult { request_id, result }.line();
             if !mailbox.order(Order::Result(line.clone())) {

@@ -2,29 +2,30 @@
 //! one of three ways: delivered, rejected with a code, or unknown. Unknown is never tried again.
 
 mod lanes;
-pub mod split;
+mod pacing;
+pub mod scheduler;
+mod sending;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use frontdesk_wire::action::check_prompt;
-use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, Code};
 
-use self::split::split;
+use self::pacing::Pacer;
+use self::sending::Sending;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::session::Refused;
 use crate::directory::{Caller, DirectoryPlane, Place, View, tenant_of};
 use crate::env::Env;
+use crate::lease::Lease;
 use crate::meters::{ActionLabels, Meters};
 use crate::port::platform::{ActingAs, Platform, Platforms};
-use crate::port::store::{Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
+use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
 use crate::vault::Sealer;
 
-/// The client waits 30 s for a result; we answer before that, whatever the platform does.
-const ACT_LIMIT: Duration = Duration::from_secs(25);
 /// Hears what agents send, before it goes out. It may be the answer that somebody waits for.
 pub trait Listener: Send + Sync {
     fn sending(&self, caller: &Caller, action: &Action);
@@ -39,6 +40,8 @@ pub struct OutboundPlane {
     vault: Arc<dyn Vault>,
     sealer: Arc<Sealer>,
     platforms: Arc<Platforms>,
+    pacer: Pacer,
+    lease: Arc<Lease>,
     listener: OnceLock<Arc<dyn Listener>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -53,9 +56,10 @@ impl OutboundPlane {
         sealer: &Arc<Sealer>,
         platforms: &Arc<Platforms>,
     ) -> Result<Self, StoreError> {
-        let doubted = stores.journal.doubt_open_entries().await?;
+        let (_, live) = base.lease.renew().await?;
+        let doubted = stores.journal.doubt_open_entries(live).await?;
         if doubted > 0 {
-            tracing::warn!(doubted, "actions were in flight when the desk stopped; their outcome is unknown");
+            tracing::warn!(doubted, "actions were in flight when a desk stopped; their outcome is unknown");
         }
         Ok(Self {
             env: base.env.clone(),
@@ -66,6 +70,8 @@ impl OutboundPlane {
             vault: stores.vault.clone(),
             sealer: sealer.clone(),
             platforms: platforms.clone(),
+            pacer: Pacer::new(base.env.clone()),
+            lease: base.lease.clone(),
             listener: OnceLock::new(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
@@ -104,20 +110,22 @@ impl OutboundPlane {
         known.unwrap_or(first)
     }
 
-    /// Does one action as one of the identities that the caller's socket said hello for.
+    /// Does one action as one of the identities that the caller's socket said hello for. `asked_ms` is when the caller
+    /// asked, on the steady clock: it waits for a result only so long.
     pub async fn act(
         &self,
         caller: &Caller,
         (platform, bot): (&str, &str),
         identities: &[(String, String)],
         action: Action,
+        asked_ms: u64,
     ) -> ActionResult {
         let op = action.act.op();
         if let Some(listener) = self.listener.get() {
             listener.sending(caller, &action);
         }
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
-        match self.try_act(caller, platform, bot, identities, action).await {
+        match self.try_act(caller, platform, bot, identities, action, asked_ms).await {
             Ok(result) => {
                 let outcome = outcome_name(outcome_of(&result));
                 self.meters.actions.get_or_create(&ActionLabels { op, outcome }).inc();
@@ -150,24 +158,11 @@ impl OutboundPlane {
             notice.chat_id.clone_from(&refused.chat_id);
             notice.text = format!("{}: {outcome}: {note}", refused.op);
         });
-        let entry = JournalEntry {
-            id: 0,
-            tenant: caller.tenant.clone(),
-            instance: caller.instance.name.clone(),
-            platform: refused.platform.clone(),
-            bot: refused.bot.clone(),
-            chat_id: refused.chat_id.clone(),
-            op: refused.op.into(),
-            at_ms: now_ms,
-            outcome: Outcome::Open,
-            parts: 1,
-            cursor: 0,
-            note: String::new(),
-        };
+        let entry = self.new_entry(caller, &refused.platform, &refused.bot, &refused.chat_id, refused.op, 1);
         let (journal, end) = (self.journal.clone(), outcome_of(&refused.result));
         Some(async move {
             let noted = match journal.open_entry(entry).await {
-                Ok(id) => journal.close_entry(id, end, 0, note).await.map(drop),
+                Ok(id) => journal.close_entry(id, Closing::new(end, 0, note)).await.map(drop),
                 Err(error) => Err(error),
             };
             if let Err(error) = noted {
@@ -184,10 +179,11 @@ impl OutboundPlane {
         bot: &str,
         identities: &[(String, String)],
         action: Action,
+        asked_ms: u64,
     ) -> Result<ActionResult, ActionResult> {
         if let Act::FollowUp { session_key, kind, .. } = &action.act {
             let (session_key, kind) = (session_key.clone(), kind.clone());
-            return self.follow_up(caller, identities, &session_key, &kind, action).await;
+            return self.follow_up(caller, identities, &session_key, &kind, action, asked_ms).await;
         }
         let Some(found) = self.platforms.get(platform) else {
             let text = format!("this desk does not run the platform {platform:?}");
@@ -202,16 +198,25 @@ impl OutboundPlane {
         {
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
-        let acting_as = ActingAs { tenant: &caller.tenant, bot };
+        let bot = self.directory.bot(platform, bot);
+        let acting_as = ActingAs { tenant: &caller.tenant, bot: &bot };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
         if !self.may_speak(found, acting_as, platform, &chat_id).await? {
             return Err(ActionResult::egress_declined(platform));
         }
+        let sending = Sending {
+            caller,
+            platform: found,
+            name: platform,
+            acting_as,
+            chat_id: &chat_id,
+            capability: None,
+            asked_ms,
+        };
         if action.act.is_fleeting() {
-            return Ok(act_in_time(found, acting_as, &action, None).await);
+            return self.send_unjournaled(&sending, &action).await;
         }
-        let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
-        self.journaled(caller, found, acting_as, platform, &chat_id, &parts, None).await
+        self.send(&sending, action).await
     }
 
     /// Wields a capability that the caller never sees. Absent, expired and foreign look the same.
@@ -222,6 +227,7 @@ impl OutboundPlane {
         session_key: &str,
         kind: &str,
         action: Action,
+        asked_ms: u64,
     ) -> Result<ActionResult, ActionResult> {
         let now_ms = self.env.now_ms();
         let found = self.vault.capability(&caller.tenant, session_key, kind, now_ms).await;
@@ -233,10 +239,18 @@ impl OutboundPlane {
             tracing::error!(%error, kind, "opening a capability failed");
             absent()
         })?;
-        let acting_as = ActingAs { tenant: &caller.tenant, bot: &held.bot };
-        let descriptor = platform.descriptor();
-        let parts = parts_of(action, descriptor.max_message_length, descriptor.len_unit);
-        self.journaled(caller, platform, acting_as, &held.platform, &held.chat_id, &parts, Some(&value)).await
+        let bot = self.directory.bot(&held.platform, &held.bot);
+        let acting_as = ActingAs { tenant: &caller.tenant, bot: &bot };
+        let sending = Sending {
+            caller,
+            platform,
+            name: &held.platform,
+            acting_as,
+            chat_id: &held.chat_id,
+            capability: Some(&value),
+            asked_ms,
+        };
+        self.send(&sending, action).await
     }
 
     /// The egress guard: only chats that this tenant was reached from, or that are its own: its scopes,
@@ -249,7 +263,7 @@ impl OutboundPlane {
         platform: &str,
         chat_id: &str,
     ) -> Result<bool, ActionResult> {
-        let reached = self.ledger.reached(acting_as.tenant, platform, acting_as.bot, chat_id).await;
+        let reached = self.ledger.reached(acting_as.tenant, platform, &acting_as.bot.id, chat_id).await;
         if reached.map_err(|error| unavailable(&error))? {
             return Ok(true);
         }
@@ -260,7 +274,7 @@ impl OutboundPlane {
             return Ok(true); // it shows a tenant its own chats only
         }
         if let Some(parent) = &look.parent_chat_id {
-            let reached = self.ledger.reached(acting_as.tenant, platform, acting_as.bot, parent).await;
+            let reached = self.ledger.reached(acting_as.tenant, platform, &acting_as.bot.id, parent).await;
             if reached.map_err(|error| unavailable(&error))? {
                 return Ok(true);
             }
@@ -273,79 +287,6 @@ impl OutboundPlane {
         };
         Ok(self.directory.read(|view| is_ours(view, acting_as.tenant, platform, &place)))
     }
-
-    #[allow(clippy::too_many_arguments)] // one unit of work with its address; a struct would only rename them
-    async fn journaled(
-        &self,
-        caller: &Caller,
-        found: &Arc<dyn Platform>,
-        acting_as: ActingAs<'_>,
-        platform: &str,
-        chat_id: &str,
-        parts: &[Action],
-        capability: Option<&Secret>,
-    ) -> Result<ActionResult, ActionResult> {
-        let op = parts[0].act.op();
-        let entry = JournalEntry {
-            id: 0,
-            tenant: caller.tenant.clone(),
-            instance: caller.instance.name.clone(),
-            platform: platform.into(),
-            bot: acting_as.bot.into(),
-            chat_id: chat_id.into(),
-            op: op.into(),
-            at_ms: self.env.now_ms(),
-            outcome: Outcome::Open,
-            parts: u32::try_from(parts.len()).unwrap_or(u32::MAX),
-            cursor: 0,
-            note: String::new(),
-        };
-        // Not written down, so not sent.
-        let id = self.journal.open_entry(entry).await.map_err(|error| unavailable(&error))?;
-        let mut first: Option<ActionResult> = None;
-        let mut cursor = 0;
-        for part in parts {
-            let result = act_in_time(found, acting_as, part, capability).await;
-            let went = result.success;
-            if went {
-                cursor += 1;
-            }
-            match (&mut first, went) {
-                (None, _) => first = Some(result),
-                (Some(_), true) => {}
-                (Some(first), false) => {
-                    // Some parts are out there: say so, with the first one's id, and do not go on.
-                    first.success = false;
-                    first.code = Some(Code::Partial);
-                    first.ambiguous = result.ambiguous;
-                    let why = result.error.unwrap_or_else(|| "the platform refused it".into());
-                    first.error = Some(format!("{cursor} of {} parts went out, then: {why}", parts.len()));
-                    *first = std::mem::take(first).worded();
-                }
-            }
-            if !went {
-                break;
-            }
-        }
-        let result = first.unwrap_or_default();
-        let outcome = outcome_of(&result);
-        let note = result.error.clone().unwrap_or_default();
-        if let Err(error) = self.journal.close_entry(id, outcome, cursor, note).await {
-            // It happened all the same; after a restart the journal will call it unknown.
-            tracing::error!(%error, id, "storing the outcome of an action failed");
-        }
-        self.tail.say(&caller.tenant, "action", |notice| {
-            notice.instance.clone_from(&caller.instance.name);
-            notice.platform = platform.into();
-            notice.chat_id = chat_id.into();
-            notice.message_id = result.message_id.clone().unwrap_or_default();
-            notice.text = match &result.error {
-                Some(why) => format!("{op}: {}: {why}", outcome_name(outcome)),
-                None => format!("{op}: {}", outcome_name(outcome)),
-            };
-        });
-        Ok(result)
-    }
 }
 
 /// A routed place is its tenant's alone; a direct chat is open to every tenant that its person is linked in.
@@ -355,46 +296,6 @@ fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool
         Some(owner) => owner == tenant,
         None => place.person.is_some_and(|person| !view.links(tenant, platform, person).is_empty()),
     }
-}
-
-async fn act_in_time(
-    found: &Arc<dyn Platform>,
-    acting_as: ActingAs<'_>,
-    action: &Action,
-    capability: Option<&Secret>,
-) -> ActionResult {
-    match tokio::time::timeout(ACT_LIMIT, found.act(acting_as, action, capability)).await {
-        Ok(result) => result.worded(),
-        Err(_) => ActionResult {
-            ambiguous: true,
-            ..ActionResult::refused(
-                Code::Unknown,
-                "timed out: the platform did not answer, and it may have happened all the same",
-            )
-        },
-    }
-}
-
-/// A long `send` or `follow_up` becomes several; everything else stays whole.
-fn parts_of(action: Action, max: usize, unit: frontdesk_wire::descriptor::LenUnit) -> Vec<Action> {
-    let (Act::Send { content, .. } | Act::FollowUp { content, .. }) = &action.act else { return vec![action] };
-    if unit.measure(content) <= max {
-        return vec![action];
-    }
-    let texts = split(content, max, unit);
-    let part = |(index, text): (usize, String)| {
-        let mut part = action.clone();
-        match &mut part.act {
-            Act::Send { content, reply_to, .. } => {
-                *content = text;
-                *reply_to = reply_to.take().filter(|_| index == 0); // only the first part answers
-            }
-            Act::FollowUp { content, .. } => *content = text,
-            _ => {}
-        }
-        part
-    };
-    texts.into_iter().enumerate().map(part).collect()
 }
 
 fn unavailable(error: &StoreError) -> ActionResult {

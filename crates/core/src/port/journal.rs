@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::desks::DeskNo;
 use super::stored::Stored;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,14 +30,44 @@ pub struct JournalEntry {
     pub parts: u32,
     pub cursor: u32,
     pub note: String,
+    /// The desk that does it.
+    #[serde(default)]
+    pub desk: DeskNo,
+    /// The vendor will say later what became of it, under this id.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub receipt_id: String,
+}
+
+/// How an action ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closing {
+    pub outcome: Outcome,
+    pub cursor: u32,
+    pub note: String,
+    pub receipt_id: String,
+}
+
+impl Closing {
+    pub fn new(outcome: Outcome, cursor: u32, note: impl Into<String>) -> Self {
+        Self { outcome, cursor, note: note.into(), receipt_id: String::new() }
+    }
 }
 
 pub trait Journal: Send + Sync {
     /// Writes down what is about to be tried; the id is given by the store.
     fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64>;
     /// Closes an entry whose outcome is not known yet; one that is known stays as it is. False: it was known.
-    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool>;
-    /// What was open when the desk went down: nobody knows what became of it. Returns how many.
-    fn doubt_open_entries(&self) -> Stored<'_, u64>;
+    fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool>;
+    /// What the vendor said later about a message of this bot. The newest word counts. `None`: no such message.
+    fn apply_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_id: &'a str,
+        outcome: Outcome,
+        note: &'a str,
+    ) -> Stored<'a, Option<JournalEntry>>;
+    /// Open entries of desks that are not `live` any more: nobody knows what became of them. Returns how many.
+    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64>;
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;
 }

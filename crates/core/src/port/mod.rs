@@ -3,7 +3,9 @@
 pub mod alarms;
 pub mod chat;
 pub mod connectors;
+pub mod cursors;
 pub mod data;
+pub mod desks;
 pub mod directory;
 pub mod inbox;
 pub mod journal;

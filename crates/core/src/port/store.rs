@@ -3,10 +3,12 @@
 
 pub use super::alarms::Alarms;
 pub use super::chat::{ChatAmend, ChatLog, ChatRecord, ChatRow, ChatWrite};
+pub use super::cursors::Cursors;
 pub use super::data::Data;
+pub use super::desks::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
 pub use super::inbox::Inbox;
-pub use super::journal::{Journal, JournalEntry, Outcome};
+pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail, MailState,
     Position, Presence, Waiting,
@@ -19,10 +21,22 @@ pub use super::vault::{SealedCapability, Vault};
 
 /// Everything that a backend is.
 pub trait Store:
-    Directory + Ledger + Inbox + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep
+    Directory + Ledger + Inbox + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep + Desks + Cursors
 {
 }
-impl<T: Directory + Ledger + Inbox + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep> Store
-    for T
+impl<T> Store for T where
+    T: Directory
+        + Ledger
+        + Inbox
+        + Vault
+        + Journal
+        + ChatLog
+        + MediaShelf
+        + Alarms
+        + Skills
+        + Data
+        + Upkeep
+        + Desks
+        + Cursors
 {
 }

@@ -7,7 +7,7 @@ use super::data::Data;
 use super::inbox::Inbox;
 use super::media::MediaShelf;
 use super::skills::Skills;
-use super::store::{ChatLog, Directory, Journal, Ledger, Store, Upkeep, Vault};
+use super::store::{ChatLog, Cursors, Desks, Directory, Journal, Ledger, Store, Upkeep, Vault};
 
 /// The traits of one store, each for the planes that use it.
 #[derive(Clone)]
@@ -23,6 +23,8 @@ pub struct Stores {
     pub media: Arc<dyn MediaShelf>,
     pub chat: Arc<dyn ChatLog>,
     pub upkeep: Arc<dyn Upkeep>,
+    pub desks: Arc<dyn Desks>,
+    pub cursors: Arc<dyn Cursors>,
 }
 
 impl<S: Store + 'static> From<Arc<S>> for Stores {
@@ -45,7 +47,9 @@ impl From<Arc<dyn Store>> for Stores {
             data: store.clone(),
             media: store.clone(),
             chat: store.clone(),
-            upkeep: store,
+            upkeep: store.clone(),
+            desks: store.clone(),
+            cursors: store,
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
 fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, bool)], decisions: u64) -> u64 {
     let mut delivered = 0;
     for (source, addressed) in cases.iter().cycle().take(decisions as usize) {
-        let case = Case { tenant: "t0", source, addressed: *addressed };
+        let case = Case { tenant: "t0", source, addressed: *addressed, to_every_link: false };
         let spot = cache.spot("t0", PLATFORM, "bot", &source.chat_id);
         let sight = Sight::remembered(cache, spot, 0);
         let ruling = match view.read() {

@@ -6,6 +6,7 @@ mod auth;
 mod body;
 mod chat;
 mod cron;
+mod doors;
 mod error;
 pub(crate) mod flow;
 mod manage;
@@ -123,6 +124,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(cron)
         .merge(agents::router())
         .merge(chat)
+        .merge(doors::router(app.desk.platforms()))
         .merge(ops)
         .nest("/admin/v1", admin::router())
         .fallback(unknown_path)

@@ -4,6 +4,7 @@
 
 mod agents;
 mod alarms;
+mod listeners;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
 }
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use frontdesk_core::DeskError;
 use frontdesk_core::directory::{Caller, Identity};
-use frontdesk_core::inbound::Receipt;
-use frontdesk_core::intake::{Intake, Verified, Whose};
+use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::Look;
@@ -134,7 +133,8 @@ impl Hall {
         let raw = json!({ "op": "send", "chat_id": chat, "content": "hello", "metadata": metadata }).to_string();
         let identities = [(PLATFORM.to_owned(), BOT.to_owned())];
         let action = Action::parse(&raw).unwrap();
-        let result = self.desk.outbound().act(caller, (PLATFORM, BOT), &identities, action).await;
+        let result =
+            self.desk.outbound().act(caller, (PLATFORM, BOT), &identities, action, self.desk.env().steady_ms()).await;
         assert_eq!(result.success, result.code.is_none());
         if let Some(error) = &result.error {
             // The same words for a chat that is somebody else's and for one that nobody has.

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{ActingAs, Look, Nearby, Platform};
+use frontdesk_core::port::platform::{Acted, ActingAs, Look, Nearby, Platform};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::{Action, ActionResult, Descriptor, Secret};
@@ -78,10 +78,10 @@ impl Platform for GuildChat {
         &self.descriptor
     }
 
-    fn act<'a>(&'a self, _: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, ActionResult> {
+    fn act<'a>(&'a self, _: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
         let text = serde_json::to_value(&action.act).unwrap()["content"].as_str().unwrap_or_default().to_owned();
         self.sent.lock().unwrap().push((action.act.chat_id().unwrap_or_default().into(), text));
-        Box::pin(async { ActionResult::sent("out-1") })
+        Box::pin(async { ActionResult::sent("out-1").into() })
     }
 
     fn look<'a>(

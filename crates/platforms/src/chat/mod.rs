@@ -14,7 +14,7 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::{MediaItem, MediaShelf};
 use frontdesk_core::port::outcall::Outcall;
-use frontdesk_core::port::platform::{ActingAs, Look, Nearby, Platform};
+use frontdesk_core::port::platform::{Acted, ActingAs, Cost, Look, Nearby, Platform, Rate};
 use frontdesk_core::port::store::{ChatLog, StoreError};
 use frontdesk_wire::api::{ChatMedia, ChatMessage};
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
@@ -39,6 +39,8 @@ const TYPING_MS: u64 = 8_000;
 const FACTS_TRIES: usize = 32;
 /// Watchers that fall behind lose the oldest signals and read the history again.
 const SIGNALS_MAX: usize = 1024;
+/// Actions of one tenant: a thousand at once, then a thousand a second.
+const TENANT_RATE: Rate = Rate { burst: 1_000, every_ms: 1 };
 const OPS: [&str; 12] = [
     "send",
     "edit",
@@ -257,13 +259,16 @@ impl Platform for BuiltInChat {
         acting_as: ActingAs<'a>,
         action: &'a Action,
         capability: Option<&'a Secret>,
-    ) -> BoxFuture<'a, ActionResult> {
+    ) -> BoxFuture<'a, Acted> {
         Box::pin(async move {
-            match self.try_act(acting_as, action, capability).await {
-                Ok(result) => result,
-                Err(error) => act::failed(&error),
-            }
+            let result = self.try_act(acting_as, action, capability).await;
+            result.unwrap_or_else(|error| act::failed(&error)).into()
         })
+    }
+
+    /// Generous, and apart for each tenant: one that floods its chats waits for itself.
+    fn cost(&self, acting_as: ActingAs<'_>, action: &Action) -> Cost {
+        Cost::of(action).in_bucket(acting_as.tenant, TENANT_RATE)
     }
 
     fn look<'a>(

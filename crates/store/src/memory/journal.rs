@@ -1,6 +1,6 @@
 //! What agents sent out, and how it ended.
 
-use frontdesk_core::port::store::{Journal, JournalEntry, Outcome, Stored};
+use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
 
 use super::{MemoryStore, now};
 
@@ -12,20 +12,39 @@ impl Journal for MemoryStore {
         now(id)
     }
 
-    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool> {
+    fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool> {
         let mut state = self.state();
         let Some(entry) =
             state.journal.get_mut(&id).filter(|it| matches!(it.outcome, Outcome::Open | Outcome::Unknown))
         else {
             return now(false);
         };
-        (entry.outcome, entry.cursor, entry.note) = (outcome, cursor, note);
+        let Closing { outcome, cursor, note, receipt_id } = closing;
+        (entry.outcome, entry.cursor, entry.note, entry.receipt_id) = (outcome, cursor, note, receipt_id);
         now(true)
     }
 
-    fn doubt_open_entries(&self) -> Stored<'_, u64> {
+    fn apply_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_id: &'a str,
+        outcome: Outcome,
+        note: &'a str,
+    ) -> Stored<'a, Option<JournalEntry>> {
+        let mut state = self.state();
+        let is_meant = |it: &&mut JournalEntry| it.platform == platform && it.bot == bot && it.receipt_id == receipt_id;
+        let Some(entry) = state.journal.values_mut().filter(|_| !receipt_id.is_empty()).find(is_meant) else {
+            return now(None);
+        };
+        (entry.outcome, entry.note) = (outcome, note.into());
+        now(Some(entry.clone()))
+    }
+
+    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let mut doubted = 0;
-        for entry in self.state().journal.values_mut().filter(|entry| entry.outcome == Outcome::Open) {
+        let is_left = |entry: &&mut JournalEntry| entry.outcome == Outcome::Open && !live.contains(&entry.desk);
+        for entry in self.state().journal.values_mut().filter(is_left) {
             entry.outcome = Outcome::Unknown;
             entry.note = "the desk went down before the platform answered".into();
             doubted += 1;

@@ -2,7 +2,9 @@
 
 mod alarms;
 mod chat;
+mod cursors;
 mod data;
+mod desks;
 mod directory;
 mod inbox;
 mod journal;
@@ -18,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use frontdesk_core::port::alarms::{Ended, Shot};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
-    Bell, Delivery, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability, Stored,
+    Bell, Delivery, DeskRecord, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability,
+    Stored,
 };
 
 #[derive(Default)]
@@ -57,6 +60,11 @@ struct State {
     skills: BTreeMap<(String, String), skills::Skill>,
     skill_tokens: HashMap<String, String>,
     data: Option<rusqlite::Connection>,
+    cursors: HashMap<(String, String), String>,
+    desks: BTreeMap<u64, DeskRecord>,
+    last_desk: u64,
+    /// Who has each duty (0: nobody), and its token.
+    duties: BTreeMap<String, (u64, u64)>,
 }
 
 /// One instance's ledger.

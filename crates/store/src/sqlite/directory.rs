@@ -45,6 +45,12 @@ impl Directory for SqliteStore {
     }
 }
 
+/// The version of the directory as a whole.
+pub(super) fn version(connection: &Connection) -> Result<u64, StoreError> {
+    let sql = "SELECT value FROM meta WHERE key = 'directory_version'";
+    connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
+}
+
 /// What changed after a version, and from which version on deletions are remembered.
 fn read(connection: &Connection, version: u64) -> Result<(Changes, u64), StoreError> {
     // One statement is one snapshot: version and records belong together.

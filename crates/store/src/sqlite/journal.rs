@@ -1,6 +1,6 @@
 //! What agents sent out, and how it ended.
 
-use frontdesk_core::port::store::{Journal, JournalEntry, Outcome, Stored};
+use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
 use rusqlite::Row;
 
 use super::readers::DESK;
@@ -10,29 +10,55 @@ use super::{SqliteStore, fault, signed, unsigned};
 impl Journal for SqliteStore {
     fn open_entry(&self, it: JournalEntry) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
-            let sql = "INSERT INTO journal (tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note)
-                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'open', ?8, 0, '')";
+            let sql = "INSERT INTO journal (tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk)
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'open', ?8, 0, '', ?9)";
             let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
-            let row = (it.tenant, it.instance, it.platform, it.bot, it.chat_id, it.op, signed(it.at_ms), it.parts);
+            let (at_ms, desk) = (signed(it.at_ms), signed(it.desk));
+            let row = (it.tenant, it.instance, it.platform, it.bot, it.chat_id, it.op, at_ms, it.parts, desk);
             insert.insert(row).map(unsigned).map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
 
-    fn close_entry(&self, id: u64, outcome: Outcome, cursor: u32, note: String) -> Stored<'_, bool> {
+    fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4 WHERE id = ?1 AND outcome IN ('open', 'unknown')";
+            let Closing { outcome, cursor, note, receipt_id } = closing;
+            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4, receipt_id = ?5
+                       WHERE id = ?1 AND outcome IN ('open', 'unknown')";
             let mut update = books.connection.prepare_cached(sql).map_err(fault)?;
-            update.execute((signed(id), name(outcome), cursor, note)).map(|rows| rows > 0).map_err(fault)
+            update.execute((signed(id), name(outcome), cursor, note, receipt_id)).map(|rows| rows > 0).map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
 
-    fn doubt_open_entries(&self) -> Stored<'_, u64> {
-        let work = |books: &mut Books| {
+    fn apply_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_id: &'a str,
+        outcome: Outcome,
+        note: &'a str,
+    ) -> Stored<'a, Option<JournalEntry>> {
+        let meant = (name(outcome), note.to_owned(), platform.to_owned(), bot.to_owned(), receipt_id.to_owned());
+        let work = move |books: &mut Books| {
+            let sql = format!(
+                "UPDATE journal SET outcome = ?1, note = ?2
+                 WHERE platform = ?3 AND bot = ?4 AND receipt_id = ?5 AND receipt_id != '' RETURNING {COLUMNS}"
+            );
+            let mut update = books.connection.prepare_cached(&sql).map_err(fault)?;
+            let mut rows = update.query_map(meant, entry).map_err(fault)?;
+            rows.next().transpose().map_err(fault)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
+        let work = move |books: &mut Books| {
             let note = "the desk went down before the platform answered";
-            let sql = "UPDATE journal SET outcome = 'unknown', note = ?1 WHERE outcome = 'open'";
-            books.connection.execute(sql, [note]).map(|rows| rows as u64).map_err(fault)
+            let live = serde_json::to_string(&live).unwrap_or_default();
+            let sql = "UPDATE journal SET outcome = 'unknown', note = ?1
+                       WHERE outcome = 'open' AND desk NOT IN (SELECT value FROM json_each(?2))";
+            books.connection.execute(sql, [note, &live]).map(|rows| rows as u64).map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
@@ -40,13 +66,16 @@ impl Journal for SqliteStore {
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
         let tenant = tenant.map(str::to_owned);
         self.readers.read(DESK, move |connection| {
-            let sql = "SELECT id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note
-                       FROM journal WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id DESC LIMIT ?2";
-            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let sql =
+                format!("SELECT {COLUMNS} FROM journal WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id DESC LIMIT ?2");
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             query.query_map((tenant, signed(limit as u64)), entry).and_then(Iterator::collect).map_err(fault)
         })
     }
 }
+
+const COLUMNS: &str =
+    "id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk, receipt_id";
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
     let outcome: String = row.get(8)?;
@@ -66,6 +95,8 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
         parts: row.get(9)?,
         cursor: row.get(10)?,
         note: row.get(11)?,
+        desk: unsigned(row.get(12)?),
+        receipt_id: row.get(13)?,
     })
 }
 

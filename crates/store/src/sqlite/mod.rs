@@ -4,7 +4,9 @@
 
 mod alarms;
 mod chat;
+mod cursors;
 pub(crate) mod data;
+mod desks;
 mod directory;
 mod heads;
 mod inbox;
@@ -31,6 +33,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use tokio::sync::Semaphore;
 
+use desks::Leases;
 use readers::Readers;
 use threads::Writer;
 use upkeep::Round;
@@ -52,6 +55,7 @@ pub struct SqliteStore {
     whole_file: Arc<Semaphore>,
     /// Bytes of data that may wait for the writer, so that others get their turn between them.
     data_room: Semaphore,
+    leases: Leases,
     /// Held for as long as we live: two desks on one folder would each think it their own.
     _lock: File,
 }
@@ -80,6 +84,7 @@ impl SqliteStore {
             round: tokio::sync::Mutex::default(),
             whole_file: Arc::new(Semaphore::new(1)),
             data_room: Semaphore::new(data::ROOM_BYTES),
+            leases: Leases::default(),
             _lock: lock,
         })
     }

@@ -11,7 +11,7 @@ pub(crate) const SKILLS_AND_DATA: &str = include_str!("migrations/0005_skills_an
 /// From here on numbers are unique: a database in which they are not is repaired first.
 const UNIQUE_NUMBERS: u32 = 8;
 
-const MIGRATIONS: [(u32, &str); 10] = [
+const MIGRATIONS: [(u32, &str); 11] = [
     (1, include_str!("migrations/0001_spine.sql")),
     (2, include_str!("migrations/0002_own_json.sql")),
     (3, include_str!("migrations/0003_alarms.sql")),
@@ -22,6 +22,7 @@ const MIGRATIONS: [(u32, &str); 10] = [
     (UNIQUE_NUMBERS, include_str!("migrations/0008_unique_numbers.sql")),
     (9, include_str!("migrations/0009_directory_version.sql")),
     (10, include_str!("migrations/0010_claims.sql")),
+    (11, include_str!("migrations/0011_ports.sql")),
 ];
 
 /// Brings the database to this version and returns its epoch. `repair` is asked before numbers become unique.

@@ -1,6 +1,6 @@
 //! Rules of the journal: what was tried, and how it ended.
 
-use frontdesk_core::port::store::{JournalEntry, Outcome};
+use frontdesk_core::port::store::{Closing, JournalEntry, Outcome};
 
 use super::House;
 
@@ -18,6 +18,8 @@ pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
         parts: 3,
         cursor: 0,
         note: String::new(),
+        desk: 0,
+        receipt_id: String::new(),
     }
 }
 
@@ -30,12 +32,15 @@ pub async fn an_entry_is_opened_then_closed(House { store, .. }: House) {
         std::slice::from_ref(&open),
         "whatever is claimed, it begins open"
     );
-    assert!(store.close_entry(id, Outcome::Unknown, 0, "timeout".into()).await.unwrap());
-    assert!(store.close_entry(id, Outcome::Rejected, 1, "rate_limited".into()).await.unwrap(), "it is known later");
+    assert!(store.close_entry(id, Closing::new(Outcome::Unknown, 0, "timeout")).await.unwrap());
+    assert!(
+        store.close_entry(id, Closing::new(Outcome::Rejected, 1, "rate_limited")).await.unwrap(),
+        "it is known later"
+    );
     let closed = JournalEntry { outcome: Outcome::Rejected, cursor: 1, note: "rate_limited".into(), ..open };
     assert_eq!(store.entries(None, 9).await.unwrap(), std::slice::from_ref(&closed));
-    assert!(!store.close_entry(id, Outcome::Delivered, 3, "too late".into()).await.unwrap(), "closed once");
-    assert!(!store.close_entry(id + 1, Outcome::Delivered, 0, "of nothing".into()).await.unwrap());
+    assert!(!store.close_entry(id, Closing::new(Outcome::Delivered, 3, "too late")).await.unwrap(), "closed once");
+    assert!(!store.close_entry(id + 1, Closing::new(Outcome::Delivered, 0, "of nothing")).await.unwrap());
     assert_eq!(store.entries(None, 9).await.unwrap(), [closed]);
 }
 
@@ -44,11 +49,11 @@ pub async fn open_entries_are_doubted_once(house: House) {
     for at_ms in 0..4 {
         ids.push(house.store.open_entry(entry("acme", at_ms)).await.unwrap());
     }
-    house.store.close_entry(ids[0], Outcome::Delivered, 3, "done".into()).await.unwrap();
-    house.store.close_entry(ids[1], Outcome::Rejected, 0, "no".into()).await.unwrap();
+    house.store.close_entry(ids[0], Closing::new(Outcome::Delivered, 3, "done")).await.unwrap();
+    house.store.close_entry(ids[1], Closing::new(Outcome::Rejected, 0, "no")).await.unwrap();
     let house = house.reopened();
-    assert_eq!(house.store.doubt_open_entries().await.unwrap(), 2);
-    assert_eq!(house.store.doubt_open_entries().await.unwrap(), 0);
+    assert_eq!(house.store.doubt_open_entries(Vec::new()).await.unwrap(), 2);
+    assert_eq!(house.store.doubt_open_entries(Vec::new()).await.unwrap(), 0);
     let entries = house.store.entries(None, 9).await.unwrap();
     let outcomes: Vec<_> = entries.iter().map(|it| (it.outcome, it.note.is_empty())).collect();
     let doubted = (Outcome::Unknown, false);
@@ -74,7 +79,7 @@ pub async fn entries_are_listed_newest_first_by_tenant(House { store, .. }: Hous
 
 pub async fn entries_survive(house: House) {
     let id = house.store.open_entry(entry("acme", 1)).await.unwrap();
-    house.store.close_entry(id, Outcome::Delivered, 3, "büro".into()).await.unwrap();
+    house.store.close_entry(id, Closing::new(Outcome::Delivered, 3, "büro")).await.unwrap();
     let house = house.reopened();
     let kept = JournalEntry { id, outcome: Outcome::Delivered, cursor: 3, note: "büro".into(), ..entry("acme", 1) };
     assert_eq!(house.store.entries(Some("acme"), 9).await.unwrap(), [kept]);

@@ -1,6 +1,6 @@
 //! Rules of upkeep: health, the report, and what may be forgotten.
 
-use frontdesk_core::port::store::{Acceptance, MailState, Outcome, Position, Retention, Store};
+use frontdesk_core::port::store::{Acceptance, Closing, MailState, Outcome, Position, Retention, Store};
 
 use frontdesk_core::port::media::body_of;
 
@@ -153,7 +153,7 @@ pub async fn lines_entries_and_silent_chats_are_kept_for_a_time(House { store, .
         store.chat_append("acme", "c", &format!("m-{number}"), "{}".into(), at_ms).await.unwrap();
         let id = store.open_entry(super::journal::entry("acme", at_ms)).await.unwrap();
         if number != 1 {
-            store.close_entry(id, Outcome::Delivered, 1, String::new()).await.unwrap();
+            store.close_entry(id, Closing::new(Outcome::Delivered, 1, "")).await.unwrap();
         }
         let mut it = acceptance(number, &[7]);
         (it.reaches, it.delivery.at_ms, it.delivery.chat_id) = (true, at_ms, format!("c-{number}").into());

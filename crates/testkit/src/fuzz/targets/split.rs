@@ -2,7 +2,7 @@
 //!
 //! The first two bytes of the input are the limit, the third is the unit, the rest is the text.
 
-use frontdesk_core::outbound::split::split;
+use frontdesk_core::split::split;
 use frontdesk_wire::descriptor::LenUnit;
 
 use super::super::engine::{Outcome, outcome};

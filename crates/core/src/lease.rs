@@ -1,0 +1,86 @@
+//! This desk among those that share its store: its number, its lease, its duties.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::env::Env;
+use crate::port::store::{DeskNo, DeskRecord, Desks, StoreError};
+
+/// A desk that has not renewed its lease for this long stops acting, before others take over.
+const GOOD_MS: u64 = 4_000;
+
+pub struct Lease {
+    env: Arc<dyn Env>,
+    desks: Arc<dyn Desks>,
+    name: String,
+    me: AtomicU64,
+    /// On the steady clock.
+    renewed_ms: AtomicU64,
+}
+
+impl Lease {
+    pub(crate) async fn open(env: Arc<dyn Env>, desks: Arc<dyn Desks>, name: String) -> Result<Self, StoreError> {
+        let lease = Self { env, desks, name, me: AtomicU64::new(0), renewed_ms: AtomicU64::new(0) };
+        lease.enlist().await?;
+        Ok(lease)
+    }
+
+    async fn enlist(&self) -> Result<(), StoreError> {
+        let began_ms = self.env.steady_ms();
+        let version = env!("CARGO_PKG_VERSION").into();
+        let me = self.desks.enlist(self.name.clone(), version, self.env.now_ms()).await?;
+        self.me.store(me, Ordering::SeqCst);
+        self.renewed_ms.store(began_ms, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The number of this desk. It changes if the lease was lost.
+    pub fn me(&self) -> DeskNo {
+        self.me.load(Ordering::SeqCst)
+    }
+
+    /// Whether others still take this desk for a live one.
+    pub fn is_good(&self) -> bool {
+        self.env.steady_ms().saturating_sub(self.renewed_ms.load(Ordering::SeqCst)) < GOOD_MS
+    }
+
+    /// Renews the lease; to be called every second. Answers the version of the directory and all live desks. A lease
+    /// that ran out (the process was suspended, or the store was away) is lost: the desk gets another number, and its
+    /// duties are free.
+    pub async fn renew(&self) -> Result<(u64, Vec<DeskNo>), StoreError> {
+        let began_ms = self.env.steady_ms();
+        match self.desks.renew(self.me(), self.env.now_ms()).await {
+            Ok(renewal) => {
+                self.renewed_ms.store(began_ms, Ordering::SeqCst);
+                Ok((renewal.directory_version, renewal.live))
+            }
+            Err(StoreError::Conflict) => {
+                let lost = self.me();
+                self.enlist().await?;
+                tracing::warn!(lost, now = self.me(), "the lease of this desk had run out; it has a new number");
+                let renewal = self.desks.renew(self.me(), self.env.now_ms()).await?;
+                Ok((renewal.directory_version, renewal.live))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes or keeps a duty. `None`: another live desk has it.
+    pub async fn take_duty(&self, duty: &str) -> Result<Option<u64>, StoreError> {
+        self.desks.take_duty(self.me(), duty.to_owned(), self.env.now_ms()).await
+    }
+
+    pub async fn drop_duty(&self, duty: &str) -> Result<(), StoreError> {
+        self.desks.drop_duty(self.me(), duty.to_owned()).await
+    }
+
+    /// The desk ends: others may take over at once.
+    pub async fn resign(&self) -> Result<(), StoreError> {
+        self.desks.resign(self.me()).await
+    }
+
+    /// The live desks and their duties.
+    pub async fn desks(&self) -> Result<Vec<(DeskRecord, Vec<String>)>, StoreError> {
+        self.desks.desks(self.env.now_ms()).await
+    }
+}

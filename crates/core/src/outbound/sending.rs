@@ -1,0 +1,238 @@
+//! One action on its way: journal, scheduler, platform, journal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+
+use super::pacing::{Next, Turned};
+use super::scheduler::{Ask, Refusal};
+use super::{OutboundPlane, outcome_name, outcome_of, unavailable};
+use crate::directory::Caller;
+use crate::port::platform::{Acted, ActingAs, Platform};
+use crate::port::store::{Closing, JournalEntry, Outcome};
+
+/// The caller waits 30 s for a result. What has not begun by then is not begun any more.
+pub(super) const WAIT_MAX_MS: u64 = 25_000;
+/// All of it, waiting and doing, ends by then, so that the caller hears of it.
+const TOTAL_MAX_MS: u64 = 28_000;
+/// A platform that answers slower than this is not waited for.
+const ACT_LIMIT_MS: u64 = 25_000;
+
+/// An action's address.
+pub(super) struct Sending<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) platform: &'a Arc<dyn Platform>,
+    pub(super) name: &'a str,
+    pub(super) acting_as: ActingAs<'a>,
+    pub(super) chat_id: &'a str,
+    pub(super) capability: Option<&'a Secret>,
+    pub(super) asked_ms: u64,
+}
+
+/// How one part went.
+struct Went {
+    result: ActionResult,
+    /// What the scheduler did to it: a delay, a replacement.
+    note: Option<String>,
+    receipt_id: Option<String>,
+    was_tried: bool,
+}
+
+impl OutboundPlane {
+    /// What is not worth a journal entry, unless it was dropped: `Err`, which the caller writes down.
+    pub(super) async fn send_unjournaled(
+        &self,
+        sending: &Sending<'_>,
+        action: &Action,
+    ) -> Result<ActionResult, ActionResult> {
+        let went = self.when_its_turn(sending, action).await;
+        if went.was_tried { Ok(went.result) } else { Err(went.result) }
+    }
+
+    pub(super) fn new_entry(
+        &self,
+        caller: &Caller,
+        platform: &str,
+        bot: &str,
+        chat_id: &str,
+        op: &str,
+        parts: usize,
+    ) -> JournalEntry {
+        JournalEntry {
+            id: 0,
+            tenant: caller.tenant.clone(),
+            instance: caller.instance.name.clone(),
+            platform: platform.into(),
+            bot: bot.into(),
+            chat_id: chat_id.into(),
+            op: op.into(),
+            at_ms: self.env.now_ms(),
+            outcome: Outcome::Open,
+            parts: u32::try_from(parts).unwrap_or(u32::MAX),
+            cursor: 0,
+            note: String::new(),
+            desk: self.lease.me(),
+            receipt_id: String::new(),
+        }
+    }
+
+    /// A long text goes in parts, one after another. `Err`: the journal did not take it, so it was not sent.
+    pub(super) async fn send(&self, sending: &Sending<'_>, action: Action) -> Result<ActionResult, ActionResult> {
+        let op = action.act.op();
+        let parts = parts_of(action, &**sending.platform);
+        let bot = &sending.acting_as.bot.id;
+        let entry = self.new_entry(sending.caller, sending.name, bot, sending.chat_id, op, parts.len());
+        let id = self.journal.open_entry(entry).await.map_err(|error| unavailable(&error))?;
+        let mut first: Option<ActionResult> = None;
+        let (mut cursor, mut notes, mut receipt_id) = (0, Vec::new(), None);
+        for part in &parts {
+            let went = self.when_its_turn(sending, part).await;
+            let is_out = went.result.success;
+            cursor += u32::from(is_out);
+            notes.extend(went.note);
+            receipt_id = receipt_id.or(went.receipt_id);
+            match (&mut first, is_out) {
+                (None, _) => first = Some(went.result),
+                (Some(_), true) => {}
+                (Some(first), false) => {
+                    // Some parts are out there: say so, with the first one's id, and do not go on.
+                    first.success = false;
+                    first.code = Some(Code::Partial);
+                    first.ambiguous = went.result.ambiguous;
+                    let why = went.result.error.unwrap_or_else(|| "the platform refused it".into());
+                    first.error = Some(format!("{cursor} of {} parts went out, then: {why}", parts.len()));
+                    *first = std::mem::take(first).worded();
+                }
+            }
+            if !is_out {
+                break;
+            }
+        }
+        let result = first.unwrap_or_default();
+        let outcome = outcome_of(&result);
+        notes.extend(result.error.clone());
+        let receipt_id = receipt_id.unwrap_or_default();
+        let closing = Closing { receipt_id, ..Closing::new(outcome, cursor, notes.join("; ")) };
+        if let Err(error) = self.journal.close_entry(id, closing).await {
+            // It happened all the same; after a restart the journal will call it unknown.
+            tracing::error!(%error, id, "storing the outcome of an action failed");
+        }
+        self.tail.say(&sending.caller.tenant, "action", |notice| {
+            notice.instance.clone_from(&sending.caller.instance.name);
+            notice.platform = sending.name.into();
+            notice.chat_id = sending.chat_id.into();
+            notice.message_id = result.message_id.clone().unwrap_or_default();
+            let notes: String = notes.iter().map(|note| format!(": {note}")).collect();
+            notice.text = format!("{op}: {}{notes}", outcome_name(outcome));
+        });
+        Ok(result)
+    }
+
+    /// Waits for the scheduler of the bot, then asks the platform.
+    async fn when_its_turn(&self, sending: &Sending<'_>, action: &Action) -> Went {
+        let Sending { platform, name, acting_as, chat_id, capability, asked_ms, .. } = *sending;
+        let ask = Ask {
+            tenant: acting_as.tenant.to_owned(),
+            chat_id: chat_id.to_owned(),
+            cost: platform.cost(acting_as, action),
+            bytes: action.act.text().map_or(0, str::len),
+            deadline_ms: asked_ms + WAIT_MAX_MS,
+        };
+        let mut passage = match self.pacer.enter(name, &acting_as.bot.id, ask) {
+            Ok(passage) => passage,
+            Err(refusal) => return Went::never(&refusal),
+        };
+        loop {
+            match passage.turn().await {
+                Turned::Go => {}
+                Turned::Expired(refusal) => return Went::never(&refusal),
+                Turned::Superseded(result) => {
+                    self.meters.actions_superseded.inc();
+                    return Went::with(result, "replaced by a later edit of the same message".into());
+                }
+            }
+            let spent_ms = self.env.steady_ms().saturating_sub(asked_ms);
+            let left_ms = TOTAL_MAX_MS.saturating_sub(spent_ms).min(ACT_LIMIT_MS);
+            let acted = act_in_time(&**platform, acting_as, action, capability, left_ms).await;
+            match passage.end(&acted) {
+                Next::Again => {}
+                Next::Over { waited_ms } => {
+                    let note = (waited_ms > 0).then(|| {
+                        self.meters.actions_delayed.inc();
+                        format!("waited {waited_ms} ms for its turn")
+                    });
+                    return Went { result: acted.result, note, receipt_id: acted.receipt_id, was_tried: true };
+                }
+                Next::Limited { retry_after_ms } => {
+                    let note = format!("the platform asks to wait {} s", retry_after_ms.div_ceil(1_000));
+                    let result = ActionResult { code: Some(Code::RateLimited), ..acted.result };
+                    return Went::with(result.worded(), note);
+                }
+            }
+        }
+    }
+}
+
+impl Went {
+    fn with(result: ActionResult, note: String) -> Self {
+        Self { result, note: Some(note), receipt_id: None, was_tried: true }
+    }
+
+    /// The scheduler refused it: nothing was sent.
+    fn never(refusal: &Refusal) -> Self {
+        let text = match refusal {
+            Refusal::Full => {
+                "too many actions of this tenant wait for this bot; nothing was sent, try again later".to_owned()
+            }
+            Refusal::TooLong { wait_ms } => format!(
+                "the rate limit of the bot allows this only after {} s; nothing was sent, try again later",
+                wait_ms.div_ceil(1_000)
+            ),
+        };
+        let result = ActionResult::refused(Code::RateLimited, text);
+        Self { result, note: None, receipt_id: None, was_tried: false }
+    }
+}
+
+async fn act_in_time(
+    platform: &dyn Platform,
+    acting_as: ActingAs<'_>,
+    action: &Action,
+    capability: Option<&Secret>,
+    limit_ms: u64,
+) -> Acted {
+    let acting = platform.act(acting_as, action, capability);
+    match tokio::time::timeout(Duration::from_millis(limit_ms), acting).await {
+        Ok(acted) => Acted { result: acted.result.worded(), ..acted },
+        Err(_) => Acted::from(ActionResult {
+            ambiguous: true,
+            ..ActionResult::refused(
+                Code::Unknown,
+                "timed out: the platform did not answer, and it may have happened all the same",
+            )
+        }),
+    }
+}
+
+/// A long `send` or `follow_up` becomes several; everything else stays whole.
+fn parts_of(action: Action, platform: &dyn Platform) -> Vec<Action> {
+    let (Act::Send { content, .. } | Act::FollowUp { content, .. }) = &action.act else { return vec![action] };
+    let texts = platform.split(content);
+    if texts.len() <= 1 {
+        return vec![action];
+    }
+    let part = |(index, text): (usize, String)| {
+        let mut part = action.clone();
+        match &mut part.act {
+            Act::Send { content, reply_to, .. } => {
+                *content = text;
+                *reply_to = reply_to.take().filter(|_| index == 0); // only the first part answers
+            }
+            Act::FollowUp { content, .. } => *content = text,
+            _ => {}
+        }
+        part
+    };
+    texts.into_iter().enumerate().map(part).collect()
+}

@@ -1,0 +1,42 @@
+//! The desks that share a store: numbers that are never reused, leases, and duties that one of them has.
+
+use super::stored::Stored;
+
+/// The number of one start of one desk process.
+pub type DeskNo = u64;
+
+/// How long a lease is good without being renewed.
+pub const LEASE_MS: u64 = 5_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeskRecord {
+    pub number: DeskNo,
+    pub name: String,
+    pub version: String,
+    pub lease_until_ms: u64,
+}
+
+/// What a desk learns when it renews its lease.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renewal {
+    pub directory_version: u64,
+    /// All desks with a good lease, this one included, by number.
+    pub live: Vec<DeskNo>,
+}
+
+/// The lease decides who tries; the row decides who may. So each duty has a token that rises with every holder, and
+/// what a holder writes names it.
+///
+/// `now_ms` is the caller's wall clock; a store that has a clock of its own uses that one.
+pub trait Desks: Send + Sync {
+    /// A new desk, with a lease. Its number is higher than any before.
+    fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo>;
+    /// `Conflict`: the lease ran out, and others may have taken over. The desk must stop acting and enlist again.
+    fn renew(&self, me: DeskNo, now_ms: u64) -> Stored<'_, Renewal>;
+    /// Takes or keeps a duty that no live desk has. `None`: another live desk has it.
+    fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>>;
+    fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()>;
+    /// The desk ends: its lease and its duties are free at once.
+    fn resign(&self, me: DeskNo) -> Stored<'_, ()>;
+    fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>>;
+}

@@ -1,0 +1,91 @@
+//! What an action costs at its platform, and what the platform says about the pace.
+
+use frontdesk_wire::{Act, Action, ActionResult};
+
+/// Which of several waiting actions goes first. The order of the variants is the order of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    Text,
+    Prompt,
+    Edit,
+    Reaction,
+    Typing,
+}
+
+impl Priority {
+    pub const ALL: [Self; 5] = [Self::Text, Self::Prompt, Self::Edit, Self::Reaction, Self::Typing];
+
+    pub fn of(act: &Act) -> Self {
+        match act {
+            Act::Prompt { .. } => Self::Prompt,
+            Act::Edit { .. } | Act::Draft { .. } | Act::Delete { .. } | Act::ThreadRename { .. } => Self::Edit,
+            Act::React { .. } => Self::Reaction,
+            Act::Typing { .. } => Self::Typing,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// A token bucket: `burst` actions at once, then one every `every_ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    pub burst: u32,
+    pub every_ms: u64,
+}
+
+/// What one action takes from its bot's budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cost {
+    pub priority: Priority,
+    /// Budgets that it takes one token from, by name: `("chat:42", Rate { .. })`.
+    pub buckets: Vec<(String, Rate)>,
+    /// Worth nothing when it is late: it is dropped instead of waiting long.
+    pub droppable: bool,
+    /// A later action with the same key makes this one superfluous while it waits.
+    pub replaces: Option<String>,
+}
+
+impl Cost {
+    /// By the kind of action alone, without a budget.
+    pub fn of(action: &Action) -> Self {
+        let replaces = match &action.act {
+            Act::Edit { chat_id, message_id, .. } => Some(format!("edit {chat_id} {message_id}")),
+            Act::Draft { chat_id, draft_id, .. } => Some(format!("draft {chat_id} {draft_id}")),
+            _ => None,
+        };
+        let priority = Priority::of(&action.act);
+        Self { priority, buckets: Vec::new(), droppable: priority == Priority::Typing, replaces }
+    }
+
+    #[must_use]
+    pub fn in_bucket(mut self, name: impl Into<String>, rate: Rate) -> Self {
+        self.buckets.push((name.into(), rate));
+        self
+    }
+}
+
+/// What a platform's answer says about the pace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pace {
+    /// Refused for its rate, and nothing was sent: try again after this time.
+    pub retry_after_ms: Option<u64>,
+    /// The bucket that is meant. `None`: the whole bot.
+    pub bucket: Option<String>,
+    /// No action of that bucket before this time has passed, although this one went out.
+    pub pause_ms: Option<u64>,
+}
+
+/// What became of an action, and how fast to go on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Acted {
+    pub result: ActionResult,
+    pub pace: Pace,
+    /// The id under which the vendor will say later what became of it, if it does.
+    pub receipt_id: Option<String>,
+}
+
+impl From<ActionResult> for Acted {
+    fn from(result: ActionResult) -> Self {
+        Self { result, ..Self::default() }
+    }
+}

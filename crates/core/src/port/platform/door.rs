@@ -1,0 +1,89 @@
+//! The HTTP routes of a platform: raw requests in, verified events and a reply out.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::intake::{Intake, Receipt};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Put,
+}
+
+/// A route that the edge opens for a platform.
+#[derive(Debug, Clone, Copy)]
+pub struct Door {
+    pub method: Method,
+    /// With `{bot}` in it the bot is looked up before the platform is asked: `/hooks/{bot}`.
+    pub path: &'static str,
+    /// The longest body that is read. Nobody has proven who they are when it is.
+    pub max_bytes: usize,
+}
+
+/// A request as it came: nothing is parsed, so that the raw bytes can be verified.
+#[derive(Debug, Clone, Default)]
+pub struct RawRequest {
+    /// The path of the door, with the names of its parameters.
+    pub door: &'static str,
+    pub parameters: BTreeMap<String, String>,
+    pub query: String,
+    /// Names in lowercase. Values that are not text are left out.
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+    pub now_ms: u64,
+}
+
+impl RawRequest {
+    /// The first header of this name, which is in lowercase.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What is answered to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub status: u16,
+    pub content_type: &'static str,
+    pub body: String,
+}
+
+impl Reply {
+    pub fn text(status: u16, body: impl Into<String>) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+
+    pub fn json(status: u16, body: &serde_json::Value) -> Self {
+        Self { status, content_type: "application/json", body: body.to_string() }
+    }
+}
+
+/// What is answered once the events are stored.
+pub enum Answer {
+    Fixed(Reply),
+    /// Made from the receipts: who gets the events, and why nobody does.
+    FromReceipts(fn(&[Receipt]) -> Reply),
+}
+
+/// A request that is genuine.
+pub struct Heard {
+    pub intakes: Vec<Intake>,
+    pub answer: Answer,
+    /// Answered instead if the events could not be stored. `None`: the edge says why, with a status that makes the
+    /// sender try again.
+    pub if_not_stored: Option<Reply>,
+}
+
+impl Heard {
+    pub fn events(intakes: Vec<Intake>, answer: Answer) -> Self {
+        Self { intakes, answer, if_not_stored: None }
+    }
+
+    /// Nothing to store: a check of the address by the vendor, an event of no interest.
+    pub fn nothing(reply: Reply) -> Self {
+        Self { intakes: Vec::new(), answer: Answer::Fixed(reply), if_not_stored: None }
+    }
+}

@@ -1,0 +1,200 @@
+//! A platform, as the desk sees it: what it can do, what comes from it, how to act there, what can be seen there.
+
+mod bot;
+mod cost;
+mod door;
+mod inlet;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
+
+use super::BoxFuture;
+use super::media::MediaBody;
+use super::stored::StoreError;
+use crate::split;
+
+pub use bot::{Bot, BotNames};
+pub use cost::{Acted, Cost, Pace, Priority, Rate};
+pub use door::{Answer, Door, Heard, Method, RawRequest, Reply};
+pub use inlet::{Change, Ended, Gap, Inlet};
+
+/// On whose behalf, and as which bot, an action goes out.
+#[derive(Debug, Clone, Copy)]
+pub struct ActingAs<'a> {
+    pub tenant: &'a str,
+    pub bot: &'a Bot,
+}
+
+/// What the platform itself knows of a chat.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    pub info: ChatInfo,
+    /// Whether the person that was asked about can see it. Not known is `None`, and counts as no.
+    pub visible: Option<bool>,
+    pub scope_id: Option<String>,
+    /// The channel, if this chat is a thread of it.
+    pub parent_chat_id: Option<String>,
+    /// The one person of a direct chat.
+    pub person: Option<String>,
+}
+
+/// A message that was said nearby.
+#[derive(Debug, Clone, Default)]
+pub struct Nearby {
+    pub message_id: String,
+    pub user_id: String,
+    pub user_name: Option<String>,
+    pub is_bot: bool,
+    /// It was addressed to the bot, so it was a turn of its own.
+    pub addressed: bool,
+    pub text: String,
+}
+
+/// A command that agents offer to people, for the platform's own list of commands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Command {
+    pub name: String,
+    pub description: String,
+}
+
+/// A file that is at the platform.
+pub struct RemoteMedia {
+    pub mime: String,
+    pub filename: Option<String>,
+    pub body: MediaBody,
+}
+
+/// Why a file could not be fetched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MediaFault {
+    /// The platform does not have it any more: no use to try again.
+    #[error("the platform no longer has this file: {0}")]
+    Gone(String),
+    #[error("the file could not be fetched, try again: {0}")]
+    Unavailable(String),
+}
+
+/// Duties of a platform. There is no method per feature: an action that `supported_ops` does not name is refused
+/// before it gets here. Only `descriptor`, `act`, `look` and `notice` must be written; a platform adds the duties that
+/// its vendor needs.
+pub trait Platform: Send + Sync {
+    fn descriptor(&self) -> &Descriptor;
+
+    /// A bot that every tenant has here without asking. Where there is one, the platform keeps tenants apart itself:
+    /// it shows a tenant that tenant's chats and no others.
+    fn common_bot(&self) -> Option<&str> {
+        None
+    }
+
+    /// What `bot add` may be given. `None`: anything.
+    fn bot_names(&self) -> Option<BotNames> {
+        None
+    }
+
+    /// Whether its bots have something to listen to. Only then is `listen` called.
+    fn listens(&self) -> bool {
+        false
+    }
+
+    /// Listens as this bot until the future is dropped; comes back only if it cannot go on. One call per bot runs in
+    /// all desks together. Must not block: events wait in `inlet`, not here.
+    fn listen<'a>(&'a self, _bot: &'a Bot, _cursor: Option<String>, _inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+        Box::pin(std::future::ready(Ended::Never))
+    }
+
+    /// The routes that the edge opens for this platform.
+    fn doors(&self) -> &[Door] {
+        &[]
+    }
+
+    /// Verifies the raw bytes of a request, then parses them. `Err` is the refusal as the vendor expects it. `bot` is
+    /// the one that the path names; a path without `{bot}` has none.
+    fn receive<'a>(&'a self, _bot: Option<&'a Bot>, _request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+        Box::pin(std::future::ready(Err(Reply::text(404, "this platform takes no requests"))))
+    }
+
+    /// Does one action, perhaps with a capability from the vault. May take long; must not panic. `ambiguous` in the
+    /// result means that nobody knows whether it happened.
+    fn act<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        action: &'a Action,
+        capability: Option<&'a Secret>,
+    ) -> BoxFuture<'a, Acted>;
+
+    /// The chat, if it is there, and whether `viewer` can see it.
+    fn look<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a str,
+        viewer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>>;
+
+    /// The latest messages of people in a chat (and thread), oldest first. Asked only where the descriptor says
+    /// `supports_context`.
+    fn nearby<'a>(
+        &'a self,
+        _acting_as: ActingAs<'a>,
+        _chat_id: &'a str,
+        _thread_id: Option<&'a str>,
+        _limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// A message between agents, shown to people who look on, if there are any.
+    fn overheard<'a>(&'a self, _acting_as: ActingAs<'a>, _event: &'a MessageEvent) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// A notice of the desk itself to the people in a chat, not from an agent.
+    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult>;
+
+    /// Makes the platform's own list of commands this one: the union over the tenants of the bot. Called when the
+    /// union has changed and then stayed the same for a while.
+    fn declare_commands<'a>(&'a self, _bot: &'a Bot, _commands: &'a [Command]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Opens a file that an event referred to. The handle is what the platform put into the event's media; it is
+    /// kept sealed, for it may be a credential.
+    fn fetch_media<'a>(&'a self, _bot: &'a Bot, _handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {
+        Box::pin(std::future::ready(Err(MediaFault::Gone("this platform has no files".into()))))
+    }
+
+    /// A text in parts that each fit into one message as it is sent, measured in the platform's own unit.
+    fn split(&self, text: &str) -> Vec<String> {
+        let Descriptor { max_message_length, len_unit, .. } = self.descriptor();
+        split::split(text, *max_message_length, *len_unit)
+    }
+
+    /// What an action takes from the bot's rate budget.
+    fn cost(&self, _acting_as: ActingAs<'_>, action: &Action) -> Cost {
+        Cost::of(action)
+    }
+}
+
+/// The platforms that this desk runs, by name.
+#[derive(Default)]
+pub struct Platforms(HashMap<String, Arc<dyn Platform>>);
+
+impl Platforms {
+    pub fn new(all: Vec<Arc<dyn Platform>>) -> Self {
+        Self(all.into_iter().map(|it| (it.descriptor().platform.clone(), it)).collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Platform>> {
+        self.0.get(name)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Platform>> {
+        self.0.values()
+    }
+
+    /// Its credential names one tenant, so that no event of it needs a route.
+    pub fn keeps_tenants_apart(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|found| found.common_bot().is_some())
+    }
+}

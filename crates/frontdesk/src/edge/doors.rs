@@ -1,0 +1,118 @@
+//! The routes of the platforms: raw bytes to the platform, its events into the store, then its answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawPathParams, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodFilter, on};
+use frontdesk_core::port::platform::{Answer, Door, Heard, Method, Platform, Platforms, RawRequest, Reply};
+use frontdesk_wire::Code;
+
+use super::App;
+use super::body::whole;
+use super::error::{Refusal, RefusedWith};
+
+pub(super) fn router(platforms: &Platforms) -> Router<App> {
+    let mut router = Router::new();
+    for platform in platforms.all() {
+        for door in platform.doors() {
+            let method = match door.method {
+                Method::Get => MethodFilter::GET,
+                Method::Post => MethodFilter::POST,
+                Method::Put => MethodFilter::PUT,
+            };
+            let (platform, door) = (platform.clone(), *door);
+            let handler = move |State(app): State<App>, parameters: RawPathParams, request: Request| {
+                take(app, platform.clone(), door, parameters, request)
+            };
+            router = router.route(door.path, on(method, handler));
+        }
+    }
+    router
+}
+
+async fn take(
+    app: App,
+    platform: Arc<dyn Platform>,
+    door: Door,
+    parameters: RawPathParams,
+    request: Request,
+) -> Response {
+    match try_take(&app, &*platform, door, &parameters, request).await {
+        Ok(reply) => respond(reply),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn try_take(
+    app: &App,
+    platform: &dyn Platform,
+    door: Door,
+    parameters: &RawPathParams,
+    request: Request,
+) -> Result<Reply, Refusal> {
+    let parameters: BTreeMap<String, String> =
+        parameters.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let name = &platform.descriptor().platform;
+    let bot = match parameters.get("bot") {
+        None => None,
+        Some(id) => {
+            let absent = || Refusal::new(Code::NotFound, format!("no {name} bot {id:?} was added"));
+            Some(app.desk.directory().added_bot(name, id).ok_or_else(absent)?)
+        }
+    };
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let headers = texts_of(request.headers());
+    let body = whole(request, door.max_bytes).await?;
+    let now_ms = app.desk.env().now_ms();
+    let request = RawRequest { door: door.path, parameters, query, headers, body, now_ms };
+    let Heard { intakes, answer, if_not_stored } = match platform.receive(bot.as_deref(), &request).await {
+        Ok(heard) => heard,
+        Err(reply) => {
+            tracing::warn!(
+                platform = name,
+                door = door.path,
+                status = reply.status,
+                why = reply.body,
+                "a request was refused"
+            );
+            return Ok(reply);
+        }
+    };
+    let receipts = match intakes.is_empty() {
+        true => Vec::new(),
+        false => match (app.desk.inbound().take(intakes).await, if_not_stored) {
+            (Ok(receipts), _) => receipts,
+            (Err(error), Some(reply)) => {
+                tracing::error!(%error, platform = name, "an event was not stored, and its sender was told");
+                return Ok(reply);
+            }
+            (Err(error), None) => return Err(error.into()),
+        },
+    };
+    Ok(match answer {
+        Answer::Fixed(reply) => reply,
+        Answer::FromReceipts(answer) => answer(&receipts),
+    })
+}
+
+fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    headers.iter().filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?))).collect()
+}
+
+/// A refusal in plain text gets the form of all refusals from the layer around the routes.
+fn respond(reply: Reply) -> Response {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let is_plain = reply.content_type.starts_with("text/plain");
+    let kind = HeaderValue::from_static(reply.content_type);
+    let mut response = (status, [(header::CONTENT_TYPE, kind)], Body::from(reply.body)).into_response();
+    if !status.is_success() && !is_plain {
+        response.extensions_mut().insert(RefusedWith("platform_request"));
+    }
+    response
+}

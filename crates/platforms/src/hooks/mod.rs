@@ -1,0 +1,145 @@
+//! Signed webhooks: whatever can send Standard Webhooks can send to an agent. On the wire it is `hooks`.
+//!
+//! `POST /hooks/{bot}` with a genuine signature becomes one event, with the raw body as its text, for every agent that
+//! is linked to the bot. The answer comes after the commit and says who gets it. Nothing can be sent back.
+
+use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::platform::{
+    Acted, ActingAs, Answer, Bot, BotNames, Door, Heard, Look, Method, Platform, RawRequest, Reply,
+};
+use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
+use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret, Source};
+use serde_json::json;
+
+use crate::shared::standard_webhooks::Keys;
+
+pub const PLATFORM: &str = "hooks";
+const BODY_MAX_BYTES: usize = 256 << 10;
+const DOORS: [Door; 1] = [Door { method: Method::Post, path: "/hooks/{bot}", max_bytes: BODY_MAX_BYTES }];
+
+pub struct Hooks {
+    descriptor: Descriptor,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        let descriptor = Descriptor {
+            contract_version: CONTRACT_VERSION,
+            platform: PLATFORM.into(),
+            label: "Webhooks".into(),
+            max_message_length: BODY_MAX_BYTES,
+            supports_draft_streaming: false,
+            supports_edit: false,
+            supports_threads: false,
+            markdown_dialect: "plain".into(),
+            len_unit: LenUnit::Chars,
+            emoji: "🪝".into(),
+            platform_hint: "This is a webhook, sent by a program. Nobody reads an answer.".into(),
+            pii_safe: false,
+            supports_context: false,
+            supports_inchannel_continuable: false,
+            supports_block_formatting: false,
+            supported_ops: Vec::new(),
+        };
+        Self { descriptor }
+    }
+}
+
+impl Hooks {
+    fn take(bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+        // `key` may hold several, separated by spaces, while one is replaced by another.
+        let keys: Vec<Secret> =
+            bot.secret("key").iter().flat_map(|key| key.expose().split_whitespace()).map(Secret::new).collect();
+        let id = Keys::new(keys.iter())
+            .verify(|name| request.header(name), &request.body, request.now_ms / 1_000)
+            .map_err(|forged| Reply::text(401, forged.to_string()))?;
+        let text = std::str::from_utf8(&request.body);
+        let text = text.map_err(|_| Reply::text(400, "the body is not valid UTF-8 text"))?;
+        if text.trim().is_empty() {
+            return Err(Reply::text(400, "the body is empty"));
+        }
+        let source = Source {
+            platform: PLATFORM.into(),
+            chat_id: bot.id.clone(),
+            chat_type: "dm".into(),
+            chat_name: Some(bot.id.clone()),
+            user_id: Some(bot.id.clone()),
+            user_name: Some(bot.id.clone()),
+            ..Source::default()
+        };
+        let event = MessageEvent {
+            text: text.to_owned(),
+            message_type: "text".into(),
+            source,
+            message_id: Some(id.to_owned()),
+            ..MessageEvent::default()
+        };
+        let whose = bot.tenant.clone().map_or_else(|| Whose::Path(bot.id.clone()), Whose::Tenant);
+        let proof = Verified::by("webhook-signature over the raw body");
+        let intake = Intake { to_every_link: true, ..Intake::new(proof, whose, bot.id.clone(), event) };
+        Ok(Heard::events(vec![intake], Answer::FromReceipts(answer)))
+    }
+}
+
+/// What became of the event: also that nobody gets it, and why.
+fn answer(receipts: &[Receipt]) -> Reply {
+    let body = receipts.first().map(|receipt| {
+        json!({
+            "event_id": receipt.event_id,
+            "duplicate": !receipt.fresh,
+            "outcome": receipt.verdict.outcome,
+            "text": receipt.verdict.text,
+        })
+    });
+    Reply::json(202, &body.unwrap_or_default())
+}
+
+impl Platform for Hooks {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn bot_names(&self) -> Option<BotNames> {
+        Some(BotNames { settings: &[], required: &["key"], secrets: &["key"] })
+    }
+
+    fn doors(&self) -> &[Door] {
+        &DOORS
+    }
+
+    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+        let taken = match bot {
+            Some(bot) => Self::take(bot, request),
+            None => Err(Reply::text(404, "no such webhook")),
+        };
+        Box::pin(std::future::ready(taken))
+    }
+
+    fn act<'a>(&'a self, _: ActingAs<'a>, _: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
+        let refused = ActionResult::refused(Code::UnsupportedOp, "nothing can be sent to a webhook");
+        Box::pin(std::future::ready(refused.into()))
+    }
+
+    /// A hook is one chat, which everybody sees who is linked to it.
+    fn look<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a str,
+        viewer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+        let look = (chat_id == acting_as.bot.id).then(|| Look {
+            info: ChatInfo { name: chat_id.into(), chat_type: "dm".into() },
+            visible: viewer.map(|viewer| viewer == chat_id),
+            person: Some(chat_id.into()),
+            ..Look::default()
+        });
+        Box::pin(std::future::ready(Ok(look)))
+    }
+
+    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
+        // Nobody would read it; the state of the agent is in `frontdesk instances`.
+        Box::pin(std::future::ready(ActionResult::done()))
+    }
+}

@@ -1,0 +1,3 @@
+//! What several platforms need.
+
+pub mod standard_webhooks;

@@ -1,0 +1,74 @@
+//! The desks that share this memory.
+
+use frontdesk_core::port::store::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
+
+use super::{MemoryStore, State, now};
+
+impl State {
+    fn is_live(&self, desk: DeskNo, now_ms: u64) -> bool {
+        self.desks.get(&desk).is_some_and(|it| it.lease_until_ms > now_ms)
+    }
+}
+
+impl Desks for MemoryStore {
+    fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo> {
+        let mut state = self.state();
+        state.last_desk += 1;
+        let number = state.last_desk;
+        state.desks.insert(number, DeskRecord { number, name, version, lease_until_ms: now_ms + LEASE_MS });
+        now(number)
+    }
+
+    fn renew(&self, me: DeskNo, now_ms: u64) -> Stored<'_, Renewal> {
+        let mut state = self.state();
+        if !state.is_live(me, now_ms) {
+            return Box::pin(std::future::ready(Err(StoreError::Conflict)));
+        }
+        if let Some(mine) = state.desks.get_mut(&me) {
+            mine.lease_until_ms = now_ms + LEASE_MS;
+        }
+        let live = state.desks.values().filter(|it| it.lease_until_ms > now_ms).map(|it| it.number).collect();
+        now(Renewal { directory_version: state.directory_version, live })
+    }
+
+    fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>> {
+        let mut state = self.state();
+        if !state.is_live(me, now_ms) {
+            return now(None);
+        }
+        let token = match state.duties.get(&duty) {
+            Some((holder, token)) if *holder == me => return now(Some(*token)),
+            Some((holder, _)) if state.is_live(*holder, now_ms) => return now(None),
+            Some((_, token)) => token + 1,
+            None => 1,
+        };
+        state.duties.insert(duty, (me, token));
+        now(Some(token))
+    }
+
+    fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()> {
+        if let Some((holder, _)) = self.state().duties.get_mut(&duty).filter(|(holder, _)| *holder == me) {
+            *holder = 0;
+        }
+        now(())
+    }
+
+    fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
+        let mut state = self.state();
+        state.desks.remove(&me);
+        for (holder, _) in state.duties.values_mut().filter(|(holder, _)| *holder == me) {
+            *holder = 0;
+        }
+        now(())
+    }
+
+    fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {
+        let state = self.state();
+        let duties = |desk: DeskNo| {
+            let held = state.duties.iter().filter(move |(_, (holder, _))| *holder == desk);
+            held.map(|(duty, _)| duty.clone()).collect()
+        };
+        let live = state.desks.values().filter(|it| it.lease_until_ms > now_ms);
+        now(live.map(|it| (it.clone(), duties(it.number))).collect())
+    }
+}
