@@ -763,7 +763,7 @@ fn receipts_say_what_happened_and_no_more() {
     both_ways("agent_wake_receipt", &woken);
     let later = WakeReceipt {
         woken_at: at,
-        warnings: vec!["it is kept for its time".into()],
+        warnings: vec!["the wake was planned".into()],
         scheduled_for: Some(1_700_000_600_000),
         ..WakeReceipt::default()
     };

@@ -1,14 +1,14 @@
-//! `agent` or `agent@session`. An id may itself hold an `@` (an e-mail address is one), so only what is
-//! registered tells where the id ends.
+//! Addresses: `agent` or `agent@session`. An id may contain an `@` itself (e-mail addresses do), so the end of the
+//! id is found by comparing with the registered ids.
 
-/// An address, taken apart.
+/// A parsed address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address<'a> {
     pub agent: &'a str,
     pub session: Option<&'a str>,
 }
 
-/// The exact id wins, with no session; else the longest registered id that ends before an `@`.
+/// An exact id wins, without a session; otherwise the longest registered id that is followed by an `@`.
 pub fn resolve(address: &str, is_registered: impl Fn(&str) -> bool) -> Option<Address<'_>> {
     if is_registered(address) {
         return Some(Address { agent: address, session: None });
@@ -18,7 +18,7 @@ pub fn resolve(address: &str, is_registered: impl Fn(&str) -> bool) -> Option<Ad
     found.map(|(agent, session)| Address { agent, session: Some(session).filter(|it| !it.is_empty()) })
 }
 
-/// For `notify`: an `@` anywhere means wake. There is no escape.
+/// For `notify`: an `@` anywhere in the address means wake. There is no escape.
 pub fn is_wake(address: &str) -> bool {
     address.contains('@')
 }
@@ -32,7 +32,7 @@ mod tests {
         found.map(|it| (it.agent.to_owned(), it.session.map(str::to_owned)))
     }
 
-    #[allow(clippy::unnecessary_wraps)] // what it is compared with may be nobody
+    #[allow(clippy::unnecessary_wraps)] // compared with the Option that resolve() returns
     fn is(agent: &str, session: Option<&str>) -> Option<(String, Option<String>)> {
         Some((agent.to_owned(), session.map(str::to_owned)))
     }

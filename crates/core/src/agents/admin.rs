@@ -1,4 +1,4 @@
-//! Agents as an operator sees them.
+//! Agents as shown to operators.
 
 use frontdesk_wire::agents::AgentStatus;
 use serde::Serialize;
@@ -7,33 +7,33 @@ use super::AgentsPlane;
 use crate::directory::facts::Agent;
 use crate::error::DeskError;
 
-/// What an operator sees of an agent.
+/// An agent as shown to an operator.
 #[derive(Debug, Clone, Serialize)]
 pub struct AgentShown {
     pub tenant: String,
     pub agent_id: String,
     pub agent_name: Option<String>,
-    /// `instance` for one that has a gateway's socket under its own name, else `agent`.
+    /// `instance` if a gateway connects under this id, otherwise `agent`.
     pub kind: &'static str,
     pub status: AgentStatus,
-    /// The ways to it beside its inbox.
+    /// Names of its connectors. The inbox is not listed.
     pub connectors: Vec<String>,
     pub wake_url: bool,
-    /// It must be woken, and has not come yet.
+    /// A wake is pending: the agent was called and has not come yet.
     pub wake_waits: bool,
     /// Why the last call of its wake URL failed.
     pub wake_failure: Option<String>,
-    /// The last time it listened, looked or answered since the desk was started.
+    /// Last time it listened, read its inbox or answered, since this process started.
     pub seen_at: u64,
     pub created_at: Option<u64>,
 }
 
 impl AgentsPlane {
-    /// Registered agents and instances, of one tenant or of all.
+    /// Registered agents and instances of one tenant, or of all tenants.
     pub fn agents_shown(&self, tenant: Option<&str>) -> Result<Vec<AgentShown>, DeskError> {
         let tenants: Vec<String> = self.directory.read(|view| match tenant {
             Some(name) if view.tenants.contains_key(name) => Ok(vec![name.to_owned()]),
-            Some(name) => Err(DeskError::NotFound(format!("no tenant is called {name:?}"))),
+            Some(name) => Err(DeskError::NotFound(format!("tenant {name:?} not found"))),
             None => Ok(view.tenants.keys().cloned().collect()),
         })?;
         let ids = tenants.iter().flat_map(|tenant| self.list(tenant).into_iter().map(move |it| (tenant, it.agent_id)));

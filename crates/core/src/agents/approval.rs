@@ -1,5 +1,5 @@
-//! Approval in secured mode: a signature on the Status line. We hold the public half of the key, so we can
-//! tell whether somebody approved a body and can never approve one ourselves.
+//! Approval in secured mode: a signature on the Status line. The server has only the public key, so it can verify
+//! approvals and can never create one.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
@@ -8,20 +8,20 @@ use frontdesk_wire::agents::SkillStatus;
 
 use super::skill_text::{canonical, second_word, with_status, with_status_alone};
 
-/// What a `SubjectPublicKeyInfo` of Ed25519 begins with; the 32 bytes of the key follow.
+/// DER prefix of an Ed25519 `SubjectPublicKeyInfo`; the 32 bytes of the key follow.
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 const KEY_BYTES: usize = 32;
 const SIGNATURE_CHARS: usize = 86;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
-    #[error("it is no PEM block of a PUBLIC KEY")]
+    #[error("not a PEM block of type PUBLIC KEY")]
     NotPem,
-    #[error("it is no public key of Ed25519")]
+    #[error("not an Ed25519 public key")]
     NotEd25519,
 }
 
-/// Whoever holds the private half of this may approve skills.
+/// Verifies approvals. The holder of the private key may approve skills.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalKey([u8; KEY_BYTES]);
 
@@ -35,7 +35,7 @@ impl ApprovalKey {
         key.try_into().map(Self).map_err(|_| BadKey::NotEd25519)
     }
 
-    /// The body carries a signature, and it is one of this key over this text. Whatever its status is.
+    /// Whether the body has a valid signature of this key, whatever its status.
     pub fn signed(&self, source: &str) -> bool {
         let Some(digits) = second_word(source).and_then(|word| word.strip_prefix("v3:")) else { return false };
         if digits.len() != SIGNATURE_CHARS {
@@ -45,9 +45,9 @@ impl ApprovalKey {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(canonical(source).as_bytes(), &signature).is_ok()
     }
 
-    /// The body approved, with the signature that it carries. `None`: it carries none that is good.
+    /// The body with status Approved and the signature that it already has. `None`: it has no valid signature.
     ///
-    /// The blank lines that a rewrite takes with it may be part of what was signed; then they stay.
+    /// `with_status` removes blank lines after the Status line. If they were part of the signed text, they are kept.
     pub fn approved(&self, source: &str) -> Option<String> {
         let token = second_word(source).filter(|_| self.signed(source))?;
         let status = format!("{} {token}", SkillStatus::Approved.name());

@@ -1,4 +1,4 @@
-//! A tenant's data: what is kept of a content, and how words are asked for.
+//! Data of a tenant: which fields of an entry are stored, and how queries are parsed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ const MODE: &str = "fts";
 const LIMIT: u64 = 10;
 const LIMIT_MAX: u64 = 200;
 const QUERY_MAX_BYTES: usize = 4 << 10;
-/// Words that a query may name again. The index reads every place of a word for each time that it is named: two
-/// thousand times one word, and a row that is a megabyte of it, took half a minute and a gigabyte.
+/// Repeated words per query. The full-text index scans all positions of a word once per repetition: a query with
+/// 2,000 repetitions against a 1 MB row of that word took 30 s and 1 GB.
 const AGAIN_MAX: usize = 32;
-/// What of a query may be other than ASCII: which of those words are the same is known to the index alone.
+/// Non-ASCII bytes per query. Only the index knows which non-ASCII words are equal, so repetitions cannot be counted.
 const WIDE_MAX_BYTES: usize = 1 << 10;
-/// Values that one filter may name.
+/// Values per filter.
 const VALUES_MAX: usize = 256;
-/// UTF-16 units, as those count who read summaries.
+/// In UTF-16 code units, as other implementations count.
 const SUMMARY_MAX: usize = 200;
 const ELLIPSIS: &str = "...";
 
@@ -42,7 +42,7 @@ impl TenantStores {
 }
 
 impl TenantData {
-    /// Who asks. What it writes without an `agent_id` is written down as its own.
+    /// Sets the caller. Entries written without an `agent_id` get this one.
     #[must_use]
     pub fn by(mut self, caller: Option<String>) -> Self {
         self.caller = caller.filter(|name| !name.is_empty());
@@ -66,7 +66,7 @@ impl TenantData {
         check_size("the query", asked.query.len(), QUERY_MAX_BYTES)?;
         let phrases = phrases(&asked.query)?;
         if phrases.is_empty() && !asked.query.chars().all(is_blank) {
-            return Ok(Vec::new()); // something was asked for, and no text has it as a word
+            return Ok(Vec::new()); // the query has no searchable word, so nothing matches
         }
         let limit = asked.limit.unwrap_or(LIMIT).min(LIMIT_MAX);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -104,14 +104,14 @@ impl DataStore for TenantData {
     }
 }
 
-/// A row without its name and time. Fields that mean the same everywhere stand at the top of it, also where
-/// the writer put them into the metadata.
+/// A row without name and timestamp. Well-known fields become top-level fields, also if the writer put them into
+/// the metadata.
 fn row(entry: &DataWrite) -> Result<PortableData, Fault> {
     check_size("content", entry.content.len(), TEXT_MAX_BYTES)?;
     let mut metadata = entry.metadata.clone().unwrap_or_default();
     for (key, value) in &entry.more {
         if metadata.insert(key.clone(), value.clone()).is_some_and(|other| other != *value) {
-            return Err(Fault::invalid(format!("{key:?} is said twice, in the metadata and beside it")));
+            return Err(Fault::invalid(format!("{key:?} has different values in metadata and at the top level")));
         }
     }
     let mut curated: Map<String, Value> = Map::new();
@@ -120,7 +120,7 @@ fn row(entry: &DataWrite) -> Result<PortableData, Fault> {
             curated.insert(key.into(), value);
         }
     }
-    curated.remove("created_at"); // ours to say
+    curated.remove("created_at"); // set by the server
     let mut tags = entry.tags.clone().unwrap_or_default();
     for (key, lifted) in [("domain_tags", curated.remove("domain_tags")), ("tags", metadata.remove("tags"))] {
         tags.extend(strings(key, lifted)?.unwrap_or_default());
@@ -143,11 +143,11 @@ fn row(entry: &DataWrite) -> Result<PortableData, Fault> {
         metadata: (!metadata.is_empty()).then_some(metadata),
         ..PortableData::default()
     };
-    check_size("what is said beside the content", json!(row).to_string().len(), ASIDE_MAX_BYTES)?;
+    check_size("the entry without its content", json!(row).to_string().len(), ASIDE_MAX_BYTES)?;
     Ok(PortableData { detail: Some(entry.content.clone()), ..row })
 }
 
-/// A list of words, or one.
+/// A list of strings, or a single string.
 fn strings(key: &str, value: Option<Value>) -> Result<Option<Vec<String>>, Fault> {
     let Some(value) = value else { return Ok(None) };
     let list = match value {
@@ -162,7 +162,7 @@ fn wrong(key: &str, what: &str) -> Fault {
     Fault::invalid(format!("metadata.{key} is not {what}"))
 }
 
-/// The first line, if it is short; else the beginning of it. A pair of surrogates is never cut in half.
+/// The first line, truncated if it is too long. A surrogate pair is never split.
 fn summary(content: &str) -> String {
     let line = content.split('\n').next().unwrap_or_default();
     if line.encode_utf16().count() <= SUMMARY_MAX {
@@ -182,8 +182,8 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace() || c == '\0'
 }
 
-/// All of them are required. What has neither letter nor digit is no word, and asks for nothing. Where the same
-/// words come too often, those that are new are asked for one by one, wherever in the text they are.
+/// Splits a query into phrases, which must all match. Pieces without a letter or digit are ignored. After too many
+/// repeated words, only the new words of a piece are kept, as separate phrases.
 fn phrases(query: &str) -> Result<Vec<String>, Fault> {
     let mut phrases: Vec<String> = Vec::new();
     let (mut seen, mut named) = (HashSet::new(), HashSet::new());
@@ -206,16 +206,16 @@ fn phrases(query: &str) -> Result<Vec<String>, Fault> {
             false => phrases.extend(new),
         }
     }
-    check_size("what is not ASCII in the query", wide_bytes, WIDE_MAX_BYTES)?;
+    check_size("the non-ASCII part of the query", wide_bytes, WIDE_MAX_BYTES)?;
     Ok(phrases)
 }
 
-/// The filters that were asked for, if we can keep to them: one that is dropped in silence would show what
-/// the asker did not want to see.
+/// The filters of a query. Unsupported ones are refused: ignoring a filter would return rows that the caller
+/// excluded.
 fn filters(asked: &QueryFilters) -> Result<Vec<(String, Vec<Value>)>, Fault> {
     if let Some(mode) = asked.mode.as_deref().filter(|mode| *mode != MODE) {
         let shown: String = mode.chars().take(80).collect();
-        let text = format!("there is no mode {shown:?} here, only {MODE:?}");
+        let text = format!("query mode {shown:?} is not supported; use {MODE:?}");
         return Err(Fault::new(Class::QueryError, text).with("mode", mode));
     }
     let (known, mut strange): (Vec<_>, Vec<_>) =
@@ -223,7 +223,7 @@ fn filters(asked: &QueryFilters) -> Result<Vec<(String, Vec<Value>)>, Fault> {
     if !strange.is_empty() && !asked.permissive_filters {
         strange.sort_by_key(|(key, _)| *key);
         let strange: Vec<&str> = strange.iter().map(|(key, _)| key.as_str()).collect();
-        let text = format!("these filters are not supported: {}", strange.join(", "));
+        let text = format!("unsupported filters: {}", strange.join(", "));
         let fault = Fault::new(Class::UnsupportedFilterError, text);
         return Err(fault.with("unsupportedKeys", strange).with("supportedKeys", json!(FILTERS)));
     }
@@ -237,8 +237,7 @@ fn values(key: &str, value: &Value) -> Result<Vec<Value>, Fault> {
     };
     let plain = |value: &Value| matches!(value, Value::String(_) | Value::Bool(_) | Value::Number(_));
     if values.len() > VALUES_MAX || !values.iter().all(plain) {
-        let text =
-            format!("the filter {key} is neither a word, a number, true or false, nor a list of up to {VALUES_MAX}");
+        let text = format!("filter {key} must be a string, number or boolean, or a list of up to {VALUES_MAX} of them");
         return Err(Fault::invalid(text));
     }
     Ok(values)
@@ -258,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn rule_35_a_summary_never_cuts_a_pair_in_half() {
+    fn rule_35_a_summary_never_splits_a_surrogate_pair() {
         let faces = "\u{1F600}".repeat(101); // 202 units
-        assert_eq!(summary(&faces), format!("{}...", "\u{1F600}".repeat(98)), "197 units would be half of the 99th");
+        assert_eq!(summary(&faces), format!("{}...", "\u{1F600}".repeat(98)), "197 units would split the 99th pair");
         let odd = format!("a{}", "\u{1F600}".repeat(100));
         assert_eq!(summary(&odd), format!("a{}...", "\u{1F600}".repeat(98)));
-        let late = format!("{}\u{1F600}bcd", "a".repeat(196)); // what does not fit ends it: no later letter slips in
+        let late = format!("{}\u{1F600}bcd", "a".repeat(196)); // the cut is at the first character that does not fit
         assert_eq!(summary(&late), format!("{}...", "a".repeat(196)));
         assert_eq!(summary(&"\u{1F600}".repeat(100)), "\u{1F600}".repeat(100), "200 units are short enough");
     }
@@ -278,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn rule_25_a_word_is_not_asked_for_thousands_of_times() {
+    fn rule_25_repeated_words_are_limited() {
         assert_eq!(phrases(&"a.".repeat(2_000)).unwrap(), ["a"]);
         let addresses: Vec<String> = (0..200).map(|number| format!("10.0.0.{number}")).collect();
         let asked = phrases(&addresses.join(" ")).unwrap();
-        assert_eq!(asked[..10], addresses[..10], "some times as they came");
-        assert_eq!(asked[10..], (11..200).map(|number| number.to_string()).collect::<Vec<_>>(), "then what is new");
+        assert_eq!(asked[..10], addresses[..10], "unchanged up to the limit");
+        assert_eq!(asked[10..], (11..200).map(|number| number.to_string()).collect::<Vec<_>>(), "then only new words");
         let variants: Vec<String> = (1..90).map(|number| format!("{}Aa", "!".repeat(number))).collect();
         assert_eq!(phrases(&variants.join(" ")).unwrap().len(), 1 + AGAIN_MAX);
         let wide = |bytes: usize| phrases(&"\u{e9}".repeat(bytes / 2));

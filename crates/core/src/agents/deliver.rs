@@ -1,5 +1,5 @@
-//! Words from agents to agents: written down first, then handed over by every way there is. What a receipt
-//! says has happened.
+//! Messages from agent to agent: committed first, then handed to every connector. A receipt states only what has
+//! happened.
 
 use frontdesk_wire::agents::{
     ConnectorReceipt, ConnectorSpec, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost,
@@ -20,34 +20,34 @@ use crate::ids::event_id;
 use crate::meters::Why;
 use crate::port::inbox::StoredMessage;
 
-/// How a delivery went, by connector.
+/// Result of a delivery, per connector.
 pub(super) struct Delivered {
     pub(super) receipt: DeliveryReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
-    /// The message in the inbox says this. False: another one stands in its place, or none any more.
+    /// The inbox holds this message. False: it holds an earlier one with another text, or none any more.
     pub(super) stands: bool,
 }
 
-/// What is special about a delivery.
+/// Options of a delivery.
 #[derive(Default)]
 pub(super) struct How<'a> {
-    /// Somebody waits for an answer.
+    /// Set if the caller waits for an answer.
     pub(super) asks: Option<Asks<'a>>,
-    /// The same message whatever it says; otherwise the dispatch and the payload tell.
+    /// Overrides the dedup key, which is otherwise derived from agent, dispatch id and payload.
     pub(super) dedup: Option<[u8; 16]>,
 }
 
 pub(super) struct Asks<'a> {
-    /// The agent that asks. A late answer goes to its inbox.
+    /// The asking agent; a late answer is delivered to its inbox.
     pub(super) by: Option<&'a str>,
-    /// Told the delivery id under which the question is written down, before a socket gets it again.
+    /// Called with the delivery id of the stored question, before the question is sent to a socket again.
     pub(super) filed: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Messages {
     // ---- deliver -------------------------------------------------------------------------
 
-    /// Durable before it is answered.
+    /// Returns after the message was committed.
     pub async fn deliver(
         &self,
         who: Speaker<'_>,
@@ -73,7 +73,7 @@ impl Messages {
         let meta = payload.meta();
         let from = speaker_of(meta);
         let hash = short_hash(&[payload.kind(), payload.text()]);
-        // An agent's number is never given twice: who was deleted and made again is somebody else.
+        // Agent numbers are never reused, so an agent that was deleted and registered again gets new dedup keys.
         let dedup = || short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
         let dedup = how.dedup.unwrap_or_else(dedup);
         let word = Word {
@@ -89,7 +89,7 @@ impl Messages {
         };
         let mut warnings = Vec::new();
         if let Some(session) = &to.session {
-            warnings.push(format!("the session {session:?} was left out: deliver goes to the agent's mailbox"));
+            warnings.push(format!("session {session:?} was ignored: deliver goes to the inbox of the agent"));
         }
         let at_ms = self.env.now_ms();
         let mut receipts = vec![shown("inbox", &own_receipt(&word, at_ms, self.is_attended(to)))];
@@ -100,10 +100,10 @@ impl Messages {
         receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
         let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts, ..Kept::default() };
         let receivers = to.relay.iter().map(|it| it.no).collect();
-        // Taken before it is written: of several who say the same at once, one goes to the connectors.
+        // Locked before the commit, so that only one of several concurrent repetitions calls the connectors.
         let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
         let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
-        // As it is noted now: whoever carried it before has let go.
+        // Read after locking, so it includes the receipts of an earlier holder.
         let kept = if fresh { kept } else { serde_json::from_str(&filed.message.receipts).unwrap_or_default() };
         if let Some(asks) = &how.asks {
             (asks.filed)(&filed.message.delivery_id);
@@ -117,15 +117,15 @@ impl Messages {
             (true, _) => kept.receipts,
             (false, Some(_)) => self.push(to, &filed, payload, kept).await,
             (false, None) => {
-                // Or by now they were, or nobody could: what is known is that another call was at it.
-                let text = "an earlier call was still being tried with its connectors; ask again for how they took it";
+                // The other call may have finished or failed by now; only that it was running is known.
+                let text = "an earlier call still waits for the connectors; repeat the call for their receipts";
                 warnings.push(text.into());
                 kept.receipts
             }
         };
         drop(carrying);
         if gone {
-            warnings.push("this dispatch was delivered before, and is not kept any more".into());
+            warnings.push("this dispatch was delivered before; its message has expired".into());
         } else if !fresh {
             warnings.push("this dispatch was delivered before; this is its first receipt".into());
         }
@@ -143,8 +143,8 @@ impl Messages {
         self.agents.live.streams.is_attended(to.agent.no)
     }
 
-    /// Tries the connectors that are not ours, and notes how they took it. Also for a repeated dispatch whose
-    /// first try was cut short.
+    /// Calls the external connectors and stores their receipts. Also for a repeated dispatch whose first attempt was
+    /// interrupted.
     async fn push(
         &self,
         to: &Addressee,
@@ -152,7 +152,7 @@ impl Messages {
         payload: &DeliveryPayload,
         mut kept: Kept,
     ) -> Vec<ConnectorReceipt> {
-        // All at once: whoever waits for the receipt waits for the slowest, not for their sum.
+        // In parallel: the caller waits for the slowest connector, not for the sum.
         let names = way_names(&to.ways);
         let tries = to.ways.iter().zip(&names).map(|(spec, name)| async move {
             let outcome = match self.agents.ways.connectors.open(&to.agent.id, spec) {
@@ -169,7 +169,7 @@ impl Messages {
 
     // ---- notify --------------------------------------------------------------------------
 
-    /// One word to one address: the address says whether it wakes.
+    /// Sends one message to one address; the form of the address decides whether it wakes.
     pub async fn notify(&self, who: Speaker<'_>, post: NotifyPost) -> Result<Notified, Fault> {
         let dispatch_id = self.env.uuid_v4();
         let mut origin = post.origin;
@@ -199,9 +199,9 @@ impl Messages {
         Ok(Notified { dispatch_id, route: "deliver".into(), receipts: done.receipts })
     }
 
-    // ---- telling -------------------------------------------------------------------------
+    // ---- notices --------------------------------------------------------------------------
 
-    /// A step of the errand to an agent's wake URL, for whoever watches.
+    /// Reports a step of calling the wake URL of an agent to the event stream.
     pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
         self.delivery.note_wake_failure(agent.no, Some(text).filter(|_| step == "wake_failed"));
         self.tail.say(&agent.tenant, step, |notice| {
@@ -211,7 +211,7 @@ impl Messages {
         });
     }
 
-    /// Counted, and told to whoever watches.
+    /// Counts a message and reports it to the event stream.
     pub(super) fn note_word(
         &self,
         to: &Addressee,
@@ -243,7 +243,7 @@ fn own_receipt(word: &Word<'_>, delivered_at: u64, pushed: bool) -> DeliveryRece
     }
 }
 
-/// Who speaks, as well as the envelope tells.
+/// The sender, as far as the envelope names one.
 fn speaker_of(meta: &DeliveryMeta) -> Option<&str> {
     let named = |name: &Option<String>| name.as_deref().is_some_and(|name| !name.is_empty());
     let origin = &meta.origin;
@@ -264,7 +264,7 @@ pub(super) fn failed(connector: &str, fault: &Fault) -> ConnectorReceipt {
     ConnectorReceipt { connector: connector.into(), ok: false, receipt: None, error }
 }
 
-/// Names of connectors in receipts: the type, and which one where an agent has several of it, as in `webhook#2`.
+/// Names of connectors in receipts: the type, with a number if an agent has several of it, as in `webhook#2`.
 pub(super) fn way_names(ways: &[ConnectorSpec]) -> Vec<String> {
     let of_type = |name: &str, ways: &[ConnectorSpec]| ways.iter().filter(|it| it.name() == name).count();
     let named = |(place, spec): (usize, &ConnectorSpec)| match of_type(spec.name(), ways) {
@@ -274,7 +274,7 @@ pub(super) fn way_names(ways: &[ConnectorSpec]) -> Vec<String> {
     ways.iter().enumerate().map(named).collect()
 }
 
-/// How a connector took it, for people.
+/// Summary of a receipt for operators.
 fn in_words(it: &ConnectorReceipt) -> String {
     let says = |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(Value::as_bool);
     let how = match (it.ok, says("woken"), says("delivery_skipped")) {
@@ -290,7 +290,7 @@ fn in_words(it: &ConnectorReceipt) -> String {
     format!("{}: {how}", it.connector)
 }
 
-/// One receipt of all of them: skipped is what nobody pushed.
+/// Merges all receipts into one. It counts as skipped if no connector pushed the message.
 fn merged(filed: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
     let mut pushed = false;
     for it in receipts {

@@ -1,4 +1,4 @@
-//! A question and its answer. The question is a message like any other; whoever asked waits on the line.
+//! Questions and answers between agents. A question is an ordinary message; the asker waits for the reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::env::Env;
 use crate::meters::{Meters, Why};
 use crate::outbound::Listener;
 
-/// The longest that somebody may wait for an answer.
+/// Maximum time to wait for an answer.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
-/// Where the asker waits. Closed by the asker, it has hung up.
+/// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
 pub type Line = oneshot::Sender<Result<AgentReply, Fault>>;
 
-/// Questions between agents, and whoever waits for their answers.
+/// Questions between agents, and the callers that wait for the answers.
 pub struct Exchanges {
     env: Arc<dyn Env>,
     agents: Arc<AgentsPlane>,
@@ -46,7 +46,7 @@ impl Exchanges {
         Self { env: base.env.clone(), agents, messages, inboxes, meters: base.meters.clone() }
     }
 
-    /// Asks, and returns when the question has been carried to its end as well.
+    /// Asks, and returns after the answer is known and the question was handed to all connectors.
     pub async fn exchange(
         &self,
         who: Speaker<'_>,
@@ -56,16 +56,16 @@ impl Exchanges {
     ) -> Result<AgentReply, Fault> {
         let (line, answer) = oneshot::channel();
         let (answer, ()) = tokio::join!(answer, Box::pin(self.ask(who, address, payload, timeout_ms, line)));
-        answer.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange broke off")))
+        answer.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange ended without a result")))
     }
 
-    /// Asks, and tells the answer on the line as soon as it is known. An asker that hangs up frees its place at once;
-    /// the question itself is carried to its end, whatever the asker does.
+    /// Asks, and sends the answer to `line` as soon as it is known. An asker that disconnects frees its slot at once;
+    /// the question is still handed to all connectors.
     pub async fn ask(&self, who: Speaker<'_>, address: &str, payload: &DeliveryPayload, timeout_ms: u64, line: Line) {
         let mut line = Some(line);
         let asked = self.ask_on(who, address, payload, timeout_ms, &mut line).await;
         if let (Err(fault), Some(line)) = (asked, line) {
-            let _ = line.send(Err(fault)); // it may have hung up
+            let _ = line.send(Err(fault)); // the asker may have disconnected
         }
     }
 
@@ -84,19 +84,19 @@ impl Exchanges {
         let ticket = self.agents.live.waiters.wait(who.tenant, correlation_id, to.agent.no, &to.agent.id);
         let (ticket, mut answer) = ticket.map_err(|refused| match refused {
             Refused::InFlight => {
-                let text = "an exchange with this correlation_id is under way";
+                let text = "an exchange with this correlation_id is in progress";
                 Fault::new(Class::ConflictError, text).with("correlation_id", correlation_id)
             }
-            Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges are under way"),
+            Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"),
         })?;
         let filed = Notify::new();
         let question = async {
-            // Named before it is written: an answer may come before we hear that it was.
+            // Registered before the commit: the answer may arrive before the commit returns.
             let chat_id = super::deliver::chat_of_payload(payload);
             let instances: Vec<u64> = to.relay.iter().map(|it| it.no).collect();
             let delivery_id = self.messages.new_delivery_id();
             ticket.asked(&delivery_id, &chat_id, instances.clone());
-            // A repeated question stands in the message of the first time.
+            // A repeated question keeps the delivery id of the first one.
             let named = |first: &str| {
                 ticket.asked(first, &chat_id, instances.clone());
                 filed.notify_one();
@@ -105,7 +105,7 @@ impl Exchanges {
             Box::pin(self.messages.deliver_to(&to, payload, delivery_id, how)).await.map(drop)
         };
         let mut question = std::pin::pin!(question.fuse());
-        // Heard also while a slow connector still has the question.
+        // Also accepts the answer while a slow connector is still being called.
         let heard = async {
             let hung_up = async {
                 match line.as_mut() {
@@ -117,14 +117,14 @@ impl Exchanges {
                 biased;
                 reply = &mut answer => Ok(reply.ok()),
                 Err(fault) = &mut question => Err(fault),
-                () = hung_up => Err(Fault::new(Class::TimeoutError, "the asker hung up")),
+                () = hung_up => Err(Fault::new(Class::TimeoutError, "the asker disconnected")),
             }
         };
         let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
         if !matches!(answered, Ok(Ok(Some(_)))) {
             ticket.leave();
             if let Ok(reply) = answer.try_recv() {
-                answered = Ok(Ok(Some(reply))); // whoever gave it was told that it was heard
+                answered = Ok(Ok(Some(reply))); // the replier was told that its reply was accepted
             }
         }
         let is_answered = matches!(answered, Ok(Ok(Some(_))));
@@ -136,13 +136,13 @@ impl Exchanges {
         self.meters.agent_words.get_or_create(&Why { why }).inc();
         let answer = match answered {
             Ok(Ok(Some(reply))) => Ok(reply),
-            Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted while it was asked
+            Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted during the exchange
             Ok(Err(fault)) => Err(fault),
             Err(_) => Err(no_answer(&to.agent.id, timeout_ms)),
         };
         let unheard = line.take().and_then(|line| line.send(answer).err());
         if asker.is_some() && is_answered {
-            // The answer may have come before the question was written down.
+            // The answer may have arrived before the question was committed.
             if !question.is_terminated() {
                 tokio::select! {
                     biased;
@@ -151,7 +151,7 @@ impl Exchanges {
                 }
             }
             let noted = match unheard {
-                // Whoever asked hung up in that moment, and whoever answered was told that it was heard.
+                // The asker disconnected just now, but the replier was told that its reply was accepted.
                 Some(Ok(reply)) => {
                     let late =
                         self.late_reply(who.tenant, &to.agent.id, Some(to.agent.no), correlation_id, reply.content);
@@ -163,14 +163,14 @@ impl Exchanges {
                 tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
             }
         }
-        ticket.leave(); // not before it is noted: until then another reply is told that this one came first
+        ticket.leave(); // after the commit: until then further replies get `Answered`
         if !question.is_terminated() {
-            let _ = question.await; // its failure is in the receipts; the asker has its answer
+            let _ = question.await; // a failure is in the receipts; the asker has its answer
         }
         Ok(())
     }
 
-    /// The agent that asks, if an agent does: by its token, else by the name that it gives.
+    /// The asking agent, if there is one: from its token, otherwise from the name that it claims.
     fn asker(&self, who: Speaker<'_>, payload: &DeliveryPayload) -> Option<String> {
         let claimed = payload.meta().origin.caller_agent_id.as_deref();
         let mut names = [who.bound, who.caller, claimed].into_iter().flatten();
@@ -184,7 +184,7 @@ impl Exchanges {
         }
     }
 
-    /// An agent answers by the API. If nobody waits any more, an agent that asked finds it in its inbox.
+    /// An agent replies through the API. If nobody waits any more, the reply goes to the inbox of the asking agent.
     pub async fn reply(
         &self,
         who: Speaker<'_>,
@@ -198,26 +198,25 @@ impl Exchanges {
         if let Some(no) = no {
             self.agents.live.streams.note_traffic(no, now_ms);
         }
-        // An agent without an inbox was never asked anything: 0 is nobody's number.
+        // 0 is never an agent number: an agent without an inbox was never asked anything.
         let heard =
             self.agents.live.waiters.reply(who.tenant, correlation_id, no.unwrap_or(0), content.clone(), now_ms);
         match heard {
             Ok(()) => Ok(Replied { ok: true, delivered_to: None }),
             Err(Unheard::OtherAgent) => {
-                Err(Fault::new(Class::ForbiddenError, format!("{id} was not asked: another agent was")))
+                Err(Fault::new(Class::ForbiddenError, format!("{id} cannot reply: another agent was asked")))
             }
             Err(Unheard::NobodyWaits) if self.late_reply(who.tenant, &id, no, correlation_id, content).await? => {
                 Ok(Replied { ok: true, delivered_to: Some("inbox".into()) })
             }
             Err(Unheard::NobodyWaits | Unheard::Answered) => {
-                let text =
-                    "nobody waits for this reply: it was answered, or nobody asked, or the asker is not an agent";
+                let text = "nobody waits for this reply: the question was answered or is unknown, or no agent asked it";
                 Err(Fault::new(Class::GoneError, text).with("correlation_id", correlation_id))
             }
         }
     }
 
-    /// Whether it stands in the inbox of the agent that asked. The first one that comes late is the answer.
+    /// Delivers a late reply to the asking agent. Returns whether this reply is in its inbox; only the first one is.
     async fn late_reply(
         &self,
         tenant: &str,
@@ -233,7 +232,7 @@ impl Exchanges {
         let to = match self.agents.addressee(tenant, &asker).await {
             Ok(to) if to.agent.id == asker => to,
             Err(fault) if fault.class != Class::UnknownAgentError => return Err(fault),
-            _ => return Ok(false), // it was deleted meanwhile
+            _ => return Ok(false), // the asking agent was deleted
         };
         let origin =
             Origin { trigger_kind: Some("agent".into()), caller_agent_id: Some(id.into()), ..Origin::default() };
@@ -253,7 +252,7 @@ impl Exchanges {
 }
 
 impl Listener for Exchanges {
-    /// An agent says something on its own socket: if that answers a question, whoever asked gets it.
+    /// Called when an agent sends a message through its socket: if it answers a question, the asker gets it.
     fn sending(&self, caller: &Caller, action: &Action) {
         let (chat_id, content, reply_to, sealed) = match &action.act {
             Act::Send { chat_id, content, reply_to } => (chat_id, content, reply_to.as_deref(), false),
@@ -265,8 +264,8 @@ impl Listener for Exchanges {
         }
         let named = action.meta("correlation_id");
         let thread = action.meta("thread_id");
-        // A gateway repeats the thread of the question in all that it says there, notices and progress too, and
-        // marks what is worth a bell. A plain agent just replies to the message.
+        // A gateway sends everything in the thread of the question, including progress notices, and marks the final
+        // message with `notify`. A simple agent just replies to the message.
         let is_last_word = sealed || action.metadata.get("notify").and_then(serde_json::Value::as_bool) == Some(true);
         if named.is_none() && thread.is_some() && !is_last_word {
             return;
@@ -275,22 +274,22 @@ impl Listener for Exchanges {
         let meant = self.agents.live.waiters.meant(&caller.tenant, caller.instance.no, chat_id, named, message);
         if let Some((correlation_id, agent)) = meant {
             let now_ms = self.env.now_ms();
-            // Whoever asked may have hung up this moment; then it is only a line in the chat.
+            // The asker may have disconnected just now; then it is only a message in the chat.
             let _ = self.agents.live.waiters.reply(&caller.tenant, &correlation_id, agent, content.clone(), now_ms);
         }
     }
 }
 
-/// The name of the exchange, if it is asked as it must be.
+/// Validates a question and returns its correlation id.
 fn check_question(payload: &DeliveryPayload, timeout_ms: u64) -> Result<&str, Fault> {
     if !(1..=TIMEOUT_MAX_MS).contains(&timeout_ms) {
-        return Err(Fault::invalid(format!("timeout_ms is between 1 and {TIMEOUT_MAX_MS}")));
+        return Err(Fault::invalid(format!("timeout_ms must be between 1 and {TIMEOUT_MAX_MS}")));
     }
     let correlation_id = payload.meta().correlation_id.as_deref().filter(|id| !id.is_empty());
-    correlation_id.ok_or_else(|| Fault::invalid("an exchange needs meta.correlation_id"))
+    correlation_id.ok_or_else(|| Fault::invalid("meta.correlation_id is required for an exchange"))
 }
 
 fn no_answer(agent: &str, timeout_ms: u64) -> Fault {
-    let text = format!("{agent} did not answer within {timeout_ms} ms; it may still find the question");
+    let text = format!("{agent} did not answer within {timeout_ms} ms; the question stays in its inbox");
     Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms)
 }

@@ -1,10 +1,10 @@
-//! What is being carried to connectors just now. Whoever says the same word again meanwhile leaves it to the
-//! one who carries it, so that no connector hears it twice.
+//! Messages that are being handed to connectors. A concurrent repetition of the same message does not call the
+//! connectors again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The dedup mark of a word.
+/// Dedup key of a message.
 type Mark = [u8; 16];
 
 #[derive(Default, Clone)]
@@ -12,7 +12,7 @@ pub struct InFlight {
     marks: Arc<Mutex<HashSet<Mark>>>,
 }
 
-/// Held by whoever carries a word. Dropped, also by a caller that hangs up, the next one may.
+/// Guard held while a message is handed over. Dropping it, also by cancellation, lets the next caller proceed.
 pub struct Carrying {
     all: InFlight,
     mark: Mark,
@@ -29,7 +29,7 @@ impl InFlight {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: somebody carries it already.
+    /// `None`: another caller holds this message.
     pub fn carry(&self, mark: Mark) -> Option<Carrying> {
         let first = self.marks().insert(mark);
         first.then(|| Carrying { all: self.clone(), mark })
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_carries_a_word_until_it_lets_go() {
+    fn only_one_caller_holds_a_message() {
         let all = InFlight::default();
         let first = all.carry([1; 16]).unwrap();
         assert!(all.carry([1; 16]).is_none());

@@ -1,4 +1,4 @@
-//! Reading what was said to agents: inboxes, and the console's page.
+//! Reading inboxes of agents, and recent messages for the console.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::port::inbox::{Inbox as InboxStore, StoredMessage};
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
 
-/// Letters per page of an inbox.
+/// Messages per page of an inbox.
 const INBOX_PAGE: usize = 500;
-/// Characters of a message that the console shows.
+/// Characters of a message shown in the console.
 const SHOWN_CHARS: usize = 280;
 
-/// Reads what was said to agents.
+/// Read access to inboxes.
 pub struct Inboxes {
     env: Arc<dyn Env>,
     agents: Arc<AgentsPlane>,
@@ -31,7 +31,7 @@ impl Inboxes {
         Self { env: base.env.clone(), agents: agents.clone(), inbox: stores.inbox.clone() }
     }
 
-    /// Number of an agent's inbox, and its id. `None`: it is known, and nothing was ever written to it.
+    /// Id of an agent and number of its inbox. `None`: the agent is known, but nothing was ever written to it.
     pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<u64>), Fault> {
         let (id, _) = self.agents.find_agent(tenant, address)?;
         let no = self.agents.directory.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
@@ -48,12 +48,12 @@ impl Inboxes {
 
     pub(super) async fn read_inbox(&self, no: u64, after: u64) -> Result<Inbox, Fault> {
         let messages = self.inbox.messages(no, after, INBOX_PAGE).await?;
-        // Read second: it is never below what is shown.
+        // Read after the page, so it is never lower than the numbers on the page.
         let newest = self.inbox.newest_message(no).await?;
         Ok(Inbox { messages: messages.into_iter().map(inbox_message).collect(), newest })
     }
 
-    /// An inbox for somebody who is not the agent: nobody has been there.
+    /// Reads an inbox for somebody other than the agent; does not count as presence of the agent.
     pub async fn look_into_inbox(&self, tenant: &str, address: &str, after: u64) -> Result<Inbox, Fault> {
         match self.inbox_of(tenant, address)?.1 {
             Some(no) => self.read_inbox(no, after).await,
@@ -61,29 +61,29 @@ impl Inboxes {
         }
     }
 
-    /// A stream needs an inbox to sit in.
+    /// Returns the inbox of an agent, and creates it if needed. Streams need one.
     pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<u64, Fault> {
         let (id, _) = self.agents.find_agent(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         self.agents.addressee(who.tenant, address).await.map(|to| to.agent.no)
     }
 
-    /// The number of the newest message in an inbox; 0: there is none.
+    /// Number of the newest message in an inbox; 0 if it is empty.
     pub async fn newest(&self, no: u64) -> Result<u64, StoreError> {
         self.inbox.newest_message(no).await
     }
 
-    /// A page of an inbox, after a number.
+    /// The messages after a number.
     pub async fn page(&self, no: u64, after: u64, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
         self.inbox.messages(no, after, limit).await
     }
 
-    /// One message, as it is noted now.
+    /// The current state of one message.
     pub async fn message(&self, event: u64) -> Result<Option<StoredMessage>, StoreError> {
         self.inbox.message_of(event).await
     }
 
-    /// What agents of this tenant said to each other lately, newest first.
+    /// Recent messages between agents of this tenant, newest first.
     pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
         let messages = self.inbox.recent_messages(tenant, limit).await?;
         let agents: Vec<Option<String>> = self.agents.directory.read(|view| {
@@ -118,7 +118,7 @@ pub fn inbox_message(filed: StoredMessage) -> InboxMessage {
     }
 }
 
-/// Somebody is still handing it over. When that is done, it may be for others than now.
+/// The message is still being handed over; its session and receipts may change.
 pub fn is_in_flight(filed: &StoredMessage) -> bool {
     serde_json::from_str::<Kept>(&filed.message.receipts).is_ok_and(|kept| !kept.done)
 }

@@ -1,4 +1,4 @@
-//! Inbox: how a word from an agent to an agent is written down, with the rows of the sockets that it goes to.
+//! Commits messages from agent to agent: the inbox message together with the ledger rows of the agent's sockets.
 
 use std::sync::Arc;
 
@@ -23,28 +23,28 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
 
-/// One message. A relay frame may hold 1 MiB, and JSON makes text longer.
+/// Text of one message. A relay frame is limited to 1 MiB, and JSON escapes make text longer.
 const TEXT_MAX_BYTES: usize = 1 << 20;
-/// The plane on which a gateway hears words that come from no vendor's platform.
+/// Platform name under which gateways receive messages of other agents.
 const PLATFORM: &str = "relay";
 const BOT: &str = "desk";
-/// The message id of events that say who asked.
+/// Message id of events that record who asked a question.
 const QUESTION: &str = "question";
 
-/// What is kept with a message: who spoke, and how every connector took it.
+/// Stored with a message: its sender, and the receipts of the connectors.
 #[derive(Serialize, Deserialize, Default)]
 pub(super) struct Kept {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<String>,
-    /// False: a crash may have come before every connector was tried.
+    /// False: not all connectors were tried yet; after a crash they are tried again.
     pub(super) done: bool,
-    /// A stream was chosen to hear it in the place of the agent's sockets.
+    /// The message was routed to a stream instead of the agent's sockets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) instead_of_sockets: bool,
     pub(super) receipts: Vec<ConnectorReceipt>,
 }
 
-/// A word on its way.
+/// A message before it is committed.
 pub(super) struct Word<'a> {
     /// augment, template, wake, `wake_degraded`
     pub(super) kind: &'a str,
@@ -53,26 +53,26 @@ pub(super) struct Word<'a> {
     pub(super) from: Option<&'a str>,
     pub(super) session: Option<&'a str>,
     pub(super) delivery_id: &'a str,
-    /// Somebody waits for what is said to it.
+    /// The sender waits for an answer.
     pub(super) asks: bool,
-    /// The agent that waits for it, to whom a late answer is delivered.
+    /// The asking agent, which gets a late answer.
     pub(super) asked_by: Option<&'a str>,
-    /// Named again, it is the same word.
+    /// A second message with the same key is a duplicate.
     pub(super) dedup: [u8; 16],
 }
 
-/// A word that is written down.
+/// A committed message.
 pub(super) struct Filing {
     pub(super) filed: StoredMessage,
-    /// False: it was there before.
+    /// False: it is a duplicate of an earlier message.
     pub(super) fresh: bool,
-    /// It was there before, and the inbox has forgotten it since: nothing can be noted on it.
+    /// A duplicate whose message has expired, so receipts cannot be stored.
     pub(super) gone: bool,
-    /// Its rows in the ledgers of sockets: (instance, seq).
+    /// Ledger rows of the agent's sockets: (instance, seq).
     pub(super) rows: Vec<(u64, u64)>,
 }
 
-/// What is said to agents: written into inboxes, handed to live sessions, and passed on by connectors.
+/// Messages to agents: commits them to inboxes, and hands them to live sessions and connectors.
 pub struct Messages {
     pub(super) env: Arc<dyn Env>,
     pub(super) agents: Arc<AgentsPlane>,
@@ -104,7 +104,7 @@ impl Messages {
         }
     }
 
-    /// The message and the rows of the sockets it goes to, in one commit.
+    /// Commits the message and the ledger rows of its sockets in one transaction.
     pub(super) async fn file(
         &self,
         to: &Addressee,
@@ -129,7 +129,7 @@ impl Messages {
         batch.extend(question_mark(to, word, at_ms));
         let accepted = self.ledger.accept(batch).await?;
         let Some(accepted) = accepted.into_iter().next() else {
-            return Err(StoreError::Unavailable("nothing was accepted".into()).into());
+            return Err(StoreError::Unavailable("the ledger returned no row for the message".into()).into());
         };
         if !accepted.fresh {
             let first = self.inbox.message_of(accepted.event).await?;
@@ -147,7 +147,7 @@ impl Messages {
         Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
     }
 
-    /// To the agent's sockets as well: whoever was to hear it in their place did not. Its message is there.
+    /// Sends a committed message to the agent's sockets too, because the stream chosen instead did not take it.
     pub(super) async fn pass_on(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
         let word = Word { session: None, dedup: short_hash(&["passed on", &hex::encode(word.dedup)]), ..*word };
         let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
@@ -156,8 +156,8 @@ impl Messages {
         Ok(())
     }
 
-    /// A question that is asked once more, after a crash or because nobody answered in time. Sockets that still owe
-    /// it get it from their ledger; whoever settled it gets it again under the same delivery id.
+    /// Repeats a question after a crash or a timeout. Sockets with an unsettled row get it from the ledger; the others
+    /// get it again under the same delivery id.
     pub(super) async fn ask_again(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
         let mut receivers = Vec::new();
         for instance in &to.relay {
@@ -175,7 +175,7 @@ impl Messages {
         Ok(())
     }
 
-    /// The latest question of this name to this agent, as far as an agent asked it: its number, and who asked.
+    /// The newest question with this correlation id that an agent asked this agent: event number and asking agent.
     pub(super) async fn question(
         &self,
         tenant: &str,
@@ -187,14 +187,14 @@ impl Messages {
         Ok(found.map(|it| (it.event, it.chat_id)))
     }
 
-    /// It was answered in time: what is said to it later is no answer.
+    /// Marks a question as answered, so that later replies are refused.
     pub(super) async fn close_question(&self, tenant: &str, question: u64) -> Result<(), Fault> {
         let dedup = [b"\0agent:".as_slice(), &reply_mark(question)].concat();
         self.ledger.accept(vec![mark(tenant, dedup, "", self.env.now_ms())]).await?;
         Ok(())
     }
 
-    /// For people who look on; the ledger has it.
+    /// Shows the event in chats of people who watch; it is not part of the delivery.
     async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
         if let Some(platform) = self.platforms.get(PLATFORM) {
             let bot = Bot::bare(BOT);
@@ -236,19 +236,19 @@ impl Messages {
         Ok((event, acceptance))
     }
 
-    /// A message that no inbox has any more, as far as its event tells. How it was taken is not known.
+    /// Rebuilds a message that expired from its event. Its receipts are unknown.
     async fn forgotten(&self, event: u64, mut message: InboxMessage) -> Result<StoredMessage, Fault> {
-        // Forgotten this moment, the event is no mark either: said again, it is new.
+        // If the event expired just now as well, the message is no duplicate any more; the caller may repeat it.
         let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
         (message.delivery_id, message.receipts) = (first.message_id, String::new());
         Ok(StoredMessage { event, at_ms: first.at_ms, message })
     }
 
-    /// The word as an event, and its JSON where a socket needs it, if it is not too large.
+    /// Checks the size and builds the event, with its JSON if a socket needs it.
     pub(super) fn sized(&self, word: &Word<'_>, for_sockets: bool) -> Result<(MessageEvent, String), Fault> {
         let too_large = |text| Err(Fault::new(Class::TooLargeError, text));
         if word.text.len() > TEXT_MAX_BYTES {
-            return too_large(format!("a message has at most {TEXT_MAX_BYTES} bytes"));
+            return too_large(format!("the message is too long; the limit is {TEXT_MAX_BYTES} bytes"));
         }
         if !for_sockets {
             return Ok((event_of(word, None), String::new()));
@@ -257,7 +257,9 @@ impl Messages {
         let json = serde_json::to_string(&event).unwrap_or_default();
         let max = self.rules.frame_max_bytes;
         if json.len() + 256 > max {
-            return too_large(format!("as a frame it is over {max} bytes; the agent's socket cannot take it"));
+            return too_large(format!(
+                "the message is too long for the agent's socket; the limit is {max} bytes of JSON"
+            ));
         }
         Ok((event, json))
     }
@@ -277,12 +279,12 @@ impl Messages {
     }
 }
 
-/// Keys of text: a range of them is everything that begins so.
+/// Dedup keys are text with a common prefix, so that a range query finds all questions of this correlation id.
 fn question_key(agent: u64, correlation_id: &str) -> String {
     format!("\0asked:{}", hex::encode(short_hash(&[&agent.to_string(), correlation_id])))
 }
 
-/// Says durably who asked: an event of its own in the commit of the question. It is forgotten with other events.
+/// Records who asked, as a separate event in the commit of the question. It expires like other events.
 fn question_mark(to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptance> {
     let by = word.asked_by?;
     let correlation_id = word.meta?.correlation_id.as_deref()?;
@@ -290,12 +292,12 @@ fn question_mark(to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptan
     Some(mark(&to.agent.tenant, dedup.into_bytes(), by, at_ms))
 }
 
-/// One late answer to a question, whatever it says.
+/// Dedup key of the late answer to a question. It does not depend on the content, so there is one per question.
 pub(super) fn reply_mark(question: u64) -> [u8; 16] {
     short_hash(&["reply to", &question.to_string()])
 }
 
-/// An event that nobody receives.
+/// An event without receivers, stored for its dedup key.
 fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
     Acceptance {
         tenant: tenant.into(),
@@ -327,7 +329,7 @@ impl Word<'_> {
     }
 }
 
-/// The chat in which an agent's socket hears somebody, and would answer.
+/// Chat id under which an agent's socket receives messages from this sender, and replies to it.
 pub(super) fn chat_of(from: Option<&str>) -> String {
     let name: String = from.unwrap_or("desk").chars().filter(|c| !c.is_control()).take(200).collect();
     format!("agent:{name}")
@@ -346,8 +348,8 @@ fn event_of(word: &Word<'_>, meta: Option<Value>) -> MessageEvent {
             user_id: Some(chat_id.clone()),
             user_name: Some(name),
             chat_id,
-            // A gateway that is busy in a chat breaks off to take the next word of it, and then says what answers
-            // neither or both. In a thread of its own a question disturbs nobody, and its answer is known by it.
+            // A busy gateway interrupts its turn for the next message of the same chat; its answer then fits neither
+            // message. A thread per question avoids this, and identifies the answer.
             thread_id: word.asks.then(|| word.delivery_id.into()),
             message_id: Some(word.delivery_id.into()),
             ..Source::default()

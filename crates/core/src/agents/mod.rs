@@ -1,4 +1,4 @@
-//! Agents by name: who they are, what ways lead to them, and whether they are there.
+//! Agents: registration, addresses, connectors and presence.
 
 pub mod address;
 mod admin;
@@ -53,25 +53,25 @@ pub use speaker::Speaker;
 pub use stores::TenantStores;
 pub use waking::Calls;
 
-/// Numbers of agents begin here, far above those of instances, and have as many bits to draw.
+/// Agent numbers have this bit set, which separates them from instance numbers; the 52 bits below are random.
 const AGENT_NUMBERS: u64 = 1 << 52;
-/// Ways to one agent.
+/// Connectors per agent.
 const CONNECTORS_MAX: usize = 8;
 const SECRET_MAX_CHARS: usize = 1024;
-/// All of an agent's ways together, as JSON: agents are held in memory.
+/// All connectors of one agent as JSON; agents are kept in memory.
 const CONNECTORS_MAX_BYTES: usize = 64 << 10;
-/// How long a connector may take to say that it is well.
+/// Time limit of the health check of a connector.
 const HEALTH_TIME: Duration = Duration::from_secs(10);
-/// Traffic within this is what makes a live agent active.
+/// A connected agent is active if it had traffic within this time, otherwise idle.
 const ACTIVE_MS: u64 = 300_000;
 
-/// Agents that speak to agents: who hears, who waits, who is to be poked.
+/// In-memory state: open streams, waiting callers, deliveries in flight, and wake requests.
 #[derive(Default)]
 pub struct LiveState {
     pub streams: Streams,
     pub waiters: Waiters,
     pub in_flight: InFlight,
-    /// Inboxes whose agents should be poked at their wake URL.
+    /// Agents whose wake URL should be called.
     pokes: Mutex<HashSet<u64>>,
     pub poke_bell: Notify,
 }
@@ -88,25 +88,25 @@ impl LiveState {
     }
 }
 
-/// An address, resolved: the agent, the session that was named, and the ways there.
+/// A resolved address: the agent, the session that was named, and how to reach it.
 pub(super) struct Addressee {
     pub(super) agent: Arc<Agent>,
     pub(super) session: Option<String>,
     pub(super) relay: Vec<Arc<Instance>>,
-    /// Everything else.
+    /// External connectors, i.e. all except relay.
     pub(super) ways: Vec<ConnectorSpec>,
-    /// There is more, and it cannot be read.
+    /// The connectors could not be decrypted.
     pub(super) unread: Option<Fault>,
 }
 
-/// Ways to agents besides inboxes and sockets: connectors, wake URLs, and what opens their secrets.
+/// What is needed to call connectors and wake URLs, and to decrypt their secrets.
 pub(crate) struct Ways {
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) outcall: Arc<dyn Outcall>,
     pub(crate) connectors: Arc<dyn Connectors>,
 }
 
-/// Agents by name: registration, addresses, and who is there.
+/// Registration, addresses and presence of agents.
 pub struct AgentsPlane {
     env: Arc<dyn Env>,
     directory: Arc<DirectoryPlane>,
@@ -127,12 +127,12 @@ impl AgentsPlane {
         cron: &Arc<CronPlane>,
         ways: Ways,
     ) -> Result<Self, StoreError> {
-        // Read before the directory is looked at again: whoever has messages now is in it, or was deleted.
+        // Read before the directory is refreshed: every inbox seen here has its agent there, unless it was deleted.
         let inboxes = stores.inbox.inboxes().await?;
         directory.refresh().await?;
         for agent in inboxes {
             if directory.read(|view| view.agent_no(agent).is_none()) {
-                stores.inbox.drop_inbox(agent).await?; // what a deletion that was cut short has left
+                stores.inbox.drop_inbox(agent).await?; // left over from an interrupted deletion
             }
         }
         Ok(Self {
@@ -147,12 +147,12 @@ impl AgentsPlane {
         })
     }
 
-    /// Streams, waiters and pokes of this process.
+    /// In-memory state of this process.
     pub fn live(&self) -> &LiveState {
         &self.live
     }
 
-    /// A change of the directory was committed: nobody listens or waits for an agent that is gone.
+    /// Called after a directory change was committed: closes streams and waiters of a deleted agent.
     pub(crate) fn apply(&self, effect: &Effect) {
         if let Effect::AgentRemoved(no) = effect {
             self.live.streams.forget(*no);
@@ -160,7 +160,7 @@ impl AgentsPlane {
         }
     }
 
-    /// Registers an agent, or changes it.
+    /// Registers or updates an agent.
     pub async fn put_agent(&self, who: Speaker<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
         check_id("agent_id", id)?;
         who.check_own(id, "register")?;
@@ -168,7 +168,9 @@ impl AgentsPlane {
             check_id("agent_name", name)?;
         }
         if put.webhook_secret.as_ref().is_some_and(|secret| secret.chars().count() > SECRET_MAX_CHARS) {
-            return Err(Fault::invalid(format!("webhook_secret has at most {SECRET_MAX_CHARS} characters")));
+            return Err(Fault::invalid(format!(
+                "webhook_secret is too long; the limit is {SECRET_MAX_CHARS} characters"
+            )));
         }
         if let Some(url) = put.wake_url.as_deref().filter(|url| !url.is_empty()) {
             self.ways.outcall.check(url).map_err(|error| Fault::invalid(format!("wake_url: {error}")))?;
@@ -185,7 +187,7 @@ impl AgentsPlane {
                 self.check_room(view, who.tenant)?;
             }
             let mut agent = known.unwrap_or_else(|| self.new_agent(view, who.tenant, id));
-            // Empty takes away, absent leaves.
+            // An empty value deletes, an absent one keeps.
             if let Some(name) = &put.agent_name {
                 agent.name = Some(name.clone()).filter(|name| !name.is_empty());
             }
@@ -208,16 +210,18 @@ impl AgentsPlane {
 
     async fn check_connectors(&self, who: Speaker<'_>, id: &str, specs: &[ConnectorSpec]) -> Result<(), Fault> {
         if specs.len() > CONNECTORS_MAX {
-            return Err(Fault::invalid(format!("an agent has at most {CONNECTORS_MAX} connectors")));
+            return Err(Fault::invalid(format!("too many connectors; the limit is {CONNECTORS_MAX} per agent")));
         }
         if serde_json::to_string(specs).map_or(usize::MAX, |json| json.len()) > CONNECTORS_MAX_BYTES {
-            return Err(Fault::invalid(format!("connectors have at most {CONNECTORS_MAX_BYTES} bytes together")));
+            return Err(Fault::invalid(format!(
+                "connectors are too large; the limit is {CONNECTORS_MAX_BYTES} bytes in total"
+            )));
         }
         for spec in specs {
             let name = spec.name();
             if spec.is_local() && !who.operator {
                 let text =
-                    format!("a {name} connector touches the desk's own machine; it needs a token of scope operator");
+                    format!("a {name} connector accesses the server's own machine; use a token of scope operator");
                 return Err(Fault::new(Class::ForbiddenError, text));
             }
             if let ConnectorSpec::Relay { instance } = spec {
@@ -225,7 +229,7 @@ impl AgentsPlane {
                 let there = |view: &View| view.instance(who.tenant, instance).is_some_and(|it| it.left_ms.is_none());
                 let there = self.directory.read(there);
                 if !there {
-                    return Err(Fault::invalid(format!("relay: this tenant has no instance {instance:?}")));
+                    return Err(Fault::invalid(format!("relay connector: instance {instance:?} not found")));
                 }
                 continue;
             }
@@ -266,7 +270,7 @@ impl AgentsPlane {
         }
     }
 
-    /// Drawn, not counted: a number is never given twice, so no agent inherits what a deleted one left behind.
+    /// Random, not sequential: numbers are never reused, so a new agent cannot get data of a deleted one.
     fn new_agent_no(&self, view: &View) -> u64 {
         loop {
             let mut dice = [0; 8];
@@ -278,10 +282,10 @@ impl AgentsPlane {
         }
     }
 
-    /// The agent, its inbox and what was planned for it go. An instance of that name stays.
+    /// Deletes the agent, its inbox and its planned wakes. An instance of the same name stays.
     pub async fn delete_agent(&self, who: Speaker<'_>, id: &str) -> Result<(), Fault> {
         if !who.operator {
-            let text = "deleting an agent needs a token of scope operator";
+            let text = "deleting an agent requires a token of scope operator";
             return Err(Fault::new(Class::ForbiddenError, text));
         }
         let change = |view: &View, draft: &mut Draft| {
@@ -290,18 +294,18 @@ impl AgentsPlane {
             Ok(agent.no)
         };
         let no = self.directory.write(change).await.map_err(amended)?;
-        // It is gone, and nobody can reach what it leaves. What cannot be erased now is erased at the next start.
+        // The agent is deleted and its data unreachable. If erasing the data fails, the next start does it.
         let erased = match self.cron.disarm_all(who.tenant, no).await {
             Ok(()) => self.inbox.drop_inbox(no).await,
             failed => failed,
         };
         if let Err(error) = erased {
-            tracing::warn!(%error, agent = id, "the inbox of a deleted agent could not be erased yet");
+            tracing::warn!(%error, agent = id, "erasing the inbox of a deleted agent failed; retry at next start");
         }
         Ok(())
     }
 
-    /// Registered ones and instances, by id.
+    /// Registered agents and instances, sorted by id.
     pub fn list(&self, tenant: &str) -> Vec<AgentDescriptor> {
         let mut found: Vec<AgentDescriptor> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
@@ -314,7 +318,7 @@ impl AgentsPlane {
         found
     }
 
-    /// Nothing is refused: who is not known has the status `unknown`.
+    /// Never fails: an unknown address has the status `unknown`.
     pub fn status(&self, tenant: &str, address: &str) -> AgentStatus {
         let Ok((id, _)) = self.find_agent(tenant, address) else { return AgentStatus::Unknown };
         let (agent, instance) =
@@ -332,7 +336,7 @@ impl AgentsPlane {
         }
     }
 
-    /// Whether the agent is there, or was since then: by a stream, a look into its inbox, or a socket.
+    /// Whether the agent is connected, or was since then: by a stream, by reading its inbox, or by a socket.
     pub fn came_since(&self, no: u64, since_ms: u64) -> bool {
         let streams = &self.live.streams;
         if streams.is_attended(no) || streams.traffic_ms(no) > since_ms {
@@ -343,8 +347,8 @@ impl AgentsPlane {
         self.ways_to(&agent).0.iter().any(|it| board.is_served(it.no) || board.presence(it.no).seen_ms > since_ms)
     }
 
-    /// A number that changes when the agent says something here, looks into its inbox, or opens a socket.
-    /// Times are compared for being another, not for being later: clocks are set.
+    /// A number that changes when the agent sends something, reads its inbox, or opens a socket. Callers compare for
+    /// inequality, not order, because the clock can be set back.
     pub fn traces_of(&self, agent_no: u64) -> u64 {
         let heard = self.live.streams.traffic_ms(agent_no);
         let Some(agent) = self.directory.read(|view| view.agent_no(agent_no).cloned()) else { return heard };
@@ -352,7 +356,7 @@ impl AgentsPlane {
         heard.wrapping_add(dials)
     }
 
-    /// Whether the agent is here now: by a stream or a socket.
+    /// Whether the agent is connected now, by a stream or a socket.
     pub fn is_here(&self, agent_no: u64) -> bool {
         if self.live.streams.is_attended(agent_no) {
             return true;
@@ -361,7 +365,7 @@ impl AgentsPlane {
         found.is_some_and(|agent| self.ways_to(&agent).0.iter().any(|it| self.delivery.switchboard().is_served(it.no)))
     }
 
-    /// The id and the session of an address.
+    /// Splits an address into id and session.
     pub(super) fn find_agent(&self, tenant: &str, address: &str) -> Result<(String, Option<String>), Fault> {
         self.directory.read(|view| {
             let known = |id: &str| {
@@ -372,8 +376,8 @@ impl AgentsPlane {
         })
     }
 
-    /// The agent behind an address, ready to be written to. An instance that nobody registered gets its
-    /// inbox now.
+    /// Resolves an address for writing. An instance that is not registered as an agent is registered now, which creates
+    /// its inbox.
     pub(super) async fn addressee(&self, tenant: &str, address: &str) -> Result<Addressee, Fault> {
         let (id, session) = self.find_agent(tenant, address)?;
         let found = self.directory.read(|view| view.agent(tenant, &id).cloned());
@@ -397,7 +401,7 @@ impl AgentsPlane {
         self.directory.read(|view| view.agent(tenant, id).cloned()).ok_or_else(|| Fault::unknown_agent(id))
     }
 
-    /// Sockets first; an agent whose id is an instance has that one without asking.
+    /// Instances and connectors of an agent. An instance with the id of the agent is included without a connector.
     pub(super) fn ways_to(&self, agent: &Agent) -> (Vec<Arc<Instance>>, Result<Vec<ConnectorSpec>, Fault>) {
         let specs = self.connectors_of(agent);
         let (mut names, mut ways) = (vec![agent.id.clone()], Vec::new());
@@ -437,7 +441,7 @@ impl AgentsPlane {
         opened
     }
 
-    /// What must sign deliveries to this agent. `Err`: there is such a secret and it does not open, so nothing is good.
+    /// The secret that must sign deliveries to this agent. `Err`: it cannot be decrypted, so no signature is accepted.
     pub fn webhook_secret(&self, tenant: &str, address: &str) -> Result<Option<Secret>, Fault> {
         let (id, _) = self.find_agent(tenant, address)?;
         let Some(agent) = self.directory.read(|view| view.agent(tenant, &id).cloned()) else { return Ok(None) };
@@ -466,9 +470,9 @@ fn amended(error: AmendError<Fault>) -> Fault {
 
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "the store refused");
+        tracing::error!(%error, "store request failed");
         if error == StoreError::Conflict {
-            return Self::new(Class::ConflictError, "somebody else changed this at the same time; try again");
+            return Self::new(Class::ConflictError, "another request changed this at the same time; try again");
         }
         Self::new(Class::UnavailableError, "the store is unavailable; nothing was stored, try again later")
     }

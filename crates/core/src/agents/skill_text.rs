@@ -1,8 +1,8 @@
-//! What a body says of itself in lines like `# Status: Draft`, and how such a line is rewritten.
+//! Header lines in the text of a skill, such as `# Status: Draft`: parsing and rewriting.
 //!
-//! Other stores do this with regular expressions of JavaScript, and a body's hash must come out the same
-//! here and there. So a blank is what `\s` is there, a line ends where `$` stands there, and a rewrite takes
-//! with it the same blank lines that theirs does.
+//! Other implementations do this with JavaScript regular expressions, and the hash of a skill must be the same in
+//! all of them. So whitespace is `\s` of JavaScript, lines end where `$` matches there, and a rewrite removes the
+//! same blank lines.
 
 use std::collections::HashSet;
 
@@ -11,23 +11,23 @@ use frontdesk_wire::agents::SkillStatus;
 use crate::hash::sha256_hex;
 
 const NAME_MAX: usize = 256;
-/// Lists show tags without the body, so they are kept short. What is beyond these bounds is no tag.
+/// Lists show tags without the body, so tags are limited. Those above the limits are ignored.
 const TAGS_MAX: usize = 256;
 const TAGS_MAX_BYTES: usize = 8 << 10;
-/// Digits of the hash that are the version.
+/// Hex digits of the content hash that form the version.
 const VERSION_DIGITS: usize = 12;
 
-/// One line of the form `# Word: value`, by its places in the text.
+/// A line of the form `# Word: value`, as byte offsets.
 struct Header<'a> {
-    /// Where the `#` is.
+    /// Offset of the `#`.
     start: usize,
     value: &'a str,
     value_end: usize,
-    /// Where a rewrite goes on: what lies between is blank and goes.
+    /// Where the text continues after a rewrite; the blanks before it are removed.
     end: usize,
 }
 
-/// `\s` of JavaScript. It has the byte order mark and lacks U+0085, unlike Rust's.
+/// `\s` of JavaScript. Unlike whitespace in Rust it includes U+FEFF and excludes U+0085.
 fn is_blank(c: char) -> bool {
     matches!(c, '\t'..='\r' | ' ' | '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{2028}' | '\u{2029}')
         || matches!(c, '\u{202f}' | '\u{205f}' | '\u{3000}' | '\u{feff}')
@@ -41,7 +41,7 @@ fn is_inner_blank(c: char) -> bool {
     is_blank(c) && !ends_line(c)
 }
 
-/// The first line with this word and a value, at the margin or indented.
+/// The first line with this word and a non-empty value; it may be indented.
 fn find<'a>(text: &'a str, word: &str) -> Option<Header<'a>> {
     line_starts(text).find_map(|line| {
         let start = skip(text, line, is_inner_blank);
@@ -52,7 +52,7 @@ fn find<'a>(text: &'a str, word: &str) -> Option<Header<'a>> {
     })
 }
 
-/// The first `# Skill: value`, as others find it: at the margin only, with the value perhaps a line below.
+/// The first `# Skill: value` as other implementations match it: not indented, and the value may be on a later line.
 fn find_skill(text: &str) -> Option<Header<'_>> {
     line_starts(text).find_map(|start| {
         let after = after_word(text, start, "Skill", is_blank)?;
@@ -60,7 +60,7 @@ fn find_skill(text: &str) -> Option<Header<'_>> {
         if from < text.len() {
             return Some(header(text, start, from, value_at(text, from)));
         }
-        // Nothing but blanks to the end: the last of them that is on a line counts as the value.
+        // Only blanks up to the end of the text: the last one that is not a line end is the value.
         let (at, blank) = text[after..].char_indices().rfind(|(_, c)| !ends_line(*c))?;
         Some(header(text, start, after + at, &text[after + at..][..blank.len_utf8()]))
     })
@@ -71,7 +71,7 @@ fn header<'a>(text: &'a str, start: usize, from: usize, value: &'a str) -> Heade
     Header { start, value, value_end, end: end_of_blanks(text, value_end) }
 }
 
-/// To the end of the text if only blanks follow; else up to the last line end before the next thing.
+/// The end of the text if only blanks follow; otherwise the last line end within the blanks.
 fn end_of_blanks(text: &str, from: usize) -> usize {
     let until = skip(text, from, is_blank);
     if until == text.len() {
@@ -80,13 +80,13 @@ fn end_of_blanks(text: &str, from: usize) -> usize {
     text[from..until].rfind(ends_line).map_or(from, |at| from + at)
 }
 
-/// What is on the line from here, without blanks behind it.
+/// The rest of the line, without trailing blanks.
 fn value_at(text: &str, from: usize) -> &str {
     let line = text[from..].split(ends_line).next().unwrap_or_default();
     line.trim_end_matches(is_blank)
 }
 
-/// Behind `#`, the word and its colon.
+/// Offset after `#`, the word and its colon.
 fn after_word(text: &str, start: usize, word: &str, blank: fn(char) -> bool) -> Option<usize> {
     let rest = text[start..].strip_prefix('#')?.trim_start_matches(blank);
     let rest = rest.strip_prefix(word)?.trim_start_matches(blank).strip_prefix(':')?;
@@ -101,24 +101,23 @@ fn line_starts(text: &str) -> impl Iterator<Item = usize> + '_ {
     std::iter::once(0).chain(text.match_indices(ends_line).map(|(at, end)| at + end.len()))
 }
 
-/// The words behind `# Status:`.
+/// The words after `# Status:`.
 fn status_words(source: &str) -> impl Iterator<Item = &str> {
     let value = find(source, "Status").map_or("", |line| line.value);
     value.split(is_blank).filter(|word| !word.is_empty())
 }
 
-/// What the body says that it is; a draft where it says nothing that we know.
+/// The status in the body; Draft if it is absent or unknown.
 pub fn status_of(source: &str) -> SkillStatus {
     status_words(source).next().and_then(SkillStatus::read).unwrap_or(SkillStatus::Draft)
 }
 
-/// The word behind the status, where approvals put their signature.
+/// The word after the status, which is the signature of an approval.
 pub(super) fn second_word(source: &str) -> Option<&str> {
     status_words(source).nth(1)
 }
 
-/// The body with another status: the line that says it is replaced, or one is put behind `# Skill:`, or
-/// before everything.
+/// The body with another status: replaces the Status line, or inserts one after `# Skill:`, or at the beginning.
 pub fn with_status(source: &str, status: &str) -> String {
     let line = format!("# Status: {status}");
     if let Some(old) = find(source, "Status") {
@@ -130,13 +129,13 @@ pub fn with_status(source: &str, status: &str) -> String {
     [&line, "\n", source].concat()
 }
 
-/// The same where there is a line that says it, and not a byte behind it goes.
+/// Like `with_status`, but keeps the blank lines after an existing Status line.
 pub(super) fn with_status_alone(source: &str, status: &str) -> String {
     let Some(old) = find(source, "Status") else { return with_status(source, status) };
     [&source[..old.start], "# Status: ", status, &source[old.value_end..]].concat()
 }
 
-/// From `# Tags:`, in lower case, each once.
+/// The values of `# Tags:` in lower case, without duplicates.
 pub fn tags(source: &str) -> Vec<String> {
     let (mut tags, mut seen) = (Vec::new(), HashSet::new());
     let mut room = TAGS_MAX_BYTES;
@@ -157,7 +156,7 @@ pub fn description(source: &str) -> Option<String> {
     find(source, "Description").map(|line| line.value.to_owned())
 }
 
-/// A name is safe in a path and in a pattern: ASCII, a letter or digit first, then also `_ - .`
+/// Names are safe in paths and patterns: ASCII letters, digits and `_ - .`; the first character is a letter or digit.
 pub fn is_name(name: &str) -> bool {
     let well_formed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     name.len() <= NAME_MAX
@@ -165,7 +164,7 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(well_formed)
 }
 
-/// Of the bytes as they are stored.
+/// Hash of the bytes as stored.
 pub fn content_hash(source: &str) -> String {
     sha256_hex(source)
 }
@@ -174,15 +173,15 @@ pub fn version_of(content_hash: &str) -> String {
     content_hash.chars().take(VERSION_DIGITS).collect()
 }
 
-/// What a signature is over: one kind of line end, and no line that may change without changing the skill.
+/// The text that is signed: with LF line ends, and without Status and Tags lines, which may change independently.
 pub(super) fn canonical(source: &str) -> String {
     let text = source.replace("\r\n", "\n").replace('\r', "\n");
     let kept: Vec<&str> = text.split('\n').filter(|line| !is_unsigned(line)).collect();
     kept.join("\n")
 }
 
-/// A Status or Tags line. One that goes on behind another kind of line end is none: what follows there would
-/// ride along unsigned.
+/// A Status or Tags line. A line that contains another line separator does not count, because the text after the
+/// separator would be unsigned.
 fn is_unsigned(line: &str) -> bool {
     if line.contains(ends_line) {
         return false;

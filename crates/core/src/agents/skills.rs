@@ -1,4 +1,4 @@
-//! A tenant's skills: whose they are, what a change of status means, and what may be asked.
+//! Skills of a tenant: ownership, changes of status, and queries.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use super::stores::{ASIDE_MAX_BYTES, Approval, TEXT_MAX_BYTES, TenantStores, che
 use crate::port::skills::{Expect, PAGE_MAX_BYTES, SkillQuery, SkillWrite};
 use crate::port::store::StoreError;
 
-/// Somebody else may change the same skill at the same time; so often it is tried again.
+/// Attempts of a write if other writers change the same skill.
 const TRIES: usize = 16;
-/// Skills in one answer.
+/// Skills per response.
 const QUERY_MAX: u64 = 10_000;
 const PATTERN_MAX_CHARS: usize = 256;
-/// What a pattern may take when it is compiled.
+/// Memory of a compiled pattern.
 const PATTERN_MAX_BYTES: usize = 64 << 10;
 const AUTHOR_MAX_CHARS: usize = 256;
-/// Lists show descriptions without the body, so they are kept short.
+/// Lists show descriptions without the body, so they are limited.
 const DESCRIPTION_MAX_CHARS: usize = 2_000;
 
 /// The skills of one tenant.
@@ -41,7 +41,7 @@ impl TenantStores {
 }
 
 impl TenantSkills {
-    /// Who asks. Attribution: it is written down, and opens nothing.
+    /// Sets the caller. Used for attribution only, never for authorisation.
     #[must_use]
     pub fn by(mut self, caller: Option<String>) -> Self {
         self.caller = caller.filter(|name| !name.is_empty());
@@ -60,13 +60,13 @@ impl TenantSkills {
         if let Some(found) = self.stores.skills.skill(&self.tenant, name, version).await? {
             return Ok(found);
         }
-        // It may have been made since: where no version was asked for, none is missing.
+        // Without a version in the query, "version not found" would be wrong even if the skill was created just now.
         let Some(version) = version else { return Err(Fault::skill_not_found(name)) };
         self.known(name).await?;
         Err(Fault::version_not_found(name, version))
     }
 
-    /// Stores a skill under a name that must be free.
+    /// Stores a skill; fails if the name exists.
     pub async fn store_new(&self, name: &str, source: &str, note: &SkillNote) -> Result<VersionInfo, Fault> {
         self.put(name, source, note, true).await
     }
@@ -81,10 +81,10 @@ impl TenantSkills {
         for _ in 0..TRIES {
             let head = self.head(name).await?;
             if only_new && head.is_some() {
-                return Err(Fault::storage_conflict(name, "there is one already, and overwrite was not asked for"));
+                return Err(Fault::storage_conflict(name, "the skill exists; set overwrite to replace it"));
             }
             let known = head.as_ref().and_then(|head| head.author.clone());
-            // Only an author that is claimed can contradict; whoever merely calls edits what is another's.
+            // Only an explicitly given author is checked; other callers may edit skills of any author.
             if let (Some(known), Some(claimed)) = (&known, &claimed)
                 && known != claimed
             {
@@ -118,7 +118,7 @@ impl TenantSkills {
         Err(Fault::storage_conflict(name, CONTENDED))
     }
 
-    /// `None`: somebody else was faster.
+    /// `None`: another writer was faster.
     async fn try_put(&self, next: SkillWrite) -> Result<Option<VersionInfo>, Fault> {
         let version = next.version.clone();
         match self.stores.skills.skill_put(next).await {
@@ -128,7 +128,7 @@ impl TenantSkills {
         }
     }
 
-    /// What the body and the head say of the next head; the rest is the writer's to add.
+    /// The next head, from body and current head. The caller fills in author, description and metadata.
     fn next(&self, head: Option<&SkillMeta>, name: &str, body: &str, by: Option<String>) -> SkillWrite {
         let now_s = self.stores.env.now_s();
         let status = status_of(body);
@@ -164,8 +164,8 @@ impl TenantSkills {
         }
     }
 
-    /// The body as it is stored: as it came, unless the note says another status, or it claims an approval
-    /// that it does not carry.
+    /// The body to store: unchanged, unless the note sets another status, or an approval without a valid signature
+    /// becomes a draft.
     fn body(&self, source: &str, asked: Option<SkillStatus>) -> String {
         let says = status_of(source);
         let wanted = asked.unwrap_or(says);
@@ -181,24 +181,23 @@ impl TenantSkills {
         if status == says { source.into() } else { with_status(source, status.name()) }
     }
 
-    /// The stored body with another status. In secured mode only a body that carries its signature is
-    /// approved, and keeps it.
+    /// The stored body with another status. In secured mode only a body with a valid signature can be approved.
     fn promoted(&self, name: &str, source: &str, status: SkillStatus) -> Result<String, Fault> {
         let approves = status == SkillStatus::Approved;
         match self.stores.approval(&self.tenant) {
             Approval::Signed(key) if approves => {
-                let unsigned = || Fault::approval_rejected(name, "the body carries no valid signature");
+                let unsigned = || Fault::approval_rejected(name, "the body has no valid signature");
                 key.approved(source).ok_or_else(unsigned)
             }
             Approval::Barred if approves => {
-                Err(Fault::approval_rejected(name, "no public key is set to check a signature with"))
+                Err(Fault::approval_rejected(name, "no public key is configured to verify the signature"))
             }
             _ => Ok(with_status(source, status.name())),
         }
     }
 }
 
-const CONTENDED: &str = "others changed it each time that it was tried";
+const CONTENDED: &str = "other writers changed it during every attempt; try again";
 
 impl SkillStore for TenantSkills {
     fn load<'a>(&'a self, name: &'a str, version: Option<&'a str>) -> Promise<'a, SkillSource> {
@@ -261,7 +260,8 @@ fn check_name(name: &str) -> Result<(), Fault> {
         return Ok(());
     }
     let shown: String = name.chars().take(80).collect();
-    let text = format!("{shown:?} is no name for a skill: up to 256 of A-Z a-z 0-9 _ - . and a letter or digit first");
+    let text =
+        format!("invalid skill name {shown:?}: use up to 256 of A-Z a-z 0-9 _ - . and start with a letter or digit");
     Err(Fault::invalid(text).with("skill_name", name))
 }
 
@@ -294,7 +294,7 @@ fn checked(filter: &SkillFilter) -> Result<SkillQuery, Fault> {
     })
 }
 
-/// What is asked for again would be looked for again, in every skill.
+/// Removes duplicates, because every value is searched in every skill.
 fn each_once<T: Ord>(mut asked: Vec<T>) -> Vec<T> {
     asked.sort_unstable();
     asked.dedup();
@@ -306,8 +306,8 @@ fn pattern(text: &str) -> Result<Regex, Fault> {
         return Err(Fault::invalid(format!("name_pattern has more than {PATTERN_MAX_CHARS} characters")));
     }
     RegexBuilder::new(text).size_limit(PATTERN_MAX_BYTES).build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => Fault::invalid("name_pattern is too large when it is compiled"),
-        error => Fault::invalid(format!("name_pattern is no regular expression that we know: {error}")),
+        regex::Error::CompiledTooBig(_) => Fault::invalid("name_pattern is too large after compilation"),
+        error => Fault::invalid(format!("name_pattern is not a valid regular expression: {error}")),
     })
 }
 
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rule_22_what_is_asked_for_twice_is_looked_for_once() {
+    fn rule_22_duplicate_filter_values_are_searched_once() {
         let filter = SkillFilter {
             status: Some(OneOrMany::Many(vec![SkillStatus::Draft; 1_000])),
             tag: Some(OneOrMany::Many([" Mail", "mail ", "daily"].repeat(1_000).into_iter().map(Into::into).collect())),

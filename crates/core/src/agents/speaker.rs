@@ -1,22 +1,22 @@
-//! Who asks something of the agents plane, and as whom it may act.
+//! The caller of the agents plane, and which agent it may act as.
 
 use std::borrow::Cow;
 
 use frontdesk_wire::agents::{Class, DeliveryPayload, Fault, Origin};
 
-/// Who asks, as a token proved it. `caller` is what it calls itself: attribution, nothing more.
+/// The caller, as verified by its token. `caller` is the name it gives itself, used for attribution only.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Speaker<'a> {
     pub tenant: &'a str,
     pub operator: bool,
     pub caller: Option<&'a str>,
-    /// The token belongs to this agent: it reads, answers and registers as this one only, and is always named as
-    /// the sender.
+    /// The token is bound to this agent: it can read, answer and register only as this agent, which is always recorded
+    /// as the sender.
     pub bound: Option<&'a str>,
 }
 
 impl Speaker<'_> {
-    /// Refuses what only the agent itself may do when the token belongs to another one.
+    /// Refuses operations on another agent than the one that the token is bound to.
     pub(super) fn check_own(&self, id: &str, what: &str) -> Result<(), Fault> {
         let Some(own) = self.bound.filter(|own| *own != id) else { return Ok(()) };
         let text = format!(
@@ -26,7 +26,7 @@ impl Speaker<'_> {
         Err(Fault::new(Class::ForbiddenError, text))
     }
 
-    /// A name that a body claims as its sender. With a bound token it is that agent's or none.
+    /// Checks the sender that a body claims. With a bound token it must be that agent or absent.
     pub fn check_name(&self, field: &str, claimed: Option<&str>) -> Result<(), Fault> {
         let claimed = claimed.filter(|name| !name.is_empty());
         let (Some(own), Some(claimed)) = (self.bound, claimed.filter(|name| Some(*name) != self.bound)) else {
@@ -38,7 +38,7 @@ impl Speaker<'_> {
         Err(Fault::new(Class::ForbiddenError, text))
     }
 
-    /// Writes the agent of a bound token into the envelope as the sender.
+    /// Sets the agent of a bound token as the sender of the envelope.
     pub(super) fn sign(&self, origin: &mut Origin) -> Result<(), Fault> {
         self.check_name("origin.caller_agent_id", origin.caller_agent_id.as_deref())?;
         if let Some(own) = self.bound {

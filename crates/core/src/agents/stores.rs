@@ -1,5 +1,4 @@
-//! The shelf: a tenant's skills and data behind the contracts of the agents plane. The rules are here; the
-//! store below keeps what it is told.
+//! Skills and data of tenants, as contracts of the agents plane. The rules are here; the store below only persists.
 
 use std::sync::Arc;
 
@@ -16,9 +15,9 @@ use crate::port::skills::Skills;
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 
-/// What a writer may say beside a body or a content: notes, tags, filters.
+/// Everything that is written beside a body or content: notes, tags, filters.
 pub(super) const ASIDE_MAX_BYTES: usize = 64 << 10;
-/// A body or a content.
+/// One body or content.
 pub(super) const TEXT_MAX_BYTES: usize = 1 << 20;
 
 /// The skills and the data of all tenants.
@@ -41,8 +40,7 @@ impl TenantStores {
         }
     }
 
-    /// What this tenant asks of approved skills. Without a key nothing can be approved, so a secured tenant
-    /// must name one.
+    /// Sets the approval rules of a tenant. Without a key nothing can be approved, so secured mode requires one.
     pub async fn set_skill_rules(&self, tenant: &str, secured: bool, public_key_pem: &str) -> Result<(), DeskError> {
         if secured || !public_key_pem.is_empty() {
             let checked = ApprovalKey::from_pem(public_key_pem);
@@ -68,13 +66,13 @@ impl TenantStores {
     }
 }
 
-/// What it takes to be approved.
+/// What an approval requires.
 pub(super) enum Approval {
-    /// The bare word.
+    /// Nothing: the status alone is enough.
     Open,
     /// A signature of this key.
     Signed(ApprovalKey),
-    /// A signature, and there is no key to check it with.
+    /// A signature, but no key is configured, so nothing can be approved.
     Barred,
 }
 
@@ -82,6 +80,6 @@ pub(super) fn check_size(what: &str, bytes: usize, max: usize) -> Result<(), Fau
     if bytes <= max {
         return Ok(());
     }
-    let text = format!("{what} is {bytes} bytes long; at most {max} are taken");
+    let text = format!("{what} has {bytes} bytes; the limit is {max}");
     Err(Fault::new(Class::TooLargeError, text).with("max_bytes", max))
 }

@@ -1,5 +1,5 @@
-//! Who is there to hear: open streams of agents, by inbox. A stream reads its messages from the store; here
-//! it is only rung, and says how far it has handed them over.
+//! Open streams of agents, by inbox. A stream reads its messages from the store; here it is only notified, and
+//! records which messages were handed to its client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,23 +8,24 @@ use tokio::sync::Notify;
 
 use crate::delivery::delivered::Delivered;
 
-/// Open streams of one agent; each is rung for every message.
+/// Open streams per agent; each of them is notified of every message.
 pub const STREAMS_MAX: usize = 256;
 
 /// One open stream.
 pub struct Stream {
     agent: u64,
-    /// The session that it is, if it has a name.
+    /// Name of its session, if it has one.
     pub session: Option<String>,
-    /// Later ones are higher, across streams and sockets.
+    /// Higher is newer, across streams and sockets.
     pub order: u64,
     pub bell: Notify,
-    /// Inbox that were handed to its socket.
+    /// Messages that were handed to its client.
     pub handed: Delivered,
 }
 
 impl Stream {
-    /// What is for the agent as a whole, or for this session; a stream without a name hears everything.
+    /// Whether a message is for this stream: addressed to the whole agent or to this session. A stream without a
+    /// session gets all messages.
     pub fn hears(&self, session: Option<&str>) -> bool {
         match (&self.session, session) {
             (Some(own), Some(meant)) => own == meant,
@@ -36,7 +37,7 @@ impl Stream {
 #[derive(Default)]
 struct Open {
     streams: Vec<Arc<Stream>>,
-    /// The last time something was said to, or by, the agent here.
+    /// Time of the last message to or from the agent.
     traffic_ms: u64,
 }
 
@@ -50,7 +51,7 @@ impl Streams {
         self.by_agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: as many streams as an agent may have are open.
+    /// `None`: the agent has the maximum number of open streams.
     pub fn open(&self, agent: u64, session: Option<String>, order: u64, now_ms: u64) -> Option<Arc<Stream>> {
         let stream = Arc::new(Stream { agent, session, order, bell: Notify::new(), handed: Delivered::default() });
         let mut by_agent = self.by_agent();
@@ -70,7 +71,7 @@ impl Streams {
         }
     }
 
-    /// Latest first.
+    /// Newest first.
     pub fn of(&self, agent: u64) -> Vec<Arc<Stream>> {
         let mut streams = self.by_agent().get(&agent).map(|known| known.streams.clone()).unwrap_or_default();
         streams.sort_by_key(|stream| std::cmp::Reverse(stream.order));
@@ -81,7 +82,7 @@ impl Streams {
         self.by_agent().get(&agent).is_some_and(|known| !known.streams.is_empty())
     }
 
-    /// Something was written into the inbox.
+    /// Notifies the streams of an agent after its inbox changed.
     pub fn ring(&self, agent: u64) {
         if let Some(known) = self.by_agent().get(&agent) {
             for stream in &known.streams {
@@ -98,7 +99,7 @@ impl Streams {
         self.by_agent().get(&agent).map_or(0, |known| known.traffic_ms)
     }
 
-    /// The agent is gone; its streams are rung, so that they notice.
+    /// Removes a deleted agent. Its streams are notified so that they end.
     pub fn forget(&self, agent: u64) {
         if let Some(known) = self.by_agent().remove(&agent) {
             known.streams.iter().for_each(|stream| stream.bell.notify_one());
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stream_says_how_far_it_got_and_its_end_is_noticed() {
+    async fn a_closed_stream_fails_pending_waits() {
         let streams = Streams::default();
         let first = streams.open(7, Some("a".into()), 1, 5).unwrap();
         let second = streams.open(7, None, 2, 6).unwrap();
@@ -125,7 +126,7 @@ mod tests {
         first.handed.hand(3);
         first.handed.hand(2);
         assert!(first.handed.took(3).await);
-        // Whoever waits holds the stream too, and notices all the same.
+        // The waiting task holds the stream too, and still notices that it was closed.
         let (waits, ()) = tokio::join!(first.handed.took(4), async { streams.close(&first) });
         assert!(!waits && first.handed.took(3).await && !first.handed.took(4).await);
         streams.close(&second);

@@ -1,5 +1,5 @@
-//! Who waits for an agent's answer. In memory: a waiter is a caller on the line, and goes when it hangs up.
-//! The question itself is a message and a row, so an agent that dials again still answers it.
+//! Callers that wait for the answer of an agent. In memory only: a waiter lives as long as its request. The question
+//! itself is stored, so an agent that reconnects can still answer it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_wire::agents::AgentReply;
 use tokio::sync::oneshot;
 
-/// Exchanges under way in one desk; each is a caller's open request.
+/// Exchanges in progress per process; each is an open request.
 const WAITERS_MAX: usize = 10_000;
-/// Those of one tenant: nobody keeps the others from asking.
+/// Exchanges in progress per tenant, so that one tenant cannot block the others.
 const TENANT_WAITERS_MAX: usize = 2_500;
 
 /// tenant, correlation id
@@ -18,12 +18,12 @@ type Name = (String, String);
 struct Waiter {
     agent: u64,
     agent_id: String,
-    /// The message that asks, once it is written, and where a socket of these instances would answer it.
+    /// The stored question, and the chat and instances from which a socket would answer it.
     delivery_id: String,
     chat_id: String,
     instances: Vec<u64>,
     number: u64,
-    /// `None`: it was answered, and that is being written down.
+    /// `None`: it was answered, and the answer is being committed.
     answer: Option<oneshot::Sender<AgentReply>>,
 }
 
@@ -38,14 +38,14 @@ pub struct Waiters {
     board: Arc<Mutex<Board>>,
 }
 
-/// Why nobody gets to wait.
+/// Why a caller cannot wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
     InFlight,
     TooMany,
 }
 
-/// Why a reply reaches nobody.
+/// Why a reply was not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unheard {
     NobodyWaits,
@@ -54,14 +54,14 @@ pub enum Unheard {
     OtherAgent,
 }
 
-/// A place in the line. Dropped, it is free again.
+/// Slot of a waiting caller; freed on drop.
 pub struct Ticket {
     waiters: Waiters,
     name: Name,
     number: u64,
 }
 
-/// Where the reply arrives. Closed without one: the agent that was asked is gone.
+/// Receives the reply. Closed without one: the asked agent was deleted.
 pub type Answer = oneshot::Receiver<AgentReply>;
 
 impl Drop for Ticket {
@@ -71,7 +71,7 @@ impl Drop for Ticket {
 }
 
 impl Ticket {
-    /// From here on a reply is told that nobody waits.
+    /// Frees the slot; later replies get `NobodyWaits`.
     pub fn leave(&self) {
         let mut board = self.waiters.board();
         if board.waiters.get(&self.name).is_some_and(|waiter| waiter.number == self.number) {
@@ -79,7 +79,7 @@ impl Ticket {
         }
     }
 
-    /// The question has been written down under this name, for these instances in this chat.
+    /// Sets the delivery id of the question, and the chat and instances to which it was sent.
     pub fn asked(&self, delivery_id: &str, chat_id: &str, instances: Vec<u64>) {
         let mut board = self.waiters.board();
         let waiter = board.waiters.get_mut(&self.name).filter(|waiter| waiter.number == self.number);
@@ -129,12 +129,12 @@ impl Waiters {
         Ok((Ticket { waiters: self.clone(), name, number }, answer))
     }
 
-    /// The agent is gone: nobody waits for it any more.
+    /// Removes all waiters of a deleted agent.
     pub fn forget(&self, agent: u64) {
         self.board().waiters.retain(|_, waiter| waiter.agent != agent);
     }
 
-    /// Only the agent that was asked may reply, and the first reply is the one that counts.
+    /// Only the agent that was asked may reply, and only its first reply is accepted.
     pub fn reply(
         &self,
         tenant: &str,
@@ -156,8 +156,8 @@ impl Waiters {
         answer.send(reply).map_err(|_| Unheard::NobodyWaits)
     }
 
-    /// Which exchange a line in a chat answers: the one that it names, or the one whose message it replies to (or
-    /// whose thread it stands in). A line that says neither may be about anything, and answers nothing.
+    /// The exchange that a chat message answers: the one it names, or the one whose message it replies to (or whose
+    /// thread it is in). A message with neither is not taken as an answer.
     pub fn meant(
         &self,
         tenant: &str,
@@ -203,7 +203,7 @@ mod tests {
         let reply = answer.await.unwrap();
         assert_eq!((reply.content.as_str(), reply.sent_at, reply.agent_id.as_str()), ("yes", 5, "alice"));
         let again = waiters.wait("t", "c1", 7, "alice").unwrap();
-        drop(ticket); // an old ticket does not take the new one's place with it
+        drop(ticket); // dropping an old ticket keeps the new waiter
         assert!(matches!(waiters.wait("t", "c1", 7, "alice"), Err(Refused::InFlight)));
         drop(again);
         let (_gone, answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_asks_too_much_leaves_room_for_others() {
+    fn the_limit_per_tenant_leaves_room_for_other_tenants() {
         let waiters = Waiters::default();
         let ask = |tenant: &str, number: usize| waiters.wait(tenant, &format!("c{number}"), 7, "alice");
         let mut held: Vec<_> = (0..TENANT_WAITERS_MAX).map(|number| ask("t", number).unwrap()).collect();
@@ -223,26 +223,26 @@ mod tests {
     }
 
     #[test]
-    fn an_answered_question_does_not_speak_for_the_next_of_its_name() {
+    fn an_answered_question_does_not_change_the_next_one_of_its_name() {
         let waiters = Waiters::default();
         let (first, _answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
         waiters.reply("t", "c1", 7, "quick".into(), 5).unwrap();
         let (second, _answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
         second.asked("dl_2", "agent:bob", vec![70]);
-        first.asked("dl_1", "agent:eve", vec![]); // its message is written only now
+        first.asked("dl_1", "agent:eve", vec![]); // its commit returns only now
         let meant = waiters.meant("t", 70, "agent:bob", None, Some("dl_2"));
         assert_eq!(meant.map(|(id, _)| id).as_deref(), Some("c1"));
     }
 
     #[test]
-    fn a_line_in_a_chat_finds_its_question() {
+    fn a_chat_message_is_matched_to_its_question() {
         let waiters = Waiters::default();
         let (one, _) = waiters.wait("t", "c1", 7, "alice").unwrap();
         one.asked("dl_1", "agent:bob", vec![70]);
         let meant = |named, reply_to| waiters.meant("t", 70, "agent:bob", named, reply_to).map(|(id, _)| id);
-        assert_eq!(meant(None, None), None, "it does not say what it answers");
+        assert_eq!(meant(None, None), None, "no reference to a question");
         assert_eq!(meant(None, Some("dl_1")).as_deref(), Some("c1"));
-        assert_eq!(meant(None, Some("dl_0")), None, "an answer to something else");
+        assert_eq!(meant(None, Some("dl_0")), None, "a reply to another message");
         assert_eq!(meant(Some("c1"), None).as_deref(), Some("c1"));
         assert_eq!(meant(Some("c9"), None), None);
         let (two, _) = waiters.wait("t", "c2", 7, "alice").unwrap();

@@ -1,5 +1,5 @@
-//! "Look at this now." A word that is handed to a live session at once, or kept and the agent poked. `woken`
-//! is true only where a socket has it.
+//! Wakes: a message is handed to a live session at once, or stored and the wake URL called. `woken` is true only if a
+//! session or connector took the message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::port::BoxFuture;
 use crate::port::alarms::{Shot, ShotState};
 use crate::port::inbox::PlannedWake;
 
-/// A live socket takes a word in far less; one that does not has not taken it.
+/// Time for a live session to take a message; it normally needs a few milliseconds.
 const HAND_TIME: Duration = Duration::from_secs(2);
 
-/// Wakes that wait for their time, of one agent.
+/// Planned wakes per agent.
 const PLANNED_MAX: usize = 1_000;
 
-/// What is kept of a wake that is asked for later.
+/// Stored form of a planned wake.
 #[derive(Serialize, Deserialize)]
 struct Plan {
     tenant: String,
@@ -43,22 +43,22 @@ struct Plan {
     from: Option<String>,
 }
 
-/// How a wake went, by connector.
+/// Result of a wake, per connector.
 pub(super) struct Woken {
     pub(super) receipt: WakeReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
-    /// A way that should have woken it failed, and nobody else was woken.
+    /// A connector failed, and the agent was not woken otherwise.
     pub(super) broke: Option<Fault>,
 }
 
-/// Somebody who hears at once.
+/// A connected session of an agent.
 enum LiveSession {
     Stream(Arc<Stream>),
     Socket(Arc<Mailbox>, Arc<Instance>),
 }
 
 impl LiveSession {
-    /// Its session: a stream's own name, a socket's gateway.
+    /// The session name: the name of a stream, or the gateway of a socket.
     fn session(&self) -> Option<&str> {
         match self {
             Self::Stream(seat) => seat.session.as_deref(),
@@ -90,7 +90,7 @@ impl Messages {
         woken.broke.map_or(Ok(woken.receipt), Err)
     }
 
-    /// `plan`: the name of the planned wake that this is, so that it happens once.
+    /// `plan`: key of the planned wake, used for deduplication.
     pub(super) async fn wake_to(
         &self,
         to: &Addressee,
@@ -125,14 +125,14 @@ impl Messages {
         if !fresh {
             kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
             if kept.done || carrying.is_none() || gone {
-                // A planned wake that was carried out before a crash: its message is there.
+                // A planned wake that was carried out before a crash; its message is stored.
                 let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
                 return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
             }
         }
         self.agents.live.streams.ring(to.agent.no);
         let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
-        // What a crash cut short was meant for somebody who is gone; the other ways are tried now.
+        // A wake interrupted by a crash had chosen a session that no longer exists; now the connectors are tried.
         let ear = ear.as_ref().filter(|_| fresh);
         let took = match ear {
             Some(ear) => took(ear, filed.event, &rows).await,
@@ -157,7 +157,7 @@ impl Messages {
             self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
         }
         kept.done = true;
-        // Our choice of a session that did not take it is nobody's: whoever is there or comes next hears it.
+        // If we chose the session and it did not take the message, the message becomes available to any session.
         let session_id = filed.message.session_id.clone().filter(|_| took || asked.is_some());
         let is_freed = session_id != filed.message.session_id;
         self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
@@ -171,7 +171,7 @@ impl Messages {
         Ok(Woken { receipt, receipts: kept.receipts, broke })
     }
 
-    /// The session that was asked for, or else the one that came last.
+    /// The session that was asked for, otherwise the newest.
     fn choose_session(&self, to: &Addressee, asked: Option<&str>) -> Option<LiveSession> {
         let streams = self.agents.live.streams.of(to.agent.no).into_iter().map(LiveSession::Stream);
         let sockets = to.relay.iter().filter_map(|instance| {
@@ -184,18 +184,20 @@ impl Messages {
 
     fn why_not(&self, to: &Addressee, asked: Option<&str>, was_live: bool) -> String {
         if was_live {
-            return "the session that was to hear it has not taken it; it is kept".into();
+            return "the session did not take the message in time; it is in the inbox".into();
         }
         let live = self.choose_session(to, None).is_some();
         let wake_url = to.agent.wake_url.is_some() || to.relay.iter().any(|it| it.wake_url.is_some());
         match (asked, live, wake_url) {
-            (Some(asked), true, _) => format!("the session {asked:?} is not attached; it is kept in the inbox"),
-            (_, _, true) => "the agent is away; it is kept, and its wake URL is being called".into(),
-            (_, _, false) => "the agent is away and has no wake URL; it is kept until the agent looks".into(),
+            (Some(asked), true, _) => format!("session {asked:?} is not connected; the message is in the inbox"),
+            (_, _, true) => {
+                "the agent is not connected; the message is in the inbox, its wake URL is being called".into()
+            }
+            (_, _, false) => "the agent is not connected and has no wake URL; the message waits in the inbox".into(),
         }
     }
 
-    /// Ways that are not ours, and the wake URL.
+    /// Tries the external connectors, then the wake URL.
     async fn wake_elsewhere(
         &self,
         to: &Addressee,
@@ -236,7 +238,7 @@ impl Messages {
         }
     }
 
-    /// Somebody wants this agent woken, or it came: written down, so that a restart goes on calling.
+    /// Stores whether a wake of this agent is pending, so that a restart continues to call it.
     pub async fn note_called(&self, agent: u64, waits: bool) {
         if !waits {
             self.delivery.note_wake_failure(agent, None);
@@ -250,25 +252,25 @@ impl Messages {
         }
     }
 
-    /// Agents whose wake URL was being called when the desk went down.
+    /// Agents with a wake pending at the last shutdown.
     pub fn called_agents(&self) -> Vec<u64> {
         let all: Vec<u64> = self.directory.read(|view| view.agent_nos().collect());
         all.into_iter().filter(|no| self.delivery.switchboard().presence(*no).idle).collect()
     }
 
-    // ---- later ---------------------------------------------------------------------------
+    // ---- planned -------------------------------------------------------------------------
 
-    /// The time of a planned wake has come. Whatever it leads to is written in the inbox.
+    /// Carries out a planned wake that is due.
     async fn fire_by_wake(&self, shot: &Shot) -> FireAnswer {
         let planned = match self.inbox.planned_wake(&shot.job_id).await {
             Ok(Some(planned)) => planned,
-            Ok(None) => return FireAnswer::Taken(200), // carried out, and forgotten
+            Ok(None) => return FireAnswer::Taken(200), // carried out before
             Err(error) => return FireAnswer::Failed(error.to_string()),
         };
         let Ok(plan) = serde_json::from_str::<Plan>(&planned.json) else {
-            return FireAnswer::Failed("what was planned cannot be read".into());
+            return FireAnswer::Failed("the stored wake is not valid JSON".into());
         };
-        // Another one of the same name, or of a shorter one, is not the agent that was meant.
+        // The address may now resolve to another agent: one registered again, or one with a shorter id.
         let to = match self.agents.addressee(&plan.tenant, &plan.agent_id).await {
             Ok(to) => Some(to).filter(|to| to.agent.no == planned.agent),
             Err(fault) if fault.class == Class::UnknownAgentError => None,
@@ -281,7 +283,7 @@ impl Messages {
             return FireAnswer::Failed(fault.message);
         }
         if let Err(error) = self.inbox.drop_planned_wake(&planned.key).await {
-            tracing::warn!(%error, "a wake that is over stays in the plan");
+            tracing::warn!(%error, "deleting a finished planned wake failed");
         }
         FireAnswer::Taken(if to.is_some() { 200 } else { 404 })
     }
@@ -295,10 +297,10 @@ impl Messages {
     ) -> Result<WakeReceipt, Fault> {
         let at_i64 = i64::try_from(at_ms).unwrap_or(i64::MAX);
         let fire_at = jiff::Timestamp::from_millisecond(at_i64)
-            .map_err(|_| Fault::invalid("when is beyond the end of the calendar"))?
+            .map_err(|_| Fault::invalid("when is beyond the last supported date"))?
             .to_string();
         let key = format!("wk_{}", self.env.random_hex(12));
-        // What could not be said when its time comes is refused now.
+        // Checked now, because nobody sees the refusal when the wake is due.
         let text = opts.context.as_deref().unwrap_or_default();
         let session = asked_session(opts, to)?;
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
@@ -306,7 +308,7 @@ impl Messages {
             Word { kind, text, meta: None, from, session, delivery_id, asks: false, asked_by: None, dedup: [0; 16] };
         self.sized(&word, !to.relay.is_empty())?;
         if self.cron.armed(to.agent.no, PLANNED_MAX).await?.len() >= PLANNED_MAX {
-            let text = format!("{PLANNED_MAX} wakes are planned for this agent already");
+            let text = format!("the agent has {PLANNED_MAX} planned wakes, which is the maximum");
             return Err(Fault::new(Class::RateLimitedError, text));
         }
         let plan = Plan {
@@ -342,20 +344,20 @@ impl Messages {
         Ok(WakeReceipt {
             woken_at: now_ms,
             scheduled_for: Some(at_ms),
-            warnings: vec!["it is kept for its time".into()],
+            warnings: vec!["the wake was planned".into()],
             ..WakeReceipt::default()
         })
     }
 }
 
-/// The session that is named, or else the one behind the `@`.
+/// The session in the options, otherwise the one after the `@`.
 fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a str>, Fault> {
     let asked = opts.session_id.as_deref().filter(|it| !it.is_empty()).or(to.session.as_deref());
     asked.filter(|it| !it.is_empty()).map_or(Ok(()), |it| check_id("session_id", it))?;
     Ok(asked)
 }
 
-/// Whether the ear has it: the stream took the message, or the socket its row.
+/// Whether the session took it: a stream the message, a socket its row.
 async fn took(ear: &LiveSession, message: u64, rows: &[(u64, u64)]) -> bool {
     let taken = async {
         match ear {
@@ -369,13 +371,13 @@ async fn took(ear: &LiveSession, message: u64, rows: &[(u64, u64)]) -> bool {
     tokio::time::timeout(HAND_TIME, taken).await.unwrap_or(false)
 }
 
-/// A way that could have woken it broke. The word itself is in the inbox.
+/// A connector that could have woken the agent failed. The message is in the inbox.
 fn push_broke(to: &Addressee, delivery_id: &str, error: &serde_json::Value) -> Fault {
-    let why = error.get("message").and_then(serde_json::Value::as_str).unwrap_or("it failed");
+    let why = error.get("message").and_then(serde_json::Value::as_str).unwrap_or("no reason given");
     let text = format!("the agent could not be woken: {why}; the message is in its inbox");
     let fault = match error.get("cause_kind").and_then(serde_json::Value::as_str) {
         Some(kind) => Fault::delivery_failed(&to.agent.id, kind, text),
-        None => Fault::new(Class::UnavailableError, text), // it was never called: our own fault
+        None => Fault::new(Class::UnavailableError, text), // the connector was not called: the failure is ours
     };
     fault.with("stored", true).with("delivery_id", delivery_id)
 }

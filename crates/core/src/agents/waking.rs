@@ -1,5 +1,4 @@
-//! Agents without a socket that are to be woken: their wake URL is called, and called again while nobody
-//! comes to look.
+//! Calls the wake URLs of agents without a socket, and repeats the call until the agent connects or reads its inbox.
 
 use std::sync::Arc;
 
@@ -8,31 +7,31 @@ use crate::delivery::wake::{Ended, Errand, Waker};
 use crate::directory::facts::Agent;
 use crate::rules::WakeRules;
 
-/// Agents that are being called, and when all of them were last looked at.
+/// Agents whose wake URL is being called, and the time of the last check of all of them.
 pub struct Calls {
     pub waker: Waker,
     swept_ms: u64,
 }
 
 impl Messages {
-    /// The wakes of a desk that starts: whoever was being called is called again.
+    /// State at start: wakes that were pending at the last shutdown continue.
     pub fn new_calls(&self) -> Calls {
         self.called_agents().into_iter().for_each(|agent| self.agents.live.ask_for_poke(agent));
-        // Nobody waits in a chat for these: there is no notice to give.
+        // Nobody waits in a chat for these agents, so there is no notice to send.
         let rules = WakeRules { notice_after_ms: u64::MAX >> 1, ..self.rules.wake };
         Calls { waker: Waker::new(rules), swept_ms: 0 }
     }
 
-    /// Returns when an agent is to be called.
+    /// Returns when a wake was requested.
     pub async fn called(&self) {
         self.agents.live.poke_bell.notified().await;
     }
 
-    /// What is to be done now: each with the agent's traces when it was first to be woken.
+    /// The calls that are due, each with the agent's traces at the time of the wake request.
     pub async fn call_errands(&self, calls: &mut Calls) -> Vec<(Errand, Option<u64>)> {
         let Calls { waker, swept_ms } = calls;
-        // Whoever listens or looked since has been woken, by us or not. The more there are, the more seldom
-        // all of them are looked at; each is looked at before it is called in any case.
+        // Agents that connected or read their inbox since are awake. The more agents there are, the less often all of
+        // them are checked; each one is also checked before its call.
         let now_ms = self.env.steady_ms();
         if now_ms.saturating_sub(*swept_ms) > waker.sleepers().count() as u64 {
             *swept_ms = now_ms;
@@ -74,7 +73,7 @@ impl Messages {
     }
 }
 
-/// `since`: its traces when it was first to be woken.
+/// `since`: traces of the agent at the time of the wake request.
 fn came(agents: &AgentsPlane, agent: u64, since: Option<u64>) -> bool {
     agents.is_here(agent) || since != Some(agents.traces_of(agent))
 }

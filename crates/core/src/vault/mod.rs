@@ -1,7 +1,7 @@
-//! Secrets at rest: AES-256-GCM under a key derived per record, so random nonces never run out.
+//! Secrets at rest: AES-256-GCM with one key per record, derived from the master key and a random salt.
 //!
-//! A sealed text opens only with the same associated words (tenant, kind, id): moved to another
-//! row it is noise. The first byte names the layout, the next four the master key, for rotation.
+//! A sealed text opens only with the same associated words (tenant, kind, id), so it is useless in another row. The
+//! first byte is the layout, the next four identify the master key, for rotation.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -17,9 +17,9 @@ const HEAD_BYTES: usize = 1 + 4 + SALT_BYTES;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    #[error("the sealed text was made with master key {0}, which is not here")]
+    #[error("the secret was encrypted with another master key ({0})")]
     ForeignKey(String),
-    #[error("the sealed text does not open: wrong key, or it was altered")]
+    #[error("decryption failed: wrong key, or the stored text was changed")]
     Broken,
 }
 
@@ -43,7 +43,7 @@ impl Sealer {
         sealed.push(LAYOUT);
         sealed.extend_from_slice(&self.key_id);
         sealed.extend_from_slice(&salt);
-        // Sealing can fail only for bodies of many gigabytes; ours are short.
+        // Can fail only for texts of many gigabytes; secrets are short.
         if self.key(&salt).seal_in_place_append_tag(nonce(), aad(words), &mut body).is_ok() {
             sealed.extend_from_slice(&body);
         }
@@ -64,7 +64,7 @@ impl Sealer {
         Ok(Secret::new(text))
     }
 
-    /// A key that follows from the master key and these words, as lowercase hex.
+    /// A key derived from the master key and these words, as lowercase hex.
     pub fn derive(&self, words: &[&str]) -> String {
         let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &*self.master);
         hex::encode(aws_lc_rs::hmac::sign(&key, aad(words).as_ref()))
@@ -74,11 +74,11 @@ impl Sealer {
         let pseudo_random = Salt::new(HKDF_SHA256, salt).extract(&*self.master);
         let info: [&[u8]; 1] = [b"frontdesk seal 1"];
         let key = pseudo_random.expand(&info, &AES_256_GCM).map(UnboundKey::from);
-        LessSafeKey::new(key.unwrap_or_else(|_| unreachable!("32 bytes are within HKDF's bound")))
+        LessSafeKey::new(key.unwrap_or_else(|_| unreachable!("HKDF can derive 32 bytes")))
     }
 }
 
-/// Each record has a key of its own, so one fixed nonce is used once under it.
+/// Each record has its own key, so a fixed nonce is used only once per key.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_only_with_the_same_key_and_words() {
+    fn a_secret_opens_only_with_the_same_key_and_words() {
         let sealer = Sealer::new(Zeroizing::new([1; 32]));
         let sealed = sealer.seal(&Dice, &Secret::new("token"), &["acme", "kind", "1"]);
         assert!(!sealed.windows(5).any(|w| w == b"token"));

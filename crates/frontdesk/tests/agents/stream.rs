@@ -216,7 +216,7 @@ async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
     }
     let told = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
     assert_eq!(told["woken"], false, "it is open, and nobody has it");
-    assert!(told["warnings"].to_string().contains("not taken"), "{told}");
+    assert!(told["warnings"].to_string().contains("did not take"), "{told}");
     for seq in 1..=32 {
         assert_eq!(stream.message().await["seq"], seq);
     }

@@ -21,7 +21,10 @@ async fn rule_14_a_live_session_is_woken_and_nobody_else() {
     );
     let absent = plane.wake("alice@other", json!({ "context": "psst" })).await.expect(200);
     assert_eq!(absent["woken"], false);
-    assert!(absent["warnings"].to_string().contains("not attached") && absent.get("session_id").is_none(), "{absent}");
+    assert!(
+        absent["warnings"].to_string().contains("is not connected") && absent.get("session_id").is_none(),
+        "{absent}"
+    );
     assert_eq!(named.message().await["type"], "wake_degraded", "kept for the agent as a whole");
     drop(named);
     plane.finish().await;
@@ -279,7 +282,7 @@ async fn rule_14_a_session_that_does_not_take_it_is_not_woken_and_the_next_one_h
     let seat = desk.agents().live().streams.open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
     let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
     assert_eq!(told["woken"], false);
-    assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("not taken"), "{told}");
+    assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("did not take"), "{told}");
     // One that ends in between is noticed at once; one that was asked for keeps its word.
     let asked = plane.wake("alice@stuck", json!({ "context": "stuck" }));
     let ends = async {
@@ -427,7 +430,7 @@ async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
     let mut socket = plane.house.socket(&seat).await;
     let told = plane.wake("gw-1", json!({ "context": "early" })).await.expect(200);
     assert_eq!(told["woken"], false);
-    assert!(told["warnings"].to_string().contains("not taken"), "{told}");
+    assert!(told["warnings"].to_string().contains("did not take"), "{told}");
     assert_eq!(plane.inbox("gw-1").await[0]["type"], "wake_degraded");
     socket.frame(&json!({ "type": "going_idle" })).await;
     socket.of("going_idle_ack").await;
