@@ -1,14 +1,14 @@
-//! A wall clock that is set while the desk runs, or while it is down.
+//! Detects that the wall clock was set, while the server runs or while it was down.
 
 use super::retry::{RETRY_AHEAD_MAX_MS, RETRY_LONGEST_MS};
 use super::{CronPlane, LEASE_MS, lane_of};
 use crate::meters::Why;
 use crate::port::store::StoreError;
 
-/// A difference of the two clocks below this is no step.
+/// Smaller differences between the two clocks are not a step.
 const STEP_MIN_MS: u64 = 5_000;
 
-/// Compares the wall clock with a steady one.
+/// Compares the wall clock with a monotonic one.
 pub struct ClockWatch {
     wall_ms: u64,
     steady_ms: u64,
@@ -19,7 +19,7 @@ impl ClockWatch {
         Self { wall_ms, steady_ms }
     }
 
-    /// By how much the wall clock was set since the last look: backwards is below zero.
+    /// By how much the wall clock was set since the last call; negative: backwards.
     pub fn step_ms(&mut self, wall_ms: u64, steady_ms: u64) -> Option<i64> {
         let passed = i128::from(steady_ms) - i128::from(self.steady_ms);
         let shown = i128::from(wall_ms) - i128::from(self.wall_ms);
@@ -30,17 +30,17 @@ impl ClockWatch {
 }
 
 impl CronPlane {
-    /// Looks whether the clock was set, and says so. True: it was set back.
+    /// Checks whether the clock was set, and logs it. True: it was set back.
     pub(super) fn watch_clock(&self, watch: &mut ClockWatch) -> bool {
         let Some(step_ms) = watch.step_ms(self.env.now_ms(), self.env.steady_ms()) else { return false };
         let why = if step_ms < 0 { "back" } else { "forward" };
         self.meters.clock_steps.get_or_create(&Why { why }).inc();
-        tracing::warn!(step_ms, "the clock of this machine was set {why}");
+        tracing::warn!(step_ms, "the system clock was set {why}");
         step_ms < 0
     }
 
-    /// Retries that were planned by a clock that showed a later time: none of them may wait longer than
-    /// retries do. What is armed for a time keeps that time.
+    /// Limits the delay of retries that were planned before the clock was set back. Alarms that were not tried yet keep
+    /// their time.
     pub(super) async fn hasten_retries(&self) -> Result<(), StoreError> {
         let now_ms = self.env.now_ms();
         let (ahead_ms, next_ms) = (now_ms + RETRY_AHEAD_MAX_MS, now_ms + RETRY_LONGEST_MS);
@@ -60,10 +60,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_told_from_time_that_passes() {
+    fn a_step_differs_from_elapsed_time() {
         let mut watch = ClockWatch::new(1_000_000, 0);
-        assert_eq!(watch.step_ms(1_500_000, 500_000), None, "a long nap is no step");
-        assert_eq!(watch.step_ms(1_504_000, 500_100), None, "nor is a slow correction");
+        assert_eq!(watch.step_ms(1_500_000, 500_000), None, "a suspended machine is not a step");
+        assert_eq!(watch.step_ms(1_504_000, 500_100), None, "a slow correction is not a step");
         assert_eq!(watch.step_ms(504_000, 500_100), Some(-1_000_000));
         assert_eq!(watch.step_ms(504_500, 500_600), None, "told once");
         assert_eq!(watch.step_ms(7_704_500, 500_600), Some(7_200_000));

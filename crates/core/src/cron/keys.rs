@@ -1,4 +1,4 @@
-//! The keys that sign fires: made at the first start, sealed in the directory, rotated on request.
+//! Keys that sign alarm calls: created at the first start, stored encrypted in the directory, rotated on request.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -18,9 +18,9 @@ use crate::port::store::StoreError;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
-/// A fire's token is good for this long.
+/// Lifetime of the token in an alarm call.
 const TOKEN_S: u64 = 90;
-/// Tokens that were signed just before a rotation must be checkable for a while.
+/// A key stays published for this long after a rotation, so that tokens it signed can be verified.
 const RETIRED_KEY_MS: u64 = 86_400_000;
 
 pub struct SigningKeys {
@@ -28,7 +28,7 @@ pub struct SigningKeys {
     directory: Arc<DirectoryPlane>,
     sealer: Arc<Sealer>,
     rules: Arc<Rules>,
-    /// With when each retires.
+    /// Each with the time at which it retires.
     held: RwLock<Vec<(Arc<SigningKey>, Option<u64>)>>,
 }
 
@@ -50,7 +50,7 @@ impl SigningKeys {
     }
 
     pub(super) fn fire_token(&self, instance: &Instance) -> Result<Secret, String> {
-        let key = self.live().first().cloned().ok_or("there is no signing key")?;
+        let key = self.live().first().cloned().ok_or("no signing key is available")?;
         let now_s = self.env.now_s();
         let claims = FireClaims {
             iss: &self.rules.issuer,
@@ -64,12 +64,12 @@ impl SigningKeys {
         key.sign(&claims).map(Secret::new).map_err(|error| error.to_string())
     }
 
-    /// Public keys by which agents check fires.
+    /// Public keys with which agents verify alarm calls.
     pub fn jwks(&self) -> Value {
         json!({ "keys": self.live().iter().map(|key| key.jwk()).collect::<Vec<_>>() })
     }
 
-    /// Those that may be used or checked now, the one that signs first.
+    /// Keys that are valid now; the first one signs.
     fn live(&self) -> Vec<Arc<SigningKey>> {
         let now_ms = self.env.now_ms();
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
@@ -77,13 +77,13 @@ impl SigningKeys {
         live.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Opens the keys; the first start, and a change of the algorithm, make one.
+    /// Loads the keys. Creates one at the first start and after a change of the algorithm.
     async fn make_first(&self) -> Result<(), StoreError> {
         let alg = self.rules.fire_alg;
         let has_one = self.directory.read(|view| view.signing_keys.values().any(|key| is_live(key, alg)));
         match has_one {
             true => self.read(),
-            // Another desk may start at the same time: one of them makes the key.
+            // Several servers may start at the same time; only one of them creates the key.
             false => match self.make(|view| !view.signing_keys.values().any(|key| is_live(key, alg))).await {
                 Ok(_) => Ok(()),
                 Err(DeskError::Store(error)) => Err(error),
@@ -92,7 +92,7 @@ impl SigningKeys {
         }
     }
 
-    /// A new key signs from now on; those before it can be checked for a day more. Returns its id.
+    /// Creates a new key, which signs from now on; earlier keys stay valid for a day. Returns its id.
     pub async fn rotate(&self) -> Result<String, DeskError> {
         self.make(|_| true).await
     }
@@ -126,7 +126,7 @@ impl SigningKeys {
         Ok(kid)
     }
 
-    /// The one that signs first, then those that can still be checked.
+    /// Loads the valid keys; the one that signs comes first.
     pub(super) fn read(&self) -> Result<(), StoreError> {
         let now_ms = self.env.now_ms();
         let mut keys: Vec<Arc<SigningKeyRecord>> =
@@ -140,8 +140,9 @@ impl SigningKeys {
             Some((SigningKey::open(&key.kid, key.alg, &pkcs8).ok()?, key.retires_ms))
         };
         let opened: Option<Vec<_>> = keys.iter().map(open).collect();
-        let opened = opened
-            .ok_or_else(|| StoreError::Corrupt("a signing key does not open; is this the right master.key?".into()))?;
+        let opened = opened.ok_or_else(|| {
+            StoreError::Corrupt("a signing key cannot be decrypted; is this the right master.key?".into())
+        })?;
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = opened;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Wake-up calls: an agent arms one shot per job, the desk fires it until it is taken, and notes how it
-//! ended. What is due when is kept in memory for the next while; the rows are the truth.
+//! Alarms: an agent arms one per job, the server calls the agent until the call is accepted, and stores the result.
+//! Alarms that are due soon are also kept in memory; the stored rows are authoritative.
 
 mod clock;
 mod keys;
@@ -43,46 +43,46 @@ pub use clock::ClockWatch;
 pub use keys::SigningKeys;
 pub use turns::{Claimed, PAUSE_MAX, Ring, Turn};
 
-/// Shots due within this are held in memory; the rest is read from the store in time.
+/// Alarms due within this time are kept in memory; later ones are read from the store in time.
 const WINDOW_MS: u64 = 1_800_000;
-/// Rows per look into the store.
+/// Rows per read from the store.
 const PAGE: usize = 10_000;
-/// A claim that nobody ends is free again after this: longer than the longest call.
+/// A claim expires after this time; longer than the longest call.
 pub const LEASE_MS: u64 = 60_000;
-/// A store that does not answer is asked again after this.
+/// Delay before a failed store request is repeated.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// Fires under way at once.
+/// Concurrent calls.
 const CAPS: Caps = Caps { total: 1024, per_tenant: 768, per_host: 128 };
-/// The agent answers before it works; more is not read.
+/// Agents answer before they start to work; the rest of the body is not read.
 const ANSWER_MAX_BYTES: usize = 4096;
 const HISTORY_PAGE: usize = 200;
 const ARMED_PAGE: usize = 500;
-/// What a listing of a tenant's alarms shows at most.
+/// Alarms in the listing of one tenant.
 const TENANT_ARMED_MAX: usize = 1_000;
 
-/// The schedule in memory, and the keys.
+/// Alarms that are due soon, and counters per tenant.
 pub struct AlarmClock {
     schedule: Mutex<Schedule>,
-    /// Everything armed for a time up to this is in the schedule.
+    /// All alarms due up to this time are in the schedule.
     loaded_until_ms: AtomicU64,
-    /// How many each tenant has armed: counted in the store now and then, and followed in between.
+    /// Armed alarms per tenant: counted in the store from time to time, and updated in between.
     armed: Mutex<HashMap<String, u64>>,
-    /// Rung when something may be due sooner than was thought.
+    /// Notified when an alarm may be due earlier than expected.
     pub bell: Notify,
 }
 
-/// How far the store has been read.
+/// Progress of reading alarms from the store.
 #[derive(Debug, Clone, Copy)]
 pub struct Loading {
     from: (u64, u64),
     until_ms: u64,
-    /// From the beginning, for a schedule that was emptied.
+    /// Reads from the beginning, after the schedule was cleared.
     again: bool,
     pub done: bool,
 }
 
 impl Default for Loading {
-    /// Nothing was read yet.
+    /// Nothing to read yet.
     fn default() -> Self {
         Self { from: (0, 0), until_ms: 0, again: false, done: true }
     }
@@ -129,7 +129,7 @@ impl AlarmClock {
         }
     }
 
-    /// What is due now and may be fired, at most `max`.
+    /// Up to `max` alarms that are due and may be fired now.
     pub fn due(&self, now_ms: u64, max: usize) -> Vec<Next> {
         let mut schedule = self.schedule();
         schedule.come_due(now_ms);
@@ -137,11 +137,11 @@ impl AlarmClock {
     }
 }
 
-/// What a shot calls that stands for a planned wake, with its tenant behind it: slow ways of one tenant take no room
-/// from others.
+/// Prefix of the callback of a planned wake, followed by its tenant: each tenant has its own lane, so that slow
+/// connectors of one tenant do not delay others.
 pub(crate) const BY_WAKE: &str = "wake:";
 
-/// Carries out planned wakes when their time has come.
+/// Carries out planned wakes when they are due.
 pub trait PlannedWakes: Send + Sync {
     fn fire<'a>(&'a self, shot: &'a Shot) -> BoxFuture<'a, FireAnswer>;
 }
@@ -183,21 +183,21 @@ impl CronPlane {
         })
     }
 
-    /// Set once, at the start. Weak: whoever carries out wakes holds this plane.
+    /// Set once, at start. Weak, because the implementation holds this plane.
     pub(crate) fn fire_wakes_by(&self, wakes: Weak<dyn PlannedWakes>) {
         let _ = self.planned_wakes.set(wakes);
     }
 
-    /// A change of the directory was committed: another desk may have rotated the keys.
+    /// Called after a directory change was committed: another server may have rotated the keys.
     pub(crate) fn apply(&self, effect: &Effect) {
         if *effect == Effect::SigningKeysChanged
             && let Err(error) = self.keys.read()
         {
-            tracing::error!(%error, "reading the signing keys failed; the keys of before stay in use");
+            tracing::error!(%error, "reading the signing keys failed; the previous keys stay in use");
         }
     }
 
-    /// The keys that sign fires.
+    /// Keys that sign alarm calls.
     pub fn keys(&self) -> &SigningKeys {
         &self.keys
     }
@@ -210,7 +210,7 @@ impl CronPlane {
         check_id("job_id", &ask.job_id)?;
         let callback = ask.agent_callback_url.trim_end_matches('/');
         if callback.contains(['?', '#']) {
-            let text = "agent_callback_url is a base that a path can follow: no query, no fragment".into();
+            let text = "agent_callback_url must be a base URL without query and fragment".into();
             return Err(DeskError::BadRequest(text));
         }
         if callback != BY_RELAY {
@@ -242,7 +242,7 @@ impl CronPlane {
         Ok(Provisioned { schedule_id: arming.schedule_id })
     }
 
-    /// Arms a shot and puts it into the schedule.
+    /// Arms an alarm and adds it to the schedule.
     pub(crate) async fn arm(&self, tenant: &str, shot: Shot) -> Result<Arming, DeskError> {
         self.check_armed(tenant, &shot).await?;
         let (next_ms, lane) = (shot.next_ms, lane_of(&shot.callback).to_owned());
@@ -258,7 +258,7 @@ impl CronPlane {
         Ok(arming)
     }
 
-    /// A job that is armed already may always be armed for another time.
+    /// Checks the quota. Changing the time of an armed job is always allowed.
     async fn check_armed(&self, tenant: &str, shot: &Shot) -> Result<(), DeskError> {
         let (there, max) = (self.clock.armed_of(tenant), self.rules.armed_max);
         if max == 0 || there < max {
@@ -274,7 +274,7 @@ impl CronPlane {
         Err(DeskError::RateLimited(text))
     }
 
-    /// Counts what is armed, by tenant. Returns the sum.
+    /// Counts armed alarms per tenant. Returns the total.
     async fn count_armed(&self) -> Result<u64, StoreError> {
         let counts = self.alarms.armed_counts().await?;
         let mut by_tenant: HashMap<String, u64> = HashMap::new();
@@ -285,7 +285,7 @@ impl CronPlane {
         Ok(counts.iter().map(|(_, count)| count).sum())
     }
 
-    /// Everything armed for an instance goes, because it leaves.
+    /// Cancels all alarms of an instance or agent that is removed.
     pub(crate) async fn disarm_all(&self, tenant: &str, no: u64) -> Result<(), StoreError> {
         let count = self.alarms.disarm_all(no, self.env.now_ms()).await?;
         self.clock.note_ended(tenant, count);
@@ -310,17 +310,17 @@ impl CronPlane {
         Ok(())
     }
 
-    /// What is armed for an instance, at most so many.
+    /// Armed alarms of an instance, up to `limit`.
     pub async fn armed(&self, no: u64, limit: usize) -> Result<Vec<Shot>, StoreError> {
         self.alarms.armed(no, 0, limit).await
     }
 
-    /// Shots that were given up, at most so many.
+    /// Alarms that were given up, up to `limit`.
     pub async fn dead(&self, limit: usize) -> Result<Vec<Shot>, StoreError> {
         self.alarms.dead_shots(None, limit).await
     }
 
-    /// A page of what is armed for an instance, and where the next one begins; `None`: that was the last.
+    /// A page of armed alarms of an instance, and the start of the next page; `None`: this was the last one.
     pub async fn armed_page(&self, instance: u64, after: u64) -> Result<(Vec<ArmedShot>, Option<u64>), StoreError> {
         let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;
         let next = page.last().map(|last| last.id).filter(|_| page.len() == ARMED_PAGE);
@@ -328,7 +328,7 @@ impl CronPlane {
         Ok((page.into_iter().map(show).collect(), next))
     }
 
-    /// What is armed for a tenant: the jobs of its instances, and planned wakes of its agents.
+    /// Armed alarms of a tenant: jobs of its instances and planned wakes of its agents.
     pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(String, Shot)>, DeskError> {
         let owners: Vec<(u64, String)> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
@@ -367,22 +367,22 @@ impl CronPlane {
         Ok(ShotHistory { history: ended.into_iter().map(show).collect() })
     }
 
-    /// A dead shot gets another chance, from now.
+    /// Retries an alarm that was given up, starting now.
     pub async fn revive_shot(&self, id: u64) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
         let revived = self.alarms.revive_shot(id, now_ms).await?;
-        let shot = revived.ok_or_else(|| DeskError::NotFound(format!("no dead shot has the number {id}")))?;
+        let shot = revived.ok_or_else(|| DeskError::NotFound(format!("no alarm with number {id} was given up")))?;
         let tenant = self.directory.tenant_of_no(shot.instance);
         self.clock.note_armed(&tenant);
         self.schedule_shot(now_ms, id, &tenant, lane_of(&shot.callback));
         Ok(())
     }
 
-    // ---- the clock -----------------------------------------------------------------------
+    // ---- schedule ------------------------------------------------------------------------
 
     fn schedule_shot(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
         if next_ms > self.clock.loaded_until_ms.load(Ordering::Acquire) {
-            return; // it will be read from the store in time
+            return; // later than the window: read from the store in time
         }
         let sooner = {
             let mut schedule = self.clock.schedule();
@@ -395,23 +395,23 @@ impl CronPlane {
         }
     }
 
-    /// When the store must be looked into again.
+    /// When to read the next window from the store.
     fn next_load_ms(&self) -> u64 {
         self.clock.loaded_until_ms.load(Ordering::Acquire).saturating_sub(WINDOW_MS / 2)
     }
 
-    /// Begins to read what comes due in the next while, from where the last reading ended.
+    /// Starts to read the next window, from where the last read ended.
     ///
-    /// From now on what is armed for that time adds itself, so nothing falls between; a shot that is seen
-    /// twice is claimed once.
+    /// Alarms armed from now on for this window are added directly, so none is missed; one that is added twice is
+    /// claimed once.
     fn begin_load(&self, last: &Loading) -> Loading {
         let until_ms = self.env.now_ms() + WINDOW_MS;
         self.clock.loaded_until_ms.fetch_max(until_ms, Ordering::AcqRel);
         Loading { from: last.from, until_ms, again: false, done: false }
     }
 
-    /// Reads everything again if too much of the schedule is of no use any more (jobs that were armed for another
-    /// time, or cancelled), so that it does not grow with how often agents change their minds.
+    /// Starts to read everything again if too many entries of the schedule are stale (moved or cancelled alarms), which
+    /// bounds its size however often agents change their alarms.
     fn reload(&self, last: &Loading) -> Option<Loading> {
         let mut schedule = self.clock.schedule();
         if !last.done || !schedule.is_worn() {
@@ -431,7 +431,7 @@ impl CronPlane {
         };
         let tenants: Vec<String> = page.iter().map(|it| self.directory.tenant_of_no(it.instance)).collect();
         let mut schedule = self.clock.schedule();
-        // Read again after entries were dropped, some are due or being fired.
+        // Some alarms of this page may be due or firing, and must not be added again.
         let unknown = loading.again.then(|| schedule.unknown(page.iter().map(|it| it.id)));
         for (it, tenant) in page.iter().zip(tenants) {
             if unknown.as_ref().is_some_and(|unknown| !unknown.contains(&it.id)) {
@@ -442,8 +442,7 @@ impl CronPlane {
         Ok(())
     }
 
-    /// Armed shots whose time is long past and that are neither waiting for their turn nor being fired: they are put
-    /// back into the schedule.
+    /// Puts overdue alarms back into the schedule that are neither queued nor being fired.
     async fn find_forgotten_shots(&self) -> Result<(), StoreError> {
         let long_ago_ms = self.env.now_ms().saturating_sub(LEASE_MS);
         let overdue = self.alarms.next_shots((0, 0), long_ago_ms, PAGE).await?;
@@ -454,14 +453,15 @@ impl CronPlane {
         Ok(())
     }
 
-    // ---- fires ---------------------------------------------------------------------------
+    // ---- firing --------------------------------------------------------------------------
 
-    /// An outside scheduler says that a job's shot is due: it is fired now, once, and the answer is its.
+    /// Called by an external scheduler: fires the alarm once, now, and returns the result.
     ///
-    /// Claimed like our own, so that both never fire it at the same time; what was fired stays fired.
+    /// Claims it like the internal scheduler does, so that both never fire it at the same time. An alarm that was fired
+    /// is not fired again.
     pub async fn fire_for(&self, ask: &RelayBody) -> Result<(), DeskError> {
         let instance = self.directory.find_instance(&ask.agent_id, None)?;
-        let absent = || DeskError::NotFound("no such shot is armed".into());
+        let absent = || DeskError::NotFound("no alarm is armed for this job and time".into());
         let shot = self.alarms.shot(instance.no, &ask.job_id).await?.ok_or_else(absent)?;
         if shot.fire_at != ask.fire_at {
             return Err(absent());
@@ -473,7 +473,7 @@ impl CronPlane {
         let due_by_ms = now_ms.max(shot.next_ms);
         let claimed = self.alarms.claim_shots(vec![shot.id], due_by_ms, now_ms, now_ms + LEASE_MS).await?.pop();
         let Some(shot) = claimed else {
-            return Err(DeskError::Conflict("it is being fired, or was given up".into()));
+            return Err(DeskError::Conflict("the alarm is being fired, or was given up".into()));
         };
         let end = self.try_shot(&shot, || {}).await;
         match end {
@@ -486,13 +486,13 @@ impl CronPlane {
         }
     }
 
-    /// Tries a claimed shot once and writes down how that ended, however long the store takes: otherwise it
-    /// happens again. `answered` is called in between, when the agent has said its word.
+    /// Fires a claimed alarm once and stores the result. Retries until the store accepts it, because the alarm would
+    /// otherwise fire again. `answered` is called as soon as the agent has answered.
     pub async fn try_shot(&self, shot: &Shot, answered: impl FnOnce()) -> Conclusion {
         let began_ms = self.env.now_ms();
         let late_ms = began_ms.saturating_sub(shot.next_ms);
         let end = if is_missed(shot, began_ms) {
-            Conclusion::Skipped { note: format!("it came {} s too late", late_ms / 1000) }
+            Conclusion::Skipped { note: format!("skipped, {} s too late", late_ms / 1000) }
         } else {
             let answer = self.fire(shot).await;
             let mut dice = [0; 8];
@@ -504,28 +504,28 @@ impl CronPlane {
             match self.alarms.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await {
                 Ok(each) => break each.first().copied().unwrap_or(Concluded::Stale),
                 Err(error) => {
-                    tracing::error!(%error, job = shot.job_id, "writing down the end of a fire failed; trying again");
+                    tracing::error!(%error, job = shot.job_id, "storing the result of an alarm failed; retrying");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         };
         if concluded == Concluded::Stale {
-            tracing::warn!(job = shot.job_id, "a fire took longer than its claim, and somebody else has ended it");
+            tracing::warn!(job = shot.job_id, "an alarm call outlasted its claim; another worker stored the result");
         } else {
             self.note_fire(shot, &end, late_ms, concluded == Concluded::Ended);
         }
         end
     }
 
-    /// Whatever happens is an answer.
+    /// Every failure becomes a `FireAnswer`.
     async fn fire(&self, shot: &Shot) -> FireAnswer {
         let found = self.directory.read(|view| view.instance_no(shot.instance).cloned());
         let answer = match (shot.callback.as_str(), &found) {
             (callback, _) if callback.starts_with(BY_WAKE) => match self.planned_wakes.get().and_then(Weak::upgrade) {
                 Some(wakes) => wakes.fire(shot).await,
-                None => FireAnswer::Failed("the desk is stopping".into()),
+                None => FireAnswer::Failed("the server is stopping".into()),
             },
-            (_, None) => FireAnswer::Failed("its instance is gone".into()),
+            (_, None) => FireAnswer::Failed("the instance was removed".into()),
             (BY_RELAY, Some(instance)) => self.fire_by_relay(shot, instance).await,
             (callback, Some(instance)) => self.fire_by_call(shot, instance, callback).await,
         };
@@ -554,7 +554,7 @@ impl CronPlane {
         }
     }
 
-    /// Down the agent's own socket, as a durable delivery that wakes it. Written is taken.
+    /// Sends it through the agent's socket, as a durable delivery that wakes the agent. Accepted once it is committed.
     async fn fire_by_relay(&self, shot: &Shot, instance: &Instance) -> FireAnswer {
         let body = json!({ "job_id": shot.job_id, "fire_at": shot.fire_at }).to_string();
         let forward = PassthroughForward {
@@ -578,7 +578,7 @@ impl CronPlane {
         };
         let acceptance = Acceptance {
             tenant: instance.tenant.as_str().into(),
-            // A crash between this and the note of it must not make two of it.
+            // Prevents a second delivery after a crash between this commit and storing the result.
             dedup: [b"\0cron:".as_slice(), &shot.id.to_be_bytes(), &shot.attempts.to_be_bytes()].concat(),
             delivery,
             verdict: json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", shot.job_id]]]).to_string(),
@@ -595,7 +595,7 @@ impl CronPlane {
         }
     }
 
-    /// Tells whoever watches, and counts.
+    /// Reports the result to the event stream and to the metrics.
     fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64, was_armed: bool) {
         let (word, note) = match end {
             Conclusion::Fired { note } => ("fired", note),
@@ -623,23 +623,23 @@ impl CronPlane {
     }
 }
 
-/// Shots of one lane share a host, whose answers may be slow.
+/// The host of the callback. Alarms for the same host share a lane, because it may be slow.
 pub(super) fn lane_of(callback: &str) -> &str {
     let after_scheme = callback.split_once("://").map_or(callback, |(_, rest)| rest);
     after_scheme.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
-/// ISO 8601 with an offset. Before 1970 is long ago.
+/// ISO 8601 with an offset. Times before 1970 become 0.
 fn parse_time(text: &str) -> Result<u64, DeskError> {
     let parsed: Result<jiff::Timestamp, _> = text.parse();
     let time = parsed.ok().or_else(|| last_days(text)).ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
-        DeskError::BadRequest(format!("fire_at {shown:?} is no ISO 8601 time with an offset"))
+        DeskError::BadRequest(format!("fire_at {shown:?} is not an ISO 8601 time with an offset"))
     })?;
     Ok(u64::try_from(time.as_millisecond()).unwrap_or(0))
 }
 
-/// The library's time line ends a day before the calendar does. Nobody waits that long: its end will do.
+/// The range of the time library ends a day before year 9999 does. Such times become its last one.
 fn last_days(text: &str) -> Option<jiff::Timestamp> {
     let (moment, offset) = text.split_at_checked("9999-12-31T23:59:59".len())?;
     let civil: jiff::civil::DateTime = moment.parse().ok()?;
@@ -652,7 +652,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_need_an_offset_and_may_be_any_time() {
+    fn times_need_an_offset_and_may_be_in_the_past() {
         for (text, ms) in [
             ("2026-06-18T12:34:56+00:00", 1_781_786_096_000),
             ("2026-06-18T14:34:56.250+02:00", 1_781_786_096_250),

@@ -1,39 +1,38 @@
-//! The time plane's rules: when shots are due, in which order they are fired, when a failed one is tried
-//! again, and the token by which an agent knows that it was us.
+//! When a failed alarm call is retried, and when the alarm is given up.
 
 use crate::port::alarms::{Conclusion, Shot};
 
-/// The first retry comes after this; each further one after twice as long, up to the longest.
+/// Delay of the first retry; doubled for each further one up to `RETRY_LONGEST_MS`.
 const RETRY_FIRST_MS: u64 = 1_000;
 pub const RETRY_LONGEST_MS: u64 = 300_000;
-/// Retries are spread by up to a quarter: none is planned further ahead than this.
+/// Retries are delayed randomly by up to a quarter more, so this is the maximum.
 pub const RETRY_AHEAD_MAX_MS: u64 = RETRY_LONGEST_MS + RETRY_LONGEST_MS / 4;
 
-/// The grace is counted in whole seconds: within one, nothing is late.
+/// The grace has a resolution of seconds: alarms less than one second late are on time.
 const ON_TIME_MS: u64 = 1_000;
 
-/// What an agent, or the way to it, answered.
+/// Result of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FireAnswer {
-    /// Any 2xx: it has the shot now.
+    /// Any 2xx: the agent accepted it.
     Taken(u16),
     Refused(u16),
     Failed(String),
 }
 
-/// A shot that comes so late that its job would rather not have it.
+/// Whether the alarm is so late that its job wants it skipped.
 pub fn is_missed(shot: &Shot, now_ms: u64) -> bool {
     shot.skip_missed && shot.attempts == 0 && now_ms > expected_ms(shot).saturating_add(shot.grace_ms.max(ON_TIME_MS))
 }
 
-/// A time in the past means now; it cannot be expected before it was asked for, nor before its first try was
-/// planned.
+/// When the first call was expected. Not before the alarm was armed (a time in the past means now), nor before the
+/// first attempt was planned.
 fn expected_ms(shot: &Shot) -> u64 {
     let planned_ms = if shot.attempts == 0 { shot.next_ms } else { 0 };
     shot.due_ms.max(shot.armed_ms).max(planned_ms)
 }
 
-/// What becomes of a shot after this answer. `dice` spreads retries by up to a quarter.
+/// What follows from an answer. `dice` delays retries by up to a quarter more.
 pub fn conclude(shot: &Shot, answer: &FireAnswer, now_ms: u64, dice: u64) -> Conclusion {
     let note = match answer {
         FireAnswer::Taken(status) => return Conclusion::Fired { note: format!("answered {status}") },
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_2xx_ends_it_and_everything_else_is_tried_again_until_the_limit() {
+    fn a_2xx_ends_it_and_all_else_is_retried_until_the_limit() {
         let fired = conclude(&shot(), &FireAnswer::Taken(202), 100_000, 0);
         assert_eq!(fired, Conclusion::Fired { note: "answered 202".into() });
         let (mut now, mut tried, mut gaps) = (100_000, shot(), Vec::new());
@@ -98,22 +97,22 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000], "the next would be past the limit");
+        assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000], "the next one would exceed the limit");
         let failed = conclude(&shot(), &FireAnswer::Failed("no answer".into()), 100_000, 999_999);
         let Conclusion::Retry { next_ms, note } = failed else { panic!("{failed:?}") };
-        assert!((101_000..=101_250).contains(&next_ms), "spread by up to a quarter");
+        assert!((101_000..=101_250).contains(&next_ms), "delayed by up to a quarter more");
         assert_eq!(note, "no answer");
     }
 
     #[test]
-    fn a_shot_found_late_is_fired_unless_its_job_would_rather_not() {
+    fn a_late_shot_is_fired_unless_its_job_wants_it_skipped() {
         let late_ms = 100_000 + 60_000 + 1;
-        assert!(!is_missed(&shot(), late_ms), "late is better than never");
+        assert!(!is_missed(&shot(), late_ms), "late alarms are fired by default");
         let picky = Shot { skip_missed: true, ..shot() };
         assert!(is_missed(&picky, late_ms) && !is_missed(&picky, late_ms - 1));
-        assert!(!is_missed(&Shot { attempts: 1, ..picky.clone() }, late_ms), "it was tried in time");
+        assert!(!is_missed(&Shot { attempts: 1, ..picky.clone() }, late_ms), "the first attempt was in time");
         assert!(!is_missed(&Shot { armed_ms: late_ms, ..picky }, late_ms), "a time in the past means now");
-        // After an outage longer than the limit it still has its tries.
+        // Alarms that are overdue after an outage still get their retries.
         let long_after = conclude(&shot(), &FireAnswer::Refused(500), 9_000_000, 0);
         assert!(matches!(long_after, Conclusion::Retry { .. }));
     }

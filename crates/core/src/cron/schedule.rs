@@ -1,17 +1,17 @@
-//! The next shots in memory: a heap by time, then lanes by tenant and callback host. Pure: it is told
-//! the time.
+//! Alarms that are due soon: a heap by time, then lanes by tenant and callback host. No I/O; the caller passes the
+//! time.
 //!
-//! Tenants take turns, so that one with ten thousand shots does not keep another waiting; a host that
-//! hangs holds up its own lane only.
+//! Tenants take turns, so that a tenant with ten thousand alarms does not delay others; a host that hangs delays
+//! only its own lanes.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Entries of no use that are tolerated whatever the size of the rest.
+/// Stale entries that are tolerated for any size of the heap.
 const STALE_MIN: usize = 1_024;
 
-/// Fires under way at once: in all, of one tenant, and to one host.
+/// Concurrent calls: in total, per tenant, and per host.
 #[derive(Debug, Clone, Copy)]
 pub struct Caps {
     pub total: usize,
@@ -19,7 +19,7 @@ pub struct Caps {
     pub per_host: usize,
 }
 
-/// A shot's place in time: when, which, and in whose lane.
+/// An alarm in the heap: its time, number and lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     next_ms: u64,
@@ -36,21 +36,21 @@ pub struct Schedule {
     host_of: HashMap<Arc<str>, u32>,
     tenants: Slots<Turn>,
     tenant_of: HashMap<Arc<str>, u32>,
-    /// Tenants with something due, in order of their turn.
+    /// Tenants with due alarms, in the order of their turns.
     ring: VecDeque<u32>,
-    /// Shots that are being fired.
+    /// Alarms that are being fired.
     firing: HashSet<u64>,
     due: usize,
-    /// Entries of the heap whose shots were replaced or cancelled, as far as we were told.
+    /// Known stale entries of the heap: alarms that were moved or cancelled.
     stale: usize,
 }
 
-/// One tenant's shots for one host. It is there while something refers to it.
+/// Alarms of one tenant for one host. Removed when nothing refers to it.
 struct Lane {
     tenant: u32,
     host: u32,
     due: VecDeque<u64>,
-    /// Entries of the heap, and shots that are being fired.
+    /// Entries in the heap plus alarms being fired.
     held: usize,
 }
 
@@ -60,7 +60,7 @@ struct Host {
     in_flight: usize,
 }
 
-/// One tenant's lanes with something due.
+/// Lanes of one tenant with due alarms.
 struct Turn {
     name: Arc<str>,
     all_lanes: usize,
@@ -69,14 +69,14 @@ struct Turn {
     in_flight: usize,
 }
 
-/// A shot to fire now; it is given back with [`Schedule::noted`].
+/// An alarm to fire now; returned with [`Schedule::noted`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
     pub id: u64,
     pub lane: u32,
 }
 
-/// Things by number; the number of one that is gone is used again.
+/// Values by number; numbers of removed values are reused.
 struct Slots<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,
@@ -145,7 +145,7 @@ impl Schedule {
         }
     }
 
-    /// Moves what is due into the lanes.
+    /// Moves due alarms from the heap into the lanes.
     pub fn come_due(&mut self, now_ms: u64) {
         while let Some(Reverse(entry)) = self.heap.peek().copied().filter(|entry| entry.0.next_ms <= now_ms) {
             self.heap.pop();
@@ -153,7 +153,7 @@ impl Schedule {
         }
     }
 
-    /// Up to `max` shots whose turn it is.
+    /// Takes up to `max` due alarms, in turns and within the caps.
     pub fn take(&mut self, max: usize) -> Vec<Next> {
         let mut taken = Vec::new();
         let mut passed = 0;
@@ -164,7 +164,7 @@ impl Schedule {
                     taken.push(next);
                     passed = 0;
                 }
-                None => passed += 1, // it, or all its hosts, are at their cap
+                None => passed += 1, // the tenant or all its hosts are at their caps
             }
             let Some(turn) = self.tenants.get(tenant) else { continue };
             turn.waiting = !turn.lanes.is_empty();
@@ -198,19 +198,19 @@ impl Schedule {
         None
     }
 
-    /// There was nothing to fire any more.
+    /// The alarm turned out not to need firing.
     pub fn finished(&mut self, next: Next) {
         self.answered(next.lane);
         self.noted(next);
     }
 
-    /// The end of one is written down; only then it is no longer under way. What comes again is put back before.
+    /// The result was stored. A retry must be put back before this call.
     pub fn noted(&mut self, next: Next) {
         self.firing.remove(&next.id);
         self.let_go(next.lane);
     }
 
-    /// The host has answered, and may get another.
+    /// The host has answered, which frees its slot.
     pub fn answered(&mut self, lane: u32) {
         let Some((tenant, host)) = self.lanes.get(lane).map(|lane| (lane.tenant, lane.host)) else { return };
         if let Some(host) = self.hosts.get(host) {
@@ -221,22 +221,22 @@ impl Schedule {
         }
     }
 
-    /// It comes again at that time.
+    /// Schedules a retry.
     pub fn put_back(&mut self, next: Next, next_ms: u64) {
         self.push(next_ms, next.id, next.lane);
     }
 
-    /// A shot was replaced or cancelled: its entry is of no use any more.
+    /// An alarm was moved or cancelled, which makes its entry stale.
     pub fn note_stale(&mut self) {
         self.stale += 1;
     }
 
-    /// So much is of no use that it is better to read the store again.
+    /// Whether there are so many stale entries that reading the store again is cheaper.
     pub fn is_worn(&self) -> bool {
         self.stale > STALE_MIN + self.heap.len() / 2
     }
 
-    /// Drops what waits for its time; it is read from the store again. What is due or being fired stays.
+    /// Drops all alarms that are not due yet, to be read from the store again. Due and firing ones stay.
     pub fn clear_waiting(&mut self) {
         self.stale = 0;
         for Reverse(entry) in std::mem::take(&mut self.heap) {
@@ -244,7 +244,7 @@ impl Schedule {
         }
     }
 
-    /// Those of these shots that are neither due nor being fired.
+    /// Those that are neither due nor being fired.
     pub fn unknown(&self, ids: impl Iterator<Item = u64>) -> HashSet<u64> {
         let mut unknown: HashSet<u64> = ids.filter(|id| !self.firing.contains(id)).collect();
         for lane in self.lanes.slots.iter().flatten() {
@@ -263,7 +263,7 @@ impl Schedule {
         self.firing.len()
     }
 
-    /// Shots that are due and wait for their turn.
+    /// Alarms that are due and wait for their turn.
     pub fn due(&self) -> usize {
         self.due
     }
@@ -296,7 +296,7 @@ impl Schedule {
         }
     }
 
-    /// One less refers to this lane; the last one takes it along.
+    /// Releases one reference to a lane; removes the lane with the last one.
     fn let_go(&mut self, at: u32) {
         let Some(lane) = self.lanes.get(at) else { return };
         lane.held = lane.held.saturating_sub(1);
@@ -315,7 +315,7 @@ impl Schedule {
         }
         if let Some(turn) = self.tenants.get(tenant) {
             turn.all_lanes -= 1;
-            // In the ring only while a lane is due, and this was the last one.
+            // In the ring only while a lane has due alarms; this was the last lane.
             if turn.all_lanes == 0 && !turn.waiting {
                 let gone = self.tenants.remove(tenant);
                 gone.and_then(|turn| self.tenant_of.remove(&turn.name));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_at_its_cap_holds_up_nobody_else() {
+    fn a_host_at_its_cap_delays_no_other_host() {
         let mut schedule = Schedule::new(Caps { per_host: 2, ..WIDE });
         for id in 0..10 {
             schedule.add(0, id, "a", "slow");
@@ -409,7 +409,7 @@ mod tests {
         schedule.come_due(0);
         let mut taken = schedule.take(100);
         taken.sort_by_key(|next| next.id);
-        assert_eq!(ids(&taken), [0, 100, 200], "two of the slow host, one of them the other tenant's");
+        assert_eq!(ids(&taken), [0, 100, 200], "two of the slow host, one of them of the other tenant");
         assert!(schedule.take(100).is_empty());
         schedule.finished(taken[0]);
         assert_eq!(ids(&schedule.take(100)), [1]);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_under_way_than_the_cap_says() {
+    fn the_total_cap_is_respected() {
         let mut schedule = Schedule::new(Caps { total: 3, ..WIDE });
         for id in 0..10 {
             schedule.add(0, id, "a", "h");
@@ -477,13 +477,13 @@ mod tests {
             for (at, next) in schedule.take(1_000).into_iter().enumerate() {
                 schedule.answered(next.lane);
                 if at % 2 == 0 && round == 0 {
-                    schedule.put_back(next, 2_000); // it comes again, and keeps its lane
+                    schedule.put_back(next, 2_000); // a retry keeps the lane
                 }
                 schedule.noted(next);
             }
         }
         assert_eq!((schedule.lanes(), schedule.len(), schedule.hosts.len()), (50, 50, 50));
-        assert!(schedule.lanes.slots.len() <= 200, "numbers are used again: {}", schedule.lanes.slots.len());
+        assert!(schedule.lanes.slots.len() <= 200, "numbers are reused: {}", schedule.lanes.slots.len());
         schedule.come_due(2_000);
         let again = schedule.take(1_000);
         assert_eq!(again.len(), 50);

@@ -1,7 +1,7 @@
-//! The signet: keys with which fires are signed, and what agents check them with.
+//! Keys that sign the tokens in alarm calls, and their public form for agents.
 //!
-//! Signed by hand with a key that stays parsed: a storm would wait for a library that parses it anew for
-//! every signature. The private keys are sealed in the directory like every other secret.
+//! Tokens are signed here with a parsed key that is kept, because JWT libraries parse the key for every signature,
+//! which is too slow for bursts. Private keys are stored encrypted in the directory like other secrets.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 #[derive(Debug, thiserror::Error)]
-#[error("a signing key cannot be made or read")]
+#[error("a signing key could not be created or parsed")]
 pub struct BadKey;
 
 enum Key {
@@ -28,12 +28,12 @@ enum Key {
 pub struct SigningKey {
     pub kid: String,
     key: Key,
-    /// The encoded header, which is the same for every token.
+    /// The encoded header, the same for all tokens.
     header: String,
     random: SystemRandom,
 }
 
-/// What a fire's token says.
+/// Claims of the token in an alarm call.
 #[derive(Serialize)]
 pub struct FireClaims<'a> {
     pub iss: &'a str,
@@ -45,7 +45,7 @@ pub struct FireClaims<'a> {
     pub jti: String,
 }
 
-/// Keys and signatures need randomness that no test may repeat: the library takes its own.
+/// Keys and signatures need real randomness, so they do not use `Env`.
 #[allow(clippy::disallowed_methods)]
 fn randomness() -> SystemRandom {
     SystemRandom::new()
@@ -98,11 +98,11 @@ impl SigningKey {
         Ok(token)
     }
 
-    /// The public half, for the key set.
+    /// The public key in JWK form.
     pub fn jwk(&self) -> Value {
         match &self.key {
             Key::Ec(key) => {
-                // Uncompressed point: 4, then x and y of 32 bytes each.
+                // Uncompressed point: 0x04, then x and y of 32 bytes each.
                 let point = key.public_key().as_ref();
                 let part = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
                 json!({ "kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": self.kid,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_is_good_under_the_published_key() {
+    fn tokens_verify_with_the_published_key() {
         let (token, jwk) = signed(SigningAlg::ES256);
         let (message, signature) = token.rsplit_once('.').unwrap();
         let mut point = vec![4];

@@ -1,7 +1,6 @@
-//! One turn of the alarm loop: reads what comes due, claims it, fires it, and notes how it ended.
+//! One turn of the alarm loop: reads due alarms, claims them, and afterwards stores the results.
 //!
-//! Claimed before it is fired and ended after, both durable: a crash in between fires it again, and
-//! after a noted 2xx it never goes again.
+//! Claim and result are both durable: after a crash in between an alarm fires again; after a stored 2xx it never does.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,38 +10,38 @@ use super::schedule::Next;
 use super::{CronPlane, LEASE_MS, Loading, STORE_PAUSE};
 use crate::port::alarms::{Conclusion, Shot};
 
-/// Shots claimed in one commit.
+/// Alarms claimed in one commit.
 const BATCH: usize = 256;
-/// The longest pause, so that a jump of the clock or a sleep of the machine is noticed.
+/// Longest pause, so that a clock step or a suspend of the machine is noticed.
 pub const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How often the armed ones are counted: a look at all of them.
+/// How often armed alarms are counted, which reads all of them.
 const COUNT_EVERY_MS: u64 = 60_000;
-/// How soon they are counted for the first time; until then a tenant's quota counts from nought.
+/// Delay of the first count; until then the quota of a tenant starts at 0.
 const FIRST_COUNT_MS: u64 = 2_000;
-/// A claim that failed is tried again after this.
+/// Delay before a failed claim is repeated.
 const CLAIM_PAUSE_MS: u64 = 1_000;
 
-/// What the loop remembers between its turns. Times are of a clock that nobody sets.
+/// State of the loop between turns. Times are of the monotonic clock.
 pub struct Ring {
     loading: Loading,
     counted_ms: u64,
     is_counted: bool,
     swept_ms: u64,
     watch: ClockWatch,
-    /// The clock may have been set back while the desk was down.
+    /// The clock was set back, or may have been while the server was down.
     set_back: bool,
 }
 
-/// A shot that is ours to fire.
+/// An alarm that this process may fire.
 pub struct Claimed {
     shot: Shot,
     next: Next,
 }
 
-/// What a turn found.
+/// Result of a turn.
 pub struct Turn {
     pub claimed: Vec<Claimed>,
-    /// How long nothing is due; `None`: there is more to do now.
+    /// Time until the next alarm is due; `None`: call again at once.
     pub pause: Option<Duration>,
 }
 
@@ -51,7 +50,7 @@ impl CronPlane {
         let steady_ms = self.env.steady_ms();
         Ring {
             loading: Loading::default(),
-            counted_ms: steady_ms, // not at once: what is overdue after a restart goes first
+            counted_ms: steady_ms, // not at once: alarms overdue after a restart go first
             is_counted: false,
             swept_ms: steady_ms,
             watch: ClockWatch::new(self.env.now_ms(), steady_ms),
@@ -59,7 +58,7 @@ impl CronPlane {
         }
     }
 
-    /// Returns when something may be due sooner than was thought.
+    /// Returns when an alarm may be due earlier than expected.
     pub async fn rung(&self) {
         self.clock.bell.notified().await;
     }
@@ -73,7 +72,7 @@ impl CronPlane {
             match self.hasten_retries().await {
                 Ok(()) => ring.set_back = false,
                 Err(error) => {
-                    tracing::error!(%error, "reading retries planned before the clock was set back failed; trying again");
+                    tracing::error!(%error, "moving retries after a clock step failed; retrying");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
@@ -84,14 +83,14 @@ impl CronPlane {
         if !ring.loading.done
             && let Err(error) = self.load_shots(&mut ring.loading).await
         {
-            tracing::error!(%error, "reading armed shots failed; trying again");
+            tracing::error!(%error, "reading armed alarms failed; retrying");
             tokio::time::sleep(STORE_PAUSE).await;
         }
-        // Somebody may have claimed a shot and gone; its time in the schedule is over by then.
+        // A worker may have claimed an alarm and stopped; then the alarm is no longer in the schedule.
         if self.env.steady_ms().saturating_sub(ring.swept_ms) > LEASE_MS {
             ring.swept_ms = self.env.steady_ms();
             if let Err(error) = self.find_forgotten_shots().await {
-                tracing::error!(%error, "looking for overdue shots failed");
+                tracing::error!(%error, "reading overdue alarms failed");
             }
         }
         let until_count_ms = if ring.is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
@@ -111,7 +110,7 @@ impl CronPlane {
         Turn { claimed, pause: Some(pause) }
     }
 
-    /// Claims what is due and may go, and says how many were taken from the schedule.
+    /// Claims due alarms. Also returns how many were taken from the schedule.
     async fn claim_due(&self) -> (Vec<Claimed>, usize) {
         let now_ms = self.env.now_ms();
         let due = self.clock.due(now_ms, BATCH);
@@ -122,7 +121,7 @@ impl CronPlane {
         let claimed = match self.alarms.claim_shots(ids, now_ms, now_ms, now_ms + LEASE_MS).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                tracing::error!(%error, "claiming due shots failed; they stay armed");
+                tracing::error!(%error, "claiming due alarms failed; they stay armed");
                 let mut schedule = self.clock.schedule();
                 for next in due {
                     schedule.put_back(next, now_ms + CLAIM_PAUSE_MS);
@@ -137,7 +136,7 @@ impl CronPlane {
         for next in &due {
             match claimed.remove(&next.id) {
                 Some(shot) => ours.push(Claimed { shot, next: *next }),
-                None => schedule.finished(*next), // cancelled, replaced, or somebody else's
+                None => schedule.finished(*next), // cancelled, moved, or claimed by another process
             }
         }
         (ours, due.len())
