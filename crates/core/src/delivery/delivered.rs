@@ -1,4 +1,4 @@
-//! How far a socket or a stream has got with what it is given, for those who must know that it has it.
+//! How far a socket or stream has got with its messages, for callers that wait for a delivery.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -6,15 +6,15 @@ use tokio::sync::Notify;
 
 #[derive(Default)]
 pub struct Delivered {
-    /// The highest number that was handed over.
+    /// Highest number that was handed over.
     last: AtomicU64,
     ended: AtomicBool,
-    /// Rung when the number rises, and at the end.
+    /// Notified when the number rises, and at the end.
     bell: Notify,
 }
 
 impl Delivered {
-    /// Everything up to this number is on its way out.
+    /// Everything up to this number was handed over.
     pub fn hand(&self, seq: u64) {
         if self.last.fetch_max(seq, Ordering::AcqRel) < seq {
             self.bell.notify_waiters();
@@ -27,10 +27,10 @@ impl Delivered {
         self.bell.notify_waiters();
     }
 
-    /// Returns when this number was handed over; false: the end came before it.
+    /// Returns when this number was handed over; false: the session ended before.
     pub async fn took(&self, seq: u64) -> bool {
         loop {
-            // Listening before looking: a ring in between is not missed.
+            // Registered before the check, so that no notification in between is missed.
             let mut rung = std::pin::pin!(self.bell.notified());
             rung.as_mut().enable();
             if self.last.load(Ordering::Acquire) >= seq {
@@ -49,11 +49,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_waits_hears_of_its_number_or_of_the_end() {
+    async fn a_waiter_returns_at_its_number_or_at_the_end() {
         let handed = std::sync::Arc::new(Delivered::default());
         handed.hand(3);
         handed.hand(2);
-        assert!(handed.took(3).await, "a lower number takes nothing back");
+        assert!(handed.took(3).await, "a lower number changes nothing");
         let waits = |seq| {
             let handed = handed.clone();
             tokio::spawn(async move { handed.took(seq).await })

@@ -1,4 +1,4 @@
-//! `/stop`, both ways: from a person to the instance that runs the turn, and from a gateway.
+//! `/stop`: from a user to the instance that runs the turn, and from a gateway to another instance.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::switchboard::Order;
 use crate::directory::Caller;
 use crate::port::store::StoreError;
 
-/// A turn that began longer ago than this is over.
+/// Turns that began earlier are considered finished.
 const TURN_MS: u64 = 30 * 60 * 1000;
 
 impl DeliveryPlane {
-    /// True if at least one live instance was told to stop a turn of this session. Gateways name a session
-    /// in different ways: each is told to stop it under every name that it may have.
+    /// Interrupts this session on the given instances; true if at least one was told. Gateways name sessions in
+    /// different ways, so each instance gets the interrupt under every possible name.
     pub(crate) async fn interrupt_live_turns(
         &self,
         receivers: &[u64],
@@ -35,7 +35,8 @@ impl DeliveryPlane {
         Ok(told)
     }
 
-    /// A gateway asks: forwarded to the instance of its tenant that runs the session, itself before others.
+    /// Forwards an interrupt of a gateway to the instance of its tenant that runs the session, preferably the caller's
+    /// own.
     pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
         let mut instances = vec![caller.instance.no];
         self.directory.read(|view| {
@@ -45,7 +46,7 @@ impl DeliveryPlane {
         let now_ms = self.env.now_ms();
         let mut found = self.find_turn(&instances, &[session_key], now_ms).await?;
         if found.is_none() {
-            // A newer gateway may call it otherwise than we do.
+            // Newer gateways may use another name for the session.
             let aliases = session_aliases(session_key);
             let aliases: Vec<&str> = aliases.iter().map(String::as_str).filter(|it| *it != session_key).collect();
             if !aliases.is_empty() {
@@ -55,8 +56,7 @@ impl DeliveryPlane {
         Ok(found.is_some_and(|(instance, chat_id)| self.interrupt(instance, session_key, &chat_id)))
     }
 
-    /// The first of these instances that is live and has a turn kept under one of these names, and the
-    /// turn's chat.
+    /// The first live instance with a turn under one of these names, and the chat of the turn.
     async fn find_turn(
         &self,
         instances: &[u64],
@@ -71,19 +71,19 @@ impl DeliveryPlane {
         };
         let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
         if let Some((at, _)) = &known {
-            live.truncate(*at); // only those before it could be meant instead
+            live.truncate(*at); // only instances before it take precedence
         }
         if live.is_empty() {
             return Ok(known.map(|(_, found)| found));
         }
-        // Memory is short and ends with the process; the ledger remembers. It is asked once for all.
+        // Memory is bounded and starts empty, so the ledger is asked too: one query for all instances.
         let names = kept_as.iter().map(|name| (*name).to_owned()).collect();
         let kept = self.ledger.last_sent(live, names, since_ms).await?;
         let kept = kept.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
         Ok(kept.or(known.map(|(_, found)| found)))
     }
 
-    /// Tells the instance to stop this session.
+    /// Sends the interrupt to the socket of the instance.
     fn interrupt(&self, instance: u64, session_key: &str, chat_id: &str) -> bool {
         let Some(mailbox) = self.switchboard.socket(instance) else { return false };
         let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.into() }.line();

@@ -1,4 +1,4 @@
-//! What an operator asks of the ledger: list, show, replay, drop.
+//! Operator requests to the ledger: list, show, replay, drop.
 
 use super::DeliveryPlane;
 use super::switchboard::Order;
@@ -17,17 +17,17 @@ impl DeliveryPlane {
     pub async fn mail_row(&self, id: &str) -> Result<Mail, DeskError> {
         let (instance, seq) = parse_id(id)?;
         let found = self.ledger.mail_row(instance, seq).await?;
-        found.ok_or_else(|| DeskError::NotFound(format!("there is no mail {id:?}")))
+        found.ok_or_else(|| DeskError::NotFound(format!("mail {id:?} not found")))
     }
 
     pub async fn drop_mail(&self, id: &str, reason: &str) -> Result<(), DeskError> {
         let (instance, seq) = parse_id(id)?;
         if reason.trim().is_empty() {
-            return Err(DeskError::BadRequest("say why: a drop needs a reason".into()));
+            return Err(DeskError::BadRequest("reason is required to drop mail".into()));
         }
         self.mail_row(id).await?;
         if !self.ledger.drop_mail(instance, seq, reason.into()).await? {
-            return Err(DeskError::Conflict(format!("mail {id:?} is settled already")));
+            return Err(DeskError::Conflict(format!("mail {id:?} was already delivered or dropped")));
         }
         if let Some(mailbox) = self.switchboard.socket(instance) {
             mailbox.order(Order::Dropped(seq));
@@ -35,15 +35,15 @@ impl DeliveryPlane {
         Ok(())
     }
 
-    /// The same delivery again, as a new row at the end. Returns its id.
+    /// Queues the same delivery again as a new row. Returns its id.
     pub async fn replay_mail(&self, id: &str) -> Result<String, DeskError> {
         let (instance, seq) = parse_id(id)?;
         let made = self.ledger.replay_mail(instance, seq).await?;
-        let made = made.ok_or_else(|| DeskError::NotFound(format!("there is no mail {id:?}")))?;
+        let made = made.ok_or_else(|| DeskError::NotFound(format!("mail {id:?} not found")))?;
         Ok(mail_id(instance, made))
     }
 }
 
 fn parse_id(text: &str) -> Result<(u64, u64), DeskError> {
-    parse_mail_id(text).ok_or_else(|| DeskError::BadRequest(format!("{text:?} is not a mail id; they look like 3.17")))
+    parse_mail_id(text).ok_or_else(|| DeskError::BadRequest(format!("{text:?} is not a mail id (example: 3.17)")))
 }

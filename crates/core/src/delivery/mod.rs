@@ -1,4 +1,4 @@
-//! Hands rows over: which socket serves which instance, what is in it, who is awake, and when to wake.
+//! Delivery of rows to sockets: the socket of each instance, its window, presence, and wakes.
 
 pub mod delivered;
 mod interrupt;
@@ -34,7 +34,7 @@ pub struct DeliveryPlane {
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
     switchboard: Arc<Switchboard>,
-    /// Why the last call of a wake URL failed, until it is called again or its agent comes.
+    /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<u64, String>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -53,7 +53,7 @@ impl DeliveryPlane {
         stores.ledger.attach_bell(switchboard.clone());
         for (instance, mut presence) in stores.ledger.presences().await? {
             if presence.live {
-                // Its socket ended when we did: a moment ago, as far as the agent is concerned.
+                // The socket ended with the previous process. For the agent that was just now.
                 presence.live = false;
                 presence.seen_ms = base.env.now_ms();
             }
@@ -77,18 +77,18 @@ impl DeliveryPlane {
         &self.switchboard
     }
 
-    /// How many rows wait for each instance.
+    /// Number of waiting rows per instance.
     pub async fn waiting(&self) -> Result<Vec<Waiting>, StoreError> {
         self.ledger.waiting().await
     }
 
-    /// A change of the directory was committed: sockets that it is about end.
+    /// Called after a directory change was committed: closes the sockets concerned.
     pub(crate) fn apply(&self, effect: &Effect) {
         match effect {
             Effect::GatewayRevoked(id) => self.switchboard.close(Some(id), Close::Unauthorized),
-            // Its socket still serves the instance of before; the next one serves the new one.
+            // The socket still serves the previous instance; the gateway reconnects for the new one.
             Effect::GatewayMoved(id) => self.switchboard.close(Some(id), Close::GoingAway),
-            // A gateway that moved elsewhere meanwhile may still have a socket here.
+            // The instance may be served by a gateway that has moved since.
             Effect::InstanceLeft(no) => {
                 if let Some(mailbox) = self.switchboard.socket(*no) {
                     mailbox.order(Order::Close(Close::Unauthorized));
@@ -99,7 +99,7 @@ impl DeliveryPlane {
         }
     }
 
-    /// `None`: it is being called, or it came.
+    /// `None` clears it: the URL is being called, or the agent connected.
     pub fn note_wake_failure(&self, no: u64, why: Option<&str>) {
         let mut failures = self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner);
         match why {

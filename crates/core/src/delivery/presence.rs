@@ -1,4 +1,4 @@
-//! Awake, asleep, gone: what the desk knows of an instance's sockets, and telling people who wait.
+//! Presence of instances (awake, asleep, gone), and notices to users who wait.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::ids::{event_id, mail_id};
 use crate::port::platform::ActingAs;
 use crate::port::store::{Delivery, Presence, StoreError};
 
-/// A socket that ended this recently left a warm process behind: no settle time needed.
+/// A gateway that reconnects within this time is still running and needs no settle time.
 const WARM_MS: u64 = 60_000;
-/// Chats that are told when an agent cannot be woken; more would be a broadcast.
+/// Chats per notice when an agent cannot be woken; more would be a broadcast.
 const NOTICE_CHATS_MAX: usize = 8;
 
 impl DeliveryPlane {
-    /// How long to hold delivery after a handshake: a cold gateway drops what comes too early.
+    /// Delay of delivery after a handshake: a gateway that has just started drops messages that come too early.
     pub fn settle_time_ms(&self, instance: u64) -> u64 {
         let presence = self.switchboard.presence(instance);
-        // A time that lies ahead was written before the clock was set back: it says nothing.
+        // A time in the future was stored before the clock was set back, and is ignored.
         let warm = presence.seen_ms != 0 && self.env.now_ms().abs_diff(presence.seen_ms) <= WARM_MS;
         if warm { 0 } else { self.rules.settle_ms }
     }
@@ -36,11 +36,11 @@ impl DeliveryPlane {
         self.switchboard.note_dial(caller.instance.no);
         let presence = self.switchboard.set_presence(caller.instance.no, change);
         self.note_wake_failure(caller.instance.no, None);
-        self.say_state(caller, "awake", "its socket is open");
+        self.say_state(caller, "awake", "connected");
         self.ledger.mark_presence(caller.instance.no, presence).await
     }
 
-    /// Called only for the socket that served last; a replaced one says nothing.
+    /// Called only for the socket that served the instance, not for a replaced one.
     pub async fn socket_closed(&self, caller: &Caller, acks: Acks) {
         let instance = caller.instance.no;
         let now_ms = self.env.now_ms();
@@ -51,16 +51,15 @@ impl DeliveryPlane {
             known.never_acks = acks == Acks::Never;
         };
         let presence = self.switchboard.set_presence(instance, change);
-        let text = if presence.idle { "it went to sleep" } else { "its socket is gone" };
+        let text = if presence.idle { "went idle and disconnected" } else { "disconnected" };
         self.say_state(caller, "asleep", text);
         if let Err(error) = self.ledger.mark_presence(instance, presence).await {
             tracing::warn!(%error, "storing the end of a socket failed");
         }
-        self.switchboard.note_unserved(instance, Unserved::Look); // perhaps something waits already
+        self.switchboard.note_unserved(instance, Unserved::Look); // rows may be waiting already
     }
 
-    /// The gateway was proven not to ack. Written down at once: a restart of the desk must not make it get
-    /// the same rows again.
+    /// The gateway was proven not to ack. Stored at once, so that it does not get the same rows again after a restart.
     pub async fn note_never_acks(&self, caller: &Caller) {
         let instance = caller.instance.no;
         self.switchboard.remember_acks(instance, Acks::Never);
@@ -73,17 +72,17 @@ impl DeliveryPlane {
         }
     }
 
-    /// Rows that a live gateway left unacked, several times: ended with a reason, so that they are in the
-    /// list of dead mail and can be replayed, and reported.
+    /// Ends rows that a live gateway left unacked after several attempts. They are listed as dead mail and can be
+    /// replayed.
     pub async fn give_up_rows(&self, caller: &Caller, rows: &[(u64, Arc<Delivery>)]) {
         let instance = caller.instance.no;
         for (seq, delivery) in rows {
-            let reason = format!("sent {} times on a live socket and never acked", RESENDS_MAX + 1);
+            let reason = format!("sent {} times on a live connection and never acked", RESENDS_MAX + 1);
             match self.ledger.drop_mail(instance, *seq, reason).await {
                 Ok(true) => {}
-                Ok(false) => continue, // settled meanwhile
+                Ok(false) => continue, // settled in the meantime
                 Err(error) => {
-                    tracing::error!(%error, "a row that is not acked could not be ended; the next socket gets it again");
+                    tracing::error!(%error, "giving up an unacked row failed; it is sent again on the next connection");
                     continue;
                 }
             }
@@ -97,7 +96,7 @@ impl DeliveryPlane {
                 tenant = caller.tenant,
                 instance = caller.instance.name,
                 mail = mail_id(instance, *seq),
-                "a row was given up: its gateway acks later rows and not this one"
+                "a row was given up: the gateway acked later rows but not this one"
             );
             self.tail.say(&caller.tenant, "given_up", |notice| {
                 notice.instance.clone_from(&caller.instance.name);
@@ -105,18 +104,18 @@ impl DeliveryPlane {
                 notice.platform.clone_from(&delivery.platform);
                 notice.chat_id = delivery.chat_id.to_string();
                 notice.message_id.clone_from(&delivery.message_id);
-                notice.text = format!("{} never acked it, though it was sent again", caller.instance.name);
+                notice.text = format!("{} never acked it, although it was sent again", caller.instance.name);
             });
         }
     }
 
-    /// The durable flip to "buffer only"; the ack goes out after it.
+    /// Stores that messages are only buffered from now on; the ack is sent afterwards.
     pub async fn going_idle(&self, caller: &Caller) -> Result<(), StoreError> {
         let presence = self.switchboard.set_presence(caller.instance.no, |known| known.idle = true);
         self.ledger.mark_presence(caller.instance.no, presence).await
     }
 
-    /// Tells the people whose messages wait, once per message. Returns whether anybody was told.
+    /// Notifies the users whose messages wait, once per message. Returns whether there was something to tell.
     pub async fn notify_waiting(&self, instance_no: u64) -> Result<bool, StoreError> {
         let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else {
             return Ok(false);
@@ -129,7 +128,7 @@ impl DeliveryPlane {
             return Ok(false);
         }
         let presence = self.switchboard.set_presence(instance_no, |known| known.noticed_through = *last);
-        self.ledger.mark_presence(instance_no, presence).await?; // before telling: once, not twice
+        self.ledger.mark_presence(instance_no, presence).await?; // stored first: a crash repeats no notice
         let mut told = Vec::new();
         for (_, delivery) in &rows {
             let place = (&delivery.platform, &delivery.bot, &delivery.chat_id);
@@ -144,7 +143,7 @@ impl DeliveryPlane {
             let acting_as = ActingAs { tenant: &instance.tenant, bot: &bot };
             let result: ActionResult = platform.notice(acting_as, &delivery.chat_id, text).await;
             if !result.success {
-                tracing::warn!(error = ?result.error, "people could not be told that their agent is away");
+                tracing::warn!(error = ?result.error, "sending the notice that an agent is away failed");
             }
             self.meters.notices.inc();
             self.tail.say(&instance.tenant, "notice", |notice| {
@@ -152,13 +151,13 @@ impl DeliveryPlane {
                 notice.platform.clone_from(&delivery.platform);
                 notice.chat_id = delivery.chat_id.to_string();
                 notice.message_id.clone_from(&delivery.message_id);
-                notice.text = "the people in the chat were told that the agent is away".into();
+                notice.text = "a notice that the agent is away was sent to the chat".into();
             });
         }
         Ok(true)
     }
 
-    /// Rows went into a socket, or were settled: for whoever watches.
+    /// Reports rows that were sent or settled to the event stream.
     pub fn say_rows<'a>(&self, caller: &Caller, step: &'static str, rows: impl Iterator<Item = &'a Delivery>) {
         if !self.tail.is_watched() {
             return;
@@ -172,13 +171,13 @@ impl DeliveryPlane {
                 notice.message_id.clone_from(&row.message_id);
                 notice.text = match step {
                     "sent" => format!("handed to {}", caller.instance.name),
-                    _ => format!("{} signed for it", caller.instance.name),
+                    _ => format!("acked by {}", caller.instance.name),
                 };
             });
         }
     }
 
-    /// One of the wake loop's steps, for whoever watches.
+    /// Reports a step of waking an instance to the event stream.
     pub async fn say_wake(&self, instance_no: u64, step: &'static str, text: &str) {
         let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else { return };
         if !self.tail.is_watched() {

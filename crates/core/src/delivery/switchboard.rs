@@ -1,8 +1,7 @@
-//! Which socket serves which instance, and what waits to go into it.
+//! Which socket serves which instance, and what waits to be written to it.
 //!
-//! The store rings here after each commit, in commit order. A mailbox that overflows forgets its
-//! rows and says so (`gap`); its session then reads them from the ledger. Losing a ring costs time,
-//! never a message.
+//! The store notifies it after each commit, in commit order. A mailbox that overflows drops its rows and sets `gap`;
+//! its session then reads them from the ledger. A lost notification delays a message, but never loses it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,42 +14,42 @@ use super::delivered::Delivered;
 use super::window::Acks;
 use crate::port::store::{Bell, Delivery, Presence};
 
-/// Rows held in memory per socket before its session has to read the ledger.
+/// Rows in memory per socket; after an overflow the session reads the ledger.
 const ROWS_MAX: usize = 512;
 const ROWS_MAX_BYTES: usize = 4 << 20;
-/// Orders (results, interrupts) held per socket; a session drains them at every turn. What comes when they
-/// are full is refused: a result is then kept for the next socket, an interrupt is not sent.
+/// Orders (results, interrupts) per socket; a session takes all of them at every turn. When full, a result is kept
+/// for the next socket, and an interrupt is refused.
 const ORDERS_MAX: usize = 1024;
 const ORDERS_MAX_BYTES: usize = 4 << 20;
-/// Recent sends remembered per instance, to find the turn that a `/stop` means.
+/// Recent turns per instance, to find the one that `/stop` means.
 const TURNS_MAX: usize = 128;
-/// Results kept for a gateway that dials again, and for how long: its callers wait 30 s.
+/// Results kept for a gateway that reconnects, and for how long: its callers wait 30 s.
 const PARKED_MAX: usize = 1024;
 const PARKED_MAX_BYTES: usize = 1 << 20;
 const PARKED_MS: u64 = 30_000;
-/// Rows given up that are remembered per instance, for whoever examines the desk.
+/// Rows given up that are remembered per instance, for `frontdesk doctor`.
 const GIVEN_UP_MAX: usize = 32;
-/// A refused dial of one gateway is logged once in this time, and of so many gateways.
+/// Refused connections are logged once per gateway in this time, for at most this many gateways.
 const REFUSED_DIAL_MS: u64 = 60_000;
 const REFUSED_DIALS_MAX: usize = 256;
-/// Refused actions of one instance that are written down in one second; more are only counted.
+/// Refused actions per instance and second that are recorded; more are only counted.
 const REFUSALS_PER_S: u32 = 10;
 
-/// What a session must do besides delivering.
+/// A request to a session, besides delivering rows.
 #[derive(Debug)]
 pub enum Order {
     /// Write this line.
     Line(String),
-    /// Likewise, and it is for the next socket if this one ends first.
+    /// Like `Line`, but goes to the next socket if this one closes first.
     Result(String),
     Close(Close),
-    /// The operator ended this row.
+    /// The operator dropped this row.
     Dropped(u64),
-    /// Nobody works on this lane any more.
+    /// The task of this lane has ended.
     LaneDone(String),
-    /// An interrupt was looked up and passed on.
+    /// An interrupt was forwarded.
     InterruptDone,
-    /// That the gateway goes idle is durable, or could not be stored.
+    /// Result of storing that the gateway goes idle.
     IdleDone(bool),
 }
 
@@ -80,7 +79,7 @@ impl Waiting {
     }
 }
 
-/// The in-tray of one socket.
+/// Queue of one socket.
 pub struct Mailbox {
     pub session: u64,
     pub gateway: String,
@@ -88,11 +87,11 @@ pub struct Mailbox {
     waiting: Mutex<Waiting>,
     pub bell: Notify,
     idle: AtomicBool,
-    /// Rows that are in the socket.
+    /// Rows that were written to the socket.
     pub handed: Delivered,
-    /// When something last went in or came out.
+    /// Time of the last frame in either direction.
     traffic_ms: AtomicU64,
-    /// Closed when the session has saved its last acks and is gone.
+    /// Closed when the session has saved its last acks.
     finished: Semaphore,
 }
 
@@ -101,7 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
-    /// The session is over: whoever waits for it may go on.
+    /// Marks the session as finished and releases all waiters.
     pub fn finish(&self) {
         self.finished.close();
         self.handed.end();
@@ -120,7 +119,7 @@ impl Mailbox {
         self.traffic_ms.load(Ordering::Relaxed)
     }
 
-    /// It said `going_idle`: rows wait for the next socket. True: some may wait already.
+    /// The gateway sent `going_idle`: rows wait for the next socket. True: some may be waiting already.
     pub fn go_idle(&self) -> bool {
         self.idle.store(true, Ordering::SeqCst);
         let waiting = lock(&self.waiting);
@@ -131,13 +130,13 @@ impl Mailbox {
         self.idle.load(Ordering::SeqCst)
     }
 
-    /// False: the session is over or the tray is full; the order was not taken.
+    /// False: the session is finished or the queue is full; the order was not accepted.
     pub fn order(&self, order: Order) -> bool {
         let mut waiting = lock(&self.waiting);
-        // A lane's end is always taken: a socket has few lanes, and a lost end would count for ever.
-        // So is a close: it ends what fills the tray.
+        // These are always accepted: completions are bounded by the number of lanes and must not get lost, and a close
+        // ends what fills the queue.
         let must = matches!(order, Order::LaneDone(_) | Order::InterruptDone | Order::IdleDone(_) | Order::Close(_));
-        // Results have room of their own: somebody waits for each, and interrupts must not crowd them out.
+        // Results have extra space: a caller waits for each, so interrupts must not displace them.
         let share = if matches!(order, Order::Result(_)) { 2 } else { 1 };
         let full = waiting.orders.len() >= share * ORDERS_MAX || waiting.orders_bytes >= share * ORDERS_MAX_BYTES;
         if (full && !must) || self.finished.is_closed() {
@@ -154,7 +153,7 @@ impl Mailbox {
         self.order(Order::InterruptDone);
     }
 
-    /// Nobody works on this lane any more.
+    /// The task of this lane has ended.
     pub fn lane_done(&self, name: String) {
         self.order(Order::LaneDone(name));
     }
@@ -165,8 +164,7 @@ impl Mailbox {
         std::mem::take(&mut waiting.orders)
     }
 
-    /// Rows above `cursor`, at most `room`, and none after `bytes` are full. `None`: there is a gap, read
-    /// the ledger.
+    /// Rows above `cursor`, up to `room` rows and about `bytes`. `None`: there is a gap, read the ledger.
     pub fn take_rows(&self, cursor: u64, room: usize, bytes: usize) -> Option<Vec<(u64, Arc<Delivery>)>> {
         let mut waiting = lock(&self.waiting);
         while waiting.rows.front().is_some_and(|(seq, _)| *seq <= cursor) {
@@ -185,7 +183,7 @@ impl Mailbox {
         Some(taken)
     }
 
-    /// Before reading the ledger: from here on rings are kept again.
+    /// Called before reading the ledger: from now on rows are queued again.
     pub fn close_gap(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.gap = false;
@@ -215,23 +213,23 @@ impl Mailbox {
     }
 }
 
-/// What is remembered of an instance between its sockets. Small, and lost with the process.
+/// State of an instance between its sockets. Small, and lost at a restart.
 #[derive(Default)]
 pub struct Memory {
     pub acks: Option<Acks>,
     pub presence: Presence,
     turns: VecDeque<(Arc<str>, Arc<str>, u64)>,
-    /// Results of actions whose socket ended before they did, for the next one.
+    /// Results that came after their socket had closed, for the next one.
     parked: VecDeque<(u64, String)>,
-    /// How many sockets it has opened.
+    /// Number of sockets it has opened.
     dials: u64,
-    /// Rows that it left unacked on live sockets, although they were sent several times; newest last.
+    /// Rows left unacked on live sockets after several attempts; newest last.
     given_up: VecDeque<GivenUp>,
-    /// Refused actions written down in the second that began then.
+    /// Start of the current second, and refused actions recorded in it.
     refusals: (u64, u32),
 }
 
-/// A row that was sent several times on a live socket and never acked.
+/// A row that was sent several times on a live socket without an ack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenUp {
     pub seq: u64,
@@ -239,12 +237,12 @@ pub struct GivenUp {
     pub at_ms: u64,
 }
 
-/// Why an instance is on the list of those that nobody serves.
+/// Why an instance without a socket is to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unserved {
-    /// Its socket ended, or the desk began: perhaps something waits.
+    /// Its socket closed, or the server started: rows may be waiting.
     Look,
-    /// Mail came that no socket of it has seen.
+    /// New mail arrived that no socket of it has received.
     NewMail,
 }
 
@@ -253,20 +251,20 @@ pub struct Switchboard {
     sockets: papaya::HashMap<u64, Arc<Mailbox>>,
     memory: papaya::HashMap<u64, Arc<Mutex<Memory>>>,
     sessions: AtomicU64,
-    /// Instances that got mail while no socket served them.
+    /// Instances to be checked for waiting mail.
     unserved: Mutex<HashMap<u64, Unserved>>,
     pub unserved_bell: Notify,
-    /// When a refused dial of each gateway was last logged; strangers share one entry.
+    /// When a refused connection of each gateway was last logged; unknown gateways share one entry.
     refused_dials: Mutex<HashMap<String, u64>>,
 }
 
 impl Switchboard {
-    /// Sockets and streams are numbered in one row: higher is later.
+    /// Sockets and streams share one sequence: higher is newer.
     pub fn next_session(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The newest socket wins; the one before is told to close, and returned to be waited for.
+    /// The newest socket wins; the previous one is told to close, and returned so that the caller can wait for it.
     pub fn attach(&self, instance: u64, gateway: &str, tenant: &str) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
         let mailbox = Arc::new(Mailbox {
             session: self.next_session(),
@@ -287,7 +285,7 @@ impl Switchboard {
         (mailbox, old)
     }
 
-    /// True: this was the serving socket, and now none serves the instance.
+    /// True: this was the serving socket, and now the instance has none.
     pub fn detach(&self, instance: u64, mailbox: &Mailbox) -> bool {
         let sockets = self.sockets.pin();
         sockets.remove_if(&instance, |_, current| current.session == mailbox.session).is_ok_and(|gone| gone.is_some())
@@ -301,7 +299,7 @@ impl Switchboard {
         self.sockets.pin().contains_key(&instance)
     }
 
-    /// A socket takes its rows: live, and not gone idle.
+    /// Whether a socket takes its rows: connected and not idle.
     pub fn is_served(&self, instance: u64) -> bool {
         self.sockets.pin().get(&instance).is_some_and(|mailbox| !mailbox.is_idle())
     }
@@ -319,7 +317,7 @@ impl Switchboard {
         }
     }
 
-    /// Somebody should see to it that this instance gets a socket.
+    /// Requests a check whether this instance must be woken.
     pub fn note_unserved(&self, instance: u64, why: Unserved) {
         let mut unserved = lock(&self.unserved);
         let known = unserved.get(&instance).copied();
@@ -344,7 +342,7 @@ impl Switchboard {
         self.memory.pin().get(&instance).map(|memory| lock(memory).presence.clone()).unwrap_or_default()
     }
 
-    /// Changes what is known of an instance and returns it, to be written down.
+    /// Changes the presence of an instance and returns it, so that the caller can store it.
     pub fn set_presence(&self, instance: u64, change: impl FnOnce(&mut Presence)) -> Presence {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
@@ -352,7 +350,7 @@ impl Switchboard {
         memory.presence.clone()
     }
 
-    /// What is known of its acks: from its last socket, or from before the desk was restarted.
+    /// What is known of its acks, from its last socket or from before the restart.
     pub fn acks(&self, instance: u64) -> Acks {
         let memory = self.memory(instance);
         let memory = lock(&memory);
@@ -364,7 +362,7 @@ impl Switchboard {
         lock(&self.memory(instance)).acks = Some(acks);
     }
 
-    /// A result for whichever socket serves the instance: the present one, or the next.
+    /// Passes a result to the current socket of the instance, or keeps it for the next one.
     pub fn answer(&self, instance: u64, line: String, now_ms: u64) {
         if self.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Result(line.clone()))) {
             return;
@@ -387,12 +385,12 @@ impl Switchboard {
         fresh.map(|(_, line)| line).collect()
     }
 
-    /// A socket of the instance was opened.
+    /// Counts a new socket of the instance.
     pub fn note_dial(&self, instance: u64) {
         lock(&self.memory(instance)).dials += 1;
     }
 
-    /// How many sockets it has opened since the desk began: whoever waits for it sees that it came.
+    /// Number of sockets it has opened since the start; a change shows that it connected.
     pub fn dials(&self, instance: u64) -> u64 {
         self.memory.pin().get(&instance).map_or(0, |memory| lock(memory).dials)
     }
@@ -406,15 +404,14 @@ impl Switchboard {
         memory.given_up.push_back(row);
     }
 
-    /// Instances that left rows unacked on live sockets, with the latest of those rows.
+    /// Instances that left rows unacked on live sockets, with the newest of these rows.
     pub fn given_up(&self) -> Vec<(u64, Vec<GivenUp>)> {
         let of = |memory: &Arc<Mutex<Memory>>| lock(memory).given_up.iter().cloned().collect::<Vec<_>>();
         let all = self.memory.pin();
         all.iter().map(|(instance, memory)| (*instance, of(memory))).filter(|(_, rows)| !rows.is_empty()).collect()
     }
 
-    /// Whether a refused dial of this gateway is worth a line in the log: one a minute is. `None`: no gateway
-    /// of ours.
+    /// Whether to log a refused connection of this gateway: once a minute. `None`: unknown gateway.
     pub fn may_log_refused_dial(&self, gateway: Option<&str>, steady_ms: u64) -> bool {
         let mut logged = lock(&self.refused_dials);
         logged.retain(|_, at_ms| steady_ms.saturating_sub(*at_ms) < REFUSED_DIAL_MS);
@@ -426,7 +423,7 @@ impl Switchboard {
         true
     }
 
-    /// Whether one more refused action of this instance may be written down in this second.
+    /// Whether another refused action of this instance may be recorded in this second.
     pub fn may_note_refusal(&self, instance: u64, now_ms: u64) -> bool {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
@@ -438,7 +435,7 @@ impl Switchboard {
         memory.refusals.1 <= REFUSALS_PER_S
     }
 
-    /// Rows of these sessions just went to the instance.
+    /// Remembers that rows of these sessions were sent to the instance.
     pub fn remember_turns<'a>(&self, instance: u64, sent: impl Iterator<Item = &'a Delivery>, now_ms: u64) {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
@@ -452,7 +449,7 @@ impl Switchboard {
         }
     }
 
-    /// The chat of the latest turn of this session since then, as far as memory goes.
+    /// The chat of the latest turn of this session since then, if it is in memory.
     pub fn turn_chat(&self, instance: u64, session_key: &str, since_ms: u64) -> Option<Arc<str>> {
         let memory = self.memory.pin().get(&instance).cloned()?;
         let memory = lock(&memory);

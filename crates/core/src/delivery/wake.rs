@@ -1,33 +1,32 @@
-//! When to poke a sleeping agent's wake URL, and when to tell the people who wait for it.
+//! When to call the wake URL of a sleeping agent, and when to notify the users who wait for it.
 //!
-//! Pure: told the time (milliseconds of a steady clock), it says which errands are due. Failures are
-//! retried with growing delays while mail waits; a poke that was answered and not followed by a socket is
-//! repeated after a cool-down; one that brought the agent is over, so that its next message pokes at once.
-//! People are told once per wait. Calls under way are bounded, and retries never take all the room, so that
-//! many agents that do not come do not hold up one that would.
+//! No I/O: the caller passes the time of a monotonic clock and gets the errands that are due. Failed calls are retried
+//! with growing delays while mail waits. A call that was answered but did not make the agent connect is repeated after
+//! a cooldown; after one that did, the next message calls at once. Users are notified once per wait. Concurrent calls
+//! are bounded, and retries never take all slots, so that agents that do not come do not delay one that would.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::rules::WakeRules;
 
-/// First retry after a failed poke; doubled each time up to `retry_max_ms`.
+/// First retry after a failed call; doubled each time up to `retry_max_ms`.
 const RETRY_FIRST_MS: u64 = 1_000;
-/// Pokes under way at once; more wait for their turn.
+/// Concurrent calls; more wait.
 pub const POKES_MAX: usize = 64;
-/// Of these, at most so many for agents that were poked before and did not come.
+/// Of these, at most this many for agents that were called before and did not come.
 const RETRIES_MAX: usize = 48;
-/// Notices under way at once.
+/// Concurrent notices.
 const NOTICES_MAX: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
-    /// Poke this instance, and report under the number of the call how it went.
+    /// Call the wake URL of this instance: (instance, number of the call for [`Waker::ended`]).
     Poke(u64, u64),
     Notice(u64, u64),
 }
 
 impl Errand {
-    /// Whom it is about.
+    /// The instance.
     pub fn of(self) -> u64 {
         match self {
             Self::Poke(no, _) | Self::Notice(no, _) => no,
@@ -38,18 +37,18 @@ impl Errand {
 /// How an errand ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The wake URL answered. An answer is not an agent.
+    /// The wake URL answered, which does not mean that the agent comes.
     Answered,
     Failed,
-    /// There is no way to poke it: only the notice remains.
+    /// It has no wake URL: only the notice remains.
     NoWay,
-    /// Nothing waits, or it came by itself.
+    /// Nothing waits, or the agent came by itself.
     NotNeeded,
-    /// A notice is given, or there was none to give.
+    /// The notice was sent, or there was none to send.
     Noticed,
 }
 
-/// What an errand waits in line for.
+/// The queue in which an errand waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Queue {
     First,
@@ -58,21 +57,21 @@ enum Queue {
 }
 
 struct Sleeper {
-    /// Tells this wait from another one of the same instance.
+    /// Distinguishes this wait from other ones of the same instance.
     wait: u64,
-    /// The sockets that it had opened when the wait began.
+    /// Number of sockets it had opened when the wait began.
     dials: u64,
     failures: u32,
     unanswered: u32,
-    /// When and in which line it waits for its poke; `None` while one is under way, or none is possible.
+    /// Queue and time of the next call; `None` while one is running, or if none is possible.
     poke: Option<(Queue, u64)>,
     notice: Option<u64>,
 }
 
-/// The last poke of an instance.
+/// The last call for an instance.
 struct LastPoke {
     at_ms: u64,
-    /// The agent came after it.
+    /// The agent connected after it.
     came: bool,
 }
 
@@ -85,11 +84,11 @@ struct Call {
 pub struct Waker {
     rules: WakeRules,
     sleepers: HashMap<u64, Sleeper>,
-    /// Who waits for what until when, in order.
+    /// Pairs of time and instance per queue, in order.
     lines: [BTreeSet<(u64, u64)>; 3],
     calls: HashMap<u64, Call>,
     under_way: [usize; 3],
-    /// Kept through one cooldown.
+    /// Kept for one cooldown.
     poked: HashMap<u64, LastPoke>,
     last_number: u64,
 }
@@ -107,9 +106,9 @@ impl Waker {
         }
     }
 
-    /// Mail waits for an instance that no socket serves. `waited_ms`: how long the oldest has waited.
-    /// `dials`: how many sockets it has opened so far; if there are more than when a wait began, that wait
-    /// is over and this is another. `fresh`: something came that none of its sockets has seen.
+    /// Mail waits for an instance without a socket. `waited_ms`: age of the oldest row. `dials`: sockets it has opened
+    /// so far; if more than when the wait began, that wait is over and a new one begins. `fresh`: there is mail that
+    /// none of its sockets has received.
     pub fn mail_waits(&mut self, instance: u64, waited_ms: u64, dials: u64, fresh: bool, now_ms: u64) {
         if self.sleepers.get(&instance).is_some_and(|sleeper| sleeper.dials != dials) {
             self.settled(instance);
@@ -139,7 +138,7 @@ impl Waker {
         self.sleepers.insert(instance, sleeper);
     }
 
-    /// A socket serves it, or did: whatever was done to wake it is over.
+    /// A socket serves it, or did: the wait is over.
     pub fn settled(&mut self, instance: u64) {
         self.forget(instance);
         if let Some(last) = self.poked.get_mut(&instance) {
@@ -157,7 +156,7 @@ impl Waker {
         }
     }
 
-    /// What is to be done now. Each errand is under way until [`Self::ended`] is told how it went.
+    /// Errands that are due now. Each one runs until [`Self::ended`] is called for it.
     pub fn due(&mut self, now_ms: u64) -> Vec<Errand> {
         let cooldown_ms = self.rules.cooldown_ms;
         self.poked.retain(|_, last| last.at_ms + cooldown_ms > now_ms);
@@ -195,7 +194,7 @@ impl Waker {
         }
     }
 
-    /// An errand ended. What it says of a wait that is over meanwhile is not heard.
+    /// An errand ended. Results for a wait that is over are ignored.
     pub fn ended(&mut self, call: u64, how: Ended, now_ms: u64) {
         let Some(Call { instance, wait, queue }) = self.calls.remove(&call) else { return };
         self.under_way[queue as usize] -= 1;
@@ -213,7 +212,7 @@ impl Waker {
             Ended::NoWay | Ended::Noticed => return,
             Ended::NotNeeded => {
                 self.forget(instance);
-                self.poked.remove(&instance); // it was not called
+                self.poked.remove(&instance); // the URL was not called
                 return;
             }
         };
@@ -227,12 +226,12 @@ impl Waker {
         queues.filter_map(|queue| self.lines[queue as usize].first().map(|(at_ms, _)| *at_ms)).min()
     }
 
-    /// What `dials` was when the wait for it began.
+    /// The value of `dials` when the current wait began.
     pub fn dials(&self, instance: u64) -> Option<u64> {
         self.sleepers.get(&instance).map(|sleeper| sleeper.dials)
     }
 
-    /// Pokes and notices that were given out and have not ended.
+    /// Errands that were handed out and have not ended.
     pub fn under_way(&self) -> usize {
         self.calls.len()
     }
@@ -257,14 +256,14 @@ mod tests {
 
     const RULES: WakeRules = WakeRules { cooldown_ms: 30_000, retry_max_ms: 300_000, notice_after_ms: 120_000 };
 
-    /// A waker whose instance 1 has mail, and that is told how each poke ends at once.
+    /// A waker with waiting mail for instance 1.
     fn waker() -> Waker {
         let mut waker = Waker::new(RULES);
         waker.mail_waits(1, 0, 0, true, 0);
         waker
     }
 
-    /// Does what is due: the instances that were poked, each with this end.
+    /// Carries out the due calls with this result; returns the instances that were called.
     fn poke(waker: &mut Waker, how: Ended, now_ms: u64) -> Vec<u64> {
         let mut poked = Vec::new();
         for errand in waker.due(now_ms) {
@@ -304,11 +303,11 @@ mod tests {
         assert!(poke(&mut waker, Ended::Answered, 5_000).is_empty());
         assert_eq!(waker.next_due_ms(), Some(30_000));
         waker.mail_waits(1, 0, 1, true, 6_000);
-        assert_eq!(poke(&mut waker, Ended::Answered, 6_000), [1], "but what is new does not wait for it");
+        assert_eq!(poke(&mut waker, Ended::Answered, 6_000), [1], "new mail does not wait for the cooldown");
     }
 
     #[test]
-    fn new_mail_does_not_hurry_an_agent_that_does_not_come() {
+    fn new_mail_does_not_speed_up_calls_to_an_agent_that_does_not_come() {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
         waker.mail_waits(1, 1_000, 0, true, 1_000);
@@ -330,15 +329,15 @@ mod tests {
     fn the_end_of_an_older_poke_does_not_delay_the_next_wait() {
         let mut waker = waker();
         let Some(Errand::Poke(1, slow)) = waker.due(0).pop() else { panic!("no poke") };
-        // The agent came, slept again, and got another message while the call was still open.
+        // The agent connected, went idle, and got another message while the call was still open.
         waker.mail_waits(1, 0, 1, true, 5_000);
         assert_eq!(poke(&mut waker, Ended::Failed, 5_000), [1]);
         waker.ended(slow, Ended::Answered, 5_500);
-        assert_eq!(poke(&mut waker, Ended::Failed, 6_000), [1], "retried after a second, not after the cool-down");
+        assert_eq!(poke(&mut waker, Ended::Failed, 6_000), [1], "retried after a second, not after the cooldown");
     }
 
     #[test]
-    fn what_is_not_needed_any_more_ends_the_wait() {
+    fn not_needed_ends_the_wait() {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::NotNeeded, 0), [1]);
         assert_eq!((waker.sleepers().count(), waker.next_due_ms()), (0, None), "no further poke, no notice");
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_not_an_agent_so_a_good_poke_is_repeated() {
+    fn an_answered_poke_is_repeated_until_the_agent_connects() {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
         assert!(poke(&mut waker, Ended::Answered, 29_999).is_empty());
@@ -373,13 +372,13 @@ mod tests {
         let mut waker = Waker::new(RULES);
         waker.mail_waits(1, 20_000, 0, true, 1_000);
         assert_eq!(poke(&mut waker, Ended::NoWay, 1_000), [1]);
-        assert_eq!(waker.next_due_ms(), Some(101_000), "it had waited for 20 s");
+        assert_eq!(waker.next_due_ms(), Some(101_000), "the mail had waited for 20 s");
         assert_eq!(notices(&mut waker, 101_000), [1]);
         assert_eq!(waker.due(500_000), []);
     }
 
     #[test]
-    fn a_socket_that_came_and_went_ends_a_wait_though_nobody_looked_meanwhile() {
+    fn a_short_connection_ends_a_wait() {
         let mut waker = waker();
         for now_ms in [0, 1_000, 3_000, 7_000, 15_000, 31_000, 63_000] {
             assert_eq!(poke(&mut waker, Ended::Failed, now_ms), [1]);
@@ -388,12 +387,12 @@ mod tests {
         waker.mail_waits(1, 120_001, 0, true, 120_001);
         assert_eq!(waker.due(120_001), [], "the same wait");
         waker.mail_waits(1, 0, 1, true, 125_000);
-        assert_eq!(poke(&mut waker, Ended::NoWay, 125_000), [1], "another one: its failures are forgotten");
-        assert_eq!(notices(&mut waker, 245_000), [1], "and people are told again");
+        assert_eq!(poke(&mut waker, Ended::NoWay, 125_000), [1], "a new wait starts without failures");
+        assert_eq!(notices(&mut waker, 245_000), [1], "people are told again");
     }
 
     #[test]
-    fn calls_are_bounded_and_agents_that_do_not_come_leave_room_for_others() {
+    fn calls_are_bounded_and_retries_leave_room_for_new_ones() {
         let mut waker = Waker::new(RULES);
         for instance in 0..300 {
             waker.mail_waits(instance, 0, 0, true, 0);
@@ -404,7 +403,7 @@ mod tests {
         };
         open.extend(calls(waker.due(0)));
         let notices_ms = RULES.notice_after_ms;
-        assert_eq!((open.len(), waker.next_due_ms()), (POKES_MAX, Some(notices_ms)), "the rest waits for an end");
+        assert_eq!((open.len(), waker.next_due_ms()), (POKES_MAX, Some(notices_ms)), "the rest waits");
         for now_ms in 0..300 {
             for call in open.drain(..) {
                 waker.ended(call, Ended::Failed, now_ms);
@@ -412,13 +411,13 @@ mod tests {
             open.extend(calls(waker.due(now_ms)));
             assert!(open.len() <= POKES_MAX);
         }
-        // All were tried and failed; their retries hang.
+        // All failed once; now their retries hang.
         for call in open.drain(..) {
             waker.ended(call, Ended::Failed, 300);
         }
         open.extend(calls(waker.due(10_000)));
         assert_eq!(open.len(), RETRIES_MAX);
         waker.mail_waits(1_000, 0, 0, true, 10_001);
-        assert_eq!(waker.due(10_001).len(), 1, "a new one does not wait behind them");
+        assert_eq!(waker.due(10_001).len(), 1, "a first call does not wait behind retries");
     }
 }

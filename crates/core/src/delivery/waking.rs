@@ -1,4 +1,4 @@
-//! Waking instances that have mail and no socket, and telling the people who wait for them.
+//! Wakes instances that have mail and no socket, and notifies the users who wait for them.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use super::wake::{Ended, Errand, Waker};
 use crate::meters::Why;
 use crate::port::outcall::OutcallError;
 
-/// A wake's answer is read no further than this.
+/// Maximum size of the response of a wake URL that is read.
 const ANSWER_MAX_BYTES: usize = 4096;
-/// The longest pause between two looks, so that a jump of the clock is noticed.
+/// Longest pause between two checks, so that a clock step is noticed.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl DeliveryPlane {
-    /// The wakes of a desk that starts: whoever has mail is looked at first.
+    /// State at start: all instances with waiting mail are checked first.
     pub async fn new_waker(&self) -> Waker {
         match self.ledger.waiting().await {
             Ok(waiting) => {
@@ -22,29 +22,29 @@ impl DeliveryPlane {
                     self.switchboard.note_unserved(row.instance, Unserved::NewMail);
                 }
             }
-            Err(error) => tracing::error!(%error, "reading who has mail waiting failed; new mail will tell"),
+            Err(error) => tracing::error!(%error, "reading instances with mail failed; retrying when mail arrives"),
         }
         Waker::new(self.rules.wake)
     }
 
-    /// Returns when an instance got mail that no socket of it takes.
+    /// Returns when an instance must be checked for waiting mail.
     pub async fn unserved(&self) {
         self.switchboard.unserved_bell.notified().await;
     }
 
-    /// Until the next errand of a waker, on a steady clock.
+    /// Time until the next errand of a waker.
     pub fn pause(&self, waker: &Waker) -> Duration {
         let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(self.env.steady_ms()));
         waker.next_due_ms().map_or(PAUSE_MAX, until).min(PAUSE_MAX)
     }
 
-    /// Tells the waker of instances that got mail while no socket served them, and returns what is to be done now.
+    /// Passes instances with waiting mail to the waker, and returns the errands that are due.
     pub async fn wake_errands(&self, waker: &mut Waker) -> Vec<Errand> {
         for (instance, why) in self.switchboard.take_unserved() {
             match self.ledger.pending(instance, 0, 1).await {
                 Ok(rows) => match rows.first() {
                     Some((_, oldest)) => {
-                        // A time that lies ahead was written before the clock was set back.
+                        // A time in the future was stored before the clock was set back; it counts as no wait.
                         let waited_ms = self.env.now_ms().saturating_sub(oldest.at_ms);
                         let dials = self.switchboard.dials(instance);
                         let is_new = why == Unserved::NewMail;
@@ -52,13 +52,13 @@ impl DeliveryPlane {
                     }
                     None => waker.settled(instance),
                 },
-                Err(error) => tracing::error!(%error, "reading whether mail waits failed; new mail will tell"),
+                Err(error) => tracing::error!(%error, "reading waiting mail failed; retrying when mail arrives"),
             }
         }
         waker.due(self.env.steady_ms())
     }
 
-    /// Runs an errand, unless the instance came meanwhile and has acked everything.
+    /// Runs an errand, unless the instance has connected and acked everything.
     pub async fn run(&self, errand: Errand) -> (u64, Ended) {
         let (Errand::Poke(instance, call) | Errand::Notice(instance, call)) = errand;
         if !self.is_needed(instance).await {
@@ -68,7 +68,7 @@ impl DeliveryPlane {
             Errand::Poke(..) => self.poke(instance).await,
             Errand::Notice(..) => {
                 if let Err(error) = self.notify_waiting(instance).await {
-                    tracing::error!(%error, "telling people that their agent is away failed");
+                    tracing::error!(%error, "sending notices that an agent is away failed");
                 }
                 Ended::Noticed
             }
@@ -83,7 +83,7 @@ impl DeliveryPlane {
         match self.ledger.pending(instance, 0, 1).await {
             Ok(rows) => !rows.is_empty(),
             Err(error) => {
-                tracing::error!(%error, "reading whether mail waits failed; the agent is woken all the same");
+                tracing::error!(%error, "reading waiting mail failed; the agent is woken anyway");
                 true
             }
         }
@@ -94,7 +94,7 @@ impl DeliveryPlane {
         let Some(instance) = found else { return Ended::NoWay };
         let Some(url) = &instance.wake_url else {
             self.meters.wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
-            self.say_wake(instance_no, "wake_failed", "it has no wake URL; it must dial by itself").await;
+            self.say_wake(instance_no, "wake_failed", "no wake URL; the agent must connect by itself").await;
             return Ended::NoWay;
         };
         self.say_wake(instance_no, "waking", "its wake URL is being called").await;
@@ -107,10 +107,11 @@ impl DeliveryPlane {
         how
     }
 
-    /// GET the wake URL: payload-free, unsigned, through the guarded client. How it went, and why not.
+    /// Calls the wake URL with GET, without payload and signature, through the guarded client. Returns the result, and
+    /// the reason of a failure.
     pub(crate) async fn call_wake_url(&self, url: &str) -> (Ended, Option<String>) {
         let (how, why, text) = match self.outcall.get(url, ANSWER_MAX_BYTES).await {
-            // An answer over the limit is an answer.
+            // A response above the limit is still a response.
             Ok(answer) if (200..300).contains(&answer.status) => (Ended::Answered, "answered", None),
             Err(OutcallError::TooLarge(_)) => (Ended::Answered, "answered", None),
             Ok(answer) => (Ended::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),

@@ -1,59 +1,59 @@
-//! What is in flight to one socket: bounded, in order, settled by acks or, for a gateway that
-//! proved that it does not ack, by a socket that stayed healthy. A row whose ack stays away although
-//! later rows were acked is sent again a few times and then given up, so that it does not fill the window.
+//! Rows in flight to one socket: bounded, in order, settled by acks. For a gateway that was proven not to ack, rows
+//! are settled when the socket stays healthy. A row that is unacked although later rows were acked is resent a few
+//! times and then given up, so that it does not fill the window.
 //!
-//! Pure: it is told the time (milliseconds of any steady clock) and never waits.
+//! No I/O: the caller passes the time of a monotonic clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::port::store::{Delivery, Position};
 
-/// A row that was answered but not acked for this long means a gateway that does not ack.
+/// A row that was answered but not acked for this long proves that the gateway does not ack.
 const EVIDENCE_MS: u64 = 60_000;
-/// Without acks, a row is done when its socket was alive this long after it was written.
+/// Without acks, a row is settled if the socket was alive this long after it was written.
 const HEALTHY_MS: u64 = 10_000;
-/// Answered rows of a gateway that has not acked yet may pile up to this many windows.
+/// Maximum of answered, unacked rows of a gateway that has not acked yet, in windows.
 const ANSWERED_CAPS: usize = 16;
-/// After a probe, silence of this length is death. With the ack limit of 5 s, found within 9 s.
+/// Silence of this length after a probe means that the peer is dead: with an ack limit of 5 s, within 9 s.
 const PROBE_GRACE_MS: u64 = 3_000;
-/// An idle socket is probed this often, so that a vanished peer does not stay on the books.
+/// Interval of probes on an idle socket, to detect peers that have vanished.
 const IDLE_PROBE_MS: u64 = 30_000;
-/// Bytes in flight; above this one row has to be acked before the next goes.
+/// Bytes in flight; above this, a row must be acked before the next one is sent.
 const FLIGHT_MAX_BYTES: usize = 4 << 20;
-/// A row of a gateway that acks, unacked for this many ack limits while later rows were acked, is sent
-/// again: with the usual limit of 5 s after half a minute.
+/// A row of a gateway that acks is resent if it is unacked for this many ack limits while later rows were acked:
+/// after 30 s with the default limit.
 const RESEND_LIMITS: u64 = 6;
-/// Sent again at most this often; after that the row is given up.
+/// After this many resends the row is given up.
 pub const RESENDS_MAX: u8 = 3;
-/// A gateway that acks and has said nothing since this old row was sent gets no further rows: if it is
-/// frozen, fewer rows come twice.
+/// If a gateway that acks was silent since a row of this age was sent, it gets no further rows. If it is frozen,
+/// fewer rows are sent twice.
 const FROZEN_MS: u64 = 2_000;
 
 struct Flight {
     seq: u64,
     sent_ms: u64,
-    /// How often it was sent again.
+    /// How often it was resent.
     resends: u8,
     answered: bool,
     delivery: Arc<Delivery>,
 }
 
-/// Rows whose ack stays away on a socket that acks.
+/// Unacked rows on a socket that acks.
 #[derive(Default)]
 pub struct Overdue {
-    /// To be sent again now.
+    /// To be resent now.
     pub resend: Vec<(u64, Arc<Delivery>)>,
-    /// Sent often enough: no longer in flight, and not settled.
+    /// Resent too often: removed from flight, not settled.
     pub given_up: Vec<(u64, Arc<Delivery>)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acks {
-    /// Nothing is known: assume that it acks.
+    /// Unknown; treated like a gateway that acks.
     Assumed,
     Seen,
-    /// Proven not to.
+    /// Proven not to ack.
     Never,
 }
 
@@ -69,11 +69,11 @@ pub struct Window {
     cap: usize,
     ack_limit_ms: u64,
     position: Position,
-    /// The highest row written to this socket.
+    /// Highest row written to this socket.
     cursor: u64,
     flight: VecDeque<Flight>,
     pub acks: Acks,
-    /// The highest row that was acked on this socket.
+    /// Highest row acked on this socket.
     acked: u64,
     heard_ms: u64,
     probed_ms: Option<u64>,
@@ -97,8 +97,8 @@ impl Window {
         }
     }
 
-    /// Rows that may go now. A gateway that never acked anything and has answered a row has surely
-    /// taken it: such rows do not hold up others, within a bound.
+    /// Number of rows that may be sent now. If a gateway that never acked has answered a row, it has received it: such
+    /// rows do not count, up to a limit.
     pub fn room(&self, now_ms: u64) -> usize {
         if self.is_frozen(now_ms) {
             return 0;
@@ -115,14 +115,14 @@ impl Window {
         self.cap.saturating_sub(unanswered).min(ceiling)
     }
 
-    /// It acks, its oldest row is a while old, and nothing at all was heard since that row was sent. One
-    /// that is merely slow is heard: by its acks, its frames, or its answer to a probe.
+    /// It acks, its oldest row has some age, and nothing was received since that row was sent. A slow gateway still
+    /// sends acks, frames or pongs.
     fn is_frozen(&self, now_ms: u64) -> bool {
         let silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms) >= FROZEN_MS && self.heard_ms <= sent_ms;
         self.acks == Acks::Seen && self.oldest_sent_ms().is_some_and(silent)
     }
 
-    /// Rows up to here were written, or are settled: the next one to read is above it.
+    /// Rows up to here were written or are settled; the next one to read is above.
     pub fn cursor(&self) -> u64 {
         self.cursor
     }
@@ -131,19 +131,19 @@ impl Window {
         self.position.settled(seq)
     }
 
-    /// The row went into the socket. Rows go in rising order.
+    /// The row was written to the socket. Rows are written in rising order.
     pub fn sent(&mut self, seq: u64, delivery: Arc<Delivery>, now_ms: u64) {
         self.cursor = self.cursor.max(seq);
         self.position.sent = self.position.sent.max(seq);
         self.flight.push_back(Flight { seq, sent_ms: now_ms, resends: 0, answered: false, delivery });
     }
 
-    /// A row that need not be sent: it was settled before.
+    /// Skips a row that was settled before.
     pub fn skip(&mut self, seq: u64) {
         self.cursor = self.cursor.max(seq);
     }
 
-    /// An ack in any order. None: nothing of ours is in flight under that number.
+    /// An ack, in any order. `None`: no row with this number is in flight.
     pub fn ack(&mut self, seq: u64) -> Option<Arc<Delivery>> {
         let index = self.flight.binary_search_by_key(&seq, |row| row.seq).ok()?;
         self.acks = Acks::Seen;
@@ -151,8 +151,7 @@ impl Window {
         Some(self.settle_at(index))
     }
 
-    /// What a live gateway that acks has left unacked for too long, though it acked later rows. What is
-    /// to be sent again counts as sent now.
+    /// Rows left unacked for too long by a gateway that acked later ones. Rows to be resent count as sent now.
     pub fn overdue(&mut self, now_ms: u64) -> Overdue {
         let mut overdue = Overdue::default();
         if self.acks != Acks::Seen {
@@ -176,7 +175,7 @@ impl Window {
         overdue
     }
 
-    /// The operator ended a row.
+    /// The operator dropped a row.
     pub fn dropped(&mut self, seq: u64) {
         if let Ok(index) = self.flight.binary_search_by_key(&seq, |row| row.seq) {
             self.settle_at(index);
@@ -185,14 +184,14 @@ impl Window {
         }
     }
 
-    /// The gateway acted in this chat: whatever came from there before has been answered.
+    /// The gateway acted in this chat, which answers all earlier rows of the chat.
     pub fn answered(&mut self, chat_id: &str) {
         for row in self.flight.iter_mut().filter(|row| *row.delivery.chat_id == *chat_id) {
             row.answered = true;
         }
     }
 
-    /// A follow-up names the session of a forward: it arrived.
+    /// A follow-up that names the session of a forward shows that the forward arrived.
     pub fn followed_up(&mut self, session_key: &str) {
         let named = |row: &Flight| row.delivery.passthrough && *row.delivery.session_key == *session_key;
         while let Some(index) = self.flight.iter().position(named) {
@@ -200,12 +199,12 @@ impl Window {
         }
     }
 
-    /// Any frame or pong of the peer.
+    /// A frame or pong arrived.
     pub fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
 
-    /// Settles what a healthy socket settles; returns those rows.
+    /// Settles rows of a gateway that does not ack, if the socket is healthy; returns them.
     pub fn settle_unacked(&mut self, now_ms: u64) -> Vec<Arc<Delivery>> {
         let proven = |row: &Flight| row.answered && now_ms.saturating_sub(row.sent_ms) >= EVIDENCE_MS;
         if self.acks == Acks::Assumed && self.flight.iter().any(proven) {
@@ -224,7 +223,7 @@ impl Window {
         settled
     }
 
-    /// Is the peer alive? `Probe` is told once per silence.
+    /// Whether the peer is alive. Returns `Probe` once per silence.
     pub fn health(&mut self, now_ms: u64) -> Health {
         if let Some(probed_ms) = self.probed_ms
             && self.heard_ms < probed_ms
@@ -245,17 +244,17 @@ impl Window {
         self.flight.is_empty()
     }
 
-    /// A probe waits for its pong.
+    /// Whether a probe waits for its pong.
     pub fn is_probing(&self) -> bool {
         self.probed_ms.is_some_and(|probed_ms| self.heard_ms < probed_ms)
     }
 
-    /// What must be saved, once per change.
+    /// The position to save, once per change.
     pub fn take_unsaved(&mut self) -> Option<Position> {
         std::mem::take(&mut self.unsaved).then(|| self.position.clone())
     }
 
-    /// The save failed: say it again.
+    /// The save failed: `take_unsaved` returns the position again.
     pub fn save_failed(&mut self) {
         self.unsaved = true;
     }
@@ -265,7 +264,7 @@ impl Window {
     }
 
     fn settle_at(&mut self, index: usize) -> Arc<Delivery> {
-        // `index` came from a search in the same deque.
+        // The caller found `index` in this deque.
         let row = self.flight.remove(index).unwrap_or_else(|| unreachable!("index is in the flight"));
         self.settle_seq(row.seq);
         row.delivery
@@ -274,7 +273,7 @@ impl Window {
     fn settle_seq(&mut self, seq: u64) {
         self.unsaved = true;
         if seq == self.position.through + 1 && self.position.above.is_empty() {
-            self.position.through = seq; // the usual case, without sorting
+            self.position.through = seq; // the usual case: no merge needed
         } else {
             self.position.merge(&Position { above: vec![seq], ..Position::default() });
         }
@@ -314,7 +313,7 @@ mod tests {
         assert_eq!(w.take_unsaved(), Some(Position { through: 0, above: vec![2], sent: 3 }));
         assert!(w.ack(1).is_some());
         assert_eq!(w.take_unsaved(), Some(Position { through: 2, above: vec![], sent: 3 }));
-        assert!(w.ack(1).is_none(), "a second ack is unknown");
+        assert!(w.ack(1).is_none(), "a second ack is ignored");
         assert!(w.ack(9).is_none());
         assert_eq!(w.take_unsaved(), None);
         assert_eq!(w.room(0), 2);
@@ -337,7 +336,7 @@ mod tests {
         assert_eq!(w.health(5_000), Health::Probe);
         w.heard(5_001);
         assert_eq!(w.health(9_999), Health::Fine);
-        assert_eq!(w.health(10_000), Health::Probe, "and is asked again");
+        assert_eq!(w.health(10_000), Health::Probe, "it is probed again");
     }
 
     #[test]
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn only_evidence_makes_a_gateway_one_that_does_not_ack() {
+    fn never_acks_needs_evidence() {
         let mut w = window();
         w.sent(1, delivery("c", false), 0);
         w.heard(59_000);
@@ -373,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn answered_rows_of_a_gateway_that_never_acked_do_not_hold_up_others() {
+    fn answered_rows_do_not_block_a_gateway_that_never_acked() {
         let mut w = window();
         for seq in 1..=3 {
             w.sent(seq, delivery("c", false), 0);
@@ -385,18 +384,18 @@ mod tests {
             w.sent(seq, delivery("c", false), 0);
             w.answered("c");
         }
-        assert_eq!(w.room(0), 0, "but not without end");
+        assert_eq!(w.room(0), 0, "up to the limit");
         let mut w = window();
         for seq in 1..=3 {
             w.sent(seq, delivery("c", false), 0);
         }
         w.ack(1);
         w.answered("c");
-        assert_eq!(w.room(0), 1, "one that acks is held to its acks");
+        assert_eq!(w.room(0), 1, "a gateway that acks must ack");
     }
 
     #[test]
-    fn a_forward_is_done_by_health_or_by_its_follow_up() {
+    fn a_forward_is_settled_by_health_or_by_its_follow_up() {
         let mut w = window();
         w.sent(1, delivery("c", true), 0);
         w.heard(1);
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_ack_is_asked_for_three_times_and_then_no_longer_fills_the_window() {
+    fn an_unacked_row_is_resent_three_times_and_then_given_up() {
         let mut w = window();
         for seq in 1..=3 {
             w.sent(seq, delivery("c", false), 0);
@@ -424,7 +423,7 @@ mod tests {
         let overdue = w.overdue(120_000);
         assert_eq!((overdue.resend.len(), overdue.given_up.len(), overdue.given_up[0].0), (0, 1, 1));
         assert_eq!(w.room(120_000), 2, "3 is still waited for");
-        assert!(!w.settled(1), "nobody signed for it");
+        assert!(!w.settled(1), "it was not acked");
         w.dropped(1);
         assert_eq!(w.take_unsaved().unwrap().through, 2);
     }
@@ -447,9 +446,9 @@ mod tests {
         w.sent(2, delivery("c", false), 1_000);
         assert_eq!(w.room(2_999), 2);
         assert_eq!(w.room(3_000), 0, "nothing was heard since row 2 was sent");
-        w.heard(3_100); // a pong, or the ack of something else
+        w.heard(3_100); // a pong, or the ack of another row
         assert_eq!(w.room(60_000), 2, "slow, not frozen");
-        // One that has never acked may be one that does not.
+        // A gateway that never acked may be one that does not ack.
         let mut w = window();
         w.sent(1, delivery("c", false), 0);
         assert_eq!(w.room(50_000), 2);

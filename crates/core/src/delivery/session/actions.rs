@@ -1,4 +1,4 @@
-//! What a gateway asks for on its socket: queued, worked off in order per chat, and always answered.
+//! Actions of a gateway: queued, carried out in order per chat, and always answered.
 
 use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
@@ -7,14 +7,14 @@ use frontdesk_wire::{Act, Action, ActionResult, Code};
 use super::lane::Job;
 use super::{Effect, Session};
 
-/// What the waiting and running actions of one socket may hold together. Each counts at least
-/// [`JOB_MIN_BYTES`], which makes 1024 the most that wait. What comes above that is refused.
+/// Bytes of all waiting and running actions of one socket. Each counts at least [`JOB_MIN_BYTES`], so at most 1024
+/// can wait. Further ones are refused.
 pub(super) const JOBS_MAX_BYTES: usize = 4 << 20;
 const JOB_MIN_BYTES: usize = 4096;
-/// More of a refused action's names is not written down.
+/// Names in a refused action are truncated to this length in the journal.
 const NOTED_MAX_CHARS: usize = 128;
 
-/// An action that was refused before any platform saw it.
+/// An action that was refused before it reached a platform.
 #[derive(Debug)]
 pub struct Refused {
     pub(crate) platform: String,
@@ -97,7 +97,7 @@ impl Session {
         })
     }
 
-    /// Begins work on lanes that wait for it, as many as may run at once.
+    /// Starts waiting lanes, as many as may run concurrently.
     pub(super) fn start_lanes(&mut self) {
         let Some(mailbox) = self.mailbox().cloned() else { return };
         while let Some((name, lane)) = self.lanes.start() {

@@ -1,4 +1,4 @@
-//! A gateway says whom it fronts; the first good hello makes its session the one that serves the instance.
+//! Handling of hello frames; the first valid one makes this session the one that serves the instance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::{Beginning, Effect, Serving, Session};
 use crate::directory::Caller;
 use crate::port::store::{Position, StoreError};
 
-/// Identities one session may front.
+/// Identities (platform and bot) per session.
 const IDENTITIES_MAX: usize = 64;
-/// The replaced session saves its last acks before its successor reads them.
+/// Time for the replaced session to save its last acks before the new session reads them.
 const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
 
 /// A hello that waits for the store.
@@ -52,13 +52,13 @@ impl Session {
         self.effects.push_back(Effect::Begin(Beginning { mailbox, before }));
     }
 
-    /// The session serves, from this position on.
+    /// The session starts to serve, from this position.
     pub fn begun(&mut self, position: Result<Position, StoreError>, now_ms: u64) {
         let Some(Hello { platform, bot, ready, mailbox, settle_ms }) = self.hello.take() else { return };
         let position = match position {
             Ok(position) => position,
             Err(error) => {
-                tracing::error!(%error, "beginning a session failed");
+                tracing::error!(%error, "starting a session failed");
                 return self.close(Close::TryLater);
             }
         };
@@ -69,7 +69,7 @@ impl Session {
             mailbox.order(Order::Result(line));
         }
         self.serving = Some(Serving { mailbox, window, deliver_at_ms: now_ms + settle_ms, fetch: size.max(1) });
-        // A revoke closes the sockets that it finds; this one was not among them until now.
+        // A concurrent revoke could not close this socket, because it was not registered yet.
         if let Some(why) = self.delivery.directory.disproof(&self.caller) {
             return self.close(why);
         }
@@ -78,7 +78,7 @@ impl Session {
 
     fn welcome(&mut self, platform: String, bot: String, ready: bool, now_ms: u64) {
         if ready && let Some(serving) = &mut self.serving {
-            serving.deliver_at_ms = now_ms; // it says that it takes events from now on
+            serving.deliver_at_ms = now_ms; // the gateway says that it is ready, so no settle time is needed
         }
         let descriptor = match self.delivery.platforms.get(&platform) {
             Some(found) => found.descriptor().clone(),
@@ -93,11 +93,11 @@ impl Session {
 }
 
 impl DeliveryPlane {
-    /// Waits for the session before this one, writes down that the instance is awake, and says from where to go on.
+    /// Waits for the previous session, stores that the instance is awake, and returns the position to continue from.
     pub async fn begin(&self, caller: &Caller, beginning: Beginning) -> Result<Position, StoreError> {
         let Beginning { mailbox, before } = beginning;
         if let Some(before) = before {
-            // Its last acks must be in the ledger before we read what is owed.
+            // Its last acks must be stored before the position is read.
             let _ = timeout(PREDECESSOR_TIME, before.finished()).await;
         }
         let instance = caller.instance.no;
@@ -108,14 +108,14 @@ impl DeliveryPlane {
         if begun.is_err() {
             mailbox.finish();
             if self.switchboard.detach(instance, &mailbox) {
-                self.switchboard.note_unserved(instance, Unserved::NewMail); // it may have come in that moment
+                self.switchboard.note_unserved(instance, Unserved::NewMail); // mail may have arrived in the meantime
             }
         }
         begun
     }
 }
 
-/// For a bot whose platform this desk does not run: complete, and honest about doing nothing.
+/// For a platform that this server does not run: a complete descriptor without any abilities.
 fn bare_descriptor(platform: &str) -> Descriptor {
     Descriptor {
         contract_version: CONTRACT_VERSION,

@@ -1,7 +1,7 @@
-//! Actions of one chat, or of one session, in the order in which they were asked for.
+//! Lanes: the actions of one chat or session, carried out in order.
 //!
-//! One task at a time works a lane. It goes on when the socket ends: everything that was asked for is
-//! answered, on the next socket if need be.
+//! One task at a time works on a lane. It continues after the socket has closed, so that every action gets its
+//! result, if necessary on the next socket.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_wire::{Act, Action};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Lanes of one session that are worked on at once; others wait.
+/// Lanes of one session that run concurrently; others wait.
 const LANES_MAX: usize = 64;
 
 pub struct Job {
     pub(crate) request_id: String,
-    /// The identities that may be meant: platform and bot.
+    /// Possible identities of the action: platform and bot.
     pub(crate) candidates: Vec<(String, String)>,
-    /// Everything that the socket had said hello for by then.
+    /// All identities for which the socket had sent a hello by then.
     pub(crate) identities: Arc<Vec<(String, String)>>,
     pub(crate) action: Action,
     pub(crate) asked_ms: u64,
-    /// Its share of what the actions of a socket may hold.
+    /// Its share of the byte limit of the socket.
     pub(crate) _room: OwnedSemaphorePermit,
 }
 
@@ -40,14 +40,14 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True: nobody works here yet, so whoever pushed must see to it.
+    /// True: no task works on this lane, so the caller must start one.
     pub(crate) fn push(&self, job: Job) -> bool {
         let mut state = self.state();
         state.waiting.push_back(job);
         !std::mem::replace(&mut state.busy, true)
     }
 
-    /// The next one; `None` ends the work.
+    /// The next job; `None`: the task ends.
     pub(crate) fn next(&self) -> Option<Job> {
         let mut state = self.state();
         let next = state.waiting.pop_front();
@@ -64,7 +64,7 @@ impl Lane {
 #[derive(Default)]
 pub(super) struct Lanes {
     by_name: HashMap<String, Arc<Lane>>,
-    /// With work that nobody has begun.
+    /// Lanes with jobs and without a task.
     idle: VecDeque<String>,
     busy: usize,
 }
@@ -77,7 +77,7 @@ impl Lanes {
         }
     }
 
-    /// The next lane that may be worked on.
+    /// The next lane to start.
     pub(super) fn start(&mut self) -> Option<(String, Arc<Lane>)> {
         while self.busy < LANES_MAX {
             let name = self.idle.pop_front()?;
@@ -89,7 +89,7 @@ impl Lanes {
         None
     }
 
-    /// A lane's worker is at its end; its name is free unless something came in that moment.
+    /// The task of a lane has ended; the lane is removed unless a job arrived in the meantime.
     pub(super) fn done(&mut self, name: &str) {
         self.busy = self.busy.saturating_sub(1);
         if self.by_name.get(name).is_some_and(|lane| lane.is_free()) {
@@ -97,13 +97,13 @@ impl Lanes {
         }
     }
 
-    /// The session is at its end; what nobody has begun is done all the same.
+    /// Returns the lanes that were not started; their jobs are carried out after the session.
     pub(super) fn leave(&mut self) -> Vec<Arc<Lane>> {
         self.idle.drain(..).filter_map(|name| self.by_name.remove(&name)).collect()
     }
 }
 
-/// Which lane an action takes.
+/// The lane of an action.
 fn lane_of(action: &Action) -> String {
     match &action.act {
         Act::FollowUp { session_key, .. } => format!("s:{session_key}"),

@@ -1,7 +1,7 @@
-//! Frames that were read and must wait: for a hello before them, or for room in the outbox. At most one
-//! message of the peer and the rest of a frame: while something is in here, nothing more is read.
+//! Frames that were read but must wait: for the answer to a hello, or for space in the outbox. Holds at most one
+//! message of the peer and a partial frame, because nothing is read while it is not empty.
 
-/// A buffer over this is given back when it is empty.
+/// Larger buffers are freed when they are empty.
 const KEPT_BYTES: usize = 4096;
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_back_in_order_and_the_buffer_is_given_back() {
+    fn lines_come_back_in_order_and_the_buffer_is_freed() {
         let mut later = Later::default();
         assert!(later.is_empty() && later.next().is_none());
         let long = "x".repeat(100_000);

@@ -1,8 +1,8 @@
-//! One relay session, from hello to close, without its socket.
+//! A relay session from hello to close, as a state machine without I/O.
 //!
-//! It is told what the peer said, what the store answered and what time it is, and says what is to be written and
-//! done: [`Session::next_message`] and [`Session::next_effect`]. It never waits. Rows are never lost with it: what was
-//! not acked goes to the next session. A peer that does not read what it was sent is not read from.
+//! The caller passes frames, store results and the time; the session returns messages to write and effects to carry
+//! out ([`Session::next_message`], [`Session::next_effect`]). It never waits. No rows are lost with a session: unacked
+//! ones go to the next session. A peer that does not read is not read from.
 
 mod actions;
 mod hello;
@@ -34,27 +34,28 @@ use crate::port::store::{Delivery, Position, StoreError};
 pub use actions::Refused;
 pub use lane::{Job, Lane};
 
-/// Bad frames in one minute before the session is closed.
+/// Invalid frames per minute before the session is closed.
 const BAD_MAX: u32 = 64;
 const BAD_MS: u64 = 60_000;
-/// Interrupts of one session that wait while one is looked up; more are dropped and counted.
+/// Interrupts that wait while one is looked up; further ones are dropped and counted.
 const INTERRUPTS_MAX: usize = 16;
-/// No session key of a gateway is longer.
+/// Longer than any session key of a gateway.
 const SESSION_KEY_MAX_BYTES: usize = 1024;
-/// A message that is not written in this time ends the session, however slowly the peer takes it. Gateways stall for
-/// half a minute when they wait for themselves.
+/// Time limit for writing one message, however slowly the peer reads. Gateways can stall for half a minute while
+/// they wait for their own actions.
 const WRITE_MS: u64 = 60_000;
-/// Looks at the clock: often while something is in flight, seldom otherwise.
+/// Interval of ticks while something is in flight, and otherwise.
 const BUSY_TICK_MS: u64 = 1_000;
 const IDLE_TICK_MS: u64 = 30_000;
-/// A peer that says nothing at all must say hello in this time.
+/// Time limit for the first hello.
 const HELLO_MS: u64 = 30_000;
-/// Rows that go into the outbox at once, and one more: they alone do not fill it, so acks are still read.
+/// Bytes of rows added to the outbox at once, plus one row. Rows alone do not fill the outbox, so acks are still
+/// read.
 const ROWS_MAX_BYTES: usize = OUTBOX_MAX_BYTES / 2;
 
 pub type Row = (u64, Arc<Delivery>);
 
-/// Something that a session cannot do by itself.
+/// An operation that the caller carries out for the session.
 pub enum Effect {
     /// Make this the serving session: [`DeliveryPlane::begin`], then [`Session::begun`].
     Begin(Beginning),
@@ -62,7 +63,7 @@ pub enum Effect {
     Read { after: u64, limit: usize },
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
     Save(Position),
-    /// [`DeliveryPlane::interrupt_from`], then tell the mailbox that it is done.
+    /// [`DeliveryPlane::interrupt_from`], then `interrupt_done` on the mailbox.
     Interrupt { session_key: String, mailbox: Arc<Mailbox> },
     /// [`DeliveryPlane::go_idle`].
     GoIdle(Arc<Mailbox>),
@@ -70,23 +71,23 @@ pub enum Effect {
     NeverAcks,
     /// [`DeliveryPlane::give_up_rows`].
     GiveUp(Vec<Row>),
-    /// Do the actions of a lane, then tell the mailbox that it is done.
+    /// Carry out the actions of a lane, then `lane_done` on the mailbox.
     Work { lane: Arc<Lane>, name: String, mailbox: Arc<Mailbox> },
-    /// An action was refused on the spot: it is written down like any other.
+    /// An action was refused; record it in the journal like any other.
     Refused(Box<Refused>),
 }
 
-/// What goes into the socket next.
+/// The next message to write to the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Write {
     Text(String),
     Ping,
 }
 
-/// The socket of an instance changes hands.
+/// A session takes over an instance.
 pub struct Beginning {
     pub(super) mailbox: Arc<Mailbox>,
-    /// The one that served until now.
+    /// The session that served until now.
     pub(super) before: Option<Arc<Mailbox>>,
 }
 
@@ -95,14 +96,14 @@ pub struct Session {
     caller: Caller,
     identities: Arc<Vec<(String, String)>>,
     serving: Option<Serving>,
-    /// The first good hello, until its session serves.
+    /// The first valid hello, until the session serves.
     hello: Option<Hello>,
     lines: Lines,
     later: Later,
     outbox: Outbox,
-    /// What of the outbox is in the gauge.
+    /// The part of the outbox that is counted in the gauge.
     gauged_bytes: usize,
-    /// Nothing is read from the peer until it has read.
+    /// Reading from the peer is paused until it has read.
     paused: bool,
     is_reading: bool,
     is_saving: bool,
@@ -110,7 +111,7 @@ pub struct Session {
     started_ms: u64,
     tick_ms: u64,
     bad: (u32, u64),
-    /// Actions wait behind others of the same chat, so that they keep their order.
+    /// Keeps the order of actions per chat.
     lanes: Lanes,
     jobs: Arc<Semaphore>,
     /// The first one is being looked up.
@@ -119,27 +120,27 @@ pub struct Session {
     /// Since when a message is being written.
     writing_since_ms: Option<u64>,
     closing: Option<Close>,
-    /// The peer is gone.
+    /// The connection is closed.
     is_over: bool,
     effects: VecDeque<Effect>,
 }
 
-/// What exists from the first good hello on.
+/// State from the first valid hello on.
 struct Serving {
     mailbox: Arc<Mailbox>,
     window: Window,
     deliver_at_ms: u64,
-    /// Rows to ask the ledger for at once: as many as fitted into the outbox last time.
+    /// Rows to read from the ledger at once: as many as fitted into the outbox last time.
     fetch: usize,
 }
 
-/// What is left to say when a session is over.
+/// What is left to do after a session.
 pub struct Farewell {
     outbox: Outbox,
     pub close: Option<Close>,
-    /// Lanes that nobody has begun, and the mailbox that is over: they are worked off all the same.
+    /// Lanes that were not started, with their mailbox; their actions are still carried out.
     pub left: Option<(Arc<Mailbox>, Vec<Arc<Lane>>)>,
-    /// Interrupts that nobody has begun to look up: likewise.
+    /// Interrupts that were not looked up yet; they are still carried out.
     pub interrupts: Vec<String>,
 }
 
@@ -150,7 +151,7 @@ impl Farewell {
 }
 
 impl Session {
-    /// Times are of a steady clock.
+    /// `now_ms` is of a monotonic clock, here and in all methods.
     pub fn new(delivery: &Arc<DeliveryPlane>, caller: Caller, now_ms: u64) -> Self {
         Self {
             lines: Lines::new(delivery.rules.frame_max_bytes),
@@ -184,23 +185,23 @@ impl Session {
         &self.caller
     }
 
-    /// Rung when there are orders or rows for this session.
+    /// Notified when there are orders or rows for this session.
     pub fn mailbox(&self) -> Option<&Arc<Mailbox>> {
         self.serving.as_ref().map(|serving| &serving.mailbox)
     }
 
-    // ---- what comes ----------------------------------------------------------------------
+    // ---- input ---------------------------------------------------------------------------
 
-    /// There is room for whatever the next message makes us say.
+    /// Whether there is room for the responses to another message.
     pub fn may_read(&self) -> bool {
         self.closing.is_none() && self.hello.is_none() && self.later.is_empty() && !self.outbox.is_full()
     }
 
-    /// The peer said something.
+    /// A message of the peer.
     pub fn take_text(&mut self, text: &str, now_ms: u64) {
         self.heard(now_ms);
         let mut lines = std::mem::replace(&mut self.lines, Lines::new(0));
-        // What follows a hello waits until it is answered; everything waits for room.
+        // Frames after a hello wait until it is answered; all frames wait for space in the outbox.
         let whole = lines.push(text, |line| {
             if self.may_read() {
                 self.take_frame(line, now_ms);
@@ -214,14 +215,14 @@ impl Session {
         }
     }
 
-    /// The peer is there.
+    /// A sign of life of the peer.
     pub fn heard(&mut self, now_ms: u64) {
         if let Some(serving) = &mut self.serving {
             serving.window.heard(now_ms);
         }
     }
 
-    /// The peer said something that cannot be read, and what follows cannot be read either.
+    /// The peer sent something that cannot be parsed, and neither can what follows.
     pub fn unreadable(&mut self, why: &'static str) {
         self.delivery.meters.frames_bad.get_or_create(&Why { why }).inc();
         self.close(Close::PolicyViolation);
@@ -231,7 +232,7 @@ impl Session {
         self.closing = Some(why);
     }
 
-    /// The socket is at its end: nothing more is written, and what is still answered only leaves.
+    /// The socket was closed: nothing more is written, and remaining results only lead to the end.
     pub fn hang_up(&mut self) {
         self.is_over = true;
     }
@@ -253,13 +254,13 @@ impl Session {
             Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned()),
             Ok(GatewayFrame::Unknown(_)) => {}
             Err(error) => {
-                tracing::debug!(%error, gateway = self.caller.gateway, "a bad frame was skipped");
+                tracing::debug!(%error, gateway = self.caller.gateway, "skipped an invalid frame");
                 self.bad_frame("malformed", now_ms);
             }
         }
     }
 
-    /// The peer said something that it must not. Too much of that ends the session.
+    /// Counts an invalid frame. Too many of them close the session.
     pub fn bad_frame(&mut self, why: &'static str, now_ms: u64) {
         self.delivery.meters.frames_bad.get_or_create(&Why { why }).inc();
         if now_ms.saturating_sub(self.bad.1) > BAD_MS {
@@ -283,7 +284,7 @@ impl Session {
         }
     }
 
-    /// One at a time is looked up, some wait, and a flood is dropped.
+    /// One interrupt is looked up at a time, some wait, and further ones are dropped.
     fn take_interrupt(&mut self, session_key: String) {
         match self.interrupts.len() {
             0 => self.start_interrupt(session_key.clone()),
@@ -307,15 +308,15 @@ impl Session {
         if serving.mailbox.go_idle() {
             self.delivery.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
         }
-        // One is written at a time, however often the peer says it: one answer is for all of them.
+        // One request at a time, however often the peer repeats it; one ack answers all of them.
         if !std::mem::replace(&mut self.is_going_idle, true) {
             self.effects.push_back(Effect::GoIdle(serving.mailbox.clone()));
         }
     }
 
-    // ---- what is done --------------------------------------------------------------------
+    // ---- processing ----------------------------------------------------------------------
 
-    /// Takes orders, frames that had to wait, and rows. Called whenever something has happened.
+    /// Processes orders, waiting frames and rows. Called after every input.
     pub fn turn(&mut self, now_ms: u64) {
         self.take_orders();
         while self.may_take_later() {
@@ -368,7 +369,7 @@ impl Session {
         }
     }
 
-    /// Moves rows from the mailbox into the outbox as the window allows; after a gap they are read from the ledger.
+    /// Moves rows from the mailbox into the outbox as the window allows; after a gap reads them from the ledger.
     fn pump(&mut self, now_ms: u64) {
         let Some(serving) = self.serving.as_mut().filter(|_| self.closing.is_none() && !self.is_reading) else {
             return;
@@ -386,19 +387,19 @@ impl Session {
         self.effects.push_back(Effect::Read { after: cursor, limit: room.min(serving.fetch) });
     }
 
-    /// The ledger was read. `limit` as it was asked.
+    /// Result of reading the ledger with this `limit`.
     pub fn read(&mut self, rows: Result<Vec<Row>, StoreError>, limit: usize, now_ms: u64) {
         self.is_reading = false;
         let Some(serving) = self.serving.as_mut() else { return };
         if self.is_over || self.closing.is_some() {
-            return serving.mailbox.open_gap(); // nobody takes them here
+            return serving.mailbox.open_gap(); // this session does not deliver any more
         }
         match rows {
             Ok(mut rows) => {
                 let fit = fitting(rows.iter().map(|(_, delivery)| delivery.json.len()));
                 let is_idle = serving.mailbox.is_idle();
                 if rows.len() == limit || fit < rows.len() || is_idle {
-                    serving.mailbox.open_gap(); // there may be more than fits: read again
+                    serving.mailbox.open_gap(); // there may be more rows: read again
                 }
                 let whole = (limit * 2).min(self.delivery.rules.window.max(1));
                 serving.fetch = if fit < rows.len() { fit } else { whole };
@@ -406,7 +407,7 @@ impl Session {
                 if !is_idle {
                     self.push_rows(&rows, now_ms);
                 } else if !rows.is_empty() {
-                    // It went idle while we read: when it said so, nothing was known to wait.
+                    // It went idle during the read, when no waiting rows were known.
                     self.delivery.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
                 }
             }
@@ -439,11 +440,11 @@ impl Session {
         delivery.say_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
     }
 
-    /// The position was saved, or not.
+    /// Result of saving the position.
     pub fn saved(&mut self, saved: Result<(), StoreError>) {
         self.is_saving = false;
         if let Err(error) = saved {
-            tracing::error!(%error, "saving acks failed; they will be saved again");
+            tracing::error!(%error, "saving acks failed; retrying at the end of the session");
             if let Some(serving) = &mut self.serving {
                 serving.window.save_failed();
             }
@@ -455,9 +456,9 @@ impl Session {
         self.effects.pop_front()
     }
 
-    // ---- what goes -----------------------------------------------------------------------
+    // ---- output --------------------------------------------------------------------------
 
-    /// Why the session is over, if it is.
+    /// Why the session ends, if it does.
     pub fn closing(&self) -> Option<Close> {
         self.closing
     }
@@ -469,23 +470,23 @@ impl Session {
         self.outbox.pop().map(Write::Text)
     }
 
-    /// A message is on its way into the socket.
+    /// Writing a message has started.
     pub fn writing(&mut self, now_ms: u64) {
         self.writing_since_ms = Some(now_ms);
     }
 
-    /// It is in the socket.
+    /// The message was written.
     pub fn written(&mut self, now_ms: u64) {
         self.writing_since_ms = None;
         if self.paused {
-            self.heard(now_ms); // its pongs are not read; that it takes what is written shows that it lives
+            self.heard(now_ms); // its pongs are not read; a completed write is a sign of life
         }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
             serving.mailbox.handed.hand(serving.window.cursor());
         }
     }
 
-    /// Keeps the gauge, and counts how often a peer had to read before it was heard again.
+    /// Updates the gauge, and counts how often reading was paused.
     fn note_outbox(&mut self) {
         let waits = !self.later.is_empty() && self.hello.is_none();
         let (bytes, is_full) = (self.outbox.bytes(), self.outbox.is_full() || waits);
@@ -503,7 +504,7 @@ impl Session {
 
     // ---- time ----------------------------------------------------------------------------
 
-    /// When [`Session::tick`] is to be called, early enough for whatever waits.
+    /// When [`Session::tick`] must be called next.
     pub fn next_tick_ms(&mut self, now_ms: u64) -> u64 {
         if let Some(serving) = &self.serving {
             if !serving.window.is_empty() || serving.window.is_probing() {
@@ -549,7 +550,7 @@ impl Session {
         }
     }
 
-    /// Rows whose ack stays away although later ones were acked: sent again, or given up.
+    /// Resends or gives up rows that are unacked although later ones were acked.
     fn ask_for_acks(&mut self, now_ms: u64) {
         let Some(serving) = &mut self.serving else { return };
         let overdue = serving.window.overdue(now_ms);
@@ -568,7 +569,7 @@ impl Session {
 
     // ---- the end -------------------------------------------------------------------------
 
-    /// Saves the last acks and lets the next session go on. What was under way has been told before.
+    /// Saves the last acks and lets the next session continue.
     pub async fn end(mut self) -> Farewell {
         let delivery = self.delivery.clone();
         delivery.meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
@@ -578,14 +579,14 @@ impl Session {
             if let Some(position) = serving.window.take_unsaved()
                 && let Err(error) = delivery.settle(instance, position).await
             {
-                tracing::error!(%error, "saving the last acks of a socket failed; their rows will come again");
+                tracing::error!(%error, "saving the last acks of a session failed; the rows will be sent again");
             }
             serving.mailbox.finish();
             left = Some((serving.mailbox.clone(), self.lanes.leave())).filter(|(_, lanes)| !lanes.is_empty());
             let served = delivery.switchboard.detach(instance, &serving.mailbox);
             for order in serving.mailbox.take_orders() {
                 if let Order::Result(line) = order {
-                    // It came while the acks were saved: too late for this socket, in time for the next.
+                    // Arrived while the acks were saved: goes to the next socket.
                     delivery.switchboard.answer(instance, line, delivery.env.now_ms());
                 }
             }
@@ -596,34 +597,34 @@ impl Session {
         if let Some(close) = self.closing {
             delivery.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
         }
-        let interrupts = self.interrupts.into_iter().skip(1).collect(); // the first one is being looked up
+        let interrupts = self.interrupts.into_iter().skip(1).collect(); // the first one is already being looked up
         Farewell { outbox: self.outbox, close: self.closing, left, interrupts }
     }
 }
 
 impl DeliveryPlane {
-    /// Rows that an instance is owed, after a number.
+    /// Unsettled rows of an instance after this one.
     pub async fn read_rows(&self, instance: u64, after: u64, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.ledger.pending(instance, after, limit).await
     }
 
-    /// Saves how far an instance has got.
+    /// Stores the position of an instance.
     pub async fn settle(&self, instance: u64, position: Position) -> Result<(), StoreError> {
         self.ledger.settle(instance, position).await
     }
 
-    /// The durable flip to "buffer only"; the ack goes out after it.
+    /// Stores that messages are only buffered from now on; the ack is sent afterwards.
     pub async fn go_idle(&self, caller: &Caller, mailbox: &Mailbox) {
         let flipped = self.going_idle(caller).await;
         if let Err(error) = &flipped {
-            // No ack: the flip is not durable, and the client closes anyway.
+            // No ack, because it is not durable; the client closes anyway.
             tracing::error!(%error, "storing that a gateway goes idle failed");
         }
         mailbox.order(Order::IdleDone(flipped.is_ok()));
     }
 }
 
-/// How many of these go into the outbox at once: at least one.
+/// How many rows go into the outbox at once: at least one.
 fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
     let mut used = 0;
     let fits = |size: &usize| {

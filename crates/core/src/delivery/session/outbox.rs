@@ -1,24 +1,24 @@
-//! Lines on their way into a socket: as many as fit share one message, none is split.
+//! Lines to be written to a socket: several share one message, none is split.
 //!
-//! It may hold [`OUTBOX_MAX_BYTES`] and one more frame. When it is full, its session reads nothing from
-//! the peer and takes no rows until enough of it was written: a peer that does not read is not read from.
+//! It holds up to [`OUTBOX_MAX_BYTES`] plus one frame. While it is full, the session reads nothing from the peer and
+//! takes no rows: a peer that does not read is not read from.
 
 use std::collections::VecDeque;
 
-/// The client refuses messages over 1 MiB; small batches also keep latency low.
+/// Clients refuse messages above 1 MiB; small batches also keep latency low.
 const MESSAGE_BYTES: usize = 128 * 1024;
-/// From here on the peer has to read before it is heard again.
+/// Above this size the peer is not read from.
 pub(super) const OUTBOX_MAX_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
 pub(super) struct Outbox {
     messages: VecDeque<String>,
-    /// What is in all messages but the last one; that one may still grow.
+    /// Bytes in all messages except the last one, which may still grow.
     earlier_bytes: usize,
 }
 
 impl Outbox {
-    /// Where the next `bytes` go: the last message if they fit, else a new one.
+    /// The buffer for the next `bytes`: the last message if they fit, otherwise a new one.
     pub(super) fn room(&mut self, bytes: usize) -> &mut String {
         let fits = self.messages.back().is_some_and(|last| last.len() + bytes <= MESSAGE_BYTES);
         if !fits {
