@@ -1,6 +1,6 @@
-//! The admin's records: tenants, tokens, bots, routes, links of people, channels.
+//! Records that the admin manages: tenants, tokens, bots, routes, links, channels.
 //!
-//! Secrets are shown once, kept sealed or hashed.
+//! Secrets are shown once, and stored encrypted or hashed.
 
 use frontdesk_wire::Secret;
 use frontdesk_wire::api::{BindingNew, BotNew, GrantName, RouteNew, TokenMade};
@@ -20,13 +20,14 @@ impl DirectoryPlane {
             && !name.starts_with('-')
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if !well_formed {
-            let text = format!("tenant name {name:?} is not 1 to 63 of a-z 0-9 -, beginning with a letter or digit");
+            let text =
+                format!("tenant name {name:?} is invalid: use 1 to 63 of a-z 0-9 - and start with a letter or digit");
             return Err(DeskError::BadRequest(text));
         }
         let created_ms = self.env.now_ms();
         self.put(|view| {
             if view.tenants.contains_key(name) {
-                return Err(DeskError::Conflict(format!("tenant {name:?} exists already")));
+                return Err(DeskError::Conflict(format!("tenant {name:?} already exists")));
             }
             Ok(Fact::Tenant(Tenant { name: name.into(), created_ms, notices: true }))
         })
@@ -107,7 +108,10 @@ impl DirectoryPlane {
             }
             let taken = view.bot(&fact.platform, &fact.id).is_some_and(|bot| bot.tenant != fact.tenant);
             if taken {
-                return Err(DeskError::Conflict(format!("{} bot {:?} belongs elsewhere", fact.platform, fact.id)));
+                return Err(DeskError::Conflict(format!(
+                    "{} bot {:?} belongs to another tenant",
+                    fact.platform, fact.id
+                )));
             }
             Ok(Fact::Bot(fact.clone()))
         })
@@ -124,7 +128,7 @@ impl DirectoryPlane {
         self.put(|view| {
             known_tenant(view, &ask.tenant)?;
             if view.route(&ask.platform, &ask.key).is_some_and(|it| it.tenant != ask.tenant) {
-                return Err(DeskError::Conflict(format!("{} {:?} is routed elsewhere", ask.platform, ask.key)));
+                return Err(DeskError::Conflict(format!("{} {:?} is routed to another tenant", ask.platform, ask.key)));
             }
             let RouteNew { platform, key, tenant } = ask.clone();
             Ok(Fact::Route(Route { platform, key, tenant }))
@@ -136,7 +140,7 @@ impl DirectoryPlane {
         self.remove(|view| view.route(platform, key).map(|it| Fact::Route((**it).clone()))).await
     }
 
-    /// Links a person to an instance, which is made if it is not there yet.
+    /// Links a user to an instance, which is created if needed.
     pub async fn bind(&self, ask: BindingNew) -> Result<(), DeskError> {
         check_id("platform", &ask.platform)?;
         check_id("user_id", &ask.user_id)?;
@@ -163,14 +167,14 @@ impl DirectoryPlane {
         let decide = |view: &View, draft: &mut Draft| {
             let links = view.links(&ask.tenant, &ask.platform, &ask.user_id);
             let found = links.iter().find(|link| link.instance == ask.instance);
-            let found = found.ok_or_else(|| DeskError::NotFound("there is no such record".into()))?;
+            let found = found.ok_or_else(|| DeskError::NotFound("record not found".into()))?;
             unlink(view, draft, found);
             Ok(())
         };
         self.registry.write(decide).await.map_err(DeskError::from)
     }
 
-    /// The admin takes a channel from whoever holds it.
+    /// Removes a channel from the instance that holds it.
     pub async fn remove_grant(&self, ask: &GrantName) -> Result<(), DeskError> {
         self.remove(|view| {
             let there = view.tenant_index(&ask.tenant)?.on_platform(&ask.platform)?;
@@ -186,7 +190,7 @@ impl DirectoryPlane {
 
     async fn remove(&self, mut find: impl FnMut(&View) -> Option<Fact>) -> Result<(), DeskError> {
         let decide = |view: &View, draft: &mut Draft| {
-            let fact = find(view).ok_or_else(|| DeskError::NotFound("there is no such record".into()))?;
+            let fact = find(view).ok_or_else(|| DeskError::NotFound("record not found".into()))?;
             draft.remove(&fact);
             Ok(())
         };
@@ -194,7 +198,7 @@ impl DirectoryPlane {
     }
 }
 
-/// The link becomes the person's latest, also within one millisecond of another.
+/// Makes the link the newest one of the user, also within the same millisecond.
 pub(super) fn link(view: &View, draft: &mut Draft, ask: BindingNew, now_ms: u64) {
     let BindingNew { platform, user_id, tenant, instance } = ask;
     let links = view.links(&tenant, &platform, &user_id);
@@ -204,7 +208,7 @@ pub(super) fn link(view: &View, draft: &mut Draft, ask: BindingNew, now_ms: u64)
     draft.put(Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms }));
 }
 
-/// The link goes, and with it the choice that named it.
+/// Removes a link, and the DM default that names it.
 pub(super) fn unlink(view: &View, draft: &mut Draft, it: &Binding) {
     draft.remove(&Fact::Binding(it.clone()));
     let default = view.dm_default(&it.tenant, &it.platform, &it.user_id);

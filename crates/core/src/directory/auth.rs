@@ -1,4 +1,4 @@
-//! Who is who: the proofs behind tokens. Tenants come from our records, never from a body.
+//! Authentication by tokens. The tenant always comes from stored records, never from a request body.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::DirectoryPlane;
 use super::facts::{Gateway, GatewaySecret, Instance, Scope, Token};
 use crate::hash::sha256_hex;
 
-/// Who stands behind a bearer of scope `identity`.
+/// Who an identity token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub tenant: String,
     pub instance: Option<String>,
 }
 
-/// Why an upgrade token proves nobody.
+/// Why an upgrade token was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
     #[error("expired")]
@@ -25,13 +25,13 @@ pub enum Unproven {
     Unauthorized,
 }
 
-/// A proven gateway. Built only where a token was checked; an id from a body never becomes one.
+/// An authenticated gateway. Created only where a token was verified, never from an id in a body.
 #[derive(Clone)]
 pub struct Caller {
     pub tenant: String,
     pub gateway: String,
     pub instance: Arc<Instance>,
-    /// The gateway's revocations when this was proven.
+    /// Revocation count of the gateway at the time of authentication.
     revocations: u32,
 }
 
@@ -41,7 +41,7 @@ impl Caller {
     }
 }
 
-/// A proven instance, by its gateway's token or by a signed word about it. What it may manage is its own.
+/// An authenticated instance, by its gateway's token or by a signed token about it. It may manage only itself.
 #[derive(Clone)]
 pub struct Guest {
     pub tenant: String,
@@ -55,7 +55,7 @@ impl Guest {
 }
 
 impl DirectoryPlane {
-    /// Checks an upgrade token against every live secret of the gateway it names.
+    /// Verifies an upgrade token against all valid secrets of the gateway that it names.
     pub fn prove_gateway(&self, bearer: &str) -> Result<Caller, Unproven> {
         let claimed = token::claim(bearer).ok_or(Unproven::Unauthorized)?;
         let found = self.registry.read(|view| {
@@ -80,7 +80,7 @@ impl DirectoryPlane {
         }
     }
 
-    /// The instance that a signed word is about. A name that several tenants use proves nobody.
+    /// The instance that a signed token names. A name used by several tenants is rejected.
     pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
         self.registry.read(|view| {
             let meant = |it: &&Arc<Instance>| it.left_ms.is_none() && tenant.is_none_or(|only| only == it.tenant);
@@ -92,8 +92,8 @@ impl DirectoryPlane {
         })
     }
 
-    /// Why a proof of before no longer holds, if so: the gateway was revoked since, or serves another
-    /// instance now and must dial again.
+    /// Why an earlier authentication is no longer valid: the gateway was revoked since, or serves another instance and
+    /// must reconnect.
     pub fn disproof(&self, caller: &Caller) -> Option<Close> {
         self.registry.read(|view| match view.gateways.get(&caller.gateway) {
             Some(it) if it.revoked_ms.is_none() && it.revocations == caller.revocations => {
@@ -103,7 +103,7 @@ impl DirectoryPlane {
         })
     }
 
-    /// The token behind a bearer, if it is known, in time and of this scope.
+    /// The token, if it is known, not expired, and of this scope.
     pub fn prove_token(&self, bearer: &str, scope: Scope) -> Option<Token> {
         let hash = sha256_hex(bearer);
         let found = self.registry.read(|view| view.token_by_hash(&hash).cloned())?;

@@ -1,6 +1,6 @@
-//! The facts of the directory: tenants, tokens, bots, links, grants, gateways, instances, policies.
+//! Records of the directory: tenants, tokens, bots, links, grants, gateways, instances, policies.
 //!
-//! Plain records with a key each. Secrets in them are sealed or hashed before they get here.
+//! Plain records with a key each. Secrets are encrypted or hashed before they get here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use frontdesk_wire::cron::SigningAlg;
 pub struct Tenant {
     pub name: String,
     pub created_ms: u64,
-    /// Tell people in the chat when their agent cannot be woken.
+    /// Send a notice to the chat when the agent cannot be woken.
     #[serde(default = "yes")]
     pub notices: bool,
 }
@@ -37,7 +37,7 @@ impl Scope {
     }
 }
 
-/// A bearer token that the admin made; only its hash is kept.
+/// A bearer token created by the admin; only its hash is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Token {
     pub id: String,
@@ -62,14 +62,14 @@ pub struct Enrollment {
 pub struct Bot {
     pub platform: String,
     pub id: String,
-    /// None: shared by all tenants.
+    /// `None`: shared by all tenants.
     pub tenant: Option<String>,
     pub settings: BTreeMap<String, String>,
-    /// Sealed, hex.
+    /// Encrypted, hex.
     pub secrets: BTreeMap<String, String>,
 }
 
-/// A discriminator of a platform (guild, chat, path) that belongs to one tenant.
+/// A guild, chat or path of a platform that belongs to one tenant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Route {
     pub platform: String,
@@ -77,21 +77,21 @@ pub struct Route {
     pub tenant: String,
 }
 
-/// A person on a platform, linked to one instance.
+/// A user of a platform, linked to one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     pub tenant: String,
     pub platform: String,
     pub user_id: String,
     pub instance: String,
-    /// The latest time they were linked; rises with every link of one person.
+    /// When they were last linked; increases with every link of a user.
     pub at_ms: u64,
-    /// The first time. The owner of an instance is whoever was linked to it first.
+    /// When they were first linked. The owner of an instance is the user who was linked to it first.
     #[serde(default)]
     pub since_ms: u64,
 }
 
-/// Which of several instances hears a person's direct messages.
+/// Which of several instances gets the direct messages of a user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DmDefault {
     pub tenant: String,
@@ -101,7 +101,7 @@ pub struct DmDefault {
     pub at_ms: u64,
 }
 
-/// A code that links whoever sends it to the bot. Only a keyed hash of it is kept.
+/// A code that links the user who sends it to the bot. Only a keyed hash is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LinkCode {
     pub hash: String,
@@ -112,8 +112,8 @@ pub struct LinkCode {
     pub used_by: Option<String>,
 }
 
-/// A channel that an instance listens to beyond its own people. The holder is not part of the key,
-/// so there is at most one.
+/// A channel that an instance listens to, beyond its own users. The instance is not part of the key, so a channel has
+/// at most one holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     pub tenant: String,
@@ -124,7 +124,7 @@ pub struct Grant {
     pub at_ms: u64,
 }
 
-/// Whom an instance hears besides its own people, where it holds the channel.
+/// Which other users an instance listens to in channels that it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
     pub tenant: String,
@@ -133,12 +133,12 @@ pub struct Principal {
     pub allow: BTreeSet<String>,
 }
 
-/// A key that signs fires. The newest one signs; older ones stay known until they retire.
+/// A key that signs alarm calls. The newest one signs; older ones stay valid until they retire.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SigningKeyRecord {
     pub kid: String,
     pub alg: SigningAlg,
-    /// PKCS#8 in base64, sealed, hex.
+    /// PKCS#8 in base64, encrypted, hex.
     pub sealed: String,
     pub made_ms: u64,
     pub retires_ms: Option<u64>,
@@ -147,10 +147,10 @@ pub struct SigningKeyRecord {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GatewaySecret {
     pub id: String,
-    /// Sealed, hex; opened only to prove a token.
+    /// Encrypted, hex; decrypted only to verify a token.
     pub sealed: String,
     pub created_ms: u64,
-    /// Set by rotation: good until then.
+    /// Set by rotation: valid until then.
     pub retires_ms: Option<u64>,
 }
 
@@ -164,13 +164,13 @@ pub struct Gateway {
     pub route_keys: Vec<String>,
     pub created_ms: u64,
     pub revoked_ms: Option<u64>,
-    /// How often it was revoked: a proof from before a revocation is none after it, also if it comes back.
+    /// Number of revocations: an authentication from before a revocation stays invalid if the gateway returns.
     #[serde(default)]
     pub revocations: u32,
 }
 
 impl Gateway {
-    /// The credential is dead from now on.
+    /// The gateway with its credential revoked.
     #[must_use]
     pub fn revoked(&self, now_ms: u64) -> Self {
         Self { revoked_ms: Some(now_ms), revocations: self.revocations + 1, secrets: Vec::new(), ..self.clone() }
@@ -179,12 +179,12 @@ impl Gateway {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Instance {
-    /// Number of its ledger, unique in the whole desk.
+    /// Number of its ledger, unique in the server.
     pub no: u64,
     pub tenant: String,
     pub name: String,
     pub wake_url: Option<String>,
-    /// It left; its ledger stays. A gateway that is provisioned for it brings it back.
+    /// It was removed; its ledger stays. Provisioning a gateway for it restores it.
     #[serde(default)]
     pub left_ms: Option<u64>,
 }
@@ -196,10 +196,10 @@ pub struct Policy {
     pub policy: RelevancePolicy,
 }
 
-/// An agent that others may speak to by name. An instance is one without this; this adds ways to it.
+/// An agent that others can address by name. Instances are addressable without this record, which adds connectors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Agent {
-    /// Number of its inbox, far above the numbers of instances.
+    /// Number of its inbox, in another range than instance numbers.
     pub no: u64,
     pub tenant: String,
     pub id: String,
@@ -207,16 +207,16 @@ pub struct Agent {
     pub name: Option<String>,
     #[serde(default)]
     pub wake_url: Option<String>,
-    /// Sealed, hex: who delivers must sign with it.
+    /// Encrypted, hex: callers must sign deliveries with it.
     #[serde(default)]
     pub webhook_secret: Option<String>,
-    /// Its connectors as JSON, sealed, hex: they may hold secrets.
+    /// Connectors as JSON, encrypted, hex, because they may contain secrets.
     #[serde(default)]
     pub connectors: Option<String>,
     pub created_ms: u64,
 }
 
-/// What a tenant asks of approved skills; without it the desk's own setting holds.
+/// What a tenant requires of approved skills; without this record the server's own setting applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillRules {
     pub tenant: String,
@@ -225,7 +225,7 @@ pub struct SkillRules {
     pub public_key_pem: String,
 }
 
-/// Any of them.
+/// Any record.
 #[derive(Debug, Clone)]
 pub enum Fact {
     Tenant(Tenant),
@@ -246,7 +246,7 @@ pub enum Fact {
     SkillRules(SkillRules),
 }
 
-/// Joins parts so that no two lists of parts give one key.
+/// Joins parts so that different lists never give the same key.
 pub fn key(parts: &[&str]) -> String {
     parts.join("\u{1f}")
 }
@@ -335,7 +335,7 @@ impl Fact {
         text.unwrap_or_default()
     }
 
-    /// `None`: this version knows no records of that kind.
+    /// `None`: this version does not know records of that kind.
     pub(super) fn known_kind(kind: &str) -> Option<&'static str> {
         KINDS.into_iter().find(|known| *known == kind)
     }

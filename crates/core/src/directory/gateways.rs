@@ -1,4 +1,4 @@
-//! Gateways, their secrets and their instances. Secrets are shown once and kept sealed.
+//! Gateways, their secrets and their instances. Secrets are shown once and stored encrypted.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::{DirectoryPlane, Draft, Guest, Identity, View};
 use crate::error::DeskError;
 use crate::hash::sha256_hex;
 
-/// One post per platform with one gatewayId: within this time they all get the same secret.
+/// A gateway posts once per platform with the same gatewayId; within this time all posts get the same secret.
 const PROVISION_SAME_SECRET_MS: u64 = 10 * 60 * 1000;
-/// Live secrets per gateway; the oldest go first.
+/// Valid secrets per gateway; the oldest are removed first.
 const SECRETS_MAX: usize = 8;
 const ID_MAX_CHARS: usize = 256;
 const ROUTE_KEYS_MAX: usize = 1000;
@@ -31,11 +31,11 @@ impl DirectoryPlane {
         if let (Some(bound), Some(asked)) = (&who.instance, &ask.instance_id)
             && bound != asked
         {
-            return Err(DeskError::Forbidden("this identity is bound to another instance".into()));
+            return Err(DeskError::Forbidden("this identity is bound to another instance; use that instanceId".into()));
         }
         check_id("platform", &ask.platform)?;
         if ask.route_keys.len() > ROUTE_KEYS_MAX {
-            return Err(DeskError::BadRequest(format!("more than {ROUTE_KEYS_MAX} routeKeys")));
+            return Err(DeskError::BadRequest(format!("too many routeKeys; the limit is {ROUTE_KEYS_MAX}")));
         }
         if let Some(url) = &ask.wake_url {
             self.outcall.check(url).map_err(|error| DeskError::BadRequest(format!("wakeUrl: {error}")))?;
@@ -53,14 +53,14 @@ impl DirectoryPlane {
         self.registry.write(|view, draft| self.seat_gateway(view, draft, seat.clone())).await.map_err(DeskError::from)
     }
 
-    /// The admin lets an agent in.
+    /// Creates a gateway for the admin.
     pub async fn add_gateway(&self, ask: GatewayNew) -> Result<GatewayMade, DeskError> {
         let known = self.registry.read(|view| known_tenant(view, &ask.tenant));
         known?;
         let who = Identity { tenant: ask.tenant, instance: ask.instance };
         let ask = ProvisionRequest {
             gateway_id: ask.id,
-            platform: "relay".into(), // what a gateway says hello for when it is told nothing else
+            platform: "relay".into(), // the platform for which gateways send hello by default
             bot_id: String::new(),
             gateway_endpoint: None,
             route_keys: Vec::new(),
@@ -71,7 +71,7 @@ impl DirectoryPlane {
         Ok(GatewayMade { id: made.gateway_id, tenant: made.tenant, secret: made.secret })
     }
 
-    /// A one-time token of the admin, plus a proof of who asks.
+    /// Exchanges a one-time token of the admin for a gateway secret; the caller must also be authenticated.
     pub async fn enroll(&self, who: &Identity, ask: EnrollRequest) -> Result<ProvisionReply, DeskError> {
         let hash = sha256_hex(&ask.enrollment_token);
         let now_ms = self.env.now_ms();
@@ -81,10 +81,10 @@ impl DirectoryPlane {
                 return refuse("unknown enrollment token");
             };
             if found.tenant != who.tenant {
-                return refuse("unknown enrollment token"); // nothing is told about another tenant's
+                return refuse("unknown enrollment token"); // tokens of other tenants are not disclosed
             }
             if found.used_by.is_some() {
-                return refuse("this enrollment token was used already; ask for a new one");
+                return refuse("this enrollment token was already used; ask for a new one");
             }
             if found.expires_ms <= now_ms {
                 return refuse("this enrollment token has expired; ask for a new one");
@@ -112,16 +112,16 @@ impl DirectoryPlane {
         let now_ms = self.env.now_ms();
         let known = view.gateways.get(gateway_id);
         if known.is_some_and(|gateway| gateway.tenant != tenant) {
-            return Err(DeskError::Forbidden("this gatewayId is taken".into()));
+            return Err(DeskError::Forbidden("this gatewayId is taken; choose another".into()));
         }
         if let (Some(bound), Some(gateway)) = (bound, known)
             && gateway.instance != bound
         {
-            return Err(DeskError::Forbidden("this gatewayId is of another instance".into()));
+            return Err(DeskError::Forbidden("this gatewayId belongs to another instance; choose another".into()));
         }
         let instance = instance.unwrap_or_else(|| match known {
             Some(gateway) => gateway.instance.clone(),
-            None => gateway_id.to_owned(), // no instanceId: the gatewayId is the instance
+            None => gateway_id.to_owned(), // without an instanceId the gatewayId names the instance
         });
         check_id("instanceId", &instance)?;
         let mut gateway = known.map_or_else(
@@ -140,7 +140,7 @@ impl DirectoryPlane {
         );
         gateway.instance.clone_from(&instance);
         if gateway.revoked_ms.take().is_some() {
-            gateway.secrets.clear(); // a fresh proof of identity, but never an old secret
+            gateway.secrets.clear(); // it may return, but secrets from before the revocation may not
         }
         let recent = gateway.secrets.last().filter(|secret| {
             secret.retires_ms.is_none() && now_ms.saturating_sub(secret.created_ms) < PROVISION_SAME_SECRET_MS
@@ -171,10 +171,10 @@ impl DirectoryPlane {
         Ok(reply)
     }
 
-    /// `returns`: an instance that left is there again.
+    /// `returns`: restores an instance that was removed.
     ///
-    /// The name is unique in the whole desk: it is the audience of the tokens that we sign and check. A tenant that
-    /// asks for another's learns only that it cannot have it; the log says why.
+    /// Names are unique in the whole server, because they are the audience of tokens. A tenant that asks for a name of
+    /// another one learns only that it is not available; the log says why.
     pub(super) fn seat_instance(
         &self,
         view: &View,
@@ -192,13 +192,14 @@ impl DirectoryPlane {
                     owner = other.tenant,
                     "instance id refused: another tenant has it"
                 );
-                let text = "this instanceId (the gatewayId, where none is given) is not available on this desk; choose another";
+                let text =
+                    "this instanceId (or gatewayId, if none is given) is not available on this server; choose another";
                 return Err(DeskError::Forbidden(text.into()));
             }
             let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::instance_counts);
             check_quota("instances", there, self.rules.instances_max, "relay.instances_per_tenant")?;
             draft.put(Fact::Instance(Instance {
-                no: 0, // drawn from the store
+                no: 0, // assigned from the store
                 tenant: tenant.into(),
                 name: name.into(),
                 wake_url,
@@ -214,7 +215,7 @@ impl DirectoryPlane {
         Ok(())
     }
 
-    /// A new secret at the end; the ones before it retire after the overlap.
+    /// Adds a new secret; earlier ones retire after the overlap.
     fn add_secret(&self, gateway: &mut Gateway) -> Secret {
         let now_ms = self.env.now_ms();
         let overlap_until = now_ms + self.rules.rotation_overlap_ms;
@@ -240,7 +241,7 @@ impl DirectoryPlane {
         Ok(Rotated { secret, overlap_until: self.env.now_ms() + self.rules.rotation_overlap_ms })
     }
 
-    /// The credential is dead at once, and so are its sockets.
+    /// Revokes the credential at once and closes its sockets.
     pub async fn revoke(&self, gateway_id: &str) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
         let decide = |view: &View, draft: &mut Draft| {
@@ -251,10 +252,10 @@ impl DirectoryPlane {
         self.registry.write(decide).await.map_err(DeskError::from)
     }
 
-    /// The instance that an identity speaks for; it is made if it is not there yet.
+    /// The instance of an identity; created if needed.
     pub async fn guest_of(&self, who: &Identity) -> Result<Guest, DeskError> {
         let Some(name) = &who.instance else {
-            let text = "this identity is not bound to an instance; make its token with --instance".into();
+            let text = "this identity is not bound to an instance; create its token with --instance".into();
             return Err(DeskError::Forbidden(text));
         };
         let found = || self.registry.read(|view| view.instance(&who.tenant, name).map(Guest::of));
@@ -263,10 +264,10 @@ impl DirectoryPlane {
         }
         let seat = |view: &View, draft: &mut Draft| self.seat_instance(view, draft, &who.tenant, name, None, true);
         self.registry.write(seat).await.map_err(DeskError::from)?;
-        found().ok_or_else(|| DeskError::NotFound("there is no such instance".into()))
+        found().ok_or_else(|| DeskError::NotFound("instance not found".into()))
     }
 
-    /// An instance by name; the tenant is needed only where two tenants use the same name.
+    /// An instance by name; the tenant is needed only if two tenants use the same name.
     pub fn find_instance(&self, name: &str, tenant: Option<&str>) -> Result<Arc<Instance>, DeskError> {
         self.registry.read(|view| {
             let of_tenant = |it: &&Arc<Instance>| tenant.is_none_or(|t| it.tenant == t);
@@ -275,13 +276,13 @@ impl DirectoryPlane {
                 (Some(one), None) => Ok(one.clone()),
                 (None, _) => Err(DeskError::NotFound(no_instance(view, name, tenant))),
                 (Some(_), Some(_)) => {
-                    Err(DeskError::BadRequest(format!("several tenants have an instance {name:?}; say which tenant")))
+                    Err(DeskError::BadRequest(format!("several tenants have an instance {name:?}; name the tenant")))
                 }
             }
         })
     }
 
-    /// Whether this tenant may speak as that bot. An empty id means its default bot of that platform.
+    /// Whether this tenant may act as that bot. An empty id means its default bot on that platform.
     pub fn resolve_bot(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
         let common = self.platforms.get(platform).and_then(|found| found.common_bot());
         if let Some(common) = common.filter(|common| bot.is_empty() || bot == *common) {
@@ -297,35 +298,35 @@ impl DirectoryPlane {
     }
 }
 
-/// An agent without a socket of its own has an inbox and no ledger.
+/// Error text; an agent without a socket has an inbox but is not an instance.
 fn no_instance(view: &View, name: &str, tenant: Option<&str>) -> String {
     let mut tenants = view.tenants.keys().filter(|it| tenant.is_none_or(|tenant| tenant == it.as_str()));
     match tenants.find(|it| view.agent(it, name).is_some()) {
         Some(tenant) => format!(
-            "no instance is called {name:?}, but a registered agent is: see `frontdesk inbox {name} --tenant {tenant}`"
+            "instance {name:?} not found; it is a registered agent, see `frontdesk inbox {name} --tenant {tenant}`"
         ),
-        None => format!("no instance is called {name:?}"),
+        None => format!("instance {name:?} not found"),
     }
 }
 
-/// Those that are gone stay on record, so that no name is given to somebody else; of them there may be ten times as
-/// many. `max` 0 is no limit.
+/// Removed ones stay on record, so that their names are not reused; there may be ten times as many. `max` 0: no
+/// limit.
 fn check_quota(what: &str, (live, gone): (usize, usize), max: usize, setting: &str) -> Result<(), DeskError> {
     if max == 0 || (live < max && gone < max.saturating_mul(10)) {
         return Ok(());
     }
     let text = format!(
-        "this tenant has {live} {what}, and {gone} more that are gone but on record; deprovision some that are live, or \
+        "this tenant has {live} {what} and {gone} removed ones on record; deprovision some of the live ones, or \
          ask the operator to raise {setting} ({max})"
     );
     Err(DeskError::Forbidden(text))
 }
 
-/// What a gateway asks for.
+/// A request for a gateway.
 #[derive(Clone)]
 struct Seat<'a> {
     tenant: &'a str,
-    /// The one instance that the asker may speak for, if its identity says so.
+    /// The only instance that the caller may act for, if its identity is bound.
     bound: Option<&'a str>,
     gateway_id: &'a str,
     instance: Option<String>,
@@ -336,19 +337,19 @@ struct Seat<'a> {
 
 fn live_gateway<'a>(view: &'a View, id: &str) -> Result<&'a Arc<Gateway>, DeskError> {
     let found = view.gateways.get(id).filter(|gateway| gateway.revoked_ms.is_none());
-    found.ok_or_else(|| DeskError::NotFound(format!("no live gateway has the id {id:?}")))
+    found.ok_or_else(|| DeskError::NotFound(format!("gateway {id:?} not found, or revoked")))
 }
 
 pub(crate) fn known_tenant(view: &View, name: &str) -> Result<(), DeskError> {
     match view.tenants.contains_key(name) {
         true => Ok(()),
         false => Err(DeskError::NotFound(format!(
-            "no tenant is called {name:?}; make it with `frontdesk tenant create {name}`"
+            "tenant {name:?} not found; create it with `frontdesk tenant create {name}`"
         ))),
     }
 }
 
-/// Ids of others are opaque, but bounded and printable.
+/// External ids are opaque, but limited in length and without control characters.
 pub(crate) fn check_id(field: &str, id: &str) -> Result<(), DeskError> {
     if id.is_empty() || id.chars().count() > ID_MAX_CHARS || id.chars().any(char::is_control) {
         let text = format!("{field} must have 1 to {ID_MAX_CHARS} characters and no control characters");
@@ -357,7 +358,7 @@ pub(crate) fn check_id(field: &str, id: &str) -> Result<(), DeskError> {
     Ok(())
 }
 
-/// The same bounds for what a platform hands in.
+/// The same limits for events of platforms.
 pub fn check_source(event: &MessageEvent) -> Result<(), DeskError> {
     check_id("chat_id", &event.source.chat_id)?;
     check_id("user_id", event.source.user_id.as_deref().unwrap_or_default())?;

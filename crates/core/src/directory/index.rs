@@ -1,44 +1,44 @@
-//! What the gate asks for every event, kept by tenant and platform: no lookup builds a key, and none
-//! gets slower because another tenant has grown.
+//! What the gate reads for every event, by tenant and platform: lookups build no keys, and do not get slower when
+//! other tenants grow.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, Principal};
 
-/// Everything of one tenant.
+/// Data of one tenant.
 #[derive(Default)]
 pub struct TenantIndex {
-    /// The tenant itself is on record; facts of it may come before or after.
+    /// The tenant record exists; other records of it may be read before or after.
     pub(super) known: bool,
     pub(super) instances: HashMap<String, Arc<Instance>>,
     pub(super) principals: HashMap<String, Arc<Principal>>,
     pub(super) agents: HashMap<String, Arc<Agent>>,
-    /// How many gateways joined: live ones, and those that were revoked.
+    /// Gateways: (live, revoked).
     pub(super) gateways: (usize, usize),
     pub(super) floors: HashMap<String, PlatformIndex>,
 }
 
-/// Everything of one tenant on one platform.
+/// Data of one tenant on one platform.
 #[derive(Default)]
 pub struct PlatformIndex {
     people: HashMap<String, Person>,
-    /// By instance, whoever was linked first at the front.
+    /// Links by instance; the first one is the oldest.
     owners: HashMap<String, Vec<Arc<Binding>>>,
-    /// By channel; scopes are few per channel id, mostly one.
+    /// By channel; usually one scope per channel id.
     grants: HashMap<String, Vec<Arc<Grant>>>,
     relevance: HashMap<String, Relevance>,
 }
 
-/// One person on one platform.
+/// A user on a platform.
 #[derive(Default)]
 pub struct Person {
-    /// Latest last.
+    /// Newest last.
     pub links: Vec<Arc<Binding>>,
     pub dm_default: Option<Arc<DmDefault>>,
 }
 
-/// A relevance policy in the form in which it is asked.
+/// A relevance policy, prepared for lookups.
 #[derive(Debug, Default)]
 pub struct Relevance {
     pub require_address: bool,
@@ -59,13 +59,13 @@ impl TenantIndex {
         self.agents.values()
     }
 
-    /// How many instances are there, and how many have left.
+    /// Instances: (live, removed).
     pub fn instance_counts(&self) -> (usize, usize) {
         let live = self.instances.values().filter(|it| it.left_ms.is_none()).count();
         (live, self.instances.len() - live)
     }
 
-    /// How many gateways are live, and how many were revoked.
+    /// Gateways: (live, revoked).
     pub fn gateway_counts(&self) -> (usize, usize) {
         self.gateways
     }
@@ -88,7 +88,7 @@ impl PlatformIndex {
         self.people.get(user_id).filter(|person| !person.links.is_empty())
     }
 
-    /// Whose eyes an instance has here: the person who was linked to it first.
+    /// The user whose visibility applies to the instance: the one who was linked to it first.
     pub fn owner(&self, instance: &str) -> Option<&Arc<Binding>> {
         self.owners.get(instance)?.first()
     }
@@ -149,7 +149,7 @@ impl PlatformIndex {
     }
 }
 
-/// One more in a list that is in order already.
+/// Inserts into a sorted list.
 pub(super) fn put_in_order(
     list: &mut Vec<Arc<Binding>>,
     one: Arc<Binding>,
@@ -168,14 +168,14 @@ impl Relevance {
         }
     }
 
-    /// Whether this place is one where nobody needs to be addressed; `*` is everywhere, as in the gateway.
+    /// Whether messages in this place need not address the bot; `*` means everywhere, as in gateways.
     pub fn is_free(&self, chat_id: &str, channel: &str) -> bool {
         !self.free.is_empty() && ["*", chat_id, channel].iter().any(|place| self.free.contains(*place))
     }
 }
 
 impl Person {
-    /// Where their direct messages go: as they chose, if they are still linked there, else the latest link.
+    /// Which link gets their direct messages: the chosen one if it still exists, otherwise the newest.
     pub fn preferred(&self) -> Option<(&Arc<Binding>, &'static str)> {
         let chosen = self.dm_default.as_ref().and_then(|it| self.links.iter().find(|l| l.instance == it.instance));
         chosen.map(|link| (link, "dm-default")).or_else(|| self.links.last().map(|link| (link, "latest")))

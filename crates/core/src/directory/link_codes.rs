@@ -1,18 +1,18 @@
-//! Codes by which people link themselves, and how often somebody may guess.
+//! Codes with which users link themselves, and a limit on guesses.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::env::Env;
 
-/// What a code is made of: nothing that looks like something else.
+/// Without characters that look alike.
 const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 const CODE_CHARS: usize = 8;
-/// Wrong codes of one author in this time before the desk stops looking. With 32^8 codes and a few
-/// open at a time, that is far from a guess.
+/// Wrong codes per author in this time; then further codes are refused. With 32^8 codes, of which a few are open,
+/// guessing is not feasible.
 const TRIES_MAX: u32 = 5;
 const TRIES_WINDOW_MS: u64 = 600_000;
-/// Authors remembered; beyond it the oldest are forgotten first.
+/// Authors in memory; the oldest are removed first.
 const AUTHORS_MAX: usize = 10_000;
 
 pub(super) fn new_code(env: &dyn Env) -> String {
@@ -22,7 +22,7 @@ pub(super) fn new_code(env: &dyn Env) -> String {
     format!("{}-{}", &letters[..CODE_CHARS / 2], &letters[CODE_CHARS / 2..])
 }
 
-/// Wrong codes per author, for a while.
+/// Wrong codes per author.
 #[derive(Default)]
 pub(super) struct Tries {
     authors: Mutex<HashMap<String, (u32, u64)>>,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_author_has_a_few_tries_in_a_while() {
+    fn wrong_codes_are_limited_per_author_and_time() {
         let tries = Tries::default();
         for _ in 0..TRIES_MAX {
             assert!(!tries.is_over("ann", 0));
@@ -68,7 +68,7 @@ mod tests {
         assert!(!tries.is_over("bob", 0));
         assert!(!tries.is_over("ann", TRIES_WINDOW_MS));
         tries.wrong("ann".into(), TRIES_WINDOW_MS);
-        assert!(!tries.is_over("ann", TRIES_WINDOW_MS), "a new while begins at one");
+        assert!(!tries.is_over("ann", TRIES_WINDOW_MS), "a new window starts at one");
         for author in 0..AUTHORS_MAX + 10 {
             tries.wrong(author.to_string(), 5);
         }

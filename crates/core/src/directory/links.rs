@@ -1,5 +1,5 @@
-//! `/link CODE`, `/unlink` and `/whoami`, sent to the bot as a direct message. They are the desk's own:
-//! no agent ever sees them. Each is answered in the chat, in plain words.
+//! `/link CODE`, `/unlink` and `/whoami`, sent to the bot as a direct message. The server handles them itself and
+//! answers in the chat; agents never see them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) enum DeskCommand {
 }
 
 impl DeskCommand {
-    /// Only what a person types into a direct message.
+    /// Parses only what a person types into a direct message.
     pub(crate) fn parse(event: &MessageEvent) -> Option<Self> {
         let source = &event.source;
         if !source.is_direct() || source.is_bot || source.message_is_edit || event.prompt_response.is_some() {
@@ -46,7 +46,7 @@ impl DeskCommand {
     }
 }
 
-/// What became of a `/link`, counted under these names.
+/// Result of `/link`; counted under these names.
 enum Linked {
     Done(String),
     Again(String),
@@ -56,7 +56,7 @@ enum Linked {
 }
 
 impl Management {
-    /// Does it and says what happened. `tenant` is known where the platform keeps tenants apart.
+    /// Carries out a command and returns the answer. `tenant` is set if the platform separates tenants.
     pub(crate) async fn obey(&self, command: &DeskCommand, source: &Source, tenant: Option<&str>) -> String {
         let done = match command {
             DeskCommand::Link(code) => self.link_by_code(code, source, tenant).await,
@@ -64,8 +64,8 @@ impl Management {
             DeskCommand::WhoAmI => Ok(self.who_is(source, tenant)),
         };
         done.unwrap_or_else(|error| {
-            tracing::error!(%error, command = command.name(), "a command to the desk failed");
-            "I could not write that down just now. Nothing was changed; please try again.".into()
+            tracing::error!(%error, command = command.name(), "a chat command failed");
+            "This could not be saved. Nothing was changed; please try again.".into()
         })
     }
 
@@ -113,8 +113,8 @@ impl Management {
                 "linked",
                 format!("You are linked to {name}. What you write to me now reaches it. /unlink undoes this."),
             ),
-            Linked::Again(name) => ("again", format!("You are linked to {name} already.")),
-            Linked::Used => ("used", "This code was used already. Ask for a new one.".into()),
+            Linked::Again(name) => ("again", format!("You are already linked to {name}.")),
+            Linked::Used => ("used", "This code was already used. Ask for a new one.".into()),
             Linked::Expired => ("expired", "This code has expired. Ask for a new one.".into()),
             Linked::Wrong => ("wrong", "I do not know this code. Check it, or ask for a new one.".into()),
         };
@@ -168,7 +168,7 @@ impl Management {
 
     fn count_link(&self, why: &'static str, author: &str, source: &Source) {
         self.meters.links.get_or_create(&Why { why }).inc();
-        tracing::info!(outcome = why, author, platform = source.platform, "a person linked or tried to");
+        tracing::info!(outcome = why, author, platform = source.platform, "a link code was handled");
     }
 
     pub(super) fn hash_code(&self, typed: &str) -> String {
@@ -177,7 +177,7 @@ impl Management {
     }
 }
 
-/// The author's links: of one tenant where the platform keeps them apart, else all.
+/// Links of the author: of one tenant if the platform separates tenants, otherwise all.
 fn links_of(view: &View, source: &Source, tenant: Option<&str>) -> Vec<Arc<Binding>> {
     let author = source.user_id.as_deref().unwrap_or_default();
     match tenant {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_desks_own() {
+    fn commands_are_parsed() {
         assert_eq!(DeskCommand::parse(&typed(" /link  ab-cd ")), Some(DeskCommand::Link("ab-cd".into())));
         assert_eq!(DeskCommand::parse(&typed("/LINK")), Some(DeskCommand::Link(String::new())));
         assert_eq!(DeskCommand::parse(&typed("/unlink home")), Some(DeskCommand::Unlink("home".into())));

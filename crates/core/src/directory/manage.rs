@@ -1,5 +1,5 @@
-//! The management plane: what an instance decides about itself. The instance is always the one that
-//! was proven; whatever a body says about that is not even read.
+//! Management API: what an instance decides about itself. The instance is always the authenticated one; fields of a
+//! body that name another are not read.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::vault::Sealer;
 const POLICY_SCOPES_MAX: usize = 10_000;
 const ALLOW_MAX: usize = 10_000;
 const GRANTS_PER_INSTANCE: usize = 10_000;
-/// Codes of one instance that are good at the same time.
+/// Valid codes per instance.
 const CODES_PER_INSTANCE: usize = 20;
 
-/// What instances manage of themselves, and the commands by which people link themselves to one.
+/// Settings of instances, and the commands with which users link themselves.
 pub struct Management {
     pub(super) env: Arc<dyn Env>,
     pub(super) directory: Arc<DirectoryPlane>,
@@ -54,11 +54,11 @@ impl Management {
         }
     }
 
-    /// A one-time code that links whoever sends it to the bot.
+    /// Creates a one-time code that links the user who sends it to the bot.
     pub async fn offer_link(&self, who: &Guest, ask: LinkAsk) -> Result<LinkOffer, DeskError> {
         check_id("platform", &ask.platform)?;
         if self.directory.resolve_bot(&who.tenant, &ask.platform, "").is_none() {
-            return Err(DeskError::BadRequest(format!("there is no bot of yours on {:?}", ask.platform)));
+            return Err(DeskError::BadRequest(format!("this tenant has no bot on {:?}", ask.platform)));
         }
         let now_ms = self.env.now_ms();
         let code = link_codes::new_code(&*self.env);
@@ -74,7 +74,7 @@ impl Management {
         let decide = |view: &View, draft: &mut Draft| {
             let codes = || view.link_codes.values();
             for old in codes().filter(|it| it.expires_ms + self.rules.link_ttl_ms < now_ms) {
-                draft.remove(&Fact::LinkCode((**old).clone())); // nobody will ask what became of it any more
+                draft.remove(&Fact::LinkCode((**old).clone())); // until then it is answered with "expired"
             }
             let open = |it: &&Arc<LinkCode>| {
                 it.tenant == fact.tenant
@@ -83,7 +83,7 @@ impl Management {
                     && it.expires_ms > now_ms
             };
             if codes().filter(open).count() >= CODES_PER_INSTANCE {
-                let text = format!("{CODES_PER_INSTANCE} codes are open already; use one, or wait until they expire");
+                let text = format!("{CODES_PER_INSTANCE} codes are already open; use one, or wait until they expire");
                 return Err(DeskError::RateLimited(text));
             }
             draft.put(Fact::LinkCode(fact.clone()));
@@ -93,7 +93,7 @@ impl Management {
         Ok(LinkOffer { code, expires_at })
     }
 
-    /// The channel is this instance's, or somebody else's: never two's.
+    /// Claims a channel; a channel has at most one holder.
     pub async fn claim_scope(&self, who: &Guest, ask: ScopeAsk) -> Result<(), DeskError> {
         let at_ms = self.env.now_ms();
         let apart = self.platforms.keeps_tenants_apart(&ask.platform);
@@ -102,14 +102,16 @@ impl Management {
             let scope = Some(ask.scope_id.as_str()).filter(|scope| !scope.is_empty());
             let place = Place { scope_id: scope, chat_id: &ask.channel_id, ..Place::default() };
             if !apart && tenant_of(view, &ask.platform, &place) != Some(who.tenant.as_str()) {
-                return Err(DeskError::Forbidden("this channel is not one of yours to claim".into()));
+                return Err(DeskError::Forbidden("this channel does not belong to this tenant".into()));
             }
             if held(view, who, &ask)? {
                 return Ok(());
             }
             let own = |it: &&Arc<Grant>| it.tenant == who.tenant && it.instance == who.instance.name;
             if view.grants.values().filter(own).count() >= GRANTS_PER_INSTANCE {
-                return Err(DeskError::Conflict(format!("an agent holds at most {GRANTS_PER_INSTANCE} channels")));
+                return Err(DeskError::Conflict(format!(
+                    "too many channels; the limit is {GRANTS_PER_INSTANCE} per agent"
+                )));
             }
             draft.put(Fact::Grant(grant(who, &ask, at_ms)));
             Ok(())
@@ -130,7 +132,7 @@ impl Management {
 
     pub async fn set_principal(&self, who: &Guest, ask: PrincipalAsk) -> Result<(), DeskError> {
         if ask.allow.len() > ALLOW_MAX {
-            return Err(DeskError::BadRequest(format!("more than {ALLOW_MAX} people in allow")));
+            return Err(DeskError::BadRequest(format!("too many users in allow; the limit is {ALLOW_MAX}")));
         }
         for user_id in &ask.allow {
             check_id("allow", user_id)?;
@@ -147,7 +149,7 @@ impl Management {
         self.directory.write(decide).await.map_err(DeskError::from)
     }
 
-    /// The person must be linked here; nothing is told about where else they are.
+    /// The user must be linked to this instance; other links are not disclosed.
     pub async fn set_dm_default(&self, who: &Guest, ask: DmDefaultAsk) -> Result<(), DeskError> {
         check_id("platform", &ask.platform)?;
         check_id("user_id", &ask.user_id)?;
@@ -166,11 +168,13 @@ impl Management {
             .await
     }
 
-    /// A full replace: the gateway is the source of truth and says it again at every start.
+    /// Replaces the whole policy: the gateway is authoritative and sends it at every start.
     pub async fn set_policy(&self, who: &Guest, policy: RelevancePolicy) -> Result<(), DeskError> {
         check_id("platform", &policy.platform)?;
         if policy.free_response_scopes.len() > POLICY_SCOPES_MAX {
-            return Err(DeskError::BadRequest(format!("more than {POLICY_SCOPES_MAX} freeResponseScopes")));
+            return Err(DeskError::BadRequest(format!(
+                "too many freeResponseScopes; the limit is {POLICY_SCOPES_MAX}"
+            )));
         }
         for scope in policy.free_response_scopes.iter().filter(|scope| !scope.is_empty()) {
             check_id("freeResponseScopes", scope)?;
@@ -187,7 +191,7 @@ impl Management {
         self.directory.write(decide).await.map_err(DeskError::from)
     }
 
-    /// The instance leaves for good: its gateways' secrets and sockets, and everything it held.
+    /// Removes the instance: its gateways with their secrets and sockets, and everything that it held.
     pub async fn deprovision(&self, who: &Guest) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
         let own = |tenant: &str, instance: &str| tenant == who.tenant && instance == who.instance.name;
@@ -212,7 +216,7 @@ impl Management {
             if let Some(it) = view.tenant_index(&who.tenant).and_then(|index| index.principal(&who.instance.name)) {
                 draft.remove(&Fact::Principal((**it).clone()));
             }
-            // Nobody wakes it any more, and no word about it manages it.
+            // It is not woken any more, and tokens that name it are no longer accepted.
             draft.put(Fact::Instance(Instance { wake_url: None, left_ms: Some(now_ms), ..(*who.instance).clone() }));
             Ok::<_, DeskError>(())
         };
@@ -226,7 +230,7 @@ fn check_scope(ask: &ScopeAsk) -> Result<(), DeskError> {
     if ask.scope_id.is_empty() { Ok(()) } else { check_id("scope_id", &ask.scope_id) }
 }
 
-/// Whether the asker holds it. Somebody else's is a conflict that does not say whose.
+/// Whether the caller holds the channel. If another instance does, the conflict does not say which.
 fn held(view: &View, who: &Guest, ask: &ScopeAsk) -> Result<bool, DeskError> {
     let there = view.tenant_index(&who.tenant).and_then(|index| index.on_platform(&ask.platform));
     match there.and_then(|there| there.grant(&ask.scope_id, &ask.channel_id)) {

@@ -1,6 +1,6 @@
-//! Tenants, tokens, gateways, instances, links and grants: who is who, and who may do what.
+//! Tenants, tokens, gateways, instances, links and grants: authentication and authorisation.
 //!
-//! Read from memory without waiting, written through to the store. Secrets are shown once and kept sealed or
+//! Read from memory without waiting, written through to the store. Secrets are shown once, and stored encrypted or
 //! hashed.
 
 mod admin;
@@ -69,17 +69,17 @@ impl DirectoryPlane {
         })
     }
 
-    /// Looks something up. Keep it short: writers wait for it.
+    /// Reads from the view. Must be short, because writers wait.
     pub fn read<R>(&self, look: impl FnOnce(&View) -> R) -> R {
         self.registry.read(look)
     }
 
-    /// Decides on the present view and writes the outcome, all or nothing.
+    /// Decides on the current view and commits the result atomically.
     pub async fn write<R, E>(&self, decide: impl FnMut(&View, &mut Draft) -> Result<R, E>) -> Result<R, AmendError<E>> {
         self.registry.write(decide).await
     }
 
-    /// Reads what other desks wrote since we looked.
+    /// Reads changes of other servers.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         self.registry.refresh().await
     }
@@ -89,12 +89,12 @@ impl DirectoryPlane {
         if self.registry.read(|view| view.directory_version) < version { self.refresh().await } else { Ok(()) }
     }
 
-    /// What must happen when a change is committed: sockets end, caches are dropped.
+    /// Sets what follows a committed change: sockets are closed, caches are dropped.
     pub(crate) fn on_effect(&self, act: impl Fn(&Effect) + Send + Sync + 'static) {
         self.registry.on_effect(Box::new(act));
     }
 
-    /// Whose an instance or agent is; nobody's is an empty name.
+    /// Tenant of an instance or agent; empty if unknown.
     pub(crate) fn tenant_of_no(&self, no: u64) -> String {
         self.read(|view| view.owner_of_no(no)).map(|(tenant, _)| tenant).unwrap_or_default()
     }

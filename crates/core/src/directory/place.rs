@@ -1,4 +1,4 @@
-//! Where something happens on a shared platform, and whose that place is.
+//! A place on a shared platform, and the tenant that it belongs to.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use frontdesk_wire::Source;
 use super::facts::Binding;
 use super::view::View;
 
-/// Whose a chat of a shared platform is: the scope's tenant, else the chat's (a thread's parent's),
-/// and in a direct message the tenant that the person is linked in.
+/// Tenant of a chat on a shared platform: that of the scope, otherwise of the chat (or its parent, for a thread), and
+/// in a direct message the tenant in which the user is linked.
 pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &Place<'_>) -> Option<&'a str> {
     let keys = [place.scope_id, Some(place.chat_id), place.parent_chat_id];
     let routed = keys.into_iter().flatten().find_map(|key| view.route(platform, key));
@@ -24,13 +24,13 @@ pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &Place<'_>) -> Optio
     preferred.or_else(|| links.last()).map(|link| link.tenant.as_str())
 }
 
-/// Where something is, as the platform itself says.
+/// A place, as the platform reports it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place<'a> {
     pub scope_id: Option<&'a str>,
     pub chat_id: &'a str,
     pub parent_chat_id: Option<&'a str>,
-    /// The one person of a direct chat.
+    /// The user of a direct chat.
     pub person: Option<&'a str>,
 }
 

@@ -1,7 +1,7 @@
-//! The directory in memory: who is who, read without waiting, written through to the store.
+//! The directory in memory, read without waiting, written through to the store.
 //!
-//! Every write is a compare-and-set against the version of the directory that the writer saw, so two desks
-//! can never both win. What is not in the store is not here: memory is changed where the commit is made.
+//! Every write is a compare-and-set against the directory version that the writer saw, so two servers can never both
+//! win. Memory is changed where the commit is made, so it never holds what is not stored.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, RwLock};
@@ -10,12 +10,12 @@ use super::facts::Fact;
 use super::view::View;
 use crate::port::store::{Change, Changes, Directory, Record, StoreError};
 
-/// Another desk may be quicker this often before a writer gives up.
+/// Conflicts with other servers before a write fails.
 const TRIES_MAX: u32 = 8;
 
 pub struct Registry {
     shared: Arc<Shared>,
-    /// One writer at a time in this process; other processes are caught by the versions.
+    /// One writer at a time in this process; versions detect writers in other processes.
     writing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -27,24 +27,24 @@ struct Shared {
 
 type Hook = Box<dyn Fn(&Effect) + Send + Sync>;
 
-/// What a committed change means to those who hold sockets, streams and caches.
+/// What a committed change means for sockets, streams and caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// The credential of this gateway is gone.
+    /// The credential of this gateway was revoked.
     GatewayRevoked(String),
-    /// The gateway serves another instance from now on.
+    /// The gateway now serves another instance.
     GatewayMoved(String),
-    /// The instance with this number left for good.
+    /// The instance with this number was removed.
     InstanceLeft(u64),
     /// The agent with this number was deleted.
     AgentRemoved(u64),
-    /// Another key signs, or one has gone.
+    /// A signing key was added or removed.
     SigningKeysChanged,
     /// A bot was added, changed or removed.
     BotChanged { platform: String, id: String },
 }
 
-/// Why a write did not happen: the rules said no, or the store did.
+/// Why a write failed: refused by the rules, or a store error.
 #[derive(Debug, thiserror::Error)]
 pub enum AmendError<E> {
     #[error("{0}")]
@@ -53,7 +53,7 @@ pub enum AmendError<E> {
     Store(#[from] StoreError),
 }
 
-/// Changes that a writer wants, made while it looks at the view.
+/// Changes that a writer collects while it reads the view.
 #[derive(Default)]
 pub struct Draft {
     puts: Vec<Fact>,
@@ -61,7 +61,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// An instance with the number 0 is a new one: it gets its number from the store.
+    /// A new instance has the number 0, and gets its number from the store.
     pub fn put(&mut self, fact: Fact) {
         self.puts.push(fact);
     }
@@ -90,7 +90,7 @@ impl Shared {
         look(&self.view.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// What other desks wrote, in memory.
+    /// Applies changes of other servers to memory.
     fn apply_changes(&self, changes: Changes) -> Result<(), StoreError> {
         let (mut puts, mut removes) = (Vec::new(), Vec::new());
         for Record { kind, key, version, json } in changes.records {
@@ -107,7 +107,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A commit, in memory: our own, or what another desk wrote.
+    /// Applies a commit to memory, our own or of another server.
     fn apply(&self, puts: Vec<(Fact, u64)>, removes: &[(&'static str, String)], version: u64) {
         let mut view = self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let put = puts.iter().filter_map(|(fact, _)| effect_of_put(&view, fact));
@@ -127,10 +127,10 @@ impl Shared {
     }
 }
 
-/// A kind that this version does not know is left alone: a newer desk beside us may have written it.
+/// Unknown kinds are skipped: a newer server on the same store may have written them.
 fn read_fact(kind: &str, key: &str, json: &str) -> Result<Option<Fact>, StoreError> {
     if Fact::known_kind(kind).is_none() {
-        tracing::warn!(kind, key, "a record of an unknown kind was skipped; was it written by a newer version?");
+        tracing::warn!(kind, key, "skipped a record of an unknown kind, probably written by a newer version");
         return Ok(None);
     }
     let fact = Fact::parse(kind, json);
@@ -144,7 +144,7 @@ impl Registry {
         Ok(Self { shared, writing: Arc::default() })
     }
 
-    /// Reads what other desks wrote since we looked.
+    /// Reads changes of other servers.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.writing.clone().lock_owned().await;
         self.catch_up().await
@@ -155,21 +155,21 @@ impl Registry {
         self.shared.apply_changes(self.shared.store.changed_since(seen).await?)
     }
 
-    /// Called after every commit, where memory is changed, once for each effect of it. Set once, at the start.
+    /// Sets the function that is called for each effect of a commit. Set once, at start.
     pub(super) fn on_effect(&self, hook: Hook) {
         let _ = self.shared.hook.set(hook);
     }
 
-    /// Looks something up. Keep it short: writers wait for it.
+    /// Reads from the view. Must be short, because writers wait.
     pub fn read<R>(&self, look: impl FnOnce(&View) -> R) -> R {
         self.shared.read(look)
     }
 
-    /// Decides on the present view and writes the outcome, all or nothing. If another desk wrote meanwhile, what it
-    /// wrote is read and the decision is made again.
+    /// Decides on the current view and commits the result atomically. If another server wrote in the meantime, its
+    /// changes are read and the decision is repeated.
     ///
-    /// Memory is changed where the commit is made: a caller that is dropped in between (a client that hung up) leaves
-    /// both done or neither.
+    /// Memory is changed where the commit is made: if the caller is dropped (the client disconnected), either both are
+    /// done or neither.
     pub async fn write<R, E>(
         &self,
         mut decide: impl FnMut(&View, &mut Draft) -> Result<R, E>,
@@ -192,7 +192,7 @@ impl Registry {
             let applied = Box::new(move |version| {
                 let puts = draft.puts.into_iter().map(|fact| (fact, version)).collect();
                 shared.apply(puts, &draft.removes, version);
-                drop(one_at_a_time); // the next writer sees this one's outcome
+                drop(one_at_a_time); // the next writer sees this change
             });
             match self.shared.store.amend(seen, changes, applied).await {
                 Ok(_) => return Ok(answer),
@@ -206,12 +206,12 @@ impl Registry {
     }
 }
 
-/// What a record means to others that takes the place of what is there.
+/// Effect of a record that replaces the current one.
 fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
     match fact {
         Fact::Gateway(now) => {
             let before = view.gateways.get(&now.id)?;
-            // It may have been revoked and provisioned again since somebody looked.
+            // It may have been revoked and provisioned again since the last refresh.
             let is_revoked = before.revoked_ms.is_none() && now.revoked_ms.is_some();
             if is_revoked || before.revocations != now.revocations {
                 return Some(Effect::GatewayRevoked(now.id.clone()));
@@ -219,7 +219,7 @@ fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
             (before.instance != now.instance).then(|| Effect::GatewayMoved(now.id.clone()))
         }
         Fact::Instance(now) => now.left_ms.map(|_| Effect::InstanceLeft(now.no)),
-        // Deleted and registered again: it has another number.
+        // Deleted and registered again, so it has another number.
         Fact::Agent(now) => {
             let before = view.agent(&now.tenant, &now.id).filter(|before| before.no != now.no)?;
             Some(Effect::AgentRemoved(before.no))
@@ -230,7 +230,7 @@ fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
     }
 }
 
-/// The same for a record that goes.
+/// Effect of a removed record.
 fn effect_of_removal(view: &View, kind: &str, key: &str) -> Option<Effect> {
     match kind {
         "gateway" => view.gateways.get(key).map(|it| Effect::GatewayRevoked(it.id.clone())),

@@ -1,4 +1,4 @@
-//! The tables of the directory and the indexes that the hot paths read.
+//! Tables of the directory, and the indexes for the hot paths.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::port::store::Record;
 
 #[derive(Default)]
 pub struct View {
-    /// What is here is the directory at this version.
+    /// Version of the directory that this view shows.
     pub(super) directory_version: u64,
     versions: HashMap<(&'static str, String), u64>,
     pub tenants: BTreeMap<String, Arc<Tenant>>,
@@ -34,11 +34,11 @@ pub struct View {
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<u64, Arc<Instance>>,
     by_tenant: HashMap<String, TenantIndex>,
-    /// platform, then discriminator, to tenant.
+    /// Platform, then key, to route.
     routed: HashMap<String, HashMap<String, Arc<Route>>>,
-    /// platform, then person: links in every tenant, for direct messages to a shared bot.
+    /// Platform, then user: links in all tenants, for direct messages to a shared bot.
     linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
-    /// Names are unique in a desk; databases of the first release may hold one name in several tenants.
+    /// Names are unique in a server, but databases of the first release may have one name in several tenants.
     instances_named: HashMap<String, Vec<Arc<Instance>>>,
 }
 
@@ -47,7 +47,7 @@ impl View {
         self.versions.get(&(kind, key.to_owned())).copied().unwrap_or(0)
     }
 
-    /// A known tenant's rooms.
+    /// Index of a known tenant.
     pub fn tenant_index(&self, tenant: &str) -> Option<&TenantIndex> {
         self.by_tenant.get(tenant).filter(|index| index.known)
     }
@@ -78,7 +78,7 @@ impl View {
         instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
     }
 
-    /// Instances of this name, in whatever tenant.
+    /// Instances of this name in all tenants.
     pub fn instances_named(&self, name: &str) -> &[Arc<Instance>] {
         self.instances_named.get(name).map_or(&[], Vec::as_slice)
     }
@@ -104,7 +104,7 @@ impl View {
         facts
     }
 
-    /// Kinds and keys of everything that is known.
+    /// Kinds and keys of all records.
     pub(super) fn names(&self) -> impl Iterator<Item = &(&'static str, String)> {
         self.versions.keys()
     }
@@ -114,7 +114,7 @@ impl View {
         self.agent(tenant, id)
     }
 
-    /// Everything that is known, with versions: to compare with what is stored.
+    /// All records with versions, for comparison with the store.
     pub fn records(&self) -> Vec<Record> {
         let record = |fact: Fact| {
             let (kind, key, json) = (fact.kind(), fact.key(), fact.json());
@@ -137,13 +137,13 @@ impl View {
         self.routed.get(platform)?.get(discriminator)
     }
 
-    /// Every instance of this tenant that the person is linked to, latest link last.
+    /// All instances of this tenant that the user is linked to, newest link last.
     pub fn links(&self, tenant: &str, platform: &str, user_id: &str) -> &[Arc<Binding>] {
         let there = self.by_tenant.get(tenant).and_then(|index| index.on_platform(platform));
         there.and_then(|there| there.person(user_id)).map_or(&[], |person| person.links.as_slice())
     }
 
-    /// The same in every tenant.
+    /// The same for all tenants.
     pub fn links_anywhere(&self, platform: &str, user_id: &str) -> &[Arc<Binding>] {
         self.linked.get(platform).and_then(|people| people.get(user_id)).map_or(&[], Vec::as_slice)
     }

@@ -1,4 +1,4 @@
-//! A verdict as it is kept with its event, and the words that are made of it when somebody asks.
+//! The stored form of a verdict, and its explanation in words.
 
 use frontdesk_wire::api::{Considered, VerdictBrief};
 use serde::Serialize;
@@ -6,9 +6,9 @@ use serde::ser::{SerializeTuple as _, Serializer};
 
 use super::{Layer, Line, Verdict};
 
-/// Kept in the place of the outcome where an event stopped a turn.
+/// Stored as the outcome of an event that stopped a turn.
 pub(crate) const INTERRUPTED: &str = "interrupted";
-/// What whoever sent such an event is told.
+/// Shown to the sender of such an event.
 pub(crate) const STOPPED: &str = "interrupt sent";
 
 impl Serialize for Line {
@@ -24,12 +24,12 @@ impl Serialize for Line {
 }
 
 impl Verdict {
-    /// The form in which it is kept.
+    /// The stored form.
     pub fn kept(&self, outcome: &str, platform: &str) -> String {
         serde_json::to_string(&(outcome, platform, &self.lines)).unwrap_or_default()
     }
 
-    /// For whoever sent the event: who got it, or why nobody did.
+    /// For the sender of the event: who got it, or why nobody did.
     pub fn brief(&self, tenant: &str, platform: &str) -> VerdictBrief {
         let telling = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
         let text = telling.map_or_else(String::new, |line| {
@@ -40,11 +40,11 @@ impl Verdict {
     }
 }
 
-/// A verdict read back: the outcome, and every line in words.
+/// A verdict that was read back: the outcome, and each line in words.
 #[derive(Debug)]
 pub struct Kept {
     pub outcome: String,
-    /// It stopped a running turn and was nothing else: it has no row in anybody's ledger.
+    /// It only stopped a running turn, and has no row in any ledger.
     pub interrupted: bool,
     pub instances: Vec<Considered>,
 }
@@ -66,7 +66,7 @@ pub fn read_kept(kept: &str, tenant: &str) -> Option<Kept> {
 }
 
 impl Kept {
-    /// What whoever sent the event was told then.
+    /// What the sender of the event was told.
     pub fn brief(self) -> VerdictBrief {
         let telling = self.instances.iter().position(|line| line.outcome == "delivered").unwrap_or(0);
         let text = match self.interrupted {
@@ -76,14 +76,14 @@ impl Kept {
         VerdictBrief { outcome: self.outcome, text, delivery: None }
     }
 
-    /// What one instance may know: its own line and nothing of anybody else.
+    /// What one instance may know: its own line, and nothing about others.
     pub fn for_instance(self, instance: &str) -> Considered {
         let mut own = self.instances.iter().find(|line| line.instance == instance).cloned();
         let nobody = self.instances.iter().find(|line| line.instance.is_empty());
         if let Some(line) = own.as_mut().filter(|line| line.layer == Layer::Owner.name() && line.outcome == "withheld")
         {
-            line.value.clear(); // which other agent the person chose is theirs to know
-            line.text = "the author's messages here go to another agent of theirs".into();
+            line.value.clear(); // the other agent of the user is not disclosed
+            line.text = "the author's messages here go to another of their agents".into();
         }
         own.unwrap_or_else(|| Considered {
             instance: instance.into(),
@@ -92,25 +92,25 @@ impl Kept {
             rule: nobody.map_or_else(|| "granted".into(), |line| line.rule.clone()),
             value: String::new(),
             text: match nobody {
-                Some(line) if line.rule == "linked" => "its author is not linked to any agent".into(),
-                Some(_) => "nobody could have it".into(),
-                None => "its author is not linked to this agent, and this agent does not hold the channel".into(),
+                Some(line) if line.rule == "linked" => "the author is not linked to any agent".into(),
+                Some(_) => "no agent was eligible for it".into(),
+                None => "the author is not linked to this agent, and this agent does not hold the channel".into(),
             },
         })
     }
 }
 
-/// Why, for people.
+/// The reason in words.
 fn words(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str, value: &str) -> String {
     match (layer, rule) {
-        ("tenant", "known") => format!("no tenant is called {value:?}"),
+        ("tenant", "known") => format!("tenant {value:?} not found"),
         ("tenant", "route") => format!(
-            "{value:?} on {platform} belongs to no tenant; say whose it is with \
+            "{value:?} on {platform} belongs to no tenant; assign it with \
              `frontdesk route add {platform} {value} --tenant NAME`"
         ),
         ("tenant", "refused") => format!("the event was refused: {value}"),
         ("owner", "author") => "the event names no author".into(),
-        ("owner", "desk") => format!("the desk answered this itself: {value}"),
+        ("owner", "desk") => format!("the server answered this itself: {value}"),
         ("owner", "linked") if instance.is_empty() => format!(
             "{value:?} on {platform} is not linked to any agent of this tenant; link with /link CODE in a direct \
              message, or `frontdesk bind {platform} {value} --tenant {tenant} --instance NAME`"
@@ -120,25 +120,25 @@ fn words(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str, 
         ("owner", "granted") => format!("the author is linked to {instance:?} too, but {value:?} holds this channel"),
         ("owner", "dm-default") => format!("the author is linked to {instance:?} too, but chose {value:?}"),
         ("owner", "latest") => format!("the author is linked to {instance:?} too, but {value:?} is the latest link"),
-        ("scope", "granted") => format!("{instance:?} holds the channel {value:?} and may hear this author"),
+        ("scope", "granted") => format!("{instance:?} holds the channel {value:?} and listens to this author"),
         ("principal", "policy") if value == "allow-list" => {
             format!("{instance:?} holds the channel, but the author is not on its allow-list")
         }
         ("principal", "policy") => {
-            format!("{instance:?} holds the channel, but its principal policy is {value}: it hears its own people only")
+            format!("{instance:?} holds the channel, but its principal policy is {value}: only its own users")
         }
         ("visibility", "owner") => {
             format!(
-                "nobody is linked to {instance:?} on {platform}, so nobody can be asked whether they see the channel"
+                "nobody is linked to {instance:?} on {platform}, so there is nobody whose access to the channel counts"
             )
         }
-        ("visibility", "can_see") => format!("{value:?}, for whom {instance:?} looks, cannot see this chat"),
+        ("visibility", "can_see") => format!("{value:?}, the owner of {instance:?}, cannot see this chat"),
         ("visibility", "unknown") => {
-            format!("{platform} did not say whether {value:?}, for whom {instance:?} looks, can see this chat")
+            format!("{platform} did not report whether {value:?}, the owner of {instance:?}, can see this chat")
         }
         ("relevance", "allowOtherBots") => format!("a bot wrote it, and {instance:?} does not listen to bots"),
         ("relevance", "requireAddress") => {
-            format!("it was not addressed to the bot, and {instance:?} requires that here")
+            format!("the bot was not addressed, and {instance:?} requires that here")
         }
         _ => format!("{layer}: {rule} ({value})"),
     }

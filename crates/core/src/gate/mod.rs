@@ -1,8 +1,8 @@
-//! The gate: which instances may have an event, and for everyone considered, why or why not.
+//! The gate: decides which instances get an event, and records the reason for each instance considered.
 //!
-//! Pure, and it only ever narrows: authorized, then visible, then relevant. What it does not know is
-//! a no. Considered are the instances of the author's own links and the holder of the channel's
-//! grant; for each, the first layer that said no is kept.
+//! No I/O. Each layer only narrows: authorized, then visible, then relevant. Unknown means no. Considered are the
+//! instances that the author is linked to, and the holder of the channel; for each, the first layer that refused is
+//! recorded.
 
 mod kept;
 pub mod visibility;
@@ -21,7 +21,7 @@ use crate::gate::visibility::{Spot, VisibilityCache};
 pub(crate) use kept::{INTERRUPTED, STOPPED};
 pub use kept::{Kept, read_kept};
 
-/// One event to judge.
+/// The event to decide on.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     pub tenant: &'a str,
@@ -56,7 +56,7 @@ impl Layer {
     }
 }
 
-/// Whether somebody can see a chat. A platform that does not say is not a yes.
+/// Whether a user can see a chat. Unknown is not a yes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sees {
     Yes,
@@ -74,11 +74,11 @@ impl From<Option<bool>> for Sees {
     }
 }
 
-/// What the platform said about who can see the chat.
+/// What the platform reported about who can see the chat.
 #[derive(Default)]
 pub struct Sight<'a> {
     said: Vec<(String, Sees)>,
-    /// What it said a short while ago.
+    /// Cached reports.
     earlier: Option<Earlier<'a>>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// The gate's answer: a verdict, or whose eyes it must know about first.
+/// The decision, or the users whose visibility must be asked for first.
 #[derive(Debug)]
 pub enum Ruling {
     Verdict(Verdict),
@@ -116,8 +116,8 @@ pub struct Verdict {
     pub lines: Vec<Line>,
 }
 
-/// One instance that was considered (`None`: nobody could be) and the rule that decided.
-/// Kept with every event, so it is short; the words are made when somebody asks.
+/// One instance that was considered (`None`: there was none) and the rule that decided. Stored with every event, so
+/// it is short; the explanation is built on request.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub instance: Option<Arc<Instance>>,
@@ -136,7 +136,7 @@ impl Verdict {
         if self.lines.iter().any(|line| line.delivered) { "delivered" } else { "withheld" }
     }
 
-    /// Nobody gets it, and nobody in particular was considered.
+    /// Nobody gets it, and no instance was considered.
     pub fn withheld(layer: Layer, rule: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
         Self { lines: vec![Line { instance: None, delivered: false, layer, rule, value: value.into() }] }
     }
@@ -155,7 +155,7 @@ pub fn judge(view: &View, case: &Case<'_>, sight: &Sight<'_>) -> Ruling {
     let Some((there, person)) = there.and_then(|there| Some((there, there.person(author)?))) else {
         return withheld(Layer::Owner, "linked", author);
     };
-    // A direct message is between a person and their own agent: nobody holds it.
+    // A direct message is between a user and their own agent; grants do not apply.
     let grant = match source.is_direct() {
         true => None,
         false => there.grant(source.scope_id.as_deref().unwrap_or_default(), source.channel()),
@@ -183,7 +183,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The author's own instance: only visibility stands between. Their other ones are passed over.
+    /// The author's own instance, subject only to visibility. Their other instances are passed over.
     fn own(&mut self, person: &Person, grant: Option<&Arc<Grant>>, author: &str) {
         if self.case.to_every_link {
             for link in &person.links {
@@ -210,7 +210,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The one that holds the channel, for an author who is not its own.
+    /// The holder of the channel, for an author who is not linked to it.
     fn holder(&mut self, grant: &Grant, author: &str) {
         let Some(instance) = self.index.instance(&grant.instance) else { return };
         let principal = self.index.principal(&grant.instance);
@@ -235,7 +235,7 @@ impl Bench<'_> {
         self.note(Some(instance), true, Layer::Scope, "granted", grant.channel.clone());
     }
 
-    /// Why this person cannot see the chat; `None` if they can, or if it must be asked first.
+    /// Why this user cannot see the chat; `None` if they can, or if it must be asked first.
     fn blind(&mut self, viewer: &str) -> Option<&'static str> {
         match self.sight.of(viewer) {
             Some(Sees::Yes) => None,
@@ -248,7 +248,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Why the instance need not engage. Without a policy everything by people is relevant.
+    /// Why the event is not relevant for the instance. Without a policy, everything written by people is.
     fn irrelevant(&self, instance: &str) -> Option<(&'static str, &'static str)> {
         let source = self.case.source;
         let policy = self.there.relevance(instance);
@@ -272,8 +272,8 @@ impl Bench<'_> {
     }
 }
 
-/// Several links of one person: elsewhere than in a direct message the one that holds the channel,
-/// then as they chose for direct messages, then the latest.
+/// Which of several links of the author counts: in channels the one that holds the channel, then the DM default, then
+/// the newest.
 fn own_link<'a>(person: &'a Person, grant: Option<&Arc<Grant>>) -> Option<(&'a Arc<Binding>, &'static str)> {
     let holder = grant.and_then(|grant| person.links.iter().find(|link| link.instance == grant.instance));
     holder.map(|link| (link, "granted")).or_else(|| person.preferred())

@@ -1,4 +1,4 @@
-//! Truth tables, layer by layer.
+//! Truth tables per layer.
 
 use crate::directory::{Place, tenant_of};
 use frontdesk_wire::api::RelevancePolicy;
@@ -9,7 +9,7 @@ use crate::directory::facts::{DmDefault, Fact, Policy, Principal, Route, Tenant}
 const TENANT: &str = "acme";
 const PLATFORM: &str = "chat";
 
-/// People who do not see everything.
+/// Users who do not see everything.
 type Blind = &'static [(&'static str, Option<bool>)];
 
 fn link(user: &str, instance: &str, at_ms: u64) -> Fact {
@@ -63,7 +63,7 @@ fn said_by(user: &str, chat_type: &str) -> Source {
     source
 }
 
-/// Judges as the desk does, with everybody seeing everything but those named.
+/// Decides like the server, where everybody sees everything except those named.
 fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<bool>)]) -> Verdict {
     let case = Case { tenant: TENANT, source, addressed, to_every_link: false };
     let mut sight = Sight::default();
@@ -80,7 +80,7 @@ fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<b
     }
 }
 
-/// `a+ b-principal/policy`: who was considered, and what decided.
+/// `a+ b-principal/policy`: which instances were considered, and which rule decided.
 fn told(verdict: &Verdict) -> String {
     let line = |line: &Line| {
         let name = line.instance.as_ref().map_or("nobody", |it| it.name.as_str());
@@ -97,7 +97,7 @@ fn tell(view: &View, source: &Source) -> String {
 }
 
 #[test]
-fn author_first_everyone_reaches_their_own_agent_and_strangers_none() {
+fn users_reach_their_own_agent_and_strangers_none() {
     let view = world([]);
     for chat_type in ["dm", "group", "channel", "thread", "forum"] {
         assert_eq!(tell(&view, &said_by("ann", chat_type)), "a+");
@@ -121,7 +121,7 @@ fn author_first_everyone_reaches_their_own_agent_and_strangers_none() {
 }
 
 #[test]
-fn even_an_instance_open_to_any_hears_no_unlinked_author() {
+fn an_instance_open_to_any_gets_nothing_of_unlinked_authors() {
     let view = world([grant("guild", "general", "team"), principal("team", PrincipalPolicy::Any, &[])]);
     assert_eq!(tell(&view, &said_by("eve", "group")), "nobody-owner/linked");
 }
@@ -142,7 +142,7 @@ fn several_links_the_channels_holder_then_the_dm_default_then_the_latest() {
     );
     let view = world([link("ann", "b", 5), dm_default("a"), grant("guild", "general", "b")]);
     assert_eq!((tell(&view, &dm), tell(&view, &group)), ("a+ b-owner/dm-default".into(), "b+ a-owner/granted".into()));
-    // A default that points where they are no longer linked does not count.
+    // A DM default for an instance to which they are no longer linked is ignored.
     let view = world([link("ann", "b", 5), dm_default("team")]);
     assert_eq!(tell(&view, &dm), "b+ a-owner/latest");
 }
@@ -168,7 +168,7 @@ fn the_grant_is_of_one_scope_and_channel_and_a_thread_inherits_it() {
     assert_eq!(tell(&view, &thread), "a+ team+");
     assert_eq!(tell(&view, &Source { thread_id: Some("t2".into()), ..here.clone() }), "a+ team+");
     assert_eq!(tell(&view, &Source { parent_chat_id: Some("other".into()), ..thread }), "a+");
-    // Nobody holds a direct message, whatever its id.
+    // Grants do not apply to direct messages, whatever the id.
     assert_eq!(tell(&view, &said_by("ann", "dm")), "a+");
     // A platform without scopes.
     let view = world([grant("", "general", "team"), any()]);
@@ -176,7 +176,7 @@ fn the_grant_is_of_one_scope_and_channel_and_a_thread_inherits_it() {
 }
 
 #[test]
-fn the_principal_says_whom_a_holder_hears() {
+fn the_principal_policy_filters_authors() {
     type Set = Option<(PrincipalPolicy, &'static [&'static str])>;
     let table: [(Set, &str, &str); 7] = [
         (None, "ann", "a+ team-principal/policy"),
@@ -195,7 +195,7 @@ fn the_principal_says_whom_a_holder_hears() {
 }
 
 #[test]
-fn visibility_is_a_floor_for_the_owner_too_and_unknown_is_no() {
+fn visibility_applies_to_the_owner_too_and_unknown_is_no() {
     let view = world([grant("guild", "general", "team"), principal("team", PrincipalPolicy::Any, &[])]);
     let source = said_by("ann", "group");
     let table: [(Blind, &str); 5] = [
@@ -208,20 +208,20 @@ fn visibility_is_a_floor_for_the_owner_too_and_unknown_is_no() {
     for (blind, expected) in table {
         assert_eq!(told(&ruled(&view, &source, true, blind)), expected);
     }
-    // The owner is whoever was linked first; a later link of somebody else changes nothing.
+    // The owner is the user who was linked first; later links of others change nothing.
     let later = [link("una", "team", 1000)];
     let view = world(
         [grant("guild", "general", "team"), principal("team", PrincipalPolicy::Any, &[])].into_iter().chain(later),
     );
     assert_eq!(told(&ruled(&view, &source, true, &[("una", Some(false))])), "a+ team+");
-    // An instance that nobody is linked to has no eyes.
+    // An instance without linked users has no owner whose visibility counts.
     let mut view = world([grant("guild", "general", "team"), principal("team", PrincipalPolicy::Any, &[])]);
     view.forget("binding", &link("tia", "team", 3).key());
     assert_eq!(told(&ruled(&view, &source, true, &[])), "a+ team-visibility/owner");
 }
 
 #[test]
-fn relevance_is_asked_of_others_and_never_of_the_owner() {
+fn relevance_applies_to_others_and_never_to_the_owner() {
     // require, free, bots; author is a bot, addressed; expected of the holder
     let table = [
         (None, false, false, "team+"),
@@ -245,7 +245,7 @@ fn relevance_is_asked_of_others_and_never_of_the_owner() {
             policy("team", require, free, bots)
         });
         let any = principal("team", PrincipalPolicy::Any, &[]);
-        // Ann's own agent has the strictest policy of all, and hears her all the same.
+        // Ann's own agent has the strictest policy and still gets her messages.
         let strict = policy("a", true, &[], false);
         let view = world([grant("guild", "general", "team"), any, strict].into_iter().chain(set));
         let source = Source { is_bot, ..said_by("ann", "group") };
@@ -269,7 +269,7 @@ fn a_free_scope_counts_for_the_threads_in_it_and_for_one_thread_alone() {
 }
 
 #[test]
-fn an_edit_is_judged_like_the_message() {
+fn an_edit_is_decided_like_the_message() {
     let any = principal("team", PrincipalPolicy::Any, &[]);
     let view = world([grant("guild", "general", "team"), any, policy("team", true, &[], false)]);
     let edit = Source { message_is_edit: true, ..said_by("ann", "group") };
@@ -278,7 +278,7 @@ fn an_edit_is_judged_like_the_message() {
 }
 
 #[test]
-fn the_tenant_comes_from_the_events_own_discriminator() {
+fn the_tenant_comes_from_the_place_of_the_event() {
     let mut view = world([]);
     let route = |key: &str, tenant: &str| {
         Fact::Route(Route { platform: PLATFORM.into(), key: key.into(), tenant: tenant.into() })
@@ -289,18 +289,18 @@ fn the_tenant_comes_from_the_events_own_discriminator() {
     let mut source = said_by("eve", "group");
     assert_eq!(whose(&view, &source).as_deref(), Some("acme"));
     source.set_scope(Some("guild2".into()));
-    assert_eq!(whose(&view, &source), None, "a guild that nobody owns");
+    assert_eq!(whose(&view, &source), None, "a guild of no tenant");
     source.chat_id = "chat9".into();
     assert_eq!(whose(&view, &source).as_deref(), Some("other"));
     let thread = Source { chat_id: "t".into(), parent_chat_id: Some("chat9".into()), ..source.clone() };
     assert_eq!(whose(&view, &thread).as_deref(), Some("other"));
-    // A direct message: the tenant where the person is linked; nowhere is nobody's.
+    // A direct message belongs to the tenant in which the user is linked.
     let dm = |user: &str| Source { scope_id: None, guild_id: None, ..said_by(user, "dm") };
     assert_eq!(whose(&view, &dm("ann")).as_deref(), Some("acme"));
     assert_eq!(whose(&view, &dm("eve")), None);
     let group = Source { chat_type: "group".into(), ..dm("ann") };
-    assert_eq!(whose(&view, &group), None, "elsewhere the author decides nothing");
-    // Linked in two tenants: the latest link, unless they chose.
+    assert_eq!(whose(&view, &group), None, "in groups the author does not determine the tenant");
+    // Linked in two tenants: the newest link, unless they chose.
     let linked = |tenant: &str, at_ms| {
         let [tenant, platform, user_id, instance] = [tenant, PLATFORM, "ann", "x"].map(str::to_owned);
         Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms: at_ms })
@@ -313,7 +313,7 @@ fn the_tenant_comes_from_the_events_own_discriminator() {
 }
 
 #[test]
-fn every_line_can_be_read_back_in_words() {
+fn stored_lines_are_explained_in_words() {
     let any = principal("team", PrincipalPolicy::Any, &[]);
     let view = world([grant("guild", "general", "team"), any, policy("team", true, &[], false), link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
@@ -325,7 +325,7 @@ fn every_line_can_be_read_back_in_words() {
         [
             "\"ann\" is linked to \"a\"",
             "the author is linked to \"b\" too, but \"a\" is the latest link",
-            "it was not addressed to the bot, and \"team\" requires that here",
+            "the bot was not addressed, and \"team\" requires that here",
         ]
     );
     assert_eq!(verdict.brief(TENANT, PLATFORM).text, texts[0]);
@@ -336,7 +336,7 @@ fn every_line_can_be_read_back_in_words() {
 }
 
 #[test]
-fn an_instance_is_told_about_itself_only() {
+fn an_instance_sees_only_its_own_line() {
     let view = world([link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
     let read = || read_kept(&verdict.kept(verdict.outcome(), PLATFORM), TENANT).expect("readable");

@@ -1,4 +1,4 @@
-//! Who can see which chat, as platforms said a short while ago. A platform that does not answer is a no.
+//! Cache of which users can see which chat, as platforms reported. No answer counts as no.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,35 +6,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Sees;
 
-/// A platform that did not know is asked again soon, but not for every message.
+/// Lifetime of an unknown answer: asked again soon, but not for every message.
 const UNKNOWN_LIFE_MS: u64 = 2_000;
-/// Beyond these everything is forgotten and asked again: bounded, and a wrong guess costs a question.
+/// Above these limits everything is dropped and asked again: memory is bounded, and the cost is one request.
 const PLACES_MAX: usize = 50_000;
 const VIEWERS_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub struct VisibilityCache {
     places: Mutex<Places>,
-    /// Raised by every `forget`, so that an answer from before it is not kept after it.
+    /// Increased by every `forget`, so that an answer requested before it is not stored after it.
     age: AtomicU64,
 }
 
-/// Nested, so that looking builds no key.
+/// Nested maps, so that lookups build no keys.
 #[derive(Default)]
 struct Places {
     by_tenant: HashMap<String, HashMap<String, Vec<Place>>>,
     count: usize,
 }
 
-/// One chat of one tenant; a chat id means something else to another platform or bot.
+/// One chat of one tenant; the same chat id means something else on another platform or bot.
 struct Place {
     platform: String,
     bot: String,
-    /// Viewer to (what is known of them, until when).
+    /// By user: the answer, and until when it is valid.
     viewers: HashMap<String, (Sees, u64)>,
 }
 
-/// A chat to ask about, at an age of the cache.
+/// A chat to ask about, with the age of the cache.
 #[derive(Clone, Copy)]
 pub struct Spot<'a> {
     tenant: &'a str,
@@ -55,7 +55,7 @@ impl VisibilityCache {
         Spot { tenant, platform, bot, chat_id, age: self.age.load(Ordering::Acquire) }
     }
 
-    /// `None`: it must be asked.
+    /// `None`: the platform must be asked.
     pub fn known(&self, spot: Spot<'_>, viewer: &str, now_ms: u64) -> Option<Sees> {
         let places = self.places();
         let chats = places.by_tenant.get(spot.tenant)?.get(spot.chat_id)?;
@@ -87,7 +87,7 @@ impl VisibilityCache {
         viewers.insert(viewer.to_owned(), (sees, now_ms + life_ms));
     }
 
-    /// The members of a chat changed: what was known of it is no longer true.
+    /// Called when the members of a chat changed.
     pub fn forget(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
         self.age.fetch_add(1, Ordering::AcqRel);
         let spot = self.spot(tenant, platform, bot, chat_id);
@@ -124,7 +124,7 @@ mod tests {
     const LIFE_MS: u64 = 30_000;
 
     #[test]
-    fn an_answer_lives_a_short_while_and_only_for_its_place_and_person() {
+    fn an_answer_expires_and_is_for_one_place_and_user() {
         let cache = VisibilityCache::default();
         let spot = cache.spot("t", "p", "b", "c");
         cache.keep(spot, "ann", Sees::Yes, 1_000, LIFE_MS);
@@ -132,27 +132,27 @@ mod tests {
         cache.keep(spot, "gus", Sees::Unknown, 30_000, LIFE_MS);
         assert_eq!(cache.known(spot, "ann", 30_999), Some(Sees::Yes));
         assert_eq!(cache.known(spot, "bob", 30_999), Some(Sees::No));
-        assert_eq!(cache.known(spot, "gus", 30_999), Some(Sees::Unknown), "asked, and not known");
+        assert_eq!(cache.known(spot, "gus", 30_999), Some(Sees::Unknown), "asked, but unknown");
         assert_eq!(cache.known(spot, "eve", 30_999), None);
         for (tenant, platform, bot, chat) in
             [("t2", "p", "b", "c"), ("t", "p2", "b", "c"), ("t", "p", "b2", "c"), ("t", "p", "b", "c2")]
         {
             assert_eq!(cache.known(cache.spot(tenant, platform, bot, chat), "ann", 30_999), None);
         }
-        assert_eq!(cache.known(spot, "ann", 31_000), None, "its time is over");
-        assert_eq!(cache.known(spot, "gus", 32_000), None, "what is not known is asked again sooner");
+        assert_eq!(cache.known(spot, "ann", 31_000), None, "expired");
+        assert_eq!(cache.known(spot, "gus", 32_000), None, "unknown answers expire sooner");
         cache.keep(spot, "ann", Sees::No, 31_000, LIFE_MS);
         assert_eq!(cache.known(spot, "ann", 31_001), Some(Sees::No));
     }
 
     #[test]
-    fn an_answer_from_before_a_change_is_not_kept_after_it() {
+    fn an_answer_requested_before_a_change_is_not_stored() {
         let cache = VisibilityCache::default();
         let asked = cache.spot("t", "p", "b", "c");
         cache.keep(asked, "ann", Sees::Yes, 0, LIFE_MS);
         cache.forget("t", "p", "b", "c");
         assert_eq!(cache.known(asked, "ann", 1), None);
-        cache.keep(asked, "ann", Sees::Yes, 1, LIFE_MS); // its question was asked before the change
+        cache.keep(asked, "ann", Sees::Yes, 1, LIFE_MS); // requested before the change
         assert_eq!(cache.known(asked, "ann", 2), None);
         let again = cache.spot("t", "p", "b", "c");
         cache.keep(again, "ann", Sees::No, 2, LIFE_MS);

@@ -376,7 +376,7 @@ async fn everyone_who_was_considered_is_explained_with_the_rule_that_decided() {
             "relevance",
             "requireAddress",
             "true",
-            "it was not addressed to the bot, and \"team\" requires that here"
+            "the bot was not addressed, and \"team\" requires that here"
         ),
     ]);
     assert_eq!(told["instances"], expected);

@@ -565,7 +565,7 @@ async fn what_an_agent_decided_is_in_force_after_a_restart() {
     let posted = say(&house, &ann, "club", "one", "let me in", PLAIN).await;
     assert_eq!(ruling(&house, &posted).await, "ann-visibility/can_see");
     write(&house, &ann, "d", "two", &format!("/link {used}")).await;
-    assert!(answer(&house, &ann, "d").await.contains("used already"));
+    assert!(answer(&house, &ann, "d").await.contains("already used"));
     write(&house, &ann, "d", "two", &format!("/link {open}")).await;
     assert!(answer(&house, &ann, "d").await.contains("linked to ann"));
     house.finish().await;
