@@ -219,7 +219,7 @@ async fn a_database_that_is_removed_under_the_desk_is_noticed() {
         let ready = house.get("/readyz", "").await;
         let text = ready.text();
         assert!(
-            ready.status == 503 && text.contains("while the desk was running") && text.contains("backup"),
+            ready.status == 503 && text.contains("while the server was running") && text.contains("backup"),
             "{how}: {text}"
         );
         house.finish().await;
@@ -278,7 +278,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     let text = format!("{refused:#}");
     assert!(text.contains("home/ours") && text.contains("other/theirs") && text.contains("doctor --repair"), "{text}");
     let told = frontdesk::app::repair(&config).unwrap();
-    assert!(told.iter().any(|line| line.contains("2 messages moved")), "{told:?}");
+    assert!(told.iter().any(|line| line.contains("2 messages were moved")), "{told:?}");
     assert!(frontdesk::app::repair(&config).unwrap().is_empty(), "once");
 
     let house = Harness::again(folder, |_| {}).await;

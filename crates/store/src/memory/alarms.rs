@@ -1,4 +1,4 @@
-//! Alarms: one shot per job of an instance.
+//! Alarms: at most one per job of an instance.
 
 use frontdesk_core::port::alarms::{Alarms, Arming, Concluded, Conclusion, Ended, Shot, ShotState, ShotTime};
 use frontdesk_core::port::store::Stored;
@@ -124,7 +124,7 @@ impl Alarms for MemoryStore {
         let mut state = self.state();
         let mut counted = Vec::with_capacity(ends.len());
         for (tried, end) in ends {
-            // What was skipped was not tried.
+            // A skipped alarm was not tried.
             let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
             let tried = Shot { attempts: tried.attempts + tries, ..tried };
             let is_fact = matches!(end, Conclusion::Fired { .. });
@@ -162,7 +162,7 @@ impl Alarms for MemoryStore {
         let dead = state.shots.get_mut(&id).filter(|(shot, _)| shot.state == ShotState::Dead);
         let Some((shot, lease_ms)) = dead else { return now(None) };
         (shot.state, shot.next_ms, shot.first_ms, *lease_ms) = (ShotState::Armed, now_ms, 0, 0);
-        shot.claim += 1; // what is said of the claim of before counts no more
+        shot.claim += 1; // results of the previous claim are ignored
         now(Some(shot.clone()))
     }
 

@@ -1,4 +1,4 @@
-//! The built-in chat's lines, in order, each with a revision.
+//! Messages of the built-in chat, in order, each with a revision.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -35,7 +35,7 @@ impl Chat {
 }
 
 impl State {
-    /// Whether the line that this event changes is at its revision.
+    /// Whether the message that this event changes has the expected revision.
     pub(super) fn chat_is_at(&mut self, one: &Acceptance) -> bool {
         let Some((chat, amend)) = one.chat.as_ref().and_then(|chat| Some((chat, chat.amend.as_ref()?))) else {
             return true;

@@ -1,5 +1,4 @@
-//! Data: in a database of its own that is never a file, with the statements of the embedded store. Words
-//! are found here as they are there.
+//! Data: an in-memory `SQLite` database with the statements of the embedded store, so that queries behave the same.
 
 use frontdesk_core::port::data::{Data, DataQuery};
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -10,14 +9,14 @@ use super::{MemoryStore, State};
 use crate::sqlite::{data, fault, schema};
 
 impl State {
-    /// Made when it is first needed.
+    /// Created on first use.
     fn data(&mut self) -> Result<&Connection, StoreError> {
         let kept = self.data.take();
         let connection = kept.map_or_else(made, Ok)?;
         Ok(self.data.insert(connection))
     }
 
-    /// What fails halfway is undone, as the writer of the embedded store undoes it.
+    /// A partial write is rolled back, as in the embedded store.
     fn put_data(&mut self, tenant: &str, row: PortableData) -> Result<(), StoreError> {
         let transaction = self.data()?.unchecked_transaction().map_err(fault)?;
         data::put(&transaction, tenant, row)?;

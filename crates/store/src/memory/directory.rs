@@ -1,4 +1,4 @@
-//! Directory records under one version.
+//! Directory records with a common version.
 
 use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, StoreError, Stored};
 
@@ -26,7 +26,7 @@ impl Directory for MemoryStore {
             let at = (kind.clone(), key.clone());
             state.records.insert(at, Record { kind, key, version, json });
         }
-        applied(version); // under the lock, so that memory changes in the order of commits
+        applied(version); // under the lock, to keep the order of commits
         now(version)
     }
 
@@ -39,7 +39,7 @@ impl Directory for MemoryStore {
 }
 
 impl State {
-    /// Whether another record has the number that this one would get.
+    /// Whether another record has the number of this one.
     fn takes_a_number(&self, change: &Change) -> bool {
         let Some(no) = number(&change.kind, change.json.as_deref()) else { return false };
         let taken = |it: &Record| {

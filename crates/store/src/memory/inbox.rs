@@ -1,4 +1,4 @@
-//! Inbox: the inboxes of agents, and wakes that are planned.
+//! Inboxes of agents, and planned wakes.
 
 use std::ops::Bound::{Excluded, Unbounded};
 

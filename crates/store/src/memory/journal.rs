@@ -1,4 +1,4 @@
-//! What agents sent out, and how it ended.
+//! Actions of agents and their results.
 
 use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
 
@@ -46,7 +46,7 @@ impl Journal for MemoryStore {
         let is_left = |entry: &&mut JournalEntry| entry.outcome == Outcome::Open && !live.contains(&entry.desk);
         for entry in self.state().journal.values_mut().filter(is_left) {
             entry.outcome = Outcome::Unknown;
-            entry.note = "the desk went down before the platform answered".into();
+            entry.note = "the server stopped before the platform answered".into();
             doubted += 1;
         }
         now(doubted)

@@ -1,4 +1,4 @@
-//! The ledger: events, one row per receiver, and what has been settled.
+//! The ledger: events, one row per receiver, and positions.
 
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Ledger for MemoryStore {
     }
 
     fn attach_bell(&self, bell: Arc<dyn Bell>) {
-        let _ = self.bell.set(bell); // the first desk keeps it; a store serves one desk
+        let _ = self.bell.set(bell); // set once; a store serves one server
     }
 
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
@@ -54,7 +54,7 @@ impl Ledger for MemoryStore {
         }
         let mut rung = Vec::new();
         let accepted = batch.into_iter().map(|one| accept_one(&mut state, one, &mut rung)).collect();
-        self.ring(rung); // under the lock, so that rings keep the order of commits
+        self.ring(rung); // under the lock, to keep the order of commits
         now(accepted)
     }
 

@@ -1,4 +1,4 @@
-//! Media, while they last.
+//! Media, kept in memory.
 
 use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf, body_of, read_whole};
 use frontdesk_core::port::store::Stored;

@@ -1,4 +1,4 @@
-//! The store in memory: for tests and trials. It keeps every rule of the port but durability.
+//! The store in memory, for tests and trials. It follows all rules of the port except durability.
 
 mod alarms;
 mod chat;
@@ -33,7 +33,7 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct State {
-    /// Those without JSON were deleted.
+    /// Records without JSON are deleted.
     records: BTreeMap<(String, String), Record>,
     directory_version: u64,
     last_number: u64,
@@ -41,19 +41,19 @@ struct State {
     last_event: u64,
     by_dedup: HashMap<Vec<u8>, u64>,
     ledgers: BTreeMap<u64, Account>,
-    /// With when it was written in last.
+    /// With the time of the last message.
     reach: HashMap<[String; 4], u64>,
     presences: BTreeMap<u64, Presence>,
     capabilities: HashMap<[String; 3], SealedCapability>,
     journal: BTreeMap<u64, JournalEntry>,
     chats: BTreeMap<(String, String), Chat>,
     media: HashMap<String, (MediaItem, Vec<u8>)>,
-    /// With until when each is taken.
+    /// Each with the end of its claim.
     shots: BTreeMap<u64, (Shot, u64)>,
     last_shot: u64,
     shot_ends: BTreeMap<u64, Ended>,
     last_end: u64,
-    /// By agent and seq, with the tenant.
+    /// By agent and event, with the tenant.
     messages: BTreeMap<(u64, u64), (String, StoredMessage)>,
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
@@ -67,7 +67,7 @@ struct State {
     duties: BTreeMap<String, (u64, u64)>,
 }
 
-/// One instance's ledger.
+/// Ledger of one instance.
 #[derive(Default)]
 struct Account {
     rows: BTreeMap<u64, (Arc<Delivery>, Option<String>)>,
@@ -79,7 +79,7 @@ struct Account {
 struct Chat {
     json: String,
     last_seq: u64,
-    /// With when each was written.
+    /// Each with the time of its writing.
     lines: BTreeMap<u64, (frontdesk_core::port::store::ChatRow, u64)>,
     seq_of: HashMap<String, u64>,
 }
@@ -94,7 +94,7 @@ impl MemoryStore {
     }
 }
 
-/// An answer that is there already.
+/// A result that is ready.
 fn now<'a, T: Send + 'a>(answer: T) -> Stored<'a, T> {
     Box::pin(std::future::ready(Ok(answer)))
 }

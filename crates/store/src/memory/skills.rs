@@ -1,4 +1,4 @@
-//! Skills: heads, histories, bodies, and the token of each tenant.
+//! Skills: heads, histories, bodies, and the change token of each tenant.
 
 use frontdesk_core::port::skills::{Expect, SkillQuery, SkillWrite, Skills, next_token};
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -6,7 +6,7 @@ use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 
 use super::{MemoryStore, State, now};
 
-/// A head, and every version with its body.
+/// A head, and all versions with their bodies.
 pub(super) struct Skill {
     meta: SkillMeta,
     versions: Vec<(VersionInfo, String)>,

@@ -1,4 +1,4 @@
-//! Health, and forgetting what is old.
+//! Health and retention.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Upkeep for MemoryStore {
                 + state.chats.values().map(|chat| chat.lines.len()).sum::<usize>()
         };
         let there = count(&state);
-        // The first young event ends it: after it may come an old one that was replayed.
+        // Stops at the first event that has not expired, although replayed old ones may follow.
         let young = state.events.values().find(|it| it.at_ms >= before_ms).map_or(u64::MAX, |it| it.event);
         for account in state.ledgers.values_mut() {
             let through = account.position.through;
@@ -58,7 +58,7 @@ impl Upkeep for MemoryStore {
         capabilities.retain(|_, held| held.expires_ms > keep.now_ms);
         media.retain(|_, (item, _)| item.expires_ms > keep.now_ms);
         state.shot_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
-        // A time that was fired may be armed once more for a while; after that nobody remembers it.
+        // A fired alarm is kept for a while, so that arming the same time again is recognised.
         state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
         state.messages.retain(|_, (_, filed)| filed.at_ms >= keep.inbox_before_ms);
         state.journal.retain(|_, entry| entry.at_ms >= keep.journal_before_ms || entry.outcome == Outcome::Open);
@@ -76,6 +76,6 @@ impl Upkeep for MemoryStore {
                 Err(error) => return Box::pin(std::future::ready(Err(error))),
             }
         }
-        now(Purged { gone: gone as u64, more: gone > 0 }) // of data a step takes a few only
+        now(Purged { gone: gone as u64, more: gone > 0 }) // a step deletes only some of the data
     }
 }

@@ -1,4 +1,4 @@
-//! Sealed capabilities, under every session key that may name them.
+//! Encrypted capabilities, under every session key that may name them.
 
 use frontdesk_core::port::store::{SealedCapability, Stored, Vault};
 

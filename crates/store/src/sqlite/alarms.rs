@@ -1,4 +1,4 @@
-//! Alarms: one shot per job of an instance.
+//! Alarms: at most one per job of an instance.
 
 use frontdesk_core::port::alarms::{Alarms, Arming, Concluded, Conclusion, Ended, Shot, ShotState, ShotTime};
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -103,7 +103,7 @@ impl Alarms for SqliteStore {
 
     fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<ShotTime>> {
         let work = move |books: &mut Books| {
-            // `> 0` is what lets the index of the few claimed ones be used.
+            // `> 0` lets SQLite use the partial index of claimed alarms.
             let claims = "UPDATE shot SET lease_ms = ?1 WHERE state = 'armed' AND lease_ms > 0 AND lease_ms > ?1";
             books.connection.execute(claims, [signed(claims_ms)]).map_err(fault)?;
             let sql = "UPDATE shot SET next_ms = ?2 WHERE state = 'armed' AND attempts > 0 AND next_ms > ?1
@@ -159,7 +159,7 @@ impl Alarms for SqliteStore {
     }
 }
 
-/// The folder's lock says that nobody else is firing: what was claimed before a crash is free again.
+/// The lock on the folder shows that no other process fires alarms, so claims from before a crash are released.
 pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
     let sql = "UPDATE shot SET lease_ms = 0 WHERE state = 'armed' AND lease_ms > 0";
     connection.execute(sql, []).map(drop).map_err(fault)
@@ -209,9 +209,9 @@ fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
     Ok(Arming { id, schedule_id: new.schedule_id.clone(), fresh: true, replaced })
 }
 
-/// The row may be gone by now: ids are never given twice, so nothing else is touched.
+/// The row may be gone by now; ids are never reused, so no other row is changed.
 fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<Concluded, StoreError> {
-    // What was skipped was not tried.
+    // A skipped alarm was not tried.
     let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
     let tried = Shot { attempts: tried.attempts + tries, ..tried.clone() };
     let is_fact = matches!(end, Conclusion::Fired { .. });

@@ -1,4 +1,4 @@
-//! The built-in chat's lines, in order, each with a revision.
+//! Messages of the built-in chat, in order, each with a revision.
 
 use frontdesk_core::port::store::{ChatAmend, ChatLog, ChatRecord, ChatRow, PAGE_MAX_BYTES, StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
@@ -7,7 +7,7 @@ use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
-/// Appends once per message id; the second time tells the first one's number and `false`.
+/// Appends once per message id; a repetition returns the number of the first one and `false`.
 pub(super) fn append(
     connection: &Connection,
     [tenant, chat_id, message_id]: [&str; 3],
@@ -31,14 +31,14 @@ pub(super) fn append(
     Ok((unsigned(seq), true))
 }
 
-/// Whether the line is at the revision that its change asks for.
+/// Whether the message has the revision that the change expects.
 pub(super) fn is_at(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, StoreError> {
     let sql = "SELECT 1 FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     query.exists((tenant, chat_id, &it.message_id, signed(it.rev))).map_err(fault)
 }
 
-/// False: the line is at another revision, or not there.
+/// False: the message has another revision, or does not exist.
 pub(super) fn amend(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, StoreError> {
     let sql = "UPDATE chat_line SET json = ?5, rev = rev + 1
                WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
@@ -158,7 +158,7 @@ impl ChatLog for SqliteStore {
     }
 }
 
-/// As much as a page may have.
+/// As many rows as fit into a page.
 fn page<T>(all: impl Iterator<Item = rusqlite::Result<T>>, size: impl Fn(&T) -> usize) -> Result<Vec<T>, StoreError> {
     let (mut page, mut bytes) = (Vec::new(), 0);
     for one in all {

@@ -1,7 +1,7 @@
-//! Data: rows of a tenant and the index of their words. The memory store works with the same statements.
+//! Data: rows of a tenant and a full-text index. The memory store uses the same statements.
 //!
-//! Nothing here may weigh a word by how rare it is: the index holds all tenants, and such a weight would
-//! tell one of them what the others write.
+//! Ranking must not depend on how rare a word is: the index holds all tenants, so such a weight would disclose what
+//! other tenants write.
 
 use frontdesk_core::port::data::{ANSWER_MAX_BYTES, Data, DataQuery, FILTERS};
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -14,21 +14,21 @@ use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed};
 
-/// Bits of a row's number that count the rows of one tenant; those above are the tenant's.
+/// Bits of a row number that count the rows of one tenant; the bits above identify the tenant.
 const ROW_BITS: u32 = 40;
-/// Of everything that matches, so many of the newest are ranked.
+/// Number of newest matches that are ranked.
 const CANDIDATES: usize = 256;
-/// Hits are counted in texts up to here. Counting copies the text for each hit, so it is for short ones; a
-/// longer text counts as having every phrase once.
+/// Hits are counted in texts up to this size. Counting copies the text for each hit, so longer texts count every
+/// phrase once.
 const COUNTED_BYTES: i64 = 1_024;
-/// About what a word takes, with its blank.
+/// Approximate size of a word, with its space.
 const WORD_BYTES: f64 = 6.0;
-/// Indexing a megabyte of words keeps the one writer busy for tens of milliseconds. So much may be in its
-/// queue at a time; the rest waits outside, and mail goes between.
+/// Indexing a megabyte occupies the single writer for tens of milliseconds. At most this much is in its queue; further
+/// rows wait outside, so that other writes get their turn.
 pub(super) const ROOM_BYTES: usize = 256 << 10;
-/// What the smallest row counts for.
+/// Minimum that a row counts for.
 const ROW_MIN_BYTES: usize = 1_024;
-/// Expired rows that one purge takes out of the index.
+/// Expired rows deleted per run.
 const EXPIRED_MAX: i64 = 200;
 
 impl Data for SqliteStore {
@@ -37,7 +37,7 @@ impl Data for SqliteStore {
         Box::pin(async move {
             let bytes = row.detail.as_ref().map_or(0, String::len).clamp(ROW_MIN_BYTES, ROOM_BYTES);
             let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-            // It is never closed, and held until the row is durable.
+            // The semaphore is never closed. The permit is held until the row is durable.
             let _room = self.data_room.acquire_many(permits).await;
             self.writer.write(move |books: &mut Books| put(&books.connection, &tenant, row), |()| {}).await
         })
@@ -51,14 +51,14 @@ impl Data for SqliteStore {
     fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
         let tenant = tenant.to_owned();
         self.readers.read(turn(&tenant), move |connection| {
-            // One transaction, so that what was found can be read.
+            // One transaction, so that rows found by the index can still be read.
             let moment = connection.unchecked_transaction().map_err(fault)?;
             find(&moment, &tenant, &query)
         })
     }
 }
 
-/// An id that is there already is a conflict, seen before anything is written.
+/// An existing id is a conflict, detected before anything is written.
 pub(crate) fn put(connection: &Connection, tenant: &str, mut row: PortableData) -> Result<(), StoreError> {
     let known = number_of(connection, tenant)?;
     let taken = "SELECT 1 FROM data_row WHERE tenant = ?1 AND id = ?2";
@@ -108,8 +108,8 @@ pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> 
     let limit = signed(candidates as u64);
     let matches = |row: &Row<'_>| Ok(Match { no: row.get(0)?, bytes: row.get(1)?, hits: row.get(2)? });
     let mut found: Vec<Match> = if ranked || !query.filters.is_empty() {
-        // Newest first is the index's own order, so it ends as soon as there are enough. Each hit makes the
-        // marked text one byte longer.
+        // Newest first is the order of the index, so the scan ends as soon as there are enough rows. Each hit makes the
+        // highlighted text one byte longer.
         let sql = "SELECT w.rowid, octet_length(d.text),
                    CASE WHEN ?6 AND octet_length(d.text) <= ?5
                         THEN octet_length(highlight(data_word, 0, '*', '')) - octet_length(d.text) END
@@ -126,7 +126,7 @@ pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> 
         statement.query_map((range.0, range.1, now_s, limit), matches).and_then(Iterator::collect).map_err(fault)?
     };
     if ranked {
-        // A stable sort: of equals the newer one stays first.
+        // A stable sort: among equal scores the newer row stays first.
         found.sort_by(|a, b| b.score(query.phrases.len()).total_cmp(&a.score(query.phrases.len())));
         found.truncate(query.limit);
     }
@@ -144,8 +144,7 @@ pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> 
     Ok(rows)
 }
 
-/// Takes a bounded number of expired rows out, and their words; of large ones no more than the writer takes in at
-/// a time.
+/// Deletes a bounded number of expired rows from table and index; fewer if they are large.
 pub(crate) fn expire(connection: &Connection, now_s: u64) -> Result<usize, StoreError> {
     let sql = "SELECT no, octet_length(text) FROM data_row WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
     let mut expired = connection.prepare_cached(sql).map_err(fault)?;
@@ -154,7 +153,7 @@ pub(crate) fn expire(connection: &Connection, now_s: u64) -> Result<usize, Store
         expired.query_map((signed(now_s), EXPIRED_MAX), row).and_then(Iterator::collect).map_err(fault)?;
     let sql = "DELETE FROM data_row WHERE no = ?1 RETURNING text, marks";
     let mut delete = connection.prepare_cached(sql).map_err(fault)?;
-    // The index keeps no text of its own: it must be told which words the row had.
+    // The index stores no text, so deleting needs the original one.
     let sql = "INSERT INTO data_word (data_word, rowid, text, marks) VALUES ('delete', ?1, ?2, ?3)";
     let mut unlist = connection.prepare_cached(sql).map_err(fault)?;
     let (mut gone, mut room) = (0, signed(ROOM_BYTES as u64));
@@ -177,11 +176,11 @@ struct Match {
 }
 
 impl Match {
-    /// Half for how often, half for how densely the words occur. It depends on this row alone.
+    /// Half for the number of hits, half for their density. Depends on this row alone.
     #[allow(clippy::cast_precision_loss, reason = "sizes of one text")]
     fn score(&self, phrases: usize) -> f64 {
         let once = phrases as f64;
-        // A zero byte ends the marked text early; what matched has every phrase at least once.
+        // A NUL byte ends the highlighted text early; a match contains every phrase at least once.
         let hits = self.hits.map_or(once, |hits| once.max(hits as f64));
         let often = hits / (hits + once);
         let dense = (hits * WORD_BYTES / (self.bytes as f64).max(1.0)).min(1.0);
@@ -194,8 +193,8 @@ fn number_of(connection: &Connection, tenant: &str) -> Result<Option<i64>, Store
     query.query_row([tenant], |row| row.get(0)).optional().map_err(fault)
 }
 
-/// The query in the index's language. Every phrase is quoted, so nothing in it is syntax; a zero byte would
-/// end the expression.
+/// The query as an FTS5 expression. All phrases are quoted, so they contain no syntax. A NUL byte would end the
+/// expression.
 fn expression(query: &DataQuery) -> String {
     let mut parts = Vec::new();
     if !query.phrases.is_empty() {
@@ -205,21 +204,21 @@ fn expression(query: &DataQuery) -> String {
     }
     for (key, values) in &query.filters {
         let any: Vec<String> = values.iter().map(|value| mark(key, value)).collect();
-        // Any of nothing is nothing: a word that no row has.
+        // An empty list matches nothing: search for a word that no row has.
         let any = if any.is_empty() { "none".into() } else { any.join(" OR ") };
         parts.push(format!("marks : ({any})"));
     }
     parts.join(" AND ")
 }
 
-/// One word for each value that a filter may ask for.
+/// One index word per value that a filter may name.
 fn marks(row: &PortableData) -> Vec<String> {
     let tags = row.domain_tags.iter().flatten().map(|tag| mark("domain_tags", &Value::from(tag.as_str())));
     let others = FILTERS.iter().filter_map(|key| row.curated.get(*key).map(|value| mark(key, value)));
     tags.chain(others).collect()
 }
 
-/// A letter before the digits, so that it is never taken for a number or a word of the language.
+/// Begins with a letter, so that it is never taken for a number.
 fn mark(key: &str, value: &Value) -> String {
     let hash = u128::from_be_bytes(short_hash(&[key, &value.to_string()]));
     format!("m{hash:032x}")
@@ -231,7 +230,7 @@ fn columns(row: &Row<'_>) -> rusqlite::Result<(bool, String, Option<String>)> {
 
 fn portable((has_detail, json, text): (bool, String, Option<String>)) -> Result<PortableData, StoreError> {
     let mut row: PortableData =
-        serde_json::from_str(&json).map_err(|error| StoreError::Corrupt(format!("a row of data: {error}")))?;
+        serde_json::from_str(&json).map_err(|error| StoreError::Corrupt(format!("invalid data row: {error}")))?;
     row.detail = text.filter(|_| has_detail);
     Ok(row)
 }

@@ -1,4 +1,4 @@
-//! Directory records under one version.
+//! Directory records with a common version.
 
 use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, StoreError, Stored};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
@@ -10,7 +10,7 @@ impl Directory for SqliteStore {
     fn changed_since(&self, version: u64) -> Stored<'_, Changes> {
         self.readers.read(DESK, move |connection| {
             let (changes, floor) = read(connection, version)?;
-            // Deletions from before the floor were forgotten: only the whole tells what is gone.
+            // Deletions before the floor are no longer stored, so everything must be returned.
             if version > 0 && version < floor { read(connection, 0).map(|(all, _)| all) } else { Ok(changes) }
         })
     }
@@ -21,7 +21,7 @@ impl Directory for SqliteStore {
             let raise =
                 "UPDATE meta SET value = value + 1 WHERE key = 'directory_version' AND value = ?1 RETURNING value";
             let mut raise = connection.prepare_cached(raise).map_err(fault)?;
-            // A unique number may stand in the way of a later change: then the earlier ones go back too.
+            // A unique number may refuse a later change of the batch; then the earlier ones are rolled back too.
             connection.execute_batch("SAVEPOINT amend").map_err(fault)?;
             let raised = raise.query_row([signed(seen)], |row| row.get(0)).optional().map_err(fault)?;
             let done = raised.map(unsigned).ok_or(StoreError::Conflict).and_then(|version| {
@@ -51,9 +51,9 @@ pub(super) fn version(connection: &Connection) -> Result<u64, StoreError> {
     connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
-/// What changed after a version, and from which version on deletions are remembered.
+/// Changes after a version, and the version from which deletions are stored.
 fn read(connection: &Connection, version: u64) -> Result<(Changes, u64), StoreError> {
-    // One statement is one snapshot: version and records belong together.
+    // A single statement reads one snapshot, so version and records are consistent.
     let sql = "SELECT NULL, NULL, value, (SELECT value FROM meta WHERE key = 'directory_floor')
                  FROM meta WHERE key = 'directory_version'
                UNION ALL SELECT kind, key, version, json FROM record WHERE version > ?1
@@ -74,7 +74,7 @@ fn read(connection: &Connection, version: u64) -> Result<(Changes, u64), StoreEr
     Ok((changes, floor))
 }
 
-/// The folder's lock says that nobody else reads it: deletions need not be remembered across a start.
+/// The lock on the folder shows that there are no other readers, so deletions need not be kept across a start.
 pub(super) fn forget_deletions(connection: &Connection) -> Result<(), StoreError> {
     let sql = "DELETE FROM tombstone;
                UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'directory_version')
@@ -103,13 +103,13 @@ fn write_one(connection: &Connection, change: Change, version: u64) -> Result<()
     };
     match written {
         Ok(_) => Ok(()),
-        // The number is another record's: see the index record_number.
+        // The number belongs to another record: see index record_number.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(StoreError::Conflict),
         Err(error) => Err(fault(error)),
     }
 }
 
-/// A record may bring its number along (an import does): it is not drawn again.
+/// Records may bring their own number (an import does); it must not be assigned again.
 fn raise_last_number(connection: &Connection, json: &str) -> Result<(), StoreError> {
     let sql = "UPDATE meta SET value = MAX(value, COALESCE(json_extract(?1, '$.no'), 0)) WHERE key = 'last_instance'";
     connection.prepare_cached(sql).and_then(|mut raise| raise.execute([json])).map(drop).map_err(fault)

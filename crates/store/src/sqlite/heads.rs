@@ -1,4 +1,4 @@
-//! What the writer remembers of the ledgers.
+//! State of the ledgers that the writer keeps in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::{fault, signed, unsigned};
 
-/// What the writer remembers, so that accepting needs no reading. Forgotten when a group is undone.
+/// Lets `accept` run without reads. Cleared when a group is rolled back.
 #[derive(Default)]
 pub(super) struct Ledgers {
     pub(super) last_event: Option<u64>,
@@ -17,7 +17,7 @@ pub(super) struct Ledgers {
     pub(super) reached: HashMap<(Arc<str>, String, String, Arc<str>), u64>,
 }
 
-/// Chats known to be in `reach`; beyond this the map is emptied and learnt again.
+/// Chats known to be in `reach`; above this the map is cleared and filled again.
 pub(super) const REACHED_MAX: usize = 100_000;
 pub(super) const DAY_MS: u64 = 86_400_000;
 
@@ -39,7 +39,7 @@ impl Ledgers {
     pub(super) fn next_event(&mut self, connection: &Connection) -> Result<u64, StoreError> {
         let last = match self.last_event {
             Some(last) => last,
-            // A purge may have taken the newest event; its number is kept, and never given again.
+            // A purge may have deleted the newest event; its number is stored in meta and never reused.
             None => connection
                 .query_row(
                     "SELECT MAX(COALESCE((SELECT MAX(id) FROM event), 0),
@@ -62,7 +62,7 @@ impl Ledgers {
                     row.get(0)
                 })
                 .map_err(fault)?;
-            // Every ledger has a position row: listings and purges walk them.
+            // Every ledger has a position row, because listings and purges iterate over them.
             let first = "INSERT OR IGNORE INTO position (instance, through, above, sent) VALUES (?1, 0, '[]', 0)";
             connection.prepare_cached(first).and_then(|mut put| put.execute([signed(instance)])).map_err(fault)?;
             let settled = position.above.last().copied().unwrap_or(0).max(position.through);

@@ -1,4 +1,4 @@
-//! Inbox: the inboxes of agents, and wakes that are planned.
+//! Inboxes of agents, and planned wakes.
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -8,10 +8,10 @@ use super::readers::{DESK, turn};
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
-/// What is read of each text where many are shown.
+/// Characters read of each text in lists.
 const SHOWN_CHARS: i64 = 1_000;
 
-/// Puts a message at the end of its inbox.
+/// Appends a message to its inbox.
 pub(super) fn file(
     connection: &Connection,
     tenant: &str,
@@ -99,7 +99,7 @@ impl Inbox for SqliteStore {
 
     fn inboxes(&self) -> Stored<'_, Vec<u64>> {
         self.readers.read(DESK, |connection| {
-            // From inbox to inbox by the index, not from message to message.
+            // Skips from inbox to inbox with the index instead of scanning all messages.
             let sql = "WITH RECURSIVE inbox(agent) AS (
                          SELECT MIN(agent) FROM letter
                          UNION ALL

@@ -1,4 +1,4 @@
-//! What agents sent out, and how it ended.
+//! Actions of agents and their results.
 
 use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
 use rusqlite::Row;

@@ -1,4 +1,4 @@
-//! The ledger: events, one row per receiver, and what has been settled.
+//! The ledger: events, one row per receiver, and positions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use super::readers::{DESK, turn};
 use super::threads::Books;
 use super::{SqliteStore, chat, fault, inbox, signed, unsigned, vault};
 
-/// Rows that a listing looks through before it gives up on a rare state.
+/// Rows that a listing scans for a rare state.
 const SCAN_MAX: i64 = 20_000;
 
 impl Ledger for SqliteStore {
@@ -22,7 +22,7 @@ impl Ledger for SqliteStore {
     }
 
     fn attach_bell(&self, bell: Arc<dyn Bell>) {
-        let _ = self.bell.set(bell); // the first desk keeps it; a store serves one desk
+        let _ = self.bell.set(bell); // set once; a store serves one server
     }
 
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
@@ -41,7 +41,7 @@ impl Ledger for SqliteStore {
     }
 
     fn position(&self, instance: u64) -> Stored<'_, Position> {
-        // By the writer, so that settlements already handed in are seen.
+        // Read by the writer, so that settlements in its queue are included.
         let work =
             move |books: &mut Books| books.ledgers.head(&books.connection, instance).map(|head| head.position.clone());
         self.writer.write(work, |_| {})
@@ -205,7 +205,7 @@ impl Ledger for SqliteStore {
         since_ms: u64,
     ) -> Stored<'_, Option<(u64, Arc<Delivery>)>> {
         self.readers.read(instances.first().copied().unwrap_or(DESK), move |connection| {
-            // Only what is compared is read of each row; the event itself may be large.
+            // Reads only the compared columns; events may be large.
             let sql = "SELECT m.seq, e.at_ms, e.session_key FROM mail m JOIN event e ON e.id = m.event
                        WHERE m.instance = ?1 AND m.seq <= ?2 ORDER BY m.seq DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -253,7 +253,7 @@ impl Ledger for SqliteStore {
         let (tenant, message_id) = (tenant.to_owned(), message_id.to_owned());
         let chat_id = chat_id.map(str::to_owned);
         self.readers.read(turn(&tenant), move |connection| {
-            // Keys of text never hold 0xff, so this is past everything that begins with the prefix.
+            // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
             let sql = select_event(
                 "dedup BETWEEN ?1 AND ?2 AND tenant = ?3 AND message_id = ?4 AND (?5 IS NULL OR chat_id = ?5)
@@ -282,7 +282,7 @@ impl Ledger for SqliteStore {
     }
 }
 
-/// What a group's accept made, to be told after the commit.
+/// What a group created, to be reported after the commit.
 #[derive(Default)]
 struct Made {
     accepted: Vec<Accepted>,
@@ -299,7 +299,7 @@ impl Made {
 
 fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, StoreError> {
     let mut made = Made::default();
-    // Looked at before anything is written: a conflict leaves the database as it was.
+    // Checked before anything is written, so that a conflict leaves the database unchanged.
     for it in &batch {
         let amend = it.chat.as_ref().and_then(|chat| Some((chat, chat.amend.as_ref()?)));
         if let Some((chat, amend)) = amend
@@ -353,14 +353,14 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
     Ok(made)
 }
 
-/// The line of an event, and the change of the line that it answers. Returns the number of a new line.
+/// Writes the message of an event, and changes the message that it answers. Returns the number of a new message.
 fn write_chat(connection: &Connection, tenant: &str, it: &ChatWrite) -> Result<Option<u64>, StoreError> {
     let (seq, fresh) = chat::append(connection, [tenant, &it.chat_id, &it.message_id], &it.json, it.at_ms)?;
     if let Some(change) = &it.amend
         && !chat::amend(connection, tenant, &it.chat_id, change)?
     {
-        // It was at its revision when the batch began: another event of the same batch changed it.
-        return Err(StoreError::Unavailable("two events of one batch change the same chat line".into()));
+        // It had the expected revision when the batch began, so another event of the batch changed it.
+        return Err(StoreError::Unavailable("two events of one batch change the same chat message".into()));
     }
     Ok(fresh.then_some(seq))
 }
@@ -405,7 +405,7 @@ fn append(books: &mut Books, instance: u64, event: u64, own_json: Option<&String
 
 fn note_reach(books: &mut Books, tenant: &Arc<str>, it: &Delivery) -> Result<(), StoreError> {
     let place = (tenant.clone(), it.platform.clone(), it.bot.clone(), it.chat_id.clone());
-    // Once a day is often enough to know which chats are long silent.
+    // Updated once a day, which is enough to find inactive chats.
     let day = it.at_ms / DAY_MS;
     if books.ledgers.reached.get(&place).is_some_and(|known| *known >= day) {
         return Ok(());
@@ -444,7 +444,7 @@ fn event_record(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
     })
 }
 
-/// Mail with its event; the caller says which rows of instance `?1`.
+/// Mail with its event; the caller adds the condition on rows of instance `?1`.
 fn select_mail(which: &str) -> String {
     format!(
         "SELECT m.seq, m.reason, e.id, e.at_ms, e.passthrough, e.platform, e.bot, e.chat_id, e.session_key,

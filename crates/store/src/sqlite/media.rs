@@ -1,4 +1,4 @@
-//! Media: the bytes are files beside the database, the facts are rows. A row is written after its file.
+//! Media: contents are files beside the database, metadata are rows. A row is written after its file.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -19,14 +19,14 @@ use super::{SqliteStore, fault, private, signed, unsigned};
 /// Bytes read from a file at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Removes files that no row names: what a crash left between a file and its row.
+/// Removes files without a row, left over from a crash.
 pub(super) fn remove_orphans(connection: &Connection, folder: &Path) -> Result<(), StoreError> {
     let mut query = connection.prepare("SELECT id FROM media").map_err(fault)?;
     let known: HashSet<String> = query.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(fault)?;
     let files = std::fs::read_dir(folder).map_err(|error| private::unusable(folder, &error))?;
     for file in files.flatten() {
         if !file.file_name().to_str().is_some_and(|name| known.contains(name)) {
-            let _ = std::fs::remove_file(file.path()); // tried again at the next start
+            let _ = std::fs::remove_file(file.path()); // retried at the next start
         }
     }
     Ok(())
@@ -52,7 +52,7 @@ impl MediaShelf for SqliteStore {
                 Err(error) => Err(private::unusable(&path, &error)),
             };
             if !matches!(put, Ok(MediaPut::Kept(_))) {
-                let _ = fs::remove_file(&path).await; // no row names it; the next start removes it at the latest
+                let _ = fs::remove_file(&path).await; // it has no row; the next start removes it if this fails
             }
             put
         })
@@ -71,7 +71,7 @@ impl MediaShelf for SqliteStore {
     ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
         Box::pin(async move {
             let Some(item) = self.media_item(tenant, id, now_ms).await? else { return Ok(None) };
-            // The id is one that we made and that the table holds: it cannot name another folder.
+            // The id was created by us and read from the table, so it cannot point outside the folder.
             let path = self.media_dir.join(&item.id);
             match File::open(&path).await {
                 Ok(file) => Ok(Some((item, pieces(file)))),
@@ -82,7 +82,7 @@ impl MediaShelf for SqliteStore {
     }
 }
 
-/// The size, once all of it is on disk. `None`: the body broke off.
+/// The size, after the file was synced. `None`: the upload was aborted.
 async fn write_file(path: &Path, mut body: MediaBody) -> std::io::Result<Option<u64>> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await?;
     let mut size = 0;
@@ -110,7 +110,7 @@ fn used_by(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
     query.query_row([tenant], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
-/// Counted again where it is written: several uploads of one tenant may end at the same time.
+/// Checks the quota again, because several uploads of a tenant may end at the same time.
 fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<MediaPut, StoreError> {
     let used = used_by(connection, &item.tenant)?;
     if tenant_max > 0 && used + item.size > tenant_max {

@@ -1,6 +1,6 @@
 //! The embedded store: one writer thread with group commit, two reader threads, WAL, full sync.
 //!
-//! Nothing is answered before its fsync. Writes that arrive while one fsync runs share the next.
+//! Writes are answered after their fsync. Writes that arrive during one fsync share the next.
 
 mod alarms;
 mod chat;
@@ -39,7 +39,7 @@ use threads::Writer;
 use upkeep::Round;
 use watch::Watched;
 
-/// The database in its folder.
+/// File name of the database.
 const FILE: &str = "frontdesk.db";
 
 pub struct SqliteStore {
@@ -49,19 +49,19 @@ pub struct SqliteStore {
     epoch: u32,
     path: PathBuf,
     media_dir: PathBuf,
-    /// How far the forgetting of old rows has got.
+    /// Progress of the retention run.
     round: tokio::sync::Mutex<Round>,
-    /// One long look at the whole file at a time: a backup, an integrity check.
+    /// One operation on the whole file at a time: backup or integrity check.
     whole_file: Arc<Semaphore>,
-    /// Bytes of data that may wait for the writer, so that others get their turn between them.
+    /// Bytes of data that may wait for the writer, so that other writes get their turn.
     data_room: Semaphore,
     leases: Leases,
-    /// Held for as long as we live: two desks on one folder would each think it their own.
+    /// Held while the store is open: two servers must not use the same folder.
     _lock: File,
 }
 
 impl SqliteStore {
-    /// Opens (or makes) `frontdesk.db` and `media/` in a folder. `epoch_seed` is used once, when it is made.
+    /// Opens or creates `frontdesk.db` and `media/` in a folder. `epoch_seed` is used only when creating.
     pub fn open(folder: &Path, epoch_seed: u32) -> Result<Self, StoreError> {
         private::make_folder(folder)?;
         let lock = lock(folder)?;
@@ -95,11 +95,11 @@ impl SqliteStore {
         std::fs::metadata(folder.join(FILE)).is_ok_and(|meta| meta.len() > 0)
     }
 
-    /// Mends what a start refuses, in a folder that no desk uses. Returns what was done, a sentence each.
+    /// Repairs a database that `open` refuses. No server may use the folder. Returns one sentence per change.
     pub fn repair(folder: &Path) -> Result<Vec<String>, StoreError> {
         let path = folder.join(FILE);
         if !Self::is_in(folder) {
-            return Err(StoreError::Unavailable(format!("there is no database {}", path.display())));
+            return Err(StoreError::Unavailable(format!("database {} not found", path.display())));
         }
         let _lock = lock(folder)?;
         let mut connection = connect(&path, false)?;
@@ -112,7 +112,7 @@ impl SqliteStore {
     }
 }
 
-/// Two desks on one folder would each think it their own.
+/// Two servers must not use the same folder.
 fn lock(folder: &Path) -> Result<File, StoreError> {
     let path = folder.join("frontdesk.lock");
     private::make_file(&path)?;
@@ -132,12 +132,12 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
     connection.busy_timeout(std::time::Duration::from_secs(2)).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(64);
     if !read_only {
-        // journal_mode answers with a row; the others do not.
+        // journal_mode returns a row; the other pragmas do not.
         let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).map_err(fault)?;
         if mode != "wal" {
-            return Err(StoreError::Unavailable(format!("SQLite offers journal mode {mode}, not wal")));
+            return Err(StoreError::Unavailable(format!("SQLite uses journal mode {mode}; wal is required")));
         }
-        // A checkpoint copies pages and fsyncs twice; every 32 MiB keeps that rare.
+        // A checkpoint copies pages and syncs twice; every 32 MiB keeps that rare.
         let settings = "PRAGMA synchronous=FULL; PRAGMA foreign_keys=OFF; PRAGMA wal_autocheckpoint=8000;
                         PRAGMA cache_size=-16000; PRAGMA temp_store=MEMORY;";
         connection.execute_batch(settings).map_err(fault)?;
@@ -146,10 +146,10 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
 }
 
 fn gone() -> StoreError {
-    StoreError::Unavailable("the store has ended; it is not known whether this was written".into())
+    StoreError::Unavailable("the store was closed; it is unknown whether this was written".into())
 }
 
-/// What `SQLite` says, in the port's words.
+/// Maps errors of `SQLite` to those of the port.
 pub(crate) fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Corrupt(error.to_string()),
@@ -157,7 +157,7 @@ pub(crate) fn fault(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// `SQLite` holds signed numbers; ours are counts and times far below the sign bit.
+/// `SQLite` integers are signed; our counts and times are far below the sign bit.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

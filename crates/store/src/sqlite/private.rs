@@ -1,4 +1,4 @@
-//! Files that only their owner may read, whatever the folder and the process's umask say.
+//! Files that only their owner can read, whatever the folder and the umask.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -11,8 +11,8 @@ pub(super) fn unusable(path: &Path, error: &std::io::Error) -> StoreError {
     StoreError::Unavailable(format!("{}: {error}", path.display()))
 }
 
-/// There afterwards, with mode 0600: made if it was absent, narrowed if others could read it. `SQLite` gives its log
-/// the mode of the database.
+/// Ensures that the file exists with mode 0600: creates it, or removes permissions of others. `SQLite` creates its log
+/// with the mode of the database.
 pub(super) fn make_file(path: &Path) -> Result<(), StoreError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => narrow(path, 0o600),
@@ -33,6 +33,6 @@ fn narrow(path: &Path, mode: u32) -> Result<(), StoreError> {
     if others == 0 {
         return Ok(());
     }
-    tracing::warn!(path = %path.display(), mode = format!("{:o}", found & 0o777), "narrowed permissions that let others in");
+    tracing::warn!(path = %path.display(), mode = format!("{:o}", found & 0o777), "removed permissions of other users");
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| unusable(path, &error))
 }

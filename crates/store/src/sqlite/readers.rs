@@ -1,5 +1,5 @@
-//! The threads that read. They take jobs from one queue, and owners take turns in it: one that asks for much waits
-//! for itself, not others for it.
+//! Reader threads. Jobs are in one queue in which owners take turns, so that an owner with many jobs delays only
+//! itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -15,13 +15,13 @@ use tokio::sync::{Semaphore, oneshot};
 use super::{connect, gone};
 
 const READERS: usize = 2;
-/// Jobs that may wait; askers beyond it wait themselves.
+/// Jobs in the queue; further callers wait.
 const QUEUE_MAX: usize = 4096;
 
-/// The turn of what the desk asks for itself.
+/// Owner of jobs of the server itself.
 pub(super) const DESK: u64 = 0;
 
-/// The turn of a tenant. Instances and agents take turns by their numbers.
+/// Owner number of a tenant. Instances and agents use their own numbers.
 pub(super) fn turn(tenant: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     tenant.hash(&mut hasher);
@@ -33,7 +33,7 @@ type Job = Box<dyn FnOnce(&Connection) + Send>;
 #[derive(Default)]
 struct Queue {
     waiting: HashMap<u64, VecDeque<Job>>,
-    /// Owners with something to do, in the order of their turns.
+    /// Owners with jobs, in the order of their turns.
     turns: VecDeque<u64>,
     is_closed: bool,
 }
@@ -71,7 +71,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` ends a thread: the store is closed, and everything that waited is done.
+    /// `None`: the store is closed and the queue is empty, so the thread ends.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue();
         loop {
@@ -101,7 +101,7 @@ impl Readers {
             let shared = readers.shared.clone();
             let work = move || {
                 while let Some(job) = shared.next() {
-                    // A job that panics fails alone: its asker hears of it, and the thread goes on.
+                    // A panic fails only this job: its caller gets an error, and the thread continues.
                     let _ = catch_unwind(AssertUnwindSafe(|| job(&connection)));
                 }
             };
@@ -111,7 +111,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Does `work` when it is this owner's turn.
+    /// Runs `work` when it is the turn of this owner.
     pub(super) fn read<T: Send + 'static>(
         &self,
         turn: u64,
@@ -122,7 +122,7 @@ impl Readers {
             let (answer, answered) = oneshot::channel();
             let job: Job = Box::new(move |connection| {
                 if !answer.is_closed() {
-                    let _ = answer.send(work(connection)); // the asker may have gone
+                    let _ = answer.send(work(connection)); // the caller may be gone
                 }
                 drop(room);
             });
@@ -138,7 +138,7 @@ impl Drop for Readers {
         self.shared.queue().is_closed = true;
         self.shared.more.notify_all();
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a panic in it was printed when it happened
+            let _ = thread.join(); // a panic was already reported
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_take_turns_however_much_one_asks_for() {
+    fn owners_take_turns_whatever_their_number_of_jobs() {
         let mut queue = Queue::default();
         let order: Arc<Mutex<Vec<&str>>> = Arc::default();
         let connection = Connection::open_in_memory().unwrap();

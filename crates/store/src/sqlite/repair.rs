@@ -1,5 +1,5 @@
-//! Repair of a database in which two instances share one number, and so one ledger. The first release could write
-//! such a database when a client hung up during a provision.
+//! Repairs a database in which two instances have the same number, and so share one ledger. The first release could
+//! create this when a client disconnected during a provision.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use super::heads::read_position;
 use super::ledger::write_position;
 use super::{fault, signed, unsigned};
 
-/// A record that carries a number.
+/// A record with a number.
 struct Numbered {
     key: String,
     json: Value,
@@ -25,7 +25,7 @@ impl Numbered {
     }
 }
 
-/// Instances by number, where several have the same.
+/// Instances by number, where several have the same one.
 fn shared_numbers(connection: &Connection) -> Result<BTreeMap<u64, Vec<Numbered>>, StoreError> {
     let sql = "SELECT key, json FROM record WHERE kind = 'instance' ORDER BY key";
     let mut query = connection.prepare(sql).map_err(fault)?;
@@ -43,37 +43,37 @@ fn shared_numbers(connection: &Connection) -> Result<BTreeMap<u64, Vec<Numbered>
     Ok(found)
 }
 
-/// Says which instances share a number, if any do.
+/// Fails if instances share a number, and names them.
 pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
     let shared = shared_numbers(connection)?;
     let Some((no, owners)) = shared.iter().next() else { return Ok(()) };
     let names: Vec<String> = owners.iter().map(Numbered::shown).collect();
     let text = format!(
-        "the instances {} have the same number ({no}) and would receive each other's messages; stop the desk and run \
+        "the instances {} have the same number ({no}) and would receive each other's messages; stop the server and run \
          `frontdesk doctor --repair` on its data folder",
         names.join(" and ")
     );
     Err(StoreError::Corrupt(text))
 }
 
-/// Gives every instance a number of its own, in one transaction. Returns what was done, a sentence each.
+/// Gives every instance its own number, in one transaction. Returns one sentence per change.
 pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, StoreError> {
     let transaction = connection.transaction().map_err(fault)?;
     let mut told = Vec::new();
     for (no, mut owners) in shared_numbers(&transaction)? {
         let rows = rows_by_owner(&transaction, no, &owners)?;
-        // The one with the most messages keeps the ledger: fewer rows move. What is nobody's by its verdict stays there.
+        // The one with the most messages keeps the ledger, so fewer rows move. Rows that no verdict assigns stay there.
         let keeper = (0..owners.len()).max_by_key(|at| (rows[*at].len(), std::cmp::Reverse(*at))).unwrap_or(0);
-        told.push(format!("{} keeps the number {no}", owners[keeper].shown()));
+        told.push(format!("{} keeps number {no}", owners[keeper].shown()));
         for (at, owner) in owners.iter_mut().enumerate().filter(|(at, _)| *at != keeper) {
             let drawn = draw(&transaction)?;
             let moved = move_rows(&transaction, no, drawn, &rows[at])?;
             owner.json["no"] = drawn.into();
             let put = "UPDATE record SET json = ?2, version = version + 1 WHERE kind = 'instance' AND key = ?1";
             transaction.execute(put, (&owner.key, owner.json.to_string())).map_err(fault)?;
-            told.push(format!("{} has the number {drawn} now, and {moved} messages moved to it", owner.shown()));
+            told.push(format!("{} now has number {drawn}; {moved} messages were moved to it", owner.shown()));
         }
-        // Whose an alarm is cannot be told: it could be fired at the wrong agent. Agents arm theirs again at start.
+        // The owner of an alarm is unknown, and it could be sent to the wrong agent. Agents arm their alarms at start.
         let ended = "INSERT INTO shot_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
                      SELECT instance, job_id, fire_at, schedule_id, 'cancelled', attempts, armed_ms,
                             'cancelled by repair: its owner cannot be told' FROM shot WHERE instance = ?1 AND state <> 'fired'";
@@ -96,8 +96,8 @@ fn draw(connection: &Connection) -> Result<u64, StoreError> {
     connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
-/// Rows of a shared ledger, by owner: by the tenant of the event and, within one tenant, by the instances that its
-/// verdict names. An event that went to several of them has a row for each.
+/// Rows of a shared ledger by owner: by the tenant of the event and, within a tenant, by the instances that the
+/// verdict names. An event for several of them has a row for each.
 fn rows_by_owner(connection: &Connection, no: u64, owners: &[Numbered]) -> Result<Vec<Vec<u64>>, StoreError> {
     let sql = "SELECT m.seq, e.id, e.tenant, e.verdict FROM mail m JOIN event e ON e.id = m.event
                WHERE m.instance = ?1 ORDER BY m.seq";
@@ -122,14 +122,14 @@ fn rows_by_owner(connection: &Connection, no: u64, owners: &[Numbered]) -> Resul
     Ok(found)
 }
 
-/// Whether a verdict says that this instance got the event.
+/// Whether the verdict delivered the event to this instance.
 fn names(verdict: &str, instance: &str) -> bool {
     let verdict: Value = serde_json::from_str(verdict).unwrap_or_default();
     let lines = verdict[2].as_array().cloned().unwrap_or_default();
     lines.iter().any(|line| line[0] == instance && line[1] == true)
 }
 
-/// Moves rows into a ledger of their own, settled or not as they were; the places that they leave count as settled.
+/// Moves rows into another ledger and keeps their state; the gaps that they leave count as settled.
 fn move_rows(connection: &Connection, from: u64, to: u64, rows: &[u64]) -> Result<usize, StoreError> {
     let mut left = read_position(connection, from)?;
     let mut there = Position::default();

@@ -1,6 +1,5 @@
-//! Forgetting what is old, in small steps with cursors. What may go is found by a reader; the writer deletes a few
-//! rows by their keys, so that those who write are never held up. No step looks at rows that an earlier one of the
-//! same round has looked at.
+//! Deletes old rows in small steps with cursors. A reader finds the rows, and the writer deletes a few of them by key,
+//! so that other writes are not delayed. Within a round no step reads rows that an earlier one has read.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -11,11 +10,11 @@ use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
-/// Rows that one step deletes: a few milliseconds of the writer.
+/// Rows deleted per step: a few milliseconds of the writer.
 const STEP_ROWS: usize = 200;
-/// Ledgers, or chats, that one step looks at.
+/// Ledgers or chats read per step.
 const STEP_OWNERS: usize = 500;
-/// What is looked for in whole tables is looked for this seldom.
+/// Interval of scans over whole tables.
 const SELDOM_MS: u64 = 3_600_000;
 
 /// The parts of a round, in order.
@@ -31,23 +30,23 @@ enum Part {
     Reach,
 }
 
-/// How far the forgetting has got. A round begins when the one before is over.
+/// Progress of a round. The next one begins when it is finished.
 #[derive(Default)]
 pub(super) struct Round {
     part: Part,
-    /// Events up to this one were looked at.
+    /// Events up to this one were checked.
     event: u64,
-    /// The newest event when the round began. Later ones may be copies of old ones, and owed by ledgers that owed
-    /// nothing then.
+    /// The newest event when the round began. Later ones may be copies of old events, with rows in ledgers that had
+    /// none pending then.
     last_event: u64,
-    /// What ledgers still owe, to be compared with the events: each list rises, as events do.
+    /// Unsettled rows of the ledgers, to be compared with the events; both are in rising order.
     owed: BTreeMap<u64, Backlog>,
     ledgers: VecDeque<(u64, u64)>,
     chats: (String, String),
     seldom_ms: u64,
 }
 
-/// The unsettled rows of one ledger, read as they are needed.
+/// Unsettled rows of one ledger, read as needed.
 #[derive(Clone)]
 struct Backlog {
     seq: u64,
@@ -56,9 +55,9 @@ struct Backlog {
 }
 
 impl Round {
-    /// One step. `more` is false when the round is over.
+    /// One step. `more` is false when the round is finished.
     pub(super) async fn step(&mut self, store: &SqliteStore, keep: Retention) -> Result<Purged, StoreError> {
-        // A step that fails leaves nothing behind: the next one begins a new round, with what is owed read anew.
+        // If a step fails, `part` stays at its default, so the next step begins a new round.
         let (gone, next) = match std::mem::take(&mut self.part) {
             Part::Begin => {
                 self.begin(store).await?;
@@ -81,7 +80,7 @@ impl Round {
                    FROM position p ORDER BY p.instance";
         let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?)));
         let found = store.readers.read(DESK, move |connection| {
-            // One moment for both: an event up to `last` has its rows among those that are read here or later.
+            // One snapshot for both: every event up to `last` has its rows among those read here or later.
             let moment = connection.unchecked_transaction().map_err(fault)?;
             let last = "SELECT COALESCE(MAX(id), 0) FROM event";
             let last: i64 = moment.query_row(last, [], |row| row.get(0)).map_err(fault)?;
@@ -101,9 +100,9 @@ impl Round {
         Ok(())
     }
 
-    /// The oldest events that are past their time and owed to nobody. The first young event ends it: after it may
-    /// come an old one that was replayed. Rows for an event are made with it and never later, so what is owed to
-    /// nobody now is owed to nobody when it is deleted.
+    /// Deletes the oldest events that have expired and have no unsettled rows. Stops at the first event that has not
+    /// expired, although replayed old ones may follow. Rows are created with their event and never later, so an event
+    /// without unsettled rows now has none when it is deleted.
     async fn events(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
         let (after, until, mut owed) = (self.event, self.last_event, std::mem::take(&mut self.owed));
@@ -125,7 +124,7 @@ impl Round {
         Ok((count, Some(next)))
     }
 
-    /// Settled rows of events that were looked at. Rows of one ledger name events in rising order.
+    /// Deletes settled rows of events that were checked. Rows of a ledger refer to events in rising order.
     async fn mail(&mut self, store: &SqliteStore) -> Result<(usize, Option<Part>), StoreError> {
         let count = self.ledgers.len().min(STEP_OWNERS);
         let some: Vec<(u64, u64)> = self.ledgers.drain(..count).collect();
@@ -152,7 +151,7 @@ impl Round {
         Ok((gone, Some(if self.ledgers.is_empty() { Part::Expired } else { Part::Mail })))
     }
 
-    /// The first lines of each chat, until one is young. Chats are walked once an hour.
+    /// Deletes the oldest messages of each chat. Runs once an hour.
     async fn chat_lines(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let is_due = keep.now_ms.abs_diff(self.seldom_ms) >= SELDOM_MS;
         if keep.chat_before_ms == 0 || !is_due {
@@ -193,7 +192,7 @@ impl Round {
         let count = places.len();
         if count > 0 {
             let work = move |books: &mut Books| {
-                // Written in again since it was found: it stays.
+                // Used again since it was found: it stays.
                 let sql = "DELETE FROM reach WHERE tenant = ?1 AND platform = ?2 AND bot = ?3 AND chat_id = ?4
                            AND at_ms < ?5";
                 let mut delete = books.connection.prepare_cached(sql).map_err(fault)?;
@@ -227,7 +226,7 @@ fn old_events(connection: &Connection, after: u64, until: u64, before_ms: u64) -
     Ok(old)
 }
 
-/// Events up to this one that some ledger owes; the ledgers' cursors move past them.
+/// Events up to `last` with unsettled rows; the cursors of the ledgers move past them.
 fn owed_until(
     connection: &Connection,
     owed: &mut BTreeMap<u64, Backlog>,
@@ -258,7 +257,7 @@ fn owed_until(
 }
 
 fn delete_events(connection: &Connection, events: &[u64]) -> Result<(), StoreError> {
-    // The newest number is kept: it is never given again.
+    // Keeps the newest number, so that it is never reused.
     let keep = "INSERT OR REPLACE INTO meta (key, value)
                 SELECT 'last_event', MAX(COALESCE((SELECT MAX(id) FROM event), 0),
                                          COALESCE((SELECT value FROM meta WHERE key = 'last_event'), 0))";
@@ -272,7 +271,7 @@ fn delete_events(connection: &Connection, events: &[u64]) -> Result<(), StoreErr
 
 type Ledgers = Vec<(u64, u64)>;
 
-/// Per ledger the last row that may go, and the ledgers that have more or were not looked at.
+/// Per ledger the last row that can be deleted, and the ledgers that have more rows or were not read.
 fn settled_rows(connection: &Connection, ledgers: Ledgers, until: u64) -> Result<(Ledgers, Ledgers), StoreError> {
     let sql = "SELECT seq, event FROM mail WHERE instance = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -291,16 +290,16 @@ fn settled_rows(connection: &Connection, ledgers: Ledgers, until: u64) -> Result
         }
         room -= old;
         if old > 0 && old == some.len() {
-            rest.push((instance, through)); // there may be more of it
+            rest.push((instance, through)); // there may be more rows
         }
     }
     Ok((rows, rest))
 }
 
-/// What has a time of its own: ends of alarms, fired alarms, capabilities, messages, media, data.
+/// Deletes what has its own expiry: alarm results, fired alarms, capabilities, messages, media, data.
 async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
     let old = signed(keep.verdicts_before_ms);
-    // A time that was fired may be armed once more for a while; after that nobody remembers it.
+    // A fired alarm is kept for a while, so that arming the same time again is recognised.
     let fired = store.readers.read(DESK, move |connection| {
         let sql = "SELECT id FROM shot WHERE state = 'fired' AND due_ms < ?1 LIMIT ?2";
         let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -310,17 +309,17 @@ async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<
     let fired = fired.await?;
     let folder = store.media_dir.clone();
     let work = move |books: &mut Books| expire(&books.connection, keep, &fired);
-    // The files go after the rows are gone for good.
+    // Files are deleted after the rows are committed.
     let after = move |(_, _, ids): &(usize, bool, Vec<String>)| {
         for id in ids {
-            let _ = std::fs::remove_file(folder.join(id)); // the next start removes what no row names
+            let _ = std::fs::remove_file(folder.join(id)); // the next start removes files without a row
         }
     };
     let (gone, is_full, _) = store.writer.write(work, after).await?;
     Ok((gone, Some(if is_full { Part::Expired } else { Part::Journal })))
 }
 
-/// How many rows went, whether there may be more, and whose files must go.
+/// Number of deleted rows, whether there may be more, and the media files to delete.
 fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(usize, bool, Vec<String>), StoreError> {
     let max = signed(STEP_ROWS as u64);
     let now = signed(keep.now_ms);
@@ -339,7 +338,7 @@ fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(us
         unbind.execute([id]).map_err(fault)?;
     }
     counts.push(ids.len());
-    // The oldest come first: a page of them tells whether there is more to forget.
+    // Oldest first: a full page shows that there may be more.
     let messages = "DELETE FROM letter WHERE event IN
                    (SELECT event FROM (SELECT event, at_ms FROM letter ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
     counts.push(connection.execute(messages, (signed(keep.inbox_before_ms), max)).map_err(fault)?);
@@ -358,7 +357,7 @@ fn take_ids(connection: &Connection, sql: &str, now: i64, max: i64) -> Result<Ve
 
 async fn journal(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
     let work = move |books: &mut Books| {
-        // What is open is never old: its outcome is still to come.
+        // Open entries are kept, because their result is still to come.
         let sql = "DELETE FROM journal WHERE id IN (SELECT id FROM
                    (SELECT id, at_ms FROM journal WHERE outcome <> 'open' ORDER BY id LIMIT ?2) WHERE at_ms < ?1)";
         let before = signed(keep.journal_before_ms);
@@ -369,9 +368,9 @@ async fn journal(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<
 }
 
 struct OldLines {
-    /// Tenant, chat, and the last line that may go.
+    /// Tenant, chat, and the last message that can be deleted.
     lines: Vec<(String, String, u64)>,
-    /// Where to go on; `None`: that was the last chat.
+    /// Where to continue; `None`: this was the last chat.
     next: Option<(String, String)>,
 }
 
@@ -398,7 +397,7 @@ fn old_lines(connection: &Connection, from: (String, String), before_ms: u64) ->
         }
         room -= old;
         if old > 0 && old == some.len() {
-            return Ok(OldLines { lines, next: Some(last) }); // there may be more in this chat
+            return Ok(OldLines { lines, next: Some(last) }); // there may be more messages in this chat
         }
         last = (tenant, chat_id);
     }

@@ -1,4 +1,4 @@
-//! Migrations: numbered, each in one transaction, with a checksum so that an altered one is noticed.
+//! Migrations: numbered, one transaction each, with a checksum to detect changed ones.
 
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::sha256_hex;
@@ -8,7 +8,7 @@ use super::fault;
 
 pub(crate) const SKILLS_AND_DATA: &str = include_str!("migrations/0005_skills_and_data.sql");
 
-/// From here on numbers are unique: a database in which they are not is repaired first.
+/// From this migration on numbers are unique; a database with duplicates must be repaired first.
 const UNIQUE_NUMBERS: u32 = 8;
 
 const MIGRATIONS: [(u32, &str); 11] = [
@@ -25,7 +25,7 @@ const MIGRATIONS: [(u32, &str); 11] = [
     (11, include_str!("migrations/0011_ports.sql")),
 ];
 
-/// Brings the database to this version and returns its epoch. `repair` is asked before numbers become unique.
+/// Migrates the database and returns its epoch. `repair` is called before numbers become unique.
 pub(super) fn migrate(
     connection: &mut Connection,
     epoch_seed: u32,
@@ -35,7 +35,7 @@ pub(super) fn migrate(
     let newest = MIGRATIONS.last().map_or(0, |(number, _)| *number);
     if present > newest {
         let text =
-            format!("the database is of version {present}, this frontdesk knows up to {newest}; use a newer one");
+            format!("the database has version {present}, this frontdesk supports up to {newest}; use a newer one");
         return Err(StoreError::Unavailable(text));
     }
     for (number, sql) in MIGRATIONS {
@@ -46,7 +46,9 @@ pub(super) fn migrate(
                 .optional()
                 .map_err(fault)?;
             if kept.as_deref() != Some(&sha256_hex(sql)) {
-                return Err(StoreError::Corrupt(format!("{name} in the database is not the one this version knows")));
+                return Err(StoreError::Corrupt(format!(
+                    "{name} in the database differs from the one in this version"
+                )));
             }
             continue;
         }

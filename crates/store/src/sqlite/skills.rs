@@ -1,4 +1,4 @@
-//! Skills: heads, histories, bodies, and the token of each tenant.
+//! Skills: heads, histories, bodies, and the change token of each tenant.
 
 use frontdesk_core::port::skills::{Expect, SkillQuery, SkillWrite, Skills, next_token};
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -26,7 +26,7 @@ impl Skills for SqliteStore {
     ) -> Stored<'a, Option<SkillSource>> {
         let (tenant, name, version) = (tenant.to_owned(), name.to_owned(), version.map(str::to_owned));
         self.readers.read(turn(&tenant), move |connection| {
-            // One transaction, so that head and body are of one moment.
+            // One transaction, so that head and body belong together.
             let moment = connection.unchecked_transaction().map_err(fault)?;
             source(&moment, &tenant, &name, version.as_deref())
         })
@@ -83,7 +83,7 @@ impl Skills for SqliteStore {
     }
 }
 
-/// Everything is checked before anything is written: a conflict leaves no trace.
+/// Everything is checked before anything is written, so that a conflict changes nothing.
 fn put(connection: &Connection, write: &SkillWrite) -> Result<(), StoreError> {
     let SkillWrite { tenant, expect, meta, source, version } = write;
     let old = head(connection, tenant, &meta.name)?;
@@ -195,7 +195,7 @@ fn source(
     let sql = "SELECT source FROM skill_source WHERE tenant = ?1 AND name = ?2 AND content_hash = ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let source = query.query_row((tenant, name, &content_hash), |row| row.get(0)).optional().map_err(fault)?;
-    let lost = || StoreError::Corrupt(format!("the body of skill {name:?}, version {version} is gone"));
+    let lost = || StoreError::Corrupt(format!("the body of skill {name:?}, version {version} is missing"));
     let source = source.ok_or_else(lost)?;
     Ok(Some(SkillSource { name: name.into(), version, content_hash, source, metadata }))
 }
@@ -232,7 +232,7 @@ fn version_info(row: &Row<'_>) -> rusqlite::Result<VersionInfo> {
 
 fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<SkillStatus> {
     let word: String = row.get(column)?;
-    SkillStatus::read(&word).ok_or_else(|| unreadable(column, format!("the status {word:?}")))
+    SkillStatus::read(&word).ok_or_else(|| unreadable(column, format!("unknown status {word:?}")))
 }
 
 fn unreadable(column: usize, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {

@@ -1,7 +1,7 @@
-//! The thread that writes, in groups.
+//! The writer thread, with group commit.
 //!
-//! A job of the writer must leave the database as it found it when it answers with an error of its
-//! own (a conflict); an error of `SQLite` undoes the whole group, and everyone in it is told.
+//! A job that returns a conflict must leave the database unchanged. Any other error rolls back the whole group, and all
+//! callers in it get the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
@@ -14,23 +14,23 @@ use super::heads::Ledgers;
 use super::watch::Watched;
 use super::{fault, gone};
 
-/// Jobs that may wait; senders beyond it wait themselves, which slows the sources down.
+/// Jobs in the queue; further callers wait, which slows down the sources.
 const QUEUE_MAX: usize = 4096;
-/// Jobs in one transaction: enough to share an fsync, few enough to keep its latency low.
+/// Jobs per transaction: enough to share an fsync, few enough for low latency.
 const GROUP_MAX: usize = 512;
 
 type After = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-/// A job that is given an error only tells it to its asker.
+/// A job that is called with an error only passes it to its caller.
 type WriteJob = Box<dyn FnOnce(Result<&mut Books, StoreError>) -> Result<After, StoreError> + Send>;
 
-/// What the writer works with: the connection, and what it remembers of it.
+/// State of the writer: the connection, and a cache of the ledgers.
 pub(super) struct Books {
     pub(super) connection: Connection,
     pub(super) ledgers: Ledgers,
 }
 
-/// A queue of jobs and the thread that does them. Dropped, it waits for the thread: the folder is
-/// free for another desk only when its files are closed.
+/// A queue of jobs and its thread. Drop waits for the thread, because the folder can be used again only after its
+/// files are closed.
 pub(super) struct Writer {
     jobs: Option<mpsc::Sender<WriteJob>>,
     thread: Option<JoinHandle<()>>,
@@ -38,9 +38,9 @@ pub(super) struct Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.jobs = None; // the end of its queue ends the thread
+        self.jobs = None; // closing the queue ends the thread
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic in it was printed when it happened
+            let _ = thread.join(); // a panic was already reported
         }
     }
 }
@@ -55,8 +55,8 @@ impl Writer {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Does `work` in the next group. `after` runs on the writer thread once it is durable, in order. An asker that
-    /// is dropped while it waits changes nothing: a job in the queue is done, and so is what follows from it.
+    /// Runs `work` in the next group. `after` runs on the writer thread once it is durable, in commit order. If the
+    /// caller is dropped, a job in the queue still runs, and so does `after`.
     pub(super) fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Books) -> Result<T, StoreError> + Send + 'static,
@@ -69,7 +69,7 @@ impl Writer {
                     if committed.is_ok() {
                         after(&done);
                     }
-                    let _ = answer.send(committed.map(|()| done)); // the asker may have gone
+                    let _ = answer.send(committed.map(|()| done)); // the caller may be gone
                 })),
                 Err(StoreError::Conflict) => Ok(Box::new(move |committed: Result<(), StoreError>| {
                     let _ = answer.send(Err(committed.err().unwrap_or(StoreError::Conflict)));
@@ -87,7 +87,7 @@ impl Writer {
 }
 
 fn panicked() -> StoreError {
-    StoreError::Unavailable("a write failed by a programming error, and nothing of its group was written".into())
+    StoreError::Unavailable("a write panicked (a bug in frontdesk); nothing of its group was written".into())
 }
 
 fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receiver<WriteJob>) {
@@ -101,7 +101,7 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
         }
         if outcome.is_ok() {
             for job in jobs.by_ref() {
-                // A job that panics undoes its group like any other failure, and the thread goes on.
+                // A panic rolls back the group like any other failure, and the thread continues.
                 let done = catch_unwind(AssertUnwindSafe(|| job(Ok(&mut books))));
                 match done.unwrap_or_else(|_| Err(panicked())) {
                     Ok(after) => afters.push(after),
@@ -116,10 +116,10 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
             outcome = books.connection.execute_batch("COMMIT").map_err(fault);
         }
         if let Err(error) = &outcome {
-            tracing::error!(%error, jobs = afters.len(), "a group of writes was undone");
+            tracing::error!(%error, jobs = afters.len(), "a group of writes was rolled back");
             books.ledgers.forget();
             if !books.connection.is_autocommit() {
-                let _ = books.connection.execute_batch("ROLLBACK"); // the next BEGIN tells if this failed
+                let _ = books.connection.execute_batch("ROLLBACK"); // if this fails, so does the next BEGIN
             }
         }
         for after in afters {
@@ -127,7 +127,7 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
         }
         if let Err(error) = outcome {
             for job in jobs {
-                let _ = job(Err(error.clone())); // it never ran: its asker hears why
+                let _ = job(Err(error.clone())); // it did not run: its caller gets the error
             }
         }
     }
@@ -139,7 +139,7 @@ mod tests {
     use crate::sqlite::SqliteStore;
 
     #[tokio::test]
-    async fn a_write_or_read_that_panics_fails_alone_and_the_threads_go_on() {
+    async fn a_panic_fails_one_job_and_the_threads_continue() {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(folder.path(), 1).unwrap();
         for _ in 0..3 {
@@ -158,7 +158,7 @@ mod tests {
             connection.query_row("SELECT COUNT(*) FROM meta WHERE key = 'half'", [], |row| row.get(0)).map_err(fault)
         };
         let halves: i64 = store.writer.write(move |books| count(&books.connection), |_| {}).await.unwrap();
-        assert_eq!(halves, 0, "what the panic left half done was undone");
+        assert_eq!(halves, 0, "the partial write was rolled back");
         assert_eq!(store.readers.read::<i64>(0, count).await.unwrap(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Health, integrity, and backup. What looks at the whole file has a thread and a connection of its own.
+//! Health, integrity check, and backup. Operations on the whole file have their own thread and connection.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ impl Upkeep for SqliteStore {
             }
             private::make_file(&to)?;
             copy(source, &to).inspect_err(|_| {
-                let _ = std::fs::remove_file(&to); // half a copy would be taken for one, and bars the next try
+                let _ = std::fs::remove_file(&to); // a partial copy looks like a backup, and blocks the next attempt
             })?;
             let bytes = std::fs::File::open(&to).and_then(|file| file.sync_all().and(file.metadata()));
             bytes.map(|meta| meta.len()).map_err(|error| private::unusable(&to, &error))
@@ -66,18 +66,18 @@ impl Upkeep for SqliteStore {
     }
 }
 
-/// All pages in one step, from one snapshot: a copy that pauses is begun again by every write in between.
+/// Copies all pages in one step, from one snapshot: a copy in several steps restarts after every write.
 fn copy(source: &Connection, to: &Path) -> Result<(), StoreError> {
     let mut target = Connection::open(to).map_err(fault)?;
     let copy = Backup::new(source, &mut target).map_err(fault)?;
     match copy.step(-1).map_err(fault)? {
         StepResult::Done => Ok(()),
-        _ => Err(StoreError::Unavailable("the database was locked by another program; try again".into())),
+        _ => Err(StoreError::Unavailable("the database is locked by another program; try again".into())),
     }
 }
 
 impl SqliteStore {
-    /// Long work with a connection and a thread of its own, so that nobody waits behind it. One at a time.
+    /// Runs long work on its own connection and thread, so that nothing waits behind it. One at a time.
     fn alone<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -89,7 +89,7 @@ impl SqliteStore {
             let thread = std::thread::Builder::new().name("store-care".into()).spawn(move || {
                 let done = connect(&path, true).and_then(|connection| work(&connection));
                 drop(turn);
-                let _ = answer.send(done); // the asker may have gone
+                let _ = answer.send(done); // the caller may be gone
             });
             thread.map_err(|error| StoreError::Unavailable(error.to_string()))?;
             answered.await.map_err(|_| gone())?

@@ -1,5 +1,5 @@
-//! Whether the files that we write into are still the ones in the folder. `SQLite` goes on writing into a file that
-//! somebody removed or replaced, and all of that is gone at the next start.
+//! Checks that the open files are still those in the folder. `SQLite` continues to write into a file that was removed
+//! or replaced, and these writes are lost at the next start.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,9 +20,9 @@ pub(super) struct Watched {
     database: PathBuf,
     log: PathBuf,
     identity: Identity,
-    /// Its length never shrinks: nothing here vacuums it.
+    /// The file never shrinks, because it is never vacuumed.
     length: u64,
-    /// The log appears with the first write.
+    /// The log is created by the first write.
     log_identity: Option<Identity>,
 }
 
@@ -35,7 +35,7 @@ impl Watched {
         Ok(Self { database, log, identity, length, log_identity: None })
     }
 
-    /// Asked before every group of writes: two calls of the system, in the shade of an fsync.
+    /// Called before every group of writes: two system calls, which are cheap compared with the fsync.
     pub(super) fn look(&mut self) -> Result<(), StoreError> {
         match stat(&self.database)? {
             None => return Err(lost(&self.database, "was removed")),
@@ -64,7 +64,7 @@ fn stat(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
 
 fn lost(path: &Path, how: &str) -> StoreError {
     let text = format!(
-        "{} {how} while the desk was running; stop the desk, restore the database from a backup, and start it again",
+        "{} {how} while the server was running; stop the server, restore the database from a backup, and start again",
         path.display()
     );
     StoreError::Unavailable(text)
