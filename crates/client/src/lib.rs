@@ -1,7 +1,7 @@
-//! The agent's half: a transport that dials the desk, takes what arrives, acks it, and sends.
+//! The agent's side: a transport that connects to the server, receives and acks events, and sends actions.
 //!
-//! It needs nothing of the desk but its URL, an id and a secret. [`socket::SocketTransport`] is the
-//! real one, [`memory::MemoryTransport`] the one for tests of agents.
+//! It needs only a URL, an id and a secret. [`socket::SocketTransport`] is the real one, [`memory::MemoryTransport`]
+//! is for tests of agents.
 
 pub mod agents;
 pub mod cron;

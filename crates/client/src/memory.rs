@@ -1,4 +1,4 @@
-//! A transport with no network, for tests of agents: the test plays the desk.
+//! A transport without network, for tests of agents: the test plays the server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportError};
 
-/// What the agent did, as the test sees it.
+/// What the agent did.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     Action(Action),
@@ -26,7 +26,7 @@ pub struct MemoryTransport {
 }
 
 impl MemoryTransport {
-    /// `answer` decides what the desk says to each action.
+    /// `answer` returns the result of each action.
     pub fn new(
         descriptor: Descriptor,
         answer: impl Fn(&Action) -> ActionResult + Send + Sync + 'static,
@@ -36,7 +36,7 @@ impl MemoryTransport {
         (Arc::new(transport), watch)
     }
 
-    /// Hands something to the agent and waits until its handler took it.
+    /// Passes something to the agent, and waits until its handler has returned.
     pub async fn deliver(&self, inbound: Inbound) {
         let handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(handler) = handler {
@@ -45,7 +45,7 @@ impl MemoryTransport {
     }
 
     fn note(&self, seen: Seen) {
-        let _ = self.seen.send(seen); // the test may have stopped watching
+        let _ = self.seen.send(seen); // the test may have dropped the receiver
     }
 }
 

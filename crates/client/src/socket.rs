@@ -1,5 +1,5 @@
-//! The transport over a WebSocket that the agent dials: reconnects, keeps waiting results across a
-//! re-dial, acks after the handler took an event, and takes no event twice.
+//! The transport over a WebSocket: reconnects, keeps waiting for results across a reconnect, acks after the handler has
+//! returned, and drops duplicate events.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -24,15 +24,15 @@ const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const TOKEN_TTL_S: u64 = 300;
 const FRAME_MAX_BYTES: usize = 1 << 20;
-/// Buffer ids remembered to drop what comes twice.
+/// Buffer ids kept to drop duplicates.
 const SEEN_MAX: usize = 4096;
-/// Lines waiting to go out, and events waiting for the handler.
+/// Lines waiting to be sent, and events waiting for the handler.
 const QUEUE_MAX: usize = 256;
 
-/// Where to dial and as whom.
+/// Where to connect, and as which gateway.
 #[derive(Clone)]
 pub struct Dial {
-    /// Base URL of the desk (`http`, `https`, `ws` or `wss`).
+    /// Base URL of the server (`http`, `https`, `ws` or `wss`).
     pub url: String,
     pub gateway_id: String,
     pub secret: Secret,
@@ -43,7 +43,7 @@ pub struct Dial {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
     Down,
-    /// Deliberately closed; waits to be woken.
+    /// Closed on purpose; waits to be woken.
     Dormant,
     Up,
     Ended(TransportError),
@@ -97,7 +97,7 @@ impl SocketTransport {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Ends dormancy: dial now.
+    /// Ends dormancy and connects at once.
     pub fn wake(&self) {
         self.shared.dormant.store(false, Ordering::SeqCst);
         self.shared.wake.notify_one();
@@ -107,12 +107,12 @@ impl SocketTransport {
         *self.shared.phase.borrow() == Phase::Dormant
     }
 
-    /// The credential is dead; this transport will not dial again.
+    /// The credential was revoked; this transport does not connect again.
     pub fn is_revoked(&self) -> bool {
         *self.shared.phase.borrow() == Phase::Ended(TransportError::Revoked)
     }
 
-    /// Waits until the transport has ended for good, and says why.
+    /// Waits until the transport has ended permanently, and returns the reason.
     pub async fn ended(&self) -> TransportError {
         let mut phase = self.shared.phase.subscribe();
         loop {
@@ -181,7 +181,7 @@ impl RelayTransport for SocketTransport {
             let frame =
                 GatewayLine::Outbound { request_id: &request_id, action: &action, platform: None, bot_id: None };
             let sent = self.send_line(frame.line()).await;
-            // The answer may come on the next socket: keep waiting through a re-dial.
+            // The result may arrive on the next socket, so keep waiting across a reconnect.
             let result = match sent {
                 Ok(()) => match tokio::time::timeout(RESULT_TIME, answered).await {
                     Ok(Ok(result)) => Ok(result),
@@ -218,13 +218,13 @@ impl RelayTransport for SocketTransport {
         Box::pin(async {
             let confirmed = self.go_idle().await;
             self.shared.dormant.store(true, Ordering::SeqCst);
-            *lock(&self.shared.lines) = None; // its end closes the socket
+            *lock(&self.shared.lines) = None; // closing the channel closes the socket
             confirmed
         })
     }
 }
 
-/// Dials until told to stop: growing waits after failures, none while dormant.
+/// Connects until stopped: with growing delays after failures, and not while dormant.
 async fn supervise(shared: Arc<Shared>) {
     let mut backoff = BACKOFF_FIRST;
     loop {
@@ -239,11 +239,11 @@ async fn supervise(shared: Arc<Shared>) {
         }
         match run {
             Err(end @ (TransportError::Revoked | TransportError::BadUrl(_))) => {
-                tracing::warn!(%end, "the relay ended for good");
+                tracing::warn!(%end, "the relay transport ended");
                 shared.phase.send_replace(Phase::Ended(end));
                 return;
             }
-            Err(why) => tracing::info!(%why, "relay socket lost"),
+            Err(why) => tracing::info!(%why, "relay connection lost"),
             Ok(()) => backoff = BACKOFF_FIRST,
         }
         if shared.dormant.load(Ordering::SeqCst) {
@@ -266,10 +266,10 @@ async fn supervise(shared: Arc<Shared>) {
     }
 }
 
-/// One socket from dial to end. `Ok` if it had been up.
+/// One socket from connect to close. `Ok` if it had been up.
 async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let uri: http::Uri = relay_url(&shared.dial.url).parse().map_err(|e| TransportError::BadUrl(format!("{e}")))?;
-    #[allow(clippy::disallowed_methods)] // the agent's clock is the machine's; the desk allows for skew
+    #[allow(clippy::disallowed_methods)] // agents use real time; the server tolerates skew
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let bearer = token::mint(&shared.dial.gateway_id, &shared.dial.secret, now_s + TOKEN_TTL_S);
     let header =
@@ -281,7 +281,7 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let (socket, _) = builder.connect().await.map_err(|e| closed(e.to_string()))?;
     let (mut sink, mut stream) = socket.split();
     for (platform, bot_id) in &shared.dial.identities {
-        // With a handler in place nothing that comes early is dropped, so nothing has to be held back.
+        // With a handler in place no event is dropped, so the server need not delay them.
         let ready = lock(&shared.handler).is_some();
         let hello = GatewayLine::Hello { platform, bot_id, ready }.line();
         sink.send(Message::text(hello)).await.map_err(|e| closed(e.to_string()))?;
@@ -289,14 +289,14 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let (line_tx, mut line_rx) = mpsc::channel::<String>(QUEUE_MAX);
     let (event_tx, event_rx) = mpsc::channel(QUEUE_MAX);
     let worker = tokio::spawn(hand_over(shared.clone(), event_rx, line_tx.downgrade()));
-    let _stop_worker = worker.abort_handle(); // it ends by itself when `event_tx` goes
+    let _stop_worker = worker.abort_handle(); // it ends by itself when `event_tx` is dropped
     let mut lines = Lines::new(FRAME_MAX_BYTES);
     let mut offered = Some(line_tx);
     let mut up = false;
     loop {
         tokio::select! {
             line = line_rx.recv() => {
-                let Some(mut line) = line else { break }; // nobody may send any more: dormant
+                let Some(mut line) = line else { break }; // all senders are dropped: dormant
                 while let Ok(more) = line_rx.try_recv() {
                     line.push_str(&more); // several frames may share one message
                 }
@@ -327,11 +327,11 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     }
                 }
                 Some(Err(error)) => return if up { Ok(()) } else { Err(closed(error.to_string())) },
-                None => return if up { Ok(()) } else { Err(closed("the desk hung up".into())) },
+                None => return if up { Ok(()) } else { Err(closed("the server closed the connection".into())) },
             }
         }
     }
-    let _ = sink.close().await; // best effort: the other side may be gone
+    let _ = sink.close().await; // best effort: the peer may be gone
     Ok(())
 }
 
@@ -339,7 +339,7 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
     let (inbound, buffer_id) = match frame {
         DeskFrame::OutboundResult { request_id, result } => {
             if let Some(waiting) = lock(&shared.pending).remove(&request_id) {
-                let _ = waiting.send(result); // it may have stopped waiting
+                let _ = waiting.send(result); // the caller may be gone
             }
             return;
         }
@@ -351,11 +351,11 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
         }
         DeskFrame::Inbound { event, buffer_id } => match serde_json::from_value::<MessageEvent>(event) {
             Ok(event) => (Inbound::Event(Box::new(event)), buffer_id),
-            Err(error) => return tracing::warn!(%error, "an event of the desk could not be read"),
+            Err(error) => return tracing::warn!(%error, "skipped an invalid event of the server"),
         },
         DeskFrame::PassthroughForward { forward, buffer_id } => (Inbound::Forward(forward), buffer_id),
         DeskFrame::InterruptInbound { session_key, chat_id } => {
-            // Ahead of the queue: the turn it means may be the one that blocks it.
+            // Bypasses the queue, because the turn to be stopped may be blocking it.
             let handler = lock(&shared.handler).clone();
             if let Some(handler) = handler {
                 tokio::spawn(handler(Inbound::Interrupt { session_key, chat_id }));
@@ -364,10 +364,10 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
         }
         DeskFrame::Descriptor { .. } | DeskFrame::Unknown => return,
     };
-    let _ = events.send((inbound, buffer_id)).await; // unacked: it comes again
+    let _ = events.send((inbound, buffer_id)).await; // if this fails it stays unacked and is sent again
 }
 
-/// Calls the handler, one event after the other, and acks what it took.
+/// Calls the handler for one event after the other, and acks each one afterwards.
 async fn hand_over(
     shared: Arc<Shared>,
     mut events: mpsc::Receiver<(Inbound, Option<String>)>,
@@ -377,14 +377,14 @@ async fn hand_over(
         let known = buffer_id.as_ref().is_some_and(|id| lock(&shared.seen).0.contains(id));
         if !known {
             let handler = lock(&shared.handler).clone();
-            let Some(handler) = handler else { continue }; // nobody took it: no ack
+            let Some(handler) = handler else { continue }; // not handled: no ack
             handler(inbound).await;
         }
         let Some(id) = buffer_id else { continue };
         remember(&mut lock(&shared.seen), &id);
         let ack = GatewayLine::InboundAck { buffer_id: &id }.line();
         if let Some(lines) = lines.upgrade() {
-            let _ = lines.send(ack).await; // a lost ack costs a repeat, which `seen` drops
+            let _ = lines.send(ack).await; // after a lost ack the event is repeated, and `seen` drops it
         }
     }
 }
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_duplicate_filter_is_bounded() {
         let mut seen = (HashSet::new(), VecDeque::new());
         for number in 0..SEEN_MAX + 10 {
             remember(&mut seen, &number.to_string());

@@ -9,7 +9,7 @@ use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, MessageEve
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What the desk hands over.
+/// What the server delivers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inbound {
     Event(Box<MessageEvent>),
@@ -21,27 +21,27 @@ pub enum Inbound {
     },
 }
 
-/// Called for each delivery, one after the other; it is acked after the handler took it.
+/// Called for one delivery after the other; each is acked after the handler has returned.
 pub type Handler = Arc<dyn Fn(Inbound) -> BoxFuture<'static, ()> + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    #[error("not connected to the desk")]
+    #[error("not connected to the server")]
     NotConnected,
-    #[error("the desk did not answer in time")]
+    #[error("the server did not respond in time")]
     Timeout,
     #[error("the credential of this gateway was revoked")]
     Revoked,
-    #[error("the desk closed the connection: {code} {reason}")]
+    #[error("the server closed the connection: {code} {reason}")]
     Closed { code: u16, reason: String },
-    #[error("the desk's address is not valid: {0}")]
+    #[error("the server URL is not valid: {0}")]
     BadUrl(String),
 }
 
 pub trait RelayTransport: Send + Sync {
     fn connect(&self) -> BoxFuture<'_, Result<(), TransportError>>;
     fn disconnect(&self) -> BoxFuture<'_, ()>;
-    /// What the platform that this agent fronts can do.
+    /// Descriptor of the agent's platform.
     fn handshake(&self) -> BoxFuture<'_, Result<Descriptor, TransportError>>;
     fn set_inbound_handler(&self, handler: Handler);
     fn send_outbound(&self, action: Action) -> BoxFuture<'_, Result<ActionResult, TransportError>>;
@@ -50,9 +50,9 @@ pub trait RelayTransport: Send + Sync {
         session_key: &'a str,
         reason: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
-    /// Asks the desk to keep what comes; true once it has confirmed.
+    /// Asks the server to buffer messages; true once it has confirmed.
     fn go_idle(&self) -> BoxFuture<'_, bool>;
-    /// Goes idle, closes the socket, and dials again only when woken.
+    /// Goes idle, closes the socket, and connects again only when woken.
     fn go_dormant(&self) -> BoxFuture<'_, bool>;
 
     fn get_chat_info<'a>(&'a self, chat_id: &'a str) -> BoxFuture<'a, Result<ChatInfo, TransportError>> {
@@ -60,7 +60,7 @@ pub trait RelayTransport: Send + Sync {
         Box::pin(async move { Ok(self.send_outbound(action).await?.chat_info.unwrap_or_default()) })
     }
 
-    /// Acts on a capability that the desk holds for this session; the agent never sees it.
+    /// Uses a capability that the server stores for this session; the agent never sees it.
     fn send_follow_up<'a>(
         &'a self,
         session_key: &'a str,

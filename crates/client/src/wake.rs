@@ -1,6 +1,6 @@
-//! A doorbell for a sleeping agent: the smallest HTTP server that can be a wake URL.
+//! A minimal HTTP server that can serve as a wake URL.
 //!
-//! A wake is payload-free and unsigned, so whoever rings only makes the agent look for mail.
+//! Wake calls have no payload and no signature; any caller can only make the agent look for mail.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ impl WakeBell {
         Ok(Self { url, rung, stop })
     }
 
-    /// Waits for the next ring; one that came before counts.
+    /// Waits for the next call; an earlier one that was not waited for counts.
     pub async fn rung(&self) {
         self.rung.notified().await;
     }
@@ -49,7 +49,7 @@ async fn serve(listener: TcpListener, rung: Arc<Notify>, stop: CancellationToken
             () = stop.cancelled() => return,
         };
         let Ok((stream, _)) = accepted else { continue };
-        // One caller at a time: a doorbell has no queue, and a slow one is cut off.
+        // One caller at a time; slow ones are cut off.
         if tokio::time::timeout(HEAD_TIME, answer(stream)).await.is_ok_and(|heard| heard.is_ok()) {
             rung.notify_one();
         }

@@ -1,4 +1,4 @@
-//! Agents behind a desk: deliver, wake, ask, and what an agent itself does (its inbox, its replies).
+//! Agents of a server: deliver, wake, ask, and what an agent itself does (its inbox, its replies).
 
 use std::time::Duration;
 
@@ -23,42 +23,42 @@ pub(super) fn agent_path(agent_id: &str, rest: &str) -> Result<String, Fault> {
     Ok(format!("agents/{}{rest}", segment(agent_id)?))
 }
 
-/// For a caller of the contract, a desk that does not answer is a way that broke.
+/// In terms of the contract, a server that does not answer is a failed delivery.
 fn broken(agent_id: &str, fault: Fault) -> Fault {
     let is_away = fault.class == Class::UnavailableError && fault.fields.contains_key("cause_kind");
     if is_away { Fault { class: Class::DeliveryFailedError, ..fault }.with("agent_id", agent_id) } else { fault }
 }
 
 impl AgentsClient {
-    /// Registers an agent, or changes what is given.
+    /// Registers an agent, or changes the given fields.
     pub async fn put_agent(&self, agent_id: &str, put: &AgentPut) -> Result<(), Fault> {
         self.tell(self.request(Method::PUT, &agent_path(agent_id, "")?).json(put)).await
     }
 
-    /// Needs the operator's scope.
+    /// Requires a token of scope operator.
     pub async fn delete_agent(&self, agent_id: &str) -> Result<(), Fault> {
         self.tell(self.request(Method::DELETE, &agent_path(agent_id, "")?)).await
     }
 
-    /// Routed by its address: an `@` wakes, none delivers.
+    /// The address decides: with an `@` it wakes, otherwise it delivers.
     pub async fn notify(&self, post: &NotifyPost) -> Result<Notified, Fault> {
         self.post("notify", post).await.map_err(|fault| broken(&post.agent, fault))
     }
 
-    /// The agent's answer to an exchange. A late one goes to the inbox of the agent that asked. `GoneError`: nobody
-    /// waits, and no agent asked.
+    /// Answers an exchange. A late answer goes to the inbox of the asking agent. `GoneError`: nobody waits, and no
+    /// agent asked.
     pub async fn reply(&self, agent_id: &str, correlation_id: &str, content: &str) -> Result<Replied, Fault> {
         let reply = ReplyPost { correlation_id: correlation_id.into(), content: content.into() };
         self.post(&agent_path(agent_id, "/replies")?, &reply).await
     }
 
-    /// What came after this number; without one, what there is.
+    /// Messages after this number, or all of them.
     pub async fn inbox(&self, agent_id: &str, after: Option<u64>) -> Result<Vec<InboxMessage>, Fault> {
         Ok(self.inbox_page(agent_id, after).await?.messages)
     }
 
-    /// The same with the newest number of the inbox: where it is below `after`, the desk was restored from an older
-    /// backup, and whoever reads goes on from it.
+    /// The same with the newest number of the inbox. If it is below `after`, the server was restored from an older
+    /// backup, and the reader continues from it.
     pub async fn inbox_page(&self, agent_id: &str, after: Option<u64>) -> Result<Inbox, Fault> {
         let after = after.map(|seq| format!("?after={seq}")).unwrap_or_default();
         self.get(&agent_path(agent_id, &format!("/inbox{after}"))?).await
@@ -101,7 +101,7 @@ impl AgentConnector for AgentsClient {
     ) -> Promise<'a, AgentReply> {
         Box::pin(async move {
             let request = self.request(Method::POST, &agent_path(agent_id, "/exchange")?);
-            // The desk says when the time is over; ours is only for a desk that says nothing.
+            // The server enforces the timeout; ours is for a server that does not answer.
             let request = request.json(&Exchange { payload, timeout_ms });
             let request = request.timeout(Duration::from_millis(timeout_ms).saturating_add(LIMIT));
             let answer = self.open(request).await.map_err(|fault| broken(agent_id, fault))?;

@@ -1,4 +1,4 @@
-//! One question to the desk and its answer. A redirect is never followed: the token is for this desk alone.
+//! HTTP requests to the server. Redirects are not followed, because the token is only for this server.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 pub(super) const LIMIT: Duration = Duration::from_secs(15);
-/// A stream may be silent for long; a peer that is gone must be noticed all the same.
+/// Streams may be silent for long; keepalives detect a lost peer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const SHOWN_CHARS: usize = 300;
 
-/// A desk's `/v1`, with what proves who asks.
+/// `/v1` of a server, with credentials.
 #[derive(Clone)]
 pub struct AgentsClient {
     base: Secret, // a capability URL is a secret
@@ -24,7 +24,7 @@ pub struct AgentsClient {
 }
 
 impl AgentsClient {
-    /// With a token of the agent API, sent as a bearer.
+    /// With a token of the agent API, sent as a bearer token.
     pub fn new(base_url: &str, token: Secret) -> Result<Self, Fault> {
         Self::build(base_url, Some(token))
     }
@@ -35,7 +35,7 @@ impl AgentsClient {
     }
 
     fn build(base: &str, token: Option<Secret>) -> Result<Self, Fault> {
-        #[allow(clippy::disallowed_methods)] // an agent calls the desk that its owner configured, nobody else
+        #[allow(clippy::disallowed_methods)] // calls only the configured server
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_LIMIT)
             .redirect(reqwest::redirect::Policy::none())
@@ -53,7 +53,7 @@ impl AgentsClient {
         }
     }
 
-    /// An answer with 2xx, its body not read yet.
+    /// A 2xx response whose body was not read yet.
     pub(super) async fn open(&self, request: RequestBuilder) -> Result<Response, Fault> {
         let response = request.send().await.map_err(away)?;
         let status = response.status();
@@ -76,7 +76,7 @@ impl AgentsClient {
         self.ask(self.request(Method::POST, path).json(body)).await
     }
 
-    /// Where only the status counts.
+    /// For requests where only the status counts.
     pub(super) async fn tell(&self, request: RequestBuilder) -> Result<(), Fault> {
         self.open(request.timeout(LIMIT)).await.map(drop)
     }
@@ -84,19 +84,19 @@ impl AgentsClient {
 
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
-        let text = format!("the desk's answer does not fit: {error}");
+        let text = format!("the server sent an invalid response: {error}");
         Fault::new(Class::InternalError, text).with("cause_kind", "malformed_response")
     })
 }
 
-/// No answer at all. Whether the desk took it is not known.
+/// No response. It is unknown whether the server accepted the request.
 pub(super) fn away(error: reqwest::Error) -> Fault {
     let kind = if error.is_timeout() { "timeout" } else { "network" };
-    let text = format!("the desk does not answer: {}", error.without_url());
+    let text = format!("the server does not respond: {}", error.without_url());
     Fault::new(Class::UnavailableError, text).with("cause_kind", kind)
 }
 
-/// What the desk said, or what its status says where somebody else answered in its place.
+/// The fault that the server sent, or one derived from the status if a proxy answered.
 fn refusal(status: u16, body: &[u8]) -> Fault {
     serde_json::from_slice(body).unwrap_or_else(|_| {
         let said: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -105,15 +105,15 @@ fn refusal(status: u16, body: &[u8]) -> Fault {
             None => String::from_utf8_lossy(body),
         };
         let text: String = text.chars().take(SHOWN_CHARS).collect();
-        Fault::new(Class::of_status(status), format!("the desk answered {status}: {text}")).with("http_status", status)
+        Fault::new(Class::of_status(status), format!("the server answered {status}: {text}"))
+            .with("http_status", status)
     })
 }
 
-/// One segment of a path, encoded once. `.` and `..` would be taken for steps in the path, whatever way they
-/// are written, so they cannot be said.
+/// One path segment, encoded once. `.` and `..` are path steps however they are encoded, so they are refused.
 pub(super) fn segment(text: &str) -> Result<String, Fault> {
     match text {
-        "" | "." | ".." => Err(Fault::invalid(format!("{text:?} cannot be named in a URL"))),
+        "" | "." | ".." => Err(Fault::invalid(format!("{text:?} cannot be used in a URL path"))),
         _ => Ok(encoded(text)),
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_what_the_desk_said_or_what_its_status_says() {
+    fn a_refusal_is_the_fault_sent_or_derived_from_the_status() {
         let said = Fault::skill_not_found("x");
         assert_eq!(refusal(404, serde_json::to_string(&said).unwrap().as_bytes()), said);
         for (status, body, class) in [

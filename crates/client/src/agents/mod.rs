@@ -1,7 +1,7 @@
-//! The agents plane of a desk, over HTTP: its agents, its skills and its data as if they were here.
+//! The agents API of a server over HTTP: agents, skills and data.
 //!
-//! [`AgentsClient`] implements the three contracts, so whatever is written against the traits works with a
-//! desk. A refusal comes back as the fault that the desk gave, class and fields included.
+//! [`AgentsClient`] implements the three contracts, so code written against the traits works with a server. Refusals
+//! come back as the faults that the server sent, with class and fields.
 
 mod connector;
 mod http;

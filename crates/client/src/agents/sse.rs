@@ -1,24 +1,24 @@
-//! Server-sent events out of bytes that come in any pieces. Only a blank line ends an event: what broke off
-//! before it never was one.
+//! Parses server-sent events from bytes in pieces of any size. Only a blank line ends an event; an incomplete one is
+//! discarded.
 
-/// A line is at most a message of the inbox; a stream without line ends must not fill the memory.
+/// An event is at most one inbox message; the limit protects the memory from a stream without line ends.
 const EVENT_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// `message` where the stream names none.
+    /// `message` if the stream names none.
     pub name: String,
     pub data: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event is over {EVENT_MAX_BYTES} bytes")]
+#[error("an event is larger than {EVENT_MAX_BYTES} bytes")]
 pub struct TooLong;
 
 #[derive(Default)]
 pub struct Events {
     line: Vec<u8>,
-    /// The last byte was a CR: an LF after it belongs to the same line end.
+    /// The last byte was CR: a following LF belongs to the same line end.
     after_cr: bool,
     begun: bool,
     name: String,
@@ -30,7 +30,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The events that these bytes complete.
+    /// The events completed by these bytes.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLong> {
         let mut events = Vec::new();
         for byte in bytes {
@@ -52,17 +52,17 @@ impl Events {
         Ok(events)
     }
 
-    /// The id of the last complete event, to go on from.
+    /// Id of the last complete event, to resume from.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// How long the server wants us to wait before we come again.
+    /// Delay before a reconnect, as the server asks.
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
 
-    /// Another connection begins: what was not complete is gone, the place in the stream stays.
+    /// Prepares for a new connection: drops the incomplete event, keeps the position.
     pub fn restart(&mut self) {
         *self = Self { last_id: self.last_id.take(), retry_ms: self.retry_ms, ..Self::default() };
     }
@@ -90,7 +90,7 @@ impl Events {
             "retry" if value.bytes().all(|b| b.is_ascii_digit()) => {
                 self.retry_ms = value.parse().ok().or(self.retry_ms);
             }
-            _ => {} // a comment begins with the colon, and unknown fields are nothing to us
+            _ => {} // comments begin with a colon; unknown fields are ignored
         }
         None
     }
@@ -100,7 +100,8 @@ impl Events {
             self.last_id = Some(id);
         }
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
-        // An event without data is none, by the standard; ours name it all the same (`event: ready`).
+        // By the standard an event without data is ignored, but the server sends such events with a name (`event:
+        // ready`).
         let is_one = std::mem::take(&mut self.has_data) || !name.is_empty();
         is_one.then(|| Event { name: if name.is_empty() { "message".into() } else { name }, data })
     }
@@ -141,7 +142,7 @@ mod tests {
     fn comments_unknown_fields_and_blank_lines_are_no_events() {
         let mut events = Events::default();
         assert_eq!(events.push(b":\n\n: a: b\n\nfoo: bar\n\n\n\r\n\rid: 3\n\n").unwrap(), []);
-        assert_eq!(events.last_id(), Some("3"), "an id alone moves the place");
+        assert_eq!(events.last_id(), Some("3"), "an id alone moves the position");
         assert_eq!(events.push(b"id: a\0b\nretry: soon\ndata: x\n\n").unwrap(), [event("message", "x")]);
         assert_eq!((events.last_id(), events.retry_ms()), (Some("3"), None));
         assert_eq!(events.push(b"data\ndata\n\n").unwrap(), [event("message", "\n")]);
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_forgets_the_part_and_keeps_the_place() {
+    fn a_new_connection_drops_the_partial_event_and_keeps_the_position() {
         let mut events = Events::default();
         events.push(b"id: 4\ndata: x\n\nid: 5\nevent: odd\ndata: half").unwrap();
         events.restart();

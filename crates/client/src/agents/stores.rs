@@ -1,4 +1,4 @@
-//! Skills and data of a desk. What is not there is a fault for a skill and `None` for data, as the contracts say.
+//! Skills and data of a server. A missing skill is a fault, missing data are `None`, as the contracts require.
 
 use frontdesk_wire::agents::{
     Class, DataItems, DataStore, DataWrite, DataWritten, Fault, ManifestInfo, PortableData, Promise, QueryFilters,
@@ -9,7 +9,7 @@ use reqwest::Method;
 
 use super::http::{AgentsClient, encoded, segment};
 
-/// No skill has a name that cannot be said in a URL.
+/// A name that is not a valid path segment cannot exist.
 fn skill_path(name: &str, rest: &str) -> Result<String, Fault> {
     let name = segment(name).map_err(|_| Fault::skill_not_found(name))?;
     Ok(format!("skills/{name}{rest}"))
@@ -71,8 +71,8 @@ impl DataStore for AgentsClient {
 
     fn get<'a>(&'a self, id: &'a str) -> Promise<'a, Option<PortableData>> {
         Box::pin(async move {
-            let Ok(id) = segment(id) else { return Ok(None) }; // ids are the desk's own, and plain
-            // Another 404 (no such tenant, no such route) is not "there is no such data".
+            let Ok(id) = segment(id) else { return Ok(None) }; // ids are made by the server and valid path segments
+            // Other 404s (unknown tenant or route) do not mean that the data do not exist.
             match Self::get(self, &format!("data/{id}")).await {
                 Ok(found) => Ok(Some(found)),
                 Err(fault) if fault.class == Class::DataNotFound => Ok(None),

@@ -1,4 +1,4 @@
-//! An agent's inbox as it fills. A connection that ends is made anew, from the last message that was seen.
+//! Stream of an agent's inbox. Reconnects after an interruption, from the last message that was seen.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,17 +15,17 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum InboxEvent {
-    /// Connected, at first or again. Whoever gave no `after` and has seen no message yet may have missed some
-    /// between two of these, and asks [`AgentsClient::inbox`].
+    /// Connected, for the first time or again. Without `after`, and before the first message, messages between two of
+    /// these may be missed; then read [`AgentsClient::inbox`].
     Ready,
     Message(InboxMessage),
 }
 
-/// While it is held and polled, its session is a live one of the agent.
+/// While this is held and polled, its session counts as a live session of the agent.
 pub struct InboxStream {
     client: AgentsClient,
     path: String,
-    /// To begin with; once there is a last id, that counts.
+    /// Start position; replaced by the last id once there is one.
     after: Option<u64>,
     events: Events,
     response: Option<Response>,
@@ -34,8 +34,8 @@ pub struct InboxStream {
 }
 
 impl AgentsClient {
-    /// Connects; a refusal (unknown agent, bad token) is told here. With `after`, what came after that number
-    /// comes first, else only what is new.
+    /// Connects; a refusal (unknown agent, invalid token) is returned here. With `after`, messages after that number
+    /// come first, otherwise only new ones.
     pub async fn inbox_stream(
         &self,
         agent_id: &str,
@@ -57,22 +57,22 @@ impl AgentsClient {
 }
 
 impl InboxStream {
-    /// The next one, however long it takes. Only what cannot mend itself is a fault: the desk refuses, or says
-    /// something that does not fit (then the next call goes on behind it). Dropping this future loses nothing.
+    /// Waits for the next event. Fails only if a retry cannot help: the server refuses, or sent something invalid (the
+    /// next call continues after it). Cancel safe.
     pub async fn next(&mut self) -> Result<InboxEvent, Fault> {
         loop {
             if let Some(event) = self.seen.pop_front() {
                 match event.name.as_str() {
                     "ready" => return Ok(InboxEvent::Ready),
                     "message" => return read(event.data.as_bytes()).map(InboxEvent::Message),
-                    _ => continue, // a later desk may say more
+                    _ => continue, // newer servers may send other events
                 }
             }
             self.read_on().await?;
         }
     }
 
-    /// Where a new stream would go on.
+    /// Position from which a new stream would continue.
     pub fn last_id(&self) -> Option<&str> {
         self.events.last_id()
     }
@@ -118,7 +118,7 @@ impl InboxStream {
         let request = self.client.request(Method::GET, &path).headers(headers);
         let opened = tokio::time::timeout(LIMIT, self.client.open(request)).await;
         let late =
-            || Fault::new(Class::UnavailableError, "the desk did not answer in time").with("cause_kind", "timeout");
+            || Fault::new(Class::UnavailableError, "the server did not respond in time").with("cause_kind", "timeout");
         let response = opened.map_err(|_| late())??;
         self.events.restart();
         self.response = Some(response);

@@ -1,4 +1,4 @@
-//! The desk's side of the contract, as a client sees it.
+//! Client of the server's cron API.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronDeskError {
-    #[error("the desk refused: {status} {text}")]
+    #[error("the server refused: {status} {text}")]
     Refused { status: u16, text: String },
-    #[error("the desk does not answer: {0}")]
+    #[error("the server does not respond: {0}")]
     Away(String),
 }
 
@@ -32,7 +32,7 @@ pub struct HttpCronDesk {
 
 impl HttpCronDesk {
     pub fn new(base: &str, identity: Secret) -> Result<Self, CronDeskError> {
-        #[allow(clippy::disallowed_methods)] // an agent calls the desk that its owner configured, nobody else
+        #[allow(clippy::disallowed_methods)] // calls only the configured server
         let client = reqwest::Client::builder().timeout(LIMIT).build();
         let client = client.map_err(|error| CronDeskError::Away(error.to_string()))?;
         Ok(Self { base: base.trim_end_matches('/').into(), identity, client })
@@ -56,7 +56,7 @@ impl HttpCronDesk {
 }
 
 fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, CronDeskError> {
-    serde_json::from_slice(bytes).map_err(|error| CronDeskError::Away(format!("its answer does not fit: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| CronDeskError::Away(format!("invalid response: {error}")))
 }
 
 impl CronDesk for HttpCronDesk {

@@ -1,5 +1,5 @@
-//! The agent's door for fires: `POST /api/cron/fire`. It answers before the job runs, so that a long one never
-//! makes the desk wait.
+//! The agent's endpoint for alarm calls, `POST /api/cron/fire`. It answers before the job runs, so that the server does
+//! not wait for it.
 
 use std::sync::Arc;
 
@@ -25,13 +25,14 @@ pub fn router(provider: Arc<Provider>, verifier: Arc<FireVerifier>) -> Router {
     Router::new().route("/api/cron/fire", post(fire)).with_state(Door { provider, verifier })
 }
 
-/// 401: not the desk. 400: no job. 202: it runs, or somebody else runs it.
+/// 401: not signed by the server. 400: no job. 202: it runs, here or in another replica.
 async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Response {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
     if let Err(why) = door.verifier.check(token).await {
-        tracing::warn!(%why, "a fire was refused");
-        return (StatusCode::UNAUTHORIZED, Json(json!({ "error": "this is not the desk's" }))).into_response();
+        tracing::warn!(%why, "refused an alarm call");
+        return (StatusCode::UNAUTHORIZED, Json(json!({ "error": "the token is not valid for this agent" })))
+            .into_response();
     }
     let asked = serde_json::from_slice::<FireBody>(&body).ok().filter(|asked| !asked.job_id.is_empty());
     let Some(asked) = asked else {
@@ -40,7 +41,7 @@ async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Resp
     let answer = json!({ "status": "accepted", "job_id": asked.job_id });
     tokio::spawn(async move {
         if let Err(error) = door.provider.fire(&asked).await {
-            tracing::error!(%error, job = asked.job_id, "a fired job could not be claimed");
+            tracing::error!(%error, job = asked.job_id, "claiming a job failed");
         }
     });
     (StatusCode::ACCEPTED, Json(answer)).into_response()

@@ -1,5 +1,5 @@
-//! Jobs and where they are kept. A fire is claimed by compare-and-set: of many replicas and many fires of
-//! one moment, one runs.
+//! Jobs and their storage. Runs are claimed by compare-and-set, so that with many replicas and repeated calls each run
+//! happens once.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ pub struct Job {
     pub timing: Timing,
     #[serde(default)]
     pub paused: bool,
-    /// How many runs are left; `None` is no end.
+    /// Number of runs left; `None`: unlimited.
     #[serde(default)]
     pub times_left: Option<u32>,
-    /// When it runs next. It is sent to the desk as this very text.
+    /// Time of the next run. Sent to the server as exactly this text.
     #[serde(default)]
     pub next_run_at: Option<Timestamp>,
-    /// What the agent is to do; the provider does not look into it.
+    /// The task for the agent; opaque for the provider.
     #[serde(default)]
     pub task: serde_json::Value,
 }
@@ -30,7 +30,7 @@ pub struct Job {
 impl Job {
     pub fn new(id: impl Into<String>, timing: Timing, now: Timestamp) -> Self {
         let next_run_at = match &timing {
-            Timing::At { time } => Some(*time), // a moment in the past runs now
+            Timing::At { time } => Some(*time), // a time in the past runs now
             other => other.next_after(now),
         };
         let (id, task) = (id.into(), serde_json::Value::Null);
@@ -42,12 +42,12 @@ impl Job {
         Self { times_left: Some(times), ..self }
     }
 
-    /// When the desk should fire it, if at all.
+    /// When the server should fire it, if at all.
     pub fn wanted(&self) -> Option<Timestamp> {
         self.next_run_at.filter(|_| !self.paused && self.times_left != Some(0))
     }
 
-    /// The job after a run that was claimed now; `None` is over.
+    /// The job after a run that was claimed now; `None`: it is finished.
     fn advanced(&self, now: Timestamp) -> Option<Self> {
         let times_left = self.times_left.map(|times| times.saturating_sub(1));
         if times_left == Some(0) || !self.timing.repeats() {
@@ -60,9 +60,9 @@ impl Job {
 
 #[derive(Debug, thiserror::Error)]
 pub enum JobsError {
-    #[error("the jobs cannot be read or written: {0}")]
+    #[error("reading or writing the jobs failed: {0}")]
     Io(#[from] std::io::Error),
-    #[error("the file of jobs is broken: {0}")]
+    #[error("the jobs file is not valid JSON: {0}")]
     Broken(#[from] serde_json::Error),
 }
 
@@ -70,8 +70,8 @@ pub trait JobStore: Send + Sync {
     fn load(&self) -> Result<Vec<Job>, JobsError>;
     fn put(&self, job: Job) -> Result<(), JobsError>;
     fn remove(&self, id: &str) -> Result<bool, JobsError>;
-    /// The run of this job at this time, for one caller only. Its next time is set in the same breath, and a
-    /// job with none is gone. `fire_at` is compared with what is kept; without one, the job must be due.
+    /// Claims the run of this job at this time, for one caller only. Atomically sets the next time, or removes a
+    /// finished job. `fire_at` must equal the stored time; without it, the job must be due.
     fn claim(&self, id: &str, fire_at: Option<Timestamp>, now: Timestamp) -> Result<Option<Job>, JobsError>;
 }
 
@@ -84,7 +84,7 @@ fn claim_in(jobs: &mut Jobs, id: &str, fire_at: Option<Timestamp>, now: Timestam
     if !meant {
         return None;
     }
-    // From the time that was meant, so that an interval does not creep; from now, if that is past already.
+    // From the planned time, so that intervals do not drift; from now, if that is already past.
     match job.advanced(now.max(wanted)) {
         Some(next) => drop(jobs.insert(id.to_owned(), next)),
         None => drop(jobs.remove(id)),
@@ -92,7 +92,7 @@ fn claim_in(jobs: &mut Jobs, id: &str, fire_at: Option<Timestamp>, now: Timestam
     Some(job)
 }
 
-/// For tests, and for agents whose jobs come from elsewhere at each start.
+/// For tests, and for agents that get their jobs from elsewhere at each start.
 #[derive(Default)]
 pub struct MemoryJobs {
     jobs: Mutex<Jobs>,
@@ -123,7 +123,7 @@ impl JobStore for MemoryJobs {
     }
 }
 
-/// One JSON file, replaced as a whole; a lock file beside it keeps replicas from claiming together.
+/// One JSON file, replaced atomically; a lock file beside it excludes other replicas.
 pub struct FileJobs {
     path: PathBuf,
     lock: PathBuf,
@@ -135,10 +135,10 @@ impl FileJobs {
         Self { lock: path.with_extension("lock"), path }
     }
 
-    /// Reads, changes and writes under the lock. Nothing is written if nothing changed.
+    /// Reads, changes and writes under the lock. Writes only if something changed.
     fn change<T>(&self, change: impl FnOnce(&mut Jobs) -> T) -> Result<T, JobsError> {
         let lock = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&self.lock)?;
-        lock.lock()?; // freed when it is closed, by a crash too
+        lock.lock()?; // released when the file is closed, also by a crash
         let before = self.read()?;
         let mut jobs = before.clone();
         let answer = change(&mut jobs);

@@ -1,8 +1,8 @@
-//! Jobs that run while the agent sleeps: the desk is asked to arm exactly one shot per job at its real next
-//! time, fires it at the agent's door (or down its relay socket), and the agent arms the next one.
+//! Jobs that run while the agent sleeps: the agent arms one alarm per job for its next time, the server calls the agent
+//! (by HTTP or through its relay socket), and the agent arms the next one.
 //!
-//! [`Provider`] keeps desired and armed in step. [`door`] is the HTTP door for fires, [`FireVerifier`] what it
-//! believes. Without a desk, [`Provider::tick`] runs the same jobs in the process.
+//! [`Provider`] keeps jobs and armed alarms in sync. [`door`] is the HTTP endpoint for alarm calls, [`FireVerifier`]
+//! verifies them. Without a server, [`Provider::tick`] runs the same jobs in the process.
 
 mod desk;
 pub mod door;

@@ -1,6 +1,6 @@
-//! The scheduler provider: keeps what is armed at the desk in step with the jobs, and runs what is fired.
+//! The scheduler provider: keeps the alarms at the server in sync with the jobs, and runs jobs when called.
 //!
-//! It never wakes by itself: it reconciles when the process starts, when jobs change, and after a fire.
+//! It has no timer: it reconciles when the process starts, when jobs change, and after a call.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,28 +16,28 @@ use super::desk::{CronDesk, CronDeskError};
 use super::jobs::{Job, JobStore, JobsError};
 use crate::transport::BoxFuture;
 
-/// What is done when a job runs.
+/// Function that runs a job.
 pub type Work = Arc<dyn Fn(Job) -> BoxFuture<'static, ()> + Send + Sync>;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The longest nap of the ticker, so that a change of the clock is noticed.
+/// Longest sleep of the ticker, so that clock changes are noticed.
 const NAP_MAX: Duration = Duration::from_secs(30);
 
-/// The machine's own clock.
+/// The system clock.
 pub fn machine_clock() -> Clock {
-    #[allow(clippy::disallowed_methods)] // an agent lives in the world's time; tests bring their own
+    #[allow(clippy::disallowed_methods)] // agents use real time; tests pass their own clock
     Arc::new(|| Timestamp::try_from(std::time::SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 pub struct Provider {
     jobs: Arc<dyn JobStore>,
-    /// `None`: no desk is configured, and [`Provider::tick`] runs the jobs.
+    /// `None`: no server is configured, and [`Provider::tick`] runs the jobs.
     desk: Option<Arc<dyn CronDesk>>,
-    /// Our own address, or `relay:`.
+    /// Base URL of this agent, or `relay:`.
     callback_url: String,
     work: Work,
     clock: Clock,
-    /// What we know to be armed: job to time, as text.
+    /// Known alarms at the server: job to time, as text.
     armed: Mutex<Option<BTreeMap<String, String>>>,
     /// One reconciliation at a time.
     reconciling: tokio::sync::Mutex<()>,
@@ -61,7 +61,7 @@ impl Provider {
 
     // ---- jobs ----------------------------------------------------------------------------
 
-    /// A job is made or changed; its shot follows.
+    /// Creates or changes a job, and its alarm.
     pub async fn put(&self, job: Job) -> Result<(), JobsError> {
         self.jobs.put(job)?;
         self.reconcile().await
@@ -73,7 +73,7 @@ impl Provider {
         Ok(there)
     }
 
-    /// Paused, it keeps its place and is not fired. Resumed, its next time is from now. False: no such job.
+    /// Pauses or resumes a job. After resuming, its next time is computed from now. False: unknown job.
     pub async fn pause(&self, id: &str, paused: bool) -> Result<bool, JobsError> {
         let Some(job) = self.jobs.load()?.into_iter().find(|job| job.id == id) else { return Ok(false) };
         let next_run_at = match (paused, job.timing.repeats()) {
@@ -84,8 +84,8 @@ impl Provider {
         Ok(true)
     }
 
-    /// At the start of the process: what was due and is not armed any more was fired at us while we were
-    /// going down. It is run now, once; then desired and armed are brought together.
+    /// To be called at start. Jobs that were due and are no longer armed were fired while the process was stopping:
+    /// they run now, once. Then jobs and alarms are reconciled.
     pub async fn start(&self) -> Result<(), JobsError> {
         if let Some(desk) = &self.desk
             && let Ok(listed) = desk.list().await
@@ -100,10 +100,10 @@ impl Provider {
         self.reconcile().await
     }
 
-    // ---- desired and armed ---------------------------------------------------------------
+    // ---- reconciliation ------------------------------------------------------------------
 
-    /// Arms what is missing or has another time, cancels what nobody wants. What fails is tried again the
-    /// next time; the desk takes the same arming twice for one.
+    /// Arms missing or changed alarms and cancels unwanted ones. Failures are retried at the next call; arming twice is
+    /// idempotent.
     pub async fn reconcile(&self) -> Result<(), JobsError> {
         let Some(desk) = &self.desk else { return Ok(()) };
         let _one_at_a_time = self.reconciling.lock().await;
@@ -115,7 +115,7 @@ impl Provider {
             None => match desk.list().await {
                 Ok(listed) => listed.into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect(),
                 Err(error) => {
-                    tracing::warn!(%error, "the desk does not say what is armed; everything is armed again");
+                    tracing::warn!(%error, "listing armed alarms failed; arming all jobs again");
                     BTreeMap::new()
                 }
             },
@@ -126,7 +126,7 @@ impl Provider {
                 match self.arm(desk, id, fire_at).await {
                     Ok(()) => drop(armed.insert(id.clone(), fire_at.clone())),
                     Err(error) => {
-                        tracing::warn!(%error, job = id, "a job could not be armed; the next change tries again");
+                        tracing::warn!(%error, job = id, "arming a job failed; retrying at the next change");
                     }
                 }
             }
@@ -134,7 +134,7 @@ impl Provider {
         for id in observed.keys().filter(|id| !desired.contains_key(*id)) {
             match desk.cancel(id).await {
                 Ok(()) => drop(armed.remove(id)),
-                Err(error) => tracing::warn!(%error, job = id, "an unwanted shot could not be cancelled"),
+                Err(error) => tracing::warn!(%error, job = id, "cancelling an unwanted alarm failed"),
             }
         }
         *self.armed() = Some(armed);
@@ -152,21 +152,21 @@ impl Provider {
         desk.provision(shot).await.map(drop)
     }
 
-    // ---- fires ---------------------------------------------------------------------------
+    // ---- calls ---------------------------------------------------------------------------
 
-    /// Claims, runs and arms the next. False: it was claimed already, or is not wanted.
+    /// Claims and runs the job, then arms the next alarm. False: it was already claimed, or is not wanted.
     pub async fn fire(&self, body: &FireBody) -> Result<bool, JobsError> {
         let fire_at = body.fire_at.parse().ok();
         let Some(job) = self.jobs.claim(&body.job_id, fire_at, (self.clock)())? else { return Ok(false) };
         if let Some(armed) = self.armed().as_mut() {
-            armed.remove(&body.job_id); // the desk is done with that one
+            armed.remove(&body.job_id); // the server has fired this one
         }
         (self.work)(job).await;
         self.reconcile().await?;
         Ok(true)
     }
 
-    /// A fire that came down the relay socket, if this is one.
+    /// Parses an alarm call from the relay socket; `None` if the forward is something else.
     pub fn relayed(forward: &PassthroughForward) -> Option<FireBody> {
         if forward.platform != "cron" || forward.path != "/api/cron/fire" {
             return None;
@@ -174,7 +174,7 @@ impl Provider {
         serde_json::from_slice(&STANDARD.decode(&forward.body_b64).ok()?).ok()
     }
 
-    /// Runs due jobs in this process, for as long as it lives: where no desk is configured.
+    /// Runs due jobs in this process until it ends; for agents without a server.
     pub async fn tick(&self) -> Result<(), JobsError> {
         loop {
             let now = (self.clock)();

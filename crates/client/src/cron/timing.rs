@@ -1,4 +1,4 @@
-//! When a job runs: a cron expression, an interval, a moment, or a while from now.
+//! When a job runs: cron expression, interval, point in time, or delay.
 
 use std::str::FromStr as _;
 
@@ -8,14 +8,14 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Nothing that a job would wait for is shorter.
+/// Minimum interval and delay.
 const SHORTEST_S: i64 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no time to run: {1}")]
+#[error("{0:?} is not a valid schedule: {1}")]
 pub struct BadTiming(String, String);
 
-/// Kept as text, so that a job's file can be read and written by people.
+/// Serialized as text, so that people can edit the jobs file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timing {
@@ -34,32 +34,33 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// `0 9 * * 1-5`, `every 10m`, `30m` and `+90s` (once, that long after `now`), or an ISO 8601 time (once).
-    /// A time without an offset is in `zone`.
+    /// `0 9 * * 1-5`, `every 10m`, `30m` and `+90s` (once, after this delay), or an ISO 8601 time (once). A time
+    /// without an offset is in `zone`.
     pub fn parse(text: &str, zone: &str, now: Timestamp) -> Result<Self, BadTiming> {
         let bad = |why: &str| BadTiming(text.chars().take(80).collect(), why.into());
         let plain = text.trim();
-        let tz = TimeZone::get(zone).map_err(|_| bad(&format!("there is no time zone {zone:?}")))?;
+        let tz = TimeZone::get(zone).map_err(|_| bad(&format!("unknown time zone {zone:?}")))?;
         if let Some(interval) = plain.strip_prefix("every ") {
-            let seconds = seconds(interval.trim()).ok_or_else(|| bad("every needs 30s, 10m, 2h or 1d"))?;
+            let seconds =
+                seconds(interval.trim()).ok_or_else(|| bad("every needs an interval such as 30s, 10m, 2h or 1d"))?;
             return Ok(Self::Every { seconds });
         }
         if let Some(seconds) = seconds(plain.strip_prefix('+').unwrap_or(plain)) {
-            let time = now.checked_add(SignedDuration::from_secs(seconds)).map_err(|_| bad("that is too far away"))?;
+            let time = now.checked_add(SignedDuration::from_secs(seconds)).map_err(|_| bad("too far in the future"))?;
             return Ok(Self::At { time });
         }
         if let Ok(time) = Timestamp::from_str(plain) {
             return Ok(Self::At { time });
         }
         if let Ok(local) = jiff::civil::DateTime::from_str(plain) {
-            let zoned = tz.to_zoned(local).map_err(|_| bad("that moment does not exist there"))?;
+            let zoned = tz.to_zoned(local).map_err(|_| bad("this local time does not exist in the time zone"))?;
             return Ok(Self::At { time: zoned.timestamp() });
         }
         cron(plain).map_err(|error| bad(&error.to_string()))?;
         Ok(Self::Cron { expression: plain.into(), zone: zone.into() })
     }
 
-    /// The first time after this one. `None`: never again.
+    /// The first time after this one. `None`: no further run.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         match self {
             Self::At { time } => (*time > after).then_some(*time),
@@ -131,17 +132,17 @@ mod tests {
             assert!(parse(bad).is_err(), "{bad}");
         }
         assert!(Timing::parse("30m", "Europe/Atlantis", at("2026-03-01T00:00:00Z")).is_err());
-        assert!(parse("99999999999999d").is_err(), "too far away");
+        assert!(parse("99999999999999d").is_err(), "too far in the future");
     }
 
     #[test]
-    fn a_moment_comes_once_and_an_interval_again_and_again() {
+    fn a_time_runs_once_and_an_interval_repeats() {
         assert_eq!(runs("30m", "UTC", "2026-03-01T00:00:00Z", 5), ["2026-03-01T00:30:00Z"]);
         let every = ["2026-03-01T00:00:45Z", "2026-03-01T00:01:30Z"];
         assert_eq!(runs("every 45s", "UTC", "2026-03-01T00:00:00Z", 2), every);
     }
 
-    /// Oslo: on 29 March 2026 two o'clock becomes three, on 25 October 2026 three becomes two again.
+    /// Oslo: on 29 March 2026 the clock goes from 2 to 3, on 25 October 2026 from 3 back to 2.
     #[test]
     fn a_daily_job_keeps_its_hour_across_daylight_saving() {
         let spring = ["2026-03-28T08:00:00Z", "2026-03-29T07:00:00Z", "2026-03-30T07:00:00Z"];
@@ -152,12 +153,12 @@ mod tests {
 
     #[test]
     fn an_hour_that_does_not_exist_or_exists_twice_runs_once_a_day() {
-        // 02:30 does not exist on 29 March: it runs once that day all the same, and once the day after.
+        // 02:30 does not exist on 29 March: it still runs once that day, and once the next day.
         let spring = runs("30 2 * * *", "Europe/Oslo", "2026-03-28T12:00:00Z", 2);
         assert_eq!(spring.len(), 2);
         assert!(spring[0].starts_with("2026-03-29T01:"), "{spring:?}");
         assert_eq!(spring[1], "2026-03-30T00:30:00Z");
-        // 02:30 is there twice on 25 October.
+        // 02:30 exists twice on 25 October.
         let autumn = runs("30 2 * * *", "Europe/Oslo", "2026-10-24T12:00:00Z", 2);
         assert_eq!(autumn[0], "2026-10-25T00:30:00Z");
         assert_eq!(autumn[1], "2026-10-26T01:30:00Z", "{autumn:?}");

@@ -1,5 +1,5 @@
-//! Is this fire really the desk's? Its token is checked against the desk's public keys, which are kept for
-//! the life of the process and read again when an unknown key id comes, at most once in a while.
+//! Verifies the token of an alarm call with the public keys of the server. They are kept for the life of the process,
+//! and read again for an unknown key id, with a rate limit.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -20,23 +20,23 @@ const TAKEN: [Algorithm; 5] =
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAFire {
-    #[error("the token does not read")]
+    #[error("the token is malformed")]
     Form,
-    #[error("the token's key is not the desk's")]
+    #[error("the signing key is not one of the server's")]
     Key,
-    #[error("the signature is wrong")]
+    #[error("the signature is invalid")]
     Signature,
     #[error("the token is for another agent")]
     Audience,
-    #[error("the token is somebody else's")]
+    #[error("the token was issued by another server")]
     Issuer,
-    #[error("the token is not for firing")]
+    #[error("the token is not for alarm calls")]
     Purpose,
-    #[error("the token is not good at this time")]
+    #[error("the token is expired or not yet valid")]
     Time,
 }
 
-/// Where the keys come from.
+/// Source of the keys.
 pub trait KeySource: Send + Sync {
     fn keys(&self) -> BoxFuture<'_, Option<JwkSet>>;
 }
@@ -49,7 +49,7 @@ pub struct UrlKeys {
 
 impl UrlKeys {
     pub fn new(url: impl Into<String>) -> Option<Self> {
-        #[allow(clippy::disallowed_methods)] // the desk that the agent's owner configured, nobody else
+        #[allow(clippy::disallowed_methods)] // calls only the configured server
         let client = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build().ok()?;
         Some(Self { url: url.into(), client })
     }
@@ -66,7 +66,7 @@ impl KeySource for UrlKeys {
 
 pub struct FireVerifier {
     source: Box<dyn KeySource>,
-    /// The desk's base URL, byte for byte.
+    /// Base URL of the server, compared byte by byte.
     issuer: String,
     /// `agent:{instance}`.
     audience: String,
@@ -104,7 +104,7 @@ impl FireVerifier {
             return Err(NotAFire::Form);
         }
         let mut rules = Validation::new(algorithm);
-        // Times by our own clock, the rest below.
+        // Times are checked with our own clock below, like the other claims.
         (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
         rules.required_spec_claims.clear();
         let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|error| match error.kind() {
@@ -135,7 +135,7 @@ impl FireVerifier {
         }
         let mut looked_at = self.looked_at.lock().await;
         if let Some(key) = known() {
-            return Some(key); // somebody looked while we waited
+            return Some(key); // another caller read the keys in the meantime
         }
         let now = (self.clock)();
         if looked_at.is_some_and(|at| now.duration_since(at) < LOOK_AGAIN) {
