@@ -1,11 +1,11 @@
-//! What goes out: one action of an agent, and what became of it.
+//! Actions of agents, and their results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::code::Code;
 
-/// An action as a gateway asks for it. Unknown fields are ignored, unknown ops are told apart.
+/// An action of a gateway. Unknown fields are ignored, unknown ops have their own error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
     pub act: Act,
@@ -90,13 +90,13 @@ pub enum Act {
         thread_name: String,
         #[serde(default)]
         only_if_current_name: Option<String>,
-        /// Only a thread that was made by `thread_create` is renamed.
+        /// Rename only a thread that was created by `thread_create`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         only_if_connector_created: bool,
     },
     Draft {
         chat_id: String,
-        /// An integer or a string on the wire; the same draft under either.
+        /// An integer or a string on the wire; both forms name the same draft.
         #[serde(deserialize_with = "string_or_integer")]
         draft_id: String,
         #[serde(default)]
@@ -199,7 +199,7 @@ impl Act {
         }
     }
 
-    /// The chat that the action names; a follow-up names a session instead.
+    /// The chat of the action; a follow-up names a session instead.
     pub fn chat_id(&self) -> Option<&str> {
         match self {
             Self::Send { chat_id, .. }
@@ -229,13 +229,13 @@ impl Act {
         }
     }
 
-    /// Shown or asked, but nothing that a person would miss: such actions are not journaled.
+    /// Temporary or read-only actions, which are not journaled.
     pub fn is_fleeting(&self) -> bool {
         matches!(self, Self::Typing { .. } | Self::GetChatInfo { .. } | Self::Draft { sealed: false, .. })
     }
 }
 
-/// What gateways take for a failure of the network, and how to say the same without it.
+/// Words that gateways take for a network failure, and their replacements.
 const NETWORK_WORDS: [(&str, &str); 9] = [
     ("connecterror", "connect error"),
     ("connectionerror", "connection error"),
@@ -250,7 +250,7 @@ const NETWORK_WORDS: [(&str, &str); 9] = [
 
 fn without_network_words(mut text: String) -> String {
     for (word, instead) in NETWORK_WORDS {
-        // ASCII only, so that places in the text are the same in both cases.
+        // ASCII only, so that offsets are the same in both cases.
         while let Some(at) = text.to_ascii_lowercase().find(word) {
             text.replace_range(at..at + word.len(), instead);
         }
@@ -258,12 +258,12 @@ fn without_network_words(mut text: String) -> String {
     text
 }
 
-/// Callback token of a prompt's button, as platforms carry it.
+/// Callback token of a prompt button, as platforms carry it.
 pub fn prompt_token(prompt_id: &str, option_id: &str) -> String {
     format!("hp1:{prompt_id}:{option_id}")
 }
 
-/// What the contract asks of a prompt before any platform sees it.
+/// Checks of the contract, before any platform sees the prompt.
 pub fn check_prompt(prompt_id: &str, options: &[PromptOption]) -> Result<(), String> {
     if options.is_empty() {
         return Err("a prompt needs at least one option".into());
@@ -287,7 +287,7 @@ pub struct ActionResult {
     pub message_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// The name of a thread that was made for this message.
+    /// Name of a thread that was created for this message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_thread_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,7 +296,7 @@ pub struct ActionResult {
     pub error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<Code>,
-    /// We do not know whether it happened.
+    /// It is unknown whether the action happened.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
 }
@@ -321,12 +321,11 @@ impl ActionResult {
         Self { code: Some(code), error: Some(error.into()), ..Self::default() }.worded()
     }
 
-    /// A result whose error is understood by gateways that read the text instead of the code.
+    /// A result with an error text that gateways understand that read the text instead of the code.
     ///
-    /// Up to 0.19 they send a failed answer once more as plain text, unless the text says "timed out"
-    /// (then they leave it) or names a network failure (then they repeat it after some seconds). So what
-    /// may have been sent says the first and never the second, and what is worth another try says the
-    /// second.
+    /// Versions up to 0.19 resend a failed answer as plain text, unless the text contains "timed out" (then they do
+    /// nothing) or names a network failure (then they retry after some seconds). So if the message may have been sent,
+    /// the text contains "timed out" and no network words; if a retry makes sense, it names the network.
     #[must_use]
     pub fn worded(mut self) -> Self {
         let Some(error) = self.error.take().filter(|_| !self.success) else { return self };
@@ -344,7 +343,7 @@ impl ActionResult {
         self
     }
 
-    /// The uniform refusal: it does not tell whether the chat exists.
+    /// The same text for all refusals, so that it does not disclose whether the chat exists.
     pub fn egress_declined(platform: &str) -> Self {
         Self::refused(
             Code::EgressDeclined,
@@ -352,7 +351,7 @@ impl ActionResult {
         )
     }
 
-    /// One answer for a capability that is absent, expired or another tenant's.
+    /// The same text for a capability that is absent, expired, or of another tenant.
     pub fn capability_unavailable() -> Self {
         Self::refused(Code::CapabilityUnavailable, "no such capability is bound to this session")
     }
@@ -363,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_have_been_sent_says_timed_out_and_never_names_the_network() {
+    fn ambiguous_results_say_timed_out_and_have_no_network_words() {
         for code in [Code::Partial, Code::Unknown, Code::Timeout, Code::Internal] {
             for text in ["it broke", "Network is down", "NETWORK, network", "ConnectionReset by peer", "Broken pipe"] {
                 let error = ActionResult::refused(code, text).error.unwrap().to_lowercase();
@@ -372,13 +371,13 @@ mod tests {
             }
         }
         let error = ActionResult::refused(Code::Unknown, "it Timed Out").error.unwrap();
-        assert_eq!(error, "it Timed Out", "said once is enough");
+        assert_eq!(error, "it Timed Out", "not added twice");
         let result = ActionResult { ambiguous: true, ..ActionResult::refused(Code::PlatformFailed, "no answer") };
         assert_eq!(result.worded().error.unwrap(), "timed out: no answer");
     }
 
     #[test]
-    fn what_is_worth_another_try_names_the_network_and_the_rest_stays_as_it_is() {
+    fn temporary_refusals_name_the_network_and_others_are_unchanged() {
         for code in [Code::RateLimited, Code::Unavailable] {
             assert_eq!(ActionResult::refused(code, "not now").error.unwrap(), "network: not now");
         }

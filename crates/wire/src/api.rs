@@ -1,4 +1,4 @@
-//! Bodies of the HTTP doors: relay, chat and admin. One place, read by the server, the command line and clients.
+//! Bodies of the HTTP API: relay, chat and admin. Shared by server, command line and clients.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub struct RelevancePolicy {
 
 // ---- management -----------------------------------------------------------------------------
 
-/// Every body here names things of the instance that asks; an `instanceId` in it is ignored.
+/// All bodies here are about the calling instance; an `instanceId` in them is ignored.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct LinkAsk {
     pub platform: String,
@@ -65,7 +65,7 @@ pub struct LinkAsk {
 
 #[derive(Debug, Deserialize, Serialize)]
 pub struct LinkOffer {
-    /// Sent to the bot as `/link CODE`, it links whoever sent it.
+    /// Sent to the bot as `/link CODE`, it links the sender.
     pub code: String,
     pub expires_at: u64,
 }
@@ -73,13 +73,13 @@ pub struct LinkOffer {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ScopeAsk {
     pub platform: String,
-    /// Guild, workspace, server; empty where the platform has none.
+    /// Guild, workspace or server; empty if the platform has none.
     #[serde(default)]
     pub scope_id: String,
     pub channel_id: String,
 }
 
-/// Whom an instance hears besides its own people, in the channels it holds.
+/// Which users an instance listens to besides its own, in channels that it holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrincipalPolicy {
@@ -161,7 +161,7 @@ pub struct ChatPosted {
 pub struct VerdictBrief {
     pub outcome: String,
     pub text: String,
-    /// `pushed`: a live socket of a receiver has it. `queued`: it waits until one dials. Absent: nobody receives it.
+    /// `pushed`: a live socket of a receiver has it. `queued`: it waits for one. Absent: there is no receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Cow<'static, str>>,
 }
@@ -175,7 +175,7 @@ pub struct ChatPress {
     pub user_name: Option<String>,
 }
 
-/// Who may see a chat: not named leaves it as it is, `null` opens it to everyone.
+/// Who may see a chat: absent leaves it unchanged, `null` opens it to everyone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(from = "Option<Vec<String>>", into = "Option<Vec<String>>")]
 pub enum Members {
@@ -214,7 +214,7 @@ pub struct ChatSettings {
     pub name: Option<String>,
 }
 
-/// One line of the built-in chat, as history and stream show it.
+/// One message of the built-in chat, in history and stream.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 pub struct ChatMessage {
     pub seq: u64,
@@ -275,7 +275,7 @@ pub struct ChatMedia {
 pub struct ChatHistory {
     pub messages: Vec<ChatMessage>,
     pub typing: bool,
-    /// The page ended because it was full: ask again after its last line.
+    /// The page is full: continue after its last message.
     #[serde(default)]
     pub more: bool,
 }
@@ -283,7 +283,7 @@ pub struct ChatHistory {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ChatList {
     pub chats: Vec<ChatSummary>,
-    /// The page ended because it was full: ask again after its last chat.
+    /// The page is full: continue after its last chat.
     #[serde(default)]
     pub more: bool,
 }
@@ -320,7 +320,7 @@ pub struct EnrollmentNew {
     pub ttl_s: Option<u64>,
 }
 
-/// A token that was just made. It is shown once.
+/// A new token. It is shown once.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct TokenMade {
     pub id: String,
@@ -354,7 +354,7 @@ pub struct BindingNew {
     pub instance: String,
 }
 
-/// A channel that some instance of a tenant may hold.
+/// A channel that an instance of a tenant may hold.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GrantName {
     pub tenant: String,
@@ -364,7 +364,7 @@ pub struct GrantName {
     pub channel_id: String,
 }
 
-/// An agent that the admin lets in, without an identity token.
+/// A gateway created by the admin, without an identity token.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GatewayNew {
     pub id: String,
@@ -375,7 +375,7 @@ pub struct GatewayNew {
     pub wake_url: Option<String>,
 }
 
-/// Its credential. It is shown once.
+/// The credential of a new gateway. It is shown once.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GatewayMade {
     pub id: String,
@@ -394,7 +394,7 @@ pub struct Rotated {
     pub overlap_until: u64,
 }
 
-/// `application/problem+json`: a stable code, and words that say how to mend it.
+/// `application/problem+json`: a stable code, and a text that says what to do.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Problem {
     pub code: String,
@@ -403,7 +403,7 @@ pub struct Problem {
     pub detail: String,
 }
 
-/// Explain: who got an event, and for everyone else considered, which layer said no and why.
+/// Explanation of an event: who got it, and for others that were considered, which layer refused and why.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Explanation {
     pub event_id: String,

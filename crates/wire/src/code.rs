@@ -1,23 +1,23 @@
-//! Close codes of the relay socket and the stable codes of results and problems.
+//! Close codes of the relay socket, and the stable codes of results and problems.
 
 use serde::{Deserialize, Serialize};
 
-/// Why we close a relay socket. The number and the reason are contract.
+/// Why the server closes a relay socket. Number and reason are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
     /// The newest socket of a gateway wins; this one was replaced.
     Replaced,
-    /// The server is going down; dial again.
+    /// The server is stopping; reconnect.
     GoingAway,
-    /// A frame over the limit, or too many bad ones.
+    /// A frame above the limit, or too many invalid ones.
     PolicyViolation,
-    /// Our own fault (a store that is down): try again later, never `unauthorized`.
+    /// Temporary failure of the server, such as an unavailable store: try again later; never `unauthorized`.
     TryLater,
     Unauthorized,
     Expired,
     /// A hello for a platform or bot that this tenant may not use.
     ForeignPlatform,
-    /// Pongs and acks stayed away; its rows go to the next socket.
+    /// No pongs and no acks; its rows go to the next socket.
     Unresponsive,
 }
 
@@ -72,7 +72,7 @@ pub enum Code {
     Internal,
 }
 
-/// All of them.
+/// All codes.
 pub const CODES: [Code; 19] = [
     Code::BadRequest,
     Code::Unauthorized,
@@ -101,7 +101,7 @@ impl Serialize for Code {
     }
 }
 
-/// A code that this version does not know reads as `Unknown`: new codes are additive.
+/// Unknown codes are read as `Unknown`, so that codes can be added.
 impl<'de> Deserialize<'de> for Code {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_reads_back_and_a_new_one_does_not_break_us() {
+    fn codes_round_trip_and_unknown_ones_are_accepted() {
         for code in CODES {
             let text = serde_json::to_string(&code).unwrap();
             assert_eq!(serde_json::from_str::<Code>(&text).unwrap(), code);

@@ -1,13 +1,13 @@
-//! Bodies of the time plane: an agent arms one shot per job, the desk fires it.
+//! Bodies of the cron API: an agent arms one alarm per job, and the server calls the agent.
 
 use serde::{Deserialize, Serialize};
 
-/// `agent_callback_url` of an agent that has no address: the fire goes down its own relay socket.
+/// `agent_callback_url` of an agent without an address: it is called through its own relay socket.
 pub const BY_RELAY: &str = "relay:";
-/// What the fire's token says it is for.
+/// Value of the `purpose` claim in the token of an alarm call.
 pub const PURPOSE: &str = "cron_fire";
 
-/// How the tokens of fires are signed.
+/// Signature algorithm of the tokens in alarm calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SigningAlg {
     ES256,
@@ -17,7 +17,7 @@ pub enum SigningAlg {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ProvisionShot {
     pub job_id: String,
-    /// ISO 8601 with an offset; kept and returned byte for byte.
+    /// ISO 8601 with an offset; stored and returned unchanged.
     pub fire_at: String,
     pub agent_callback_url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,10 +26,10 @@ pub struct ProvisionShot {
     pub misfire: Option<Misfire>,
 }
 
-/// What becomes of a shot that could not be fired in time.
+/// What happens to an alarm that could not be fired in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Misfire {
-    /// How long a refused fire is tried again, and how late a first try may be before it counts as missed.
+    /// How long a refused call is retried, and how late a first call may be before it counts as missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u64>,
     #[serde(default)]
@@ -39,10 +39,10 @@ pub struct Misfire {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMiss {
-    /// Late is better than never.
+    /// Late calls are made.
     #[default]
     Fire,
-    /// Too late is noted and left out.
+    /// Calls that are too late are skipped and recorded.
     Skip,
 }
 
@@ -68,7 +68,7 @@ pub struct ArmedShot {
     pub schedule_id: String,
 }
 
-/// What the agent gets at `/api/cron/fire`, beside the token.
+/// The body of `/api/cron/fire`; the token is in a header.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FireBody {
     pub job_id: String,
@@ -76,7 +76,7 @@ pub struct FireBody {
     pub fire_at: String,
 }
 
-/// An outside scheduler's word that a shot is due.
+/// Call of an external scheduler: an alarm is due.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct RelayBody {
     pub agent_id: String,

@@ -1,6 +1,6 @@
-//! What a platform can do, told to the gateway at each hello.
+//! What a platform supports, sent to the gateway after each hello.
 //!
-//! Every field is always sent: an incomplete descriptor ends the client's reader.
+//! All fields are always sent, because an incomplete descriptor ends the client's reader.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ impl Descriptor {
     }
 }
 
-/// How a platform counts the length of a message.
+/// How a platform measures the length of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LenUnit {

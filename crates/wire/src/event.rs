@@ -1,4 +1,4 @@
-//! What comes in: one normalized message for an agent.
+//! Incoming messages, normalized for agents.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,12 +22,12 @@ pub struct MessageEvent {
     pub media: Vec<Media>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<ContextLine>,
-    /// The messages nearby could not be read: no context is not the same as an empty one.
+    /// Reading the nearby messages failed, which differs from an empty context.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub context_error: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_response: Option<PromptResponse>,
-    /// It comes from another agent or a skill: what kind of word it is, and its envelope.
+    /// Set if it comes from another agent or a skill: kind of message, and its envelope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Box<AgentWord>>,
 }
@@ -40,8 +40,8 @@ fn dm_type() -> String {
     "dm".into()
 }
 
-/// Where a message came from. `scope_id` and `guild_id` carry one value under two names:
-/// gateways up to 0.17 read only the second, later ones only the first.
+/// Origin of a message. `scope_id` and `guild_id` have the same value: gateways up to 0.17 read only the second, later
+/// ones only the first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Source {
@@ -84,13 +84,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// Sets both names of the scope at once, so that they can never differ.
+    /// Sets both names of the scope, so that they never differ.
     pub fn set_scope(&mut self, scope: Option<String>) {
         self.guild_id.clone_from(&scope);
         self.scope_id = scope;
     }
 
-    /// The channel whose rules hold here: a thread inherits its parent's.
+    /// The channel whose rules apply: a thread inherits those of its parent.
     pub fn channel(&self) -> &str {
         self.parent_chat_id.as_deref().filter(|id| !id.is_empty()).unwrap_or(&self.chat_id)
     }
@@ -122,8 +122,8 @@ pub struct Media {
     pub caption: Option<String>,
 }
 
-/// What kind of media a MIME type is, in the contract's words. Sound in a container that recorders make is
-/// a voice note: agents write down what is said in one, and nothing else.
+/// Kind of media of a MIME type, in terms of the contract. Audio in a container that voice recorders use is a voice
+/// note: agents transcribe only those.
 pub fn media_kind(mime: &str) -> &'static str {
     let plain = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match (plain.split('/').next().unwrap_or_default(), plain.as_str()) {
@@ -135,7 +135,7 @@ pub fn media_kind(mime: &str) -> &'static str {
     }
 }
 
-/// The `message_type` of a message with this media: the contract calls an image a photo there.
+/// The `message_type` of a message with this media: there the contract calls an image a photo.
 pub fn media_message_type(mime: &str) -> &'static str {
     match media_kind(mime) {
         "image" => "photo",
@@ -143,14 +143,14 @@ pub fn media_message_type(mime: &str) -> &'static str {
     }
 }
 
-/// A nearby message that rides along read-only on an addressed turn.
+/// A nearby message, attached read-only to an addressed turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContextLine {
     pub text: String,
     pub source: Value,
 }
 
-/// The envelope of a word from another agent, for agents that want more than the text.
+/// Envelope of a message from another agent, for agents that need more than the text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentWord {
     /// augment, template, wake
@@ -163,7 +163,7 @@ pub struct AgentWord {
     pub session_id: Option<String>,
 }
 
-/// A button was pressed; the author of the event is the person who pressed it.
+/// A button was pressed; the author of the event is the user who pressed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptResponse {
     pub prompt_id: String,
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn media_is_typed_in_the_words_of_the_contract() {
+    fn media_kinds_follow_the_contract() {
         for (mime, kind, message_type) in [
             ("image/png", "image", "photo"),
             ("audio/ogg; codecs=opus", "voice", "voice"),

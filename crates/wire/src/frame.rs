@@ -1,7 +1,7 @@
-//! The frames of the relay socket, both directions: one JSON object a line.
+//! Frames of the relay socket in both directions: one JSON object per line.
 //!
-//! Unknown types and fields are tolerated when reading. What we write is always complete: a
-//! non-object or `"event": null` would end the client's reader.
+//! Unknown types and fields are accepted. Frames of the server are always complete: a non-object or `"event": null`
+//! would end the client's reader.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 use crate::action::ActionResult;
 use crate::descriptor::Descriptor;
 
-/// Gateway to desk.
+/// Gateway to server.
 #[derive(Debug, PartialEq)]
 pub enum GatewayFrame<'a> {
     Hello {
         platform: Cow<'a, str>,
         bot_id: Cow<'a, str>,
         command_manifest: Option<Value>,
-        /// It takes events from now on; nothing needs to be held back until it has settled.
+        /// It handles events from now on; they need not be delayed.
         ready: bool,
     },
     Outbound {
@@ -36,7 +36,7 @@ pub enum GatewayFrame<'a> {
     InboundAck {
         buffer_id: Cow<'a, str>,
     },
-    /// A type that this version does not know: ignored.
+    /// A type that this version does not know; ignored.
     Unknown(Cow<'a, str>),
 }
 
@@ -48,7 +48,7 @@ pub enum FrameError {
     Missing { frame: &'static str, field: &'static str },
 }
 
-/// All fields of all frames in one flat reading: one pass, strings borrowed where they can be.
+/// All fields of all frames in one struct: parsed in one pass, with borrowed strings where possible.
 #[derive(Deserialize)]
 struct Flat<'a> {
     #[serde(borrow, rename = "type")]
@@ -75,7 +75,7 @@ struct Flat<'a> {
 
 impl<'a> GatewayFrame<'a> {
     pub fn parse(line: &'a str) -> Result<Self, FrameError> {
-        // Serde would read an array as the fields in order; a frame is an object.
+        // Serde would accept an array as fields in order, but a frame is an object.
         if !line.trim_start().starts_with('{') {
             return Err(FrameError::NotAnObject);
         }
@@ -85,7 +85,7 @@ impl<'a> GatewayFrame<'a> {
             "inbound_ack" => Self::InboundAck { buffer_id: flat.buffer_id.ok_or(need("inbound_ack", "bufferId"))? },
             "outbound" => Self::Outbound {
                 request_id: flat.request_id.ok_or(need("outbound", "requestId"))?,
-                // Also one with nothing in it is answered: its sender waits.
+                // A missing action gets an answer too, because its sender waits.
                 action: flat.action.map_or("null", RawValue::get),
                 platform: flat.platform,
                 bot_id: flat.bot_id,
@@ -106,7 +106,7 @@ impl<'a> GatewayFrame<'a> {
     }
 }
 
-/// Desk to gateway. `event` and `forward` stay raw: the desk stores them as they will be sent.
+/// Server to gateway. `event` and `forward` stay raw, because they are stored as they will be sent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum DeskFrame {
@@ -145,7 +145,7 @@ impl DeskFrame {
     }
 }
 
-/// A verified, sanitized request of a passthrough platform; the body carries no credential.
+/// A verified, sanitized request of a passthrough platform; the body contains no credential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassthroughForward {
     pub platform: String,
@@ -158,7 +158,7 @@ pub struct PassthroughForward {
     pub body_b64: String,
 }
 
-/// Writes an `inbound` (or `passthrough_forward`) line around JSON that is already there.
+/// Writes an `inbound` or `passthrough_forward` line around existing JSON.
 pub fn push_delivery(out: &mut String, passthrough: bool, json: &str, buffer_id: &str) {
     out.push_str(if passthrough {
         r#"{"type":"passthrough_forward","forward":"#
@@ -167,11 +167,11 @@ pub fn push_delivery(out: &mut String, passthrough: bool, json: &str, buffer_id:
     });
     out.push_str(json);
     out.push_str(r#","bufferId":""#);
-    out.push_str(buffer_id); // our own ids: hex digits and dashes, nothing to escape
+    out.push_str(buffer_id); // our own ids have only hex digits and dashes, so no escaping
     out.push_str("\"}\n");
 }
 
-/// Gateway-side writing, for the agent's half.
+/// Frames written by a gateway, for the client.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum GatewayLine<'a> {

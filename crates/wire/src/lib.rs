@@ -1,6 +1,6 @@
-//! Everything that crosses Frontdesk's doors: frames, bodies, ids, tokens, codes.
+//! The protocol of Frontdesk: frames, bodies, ids, tokens, codes.
 //!
-//! Pure data and pure functions. No I/O, no clock, no other member of the workspace.
+//! Data and pure functions. No I/O, no clock, no other member of the workspace.
 
 pub mod action;
 pub mod agents;

@@ -1,7 +1,7 @@
-//! Frames are lines, messages are not: several frames may share one message, and one frame may
-//! span several. This splits a stream of message texts into lines and bounds what it holds.
+//! Splits message texts into lines, with a bounded buffer. Frames are lines: a message may contain several frames, and
+//! a frame may span several messages.
 
-/// The line grew over its limit before it ended.
+/// A line exceeded the limit before it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn many_in_one_and_one_in_many() {
+    fn a_message_has_many_lines_and_a_line_spans_many_messages() {
         assert_eq!(split(&["a\nb\n\n  \nc\n"], 10).unwrap(), ["a", "b", "c"]);
         assert_eq!(split(&["a", "b", "c\nd", "\n"], 10).unwrap(), ["abc", "d"]);
         assert_eq!(split(&["unfinished"], 10).unwrap(), Vec::<String>::new());

@@ -1,6 +1,6 @@
-//! A secret text: no `Debug`, no `Display`, wiped when dropped.
+//! A secret text without `Debug` and `Display`, wiped when dropped.
 //!
-//! It must never be formatted; whoever needs the value says so with [`Secret::expose`].
+//! Secrets must never be formatted; [`Secret::expose`] marks every use of the value.
 
 use serde::Deserialize;
 use zeroize::Zeroizing;
@@ -14,7 +14,7 @@ impl Secret {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The value itself, for signing, sealing or showing once.
+    /// The value, for signing, encrypting or showing once.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -26,7 +26,7 @@ impl From<String> for Secret {
     }
 }
 
-/// Constant-time comparison: the time does not tell how many bytes agree.
+/// Constant-time comparison: the time does not disclose how many bytes are equal.
 pub fn same_bytes(a: &[u8], b: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(a, b).is_ok()
 }

@@ -1,7 +1,7 @@
-//! The name of a conversation, computed exactly as the gateway computes it.
+//! The name of a conversation, computed exactly like in the gateway.
 //!
-//! Capabilities are bound and interrupts routed under this name, so a difference of one byte
-//! is a lost answer. The Python function is the oracle (`tests/hermes/session_keys.py`).
+//! Capabilities are bound and interrupts routed under this name, so any difference loses an answer. The Python function
+//! is the reference (`tests/hermes/session_keys.py`).
 
 use crate::event::Source;
 
@@ -10,7 +10,7 @@ pub fn build_session_key(source: &Source) -> String {
     key(profile.unwrap_or("main"), None, source)
 }
 
-/// The key in a namespace, as gateways after 0.19 form it where there is a `scope`: before the chat.
+/// The key in a namespace. Gateways after 0.19 put the `scope`, if there is one, before the chat.
 fn key(namespace: &str, scope: Option<&str>, source: &Source) -> String {
     let whatsapp = source.platform == "whatsapp";
     let participant = participant(source, whatsapp);
@@ -38,15 +38,15 @@ fn key(namespace: &str, scope: Option<&str>, source: &Source) -> String {
         push(&mut key, chat);
     }
     match (thread, participant) {
-        (Some(thread), _) => push(&mut key, thread), // a thread is shared by its participants
+        (Some(thread), _) => push(&mut key, thread), // participants share a thread
         (None, Some(who)) => push(&mut key, &who),
         (None, None) => {}
     }
     key
 }
 
-/// Every name that a supported gateway may give to this conversation. A capability is bound under all of
-/// them: its own platform, or `relay` for a forwarded interaction, with and without its profile.
+/// All names that a supported gateway may use for this conversation. A capability is bound under all of them: its own
+/// platform, or `relay` for a forwarded interaction, with and without its profile.
 pub fn session_names(source: &Source) -> Vec<String> {
     let chat_types: &[&str] =
         if source.is_direct() { &["dm"] } else { &[source.chat_type.as_str(), "channel", "thread", "group"] };
@@ -56,7 +56,7 @@ pub fn session_names(source: &Source) -> Vec<String> {
         let mut forwarded = Source { platform: "relay".into(), chat_type: (*chat_type).into(), ..source.clone() };
         push_names(&mut keys, &forwarded);
         if !source.is_direct() {
-            forwarded.thread_id = None; // 0.19 knows an interaction's channel and person, and no thread
+            forwarded.thread_id = None; // 0.19 knows channel and user of an interaction, but no thread
             push_names(&mut keys, &forwarded);
         }
     }
@@ -65,10 +65,10 @@ pub fn session_names(source: &Source) -> Vec<String> {
     keys
 }
 
-/// Every name under which a gateway may run the turn of an ordinary message from here.
+/// All names under which a gateway may run the turn of an ordinary message from here.
 pub fn turn_names(source: &Source) -> Vec<String> {
     if source.platform == "discord" {
-        return session_names(source); // its turns may have begun with a forwarded interaction
+        return session_names(source); // a turn may have begun with a forwarded interaction
     }
     let mut keys = Vec::new();
     push_names(&mut keys, source);
@@ -80,7 +80,7 @@ pub fn turn_names(source: &Source) -> Vec<String> {
     keys
 }
 
-/// Every name under which we may keep the session that a gateway calls so.
+/// All names under which we may have stored the session that a gateway calls `name`.
 pub fn session_aliases(name: &str) -> Vec<String> {
     let parts: Vec<&str> = name.split(':').collect();
     let [agent, namespace, platform, chat_type, rest @ ..] = parts.as_slice() else { return vec![name.to_owned()] };
@@ -99,8 +99,8 @@ pub fn session_aliases(name: &str) -> Vec<String> {
     names
 }
 
-/// The keys of one source: by each profile rule, with and without a Slack workspace, and in each thread
-/// that it may be taken to be in.
+/// The keys of one source: for each profile rule, with and without a Slack workspace, and for each thread in which it
+/// may be.
 fn push_names(keys: &mut Vec<String>, source: &Source) {
     let mut threads = vec![source.clone()];
     if let (false, None, Some(ahead)) =
@@ -115,7 +115,7 @@ fn push_names(keys: &mut Vec<String>, source: &Source) {
     }
     let scopes = [None, source.scope_id.as_deref().filter(|_| is_slack)];
     let profile = source.profile.as_deref().unwrap_or("main");
-    // One called `main` is told apart from the default one after 0.19.
+    // Gateways after 0.19 distinguish a profile called `main` from the default one.
     let marked = if profile == "main" && source.profile.is_some() { "main~" } else { profile };
     for source in threads {
         keys.push(build_session_key(&source));
@@ -145,14 +145,14 @@ fn participant(source: &Source, whatsapp: bool) -> Option<String> {
     Some(raw.to_owned())
 }
 
-/// `+4912:7@s.whatsapp.net` and its kin become the bare number. Twice, because the gateway looks its
-/// aliases up under the stripped form and strips that again: `++12`, `+ 12` and `1+2+` end bare too.
+/// Reduces `+4912:7@s.whatsapp.net` and similar ids to the number. Applied twice, because the gateway looks up aliases
+/// under the stripped form and strips again: `++12`, `+ 12` and `1+2+` are reduced too.
 fn canonical_whatsapp(id: &str) -> String {
     strip_whatsapp(&strip_whatsapp(id))
 }
 
 fn strip_whatsapp(id: &str) -> String {
-    // Python's strip() also takes the four ASCII separators that Rust does not call whitespace.
+    // Python's strip() also removes the four ASCII separators that Rust does not treat as whitespace.
     let trimmed = id.trim_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c));
     let without_plus = trimmed.replacen('+', "", 1);
     let before_colon = without_plus.split(':').next().unwrap_or_default();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_known_under_the_names_of_every_gateway() {
+    fn a_conversation_has_the_names_of_all_gateway_versions() {
         let mut s = source("slack", "channel", "C1");
         s.user_id = Some("U1".into());
         s.message_id = Some("17.5".into());
@@ -234,11 +234,11 @@ mod tests {
         s.chat_type = "group".into();
         s.prospective_thread_id = Some("soon".into());
         assert!(turn_names(&s).contains(&"agent:main:discord:thread:th:soon".to_owned()));
-        assert_eq!(turn_names(&source("relay", "dm", "c")), ["agent:main:relay:dm:c"], "one name where there is one");
+        assert_eq!(turn_names(&source("relay", "dm", "c")), ["agent:main:relay:dm:c"], "only one name");
     }
 
     #[test]
-    fn what_a_newer_gateway_names_is_found_under_our_name() {
+    fn names_of_newer_gateways_are_found_under_our_name() {
         for (theirs, ours) in [
             ("agent:main:relay:dm:c", "agent:main:relay:dm:c"),
             ("agent:main~:relay:dm:c", "agent:main:relay:dm:c"),

@@ -1,6 +1,6 @@
-//! The upgrade token: `base64url("{gatewayId}:{exp}:{hexHMAC}")`, HMAC-SHA256 keyed by the secret's text.
+//! The upgrade token: `base64url("{gatewayId}:{exp}:{hexHMAC}")`, HMAC-SHA256 with the text of the secret as key.
 //!
-//! It proves a gateway, never a tenant: the tenant comes from our own record of that gateway.
+//! It authenticates a gateway, never a tenant: the tenant comes from the stored record of the gateway.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -8,12 +8,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::secret::Secret;
 
-/// Clocks of agents drift; a token this much past its time is still good.
+/// Tolerated clock difference: a token is accepted for this long after its expiry.
 pub const SKEW_S: u64 = 120;
-/// Longer than any honest token; bounds what a stranger can make us decode.
+/// Longer than any valid token; limits what unauthenticated clients can make us decode.
 const TOKEN_MAX_BYTES: usize = 2048;
 
-/// A token whose signature nobody has checked yet.
+/// A parsed token whose signature was not verified yet.
 pub struct Claimed {
     pub gateway_id: String,
     exp: u64,
@@ -24,7 +24,7 @@ pub struct Claimed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     Good,
-    /// The signature holds, the time has passed.
+    /// The signature is valid, but the token has expired.
     Expired,
     Bad,
 }
@@ -36,7 +36,7 @@ pub fn mint(gateway_id: &str, secret: &Secret, exp_s: u64) -> String {
     URL_SAFE_NO_PAD.encode(format!("{signed}:{}", hex::encode(tag)))
 }
 
-/// Takes a token apart. Split from the right: a gateway's id may hold colons.
+/// Parses a token. Split from the right, because gateway ids may contain colons.
 pub fn claim(token: &str) -> Option<Claimed> {
     if token.len() > TOKEN_MAX_BYTES {
         return None;
@@ -57,7 +57,7 @@ pub fn claim(token: &str) -> Option<Claimed> {
 }
 
 impl Claimed {
-    /// Checks against every live secret, each in constant time.
+    /// Compares with all valid secrets, each in constant time.
     pub fn prove<'a>(&self, secrets: impl IntoIterator<Item = &'a Secret>, now_s: u64) -> Proof {
         let mut good = false;
         for secret in secrets {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_judged_with_skew_and_only_after_the_signature() {
+    fn expiry_is_checked_with_skew_and_after_the_signature() {
         let secret = Secret::new("s");
         let token = mint("g", &secret, 1000);
         assert_eq!(prove(&token, std::slice::from_ref(&secret), 1000 + SKEW_S), Proof::Good);
@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn any_live_secret_will_do() {
+    fn any_valid_secret_is_accepted() {
         let token = mint("g", &Secret::new("old"), 0);
         assert_eq!(prove(&token, &[Secret::new("new"), Secret::new("old")], 5), Proof::Good);
         assert_eq!(prove(&token, &[], 5), Proof::Bad);
     }
 
     #[test]
-    fn rubbish_is_refused_without_a_panic() {
+    fn garbage_is_refused_without_a_panic() {
         let good = mint("g", &Secret::new("s"), 0);
         for bad in ["", "=", "%%%", "Zw", &good[..good.len() - 3], "OjA6YWI", &"A".repeat(5000), "ZzoxOng6Z2c"] {
             assert_eq!(prove(bad, &[Secret::new("s")], 0), Proof::Bad, "{bad}");

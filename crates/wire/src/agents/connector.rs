@@ -1,4 +1,4 @@
-//! Delivering to agents, waking them, asking them.
+//! Contract and bodies for delivering to agents, waking them, and asking them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -41,10 +41,10 @@ impl DeliveryPayload {
     }
 }
 
-/// The envelope, filled by whoever sends. What is not set is absent, never null; what is unknown is kept.
+/// The envelope, filled by the sender. Unset fields are absent, never null; unknown fields are kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeliveryMeta {
-    /// One per `notify`, shared by every connector that it reaches.
+    /// One per `notify`, the same for all connectors.
     pub dispatch_id: String,
     /// The sender's clock, unix ms.
     pub sent_at: u64,
@@ -58,20 +58,20 @@ pub struct DeliveryMeta {
 }
 
 impl DeliveryMeta {
-    /// How long it was on its way, by two clocks: never below zero.
+    /// Transit time between two clocks; never negative.
     pub fn lag_ms(&self, delivered_at: u64) -> u64 {
         delivered_at.saturating_sub(self.sent_at)
     }
 }
 
-/// Who speaks. Attribution, never authorisation.
+/// The sender. Used for attribution, never for authorisation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_skill_name: Option<String>,
-    /// An open word in practice: cron, event, webhook, agent, cli, dashboard, inline, ...
+    /// An open set: cron, event, webhook, agent, cli, dashboard, inline, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_kind: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,8 +81,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// As the envelope wants it: a root that is the emitter is not named twice, and triggers without a
-    /// caller have none.
+    /// Normalized for the envelope: an entry skill that equals the skill is omitted, and so is the caller for triggers
+    /// that have none.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         if self.entry_skill_name == self.skill_name {
@@ -102,10 +102,10 @@ pub struct DeliveryReceipt {
     pub delivered_at: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery_id: Option<String>,
-    /// Only where one session took it.
+    /// Set only if one session took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Stored, not pushed now.
+    /// Stored, but not pushed now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delivery_skipped: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -137,7 +137,7 @@ pub enum Immediate {
 }
 
 impl WakeOpts {
-    /// The time asked for, if it is still to come.
+    /// The requested time, if it is in the future.
     pub fn later_than(&self, now_ms: u64) -> Option<u64> {
         match self.when {
             Some(When::At(at_ms)) => u64::try_from(at_ms).ok().filter(|at_ms| *at_ms > now_ms),
@@ -149,13 +149,13 @@ impl WakeOpts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeReceipt {
     pub woken_at: u64,
-    /// True only where the word was handed to a live socket.
+    /// True only if a live session took the message.
     pub woken: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Stored for then, unix ms.
+    /// Time for which it is planned, unix ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_for: Option<u64>,
 }
@@ -178,42 +178,42 @@ pub enum AgentStatus {
     Unknown,
 }
 
-/// What an agent answered.
+/// Answer of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentReply {
     pub correlation_id: String,
     pub content: String,
-    /// When the agent said it, unix ms.
+    /// When the agent answered, unix ms.
     pub sent_at: u64,
     pub agent_id: String,
 }
 
-/// One way to reach agents. An `agent_id` is opaque; it may be `agent@session`.
+/// A way to reach agents. An `agent_id` is opaque; it may be `agent@session`.
 pub trait AgentConnector: Send + Sync {
     fn list_agents(&self) -> Promise<'_, Vec<AgentDescriptor>>;
-    /// Puts it where the agent will find it; no interrupt. Answers once it is there.
+    /// Stores the message for the agent without an interrupt. Returns once it is stored.
     fn deliver<'a>(&'a self, agent_id: &'a str, payload: &'a DeliveryPayload) -> Promise<'a, DeliveryReceipt>;
-    /// "Look at this now." Where there is no way to interrupt, it is delivered and `woken` is false; that is
-    /// no failure. An agent that is not known, or a way that broke, is one.
+    /// Interrupts the agent. If that is not possible, the message is delivered and `woken` is false, which is not a
+    /// failure. An unknown agent or a failing connector is one.
     fn wake<'a>(&'a self, agent_id: &'a str, opts: &'a WakeOpts) -> Promise<'a, WakeReceipt>;
-    /// Asked once, when it is registered. The fault says what is wrong with it.
+    /// Called once, at registration. The fault says what is wrong.
     fn health_check(&self) -> Promise<'_, ()>;
-    /// Sends and waits for the reply that carries the same `correlation_id`.
+    /// Sends, and waits for the reply with the same `correlation_id`.
     fn request_response<'a>(
         &'a self,
         agent_id: &'a str,
         payload: &'a DeliveryPayload,
         timeout_ms: u64,
     ) -> Promise<'a, AgentReply>;
-    /// Metadata only: nobody is skipped because of it.
+    /// For information only: nothing is skipped because of it.
     fn agent_status<'a>(&'a self, _agent_id: &'a str) -> Promise<'a, AgentStatus> {
         Box::pin(std::future::ready(Ok(AgentStatus::Unknown)))
     }
 }
 
-// ---- bodies of the HTTP plane -----------------------------------------------------------------
+// ---- bodies of the HTTP API -------------------------------------------------------------------
 
-/// A way to an agent, as it is registered. The inbox is always there and is not named here.
+/// A connector of an agent. The inbox always exists and is not listed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ConnectorSpec {
@@ -254,20 +254,20 @@ impl ConnectorSpec {
         }
     }
 
-    /// It touches the server's own machine.
+    /// Whether it accesses the server's own machine.
     pub fn is_local(&self) -> bool {
         matches!(self, Self::File { .. } | Self::Tmux { .. })
     }
 }
 
-/// Secrets are in it.
+/// Not derived, because it contains secrets.
 impl std::fmt::Debug for ConnectorSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ConnectorSpec").field("type", &self.name()).finish_non_exhaustive()
     }
 }
 
-/// `PUT /v1/agents/{id}`. What is left out stays as it is.
+/// `PUT /v1/agents/{id}`. Absent fields stay unchanged.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentPut {
@@ -298,16 +298,16 @@ pub struct ReplyPost {
     pub content: String,
 }
 
-/// How an answer went. Without `delivered_to` whoever waits has it.
+/// Result of a reply. Without `delivered_to` the waiting caller has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replied {
     pub ok: bool,
-    /// `inbox`: nobody waited any more, and it was put into the inbox of the agent that asked.
+    /// `inbox`: nobody waited any more, and it was delivered to the inbox of the asking agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_to: Option<String>,
 }
 
-/// What waits in an agent's inbox: augment, template, wake, `wake_degraded`.
+/// A message in an agent's inbox: augment, template, wake, `wake_degraded`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InboxMessage {
     pub seq: u64,
@@ -325,8 +325,8 @@ pub struct InboxMessage {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Inbox {
     pub messages: Vec<InboxMessage>,
-    /// The highest `seq` of the inbox, 0 for none. A reader whose place is above it reads a desk that was restored
-    /// from an older backup, and goes on from here.
+    /// The highest `seq` of the inbox, 0 for none. If a reader's position is above it, the server was restored from an
+    /// older backup, and the reader continues from here.
     #[serde(default)]
     pub newest: u64,
 }
@@ -351,7 +351,7 @@ pub struct Notified {
     pub receipts: Vec<ConnectorReceipt>,
 }
 
-/// How one connector took it.
+/// Result of one connector.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConnectorReceipt {
     pub connector: String,
@@ -362,7 +362,7 @@ pub struct ConnectorReceipt {
     pub error: Option<Value>,
 }
 
-/// One dispatch as the console shows it: who spoke to whom, and how every connector took it.
+/// One dispatch as shown in the console: sender, receiver, and the results of all connectors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dispatch {
     pub event_id: String,

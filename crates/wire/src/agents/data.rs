@@ -1,11 +1,11 @@
-//! Data: what agents and skills remember, found again by words. Times are unix seconds.
+//! Data: what agents and skills store, with full-text search. Times are unix seconds.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{ManifestInfo, Promise};
 
-/// Fields of a row that have one meaning everywhere. They stand at the top, never in `metadata` as well.
+/// Fields with a fixed meaning. They are top-level fields, never in `metadata` as well.
 pub const CURATED: [&str; 11] = [
     "thread_status",
     "pinned",
@@ -27,12 +27,12 @@ pub struct DataWrite {
     pub tags: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipients: Option<Vec<String>>,
-    /// Absent or null: it stays.
+    /// Absent or null: it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// What else is said counts as metadata.
+    /// Other fields count as metadata.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -57,14 +57,14 @@ pub struct PortableData {
     pub expires_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain_tags: Option<Vec<String>>,
-    /// The rest of the curated fields.
+    /// The remaining curated fields.
     #[serde(flatten)]
     pub curated: Map<String, Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// Keys beside these four are filters, and must be among the manifest's `supported_filters`.
+/// Other keys than these four are filters, and must be in the manifest's `supported_filters`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueryFilters {
     #[serde(default)]
@@ -73,7 +73,7 @@ pub struct QueryFilters {
     pub limit: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Filters that are not supported are ignored instead of refused.
+    /// Unsupported filters are ignored instead of refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub permissive_filters: bool,
     #[serde(flatten)]
@@ -85,7 +85,7 @@ pub struct DataItems {
     pub items: Vec<PortableData>,
 }
 
-/// Where data lives. What is not there is `None` or an empty list, never a fault.
+/// A store of data. Missing data are `None` or an empty list, never a fault.
 pub trait DataStore: Send + Sync {
     fn query<'a>(&'a self, filters: &'a QueryFilters) -> Promise<'a, Vec<PortableData>>;
     fn write<'a>(&'a self, entry: &'a DataWrite) -> Promise<'a, DataWritten>;

@@ -1,28 +1,28 @@
-//! Why something was not done. Adapters switch on `class`; people read `message`.
+//! Refusals. Adapters switch on `class`; `message` is for people.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// What kind of refusal it is. The names are contract.
+/// Kind of a refusal. The names are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// The request has the wrong shape.
+    /// The request is malformed.
     ValidationError,
     UnauthorizedError,
-    /// The body is not signed by whoever holds the agent's webhook secret.
+    /// The body is not signed with the agent's webhook secret.
     SignatureError,
     ForbiddenError,
     NotFoundError,
     UnknownAgentError,
     UnsupportedKindError,
-    /// This connector has no way to do that, and never will.
+    /// This connector does not support the operation.
     NotImplementedError,
-    /// It could have been done, and was not: the message was not taken.
+    /// The message was not accepted, although the operation is supported.
     DeliveryFailedError,
     TimeoutError,
     ConflictError,
-    /// Nobody waits for this reply (any more).
+    /// Nobody waits for this reply, or not any more.
     GoneError,
     RateLimitedError,
     TooLargeError,
@@ -35,7 +35,7 @@ pub enum Class {
     DataNotFound,
     UnsupportedFilterError,
     QueryError,
-    /// Our own fault for now: nothing was taken, it may work again later.
+    /// Temporary failure of the server: nothing was accepted, try again later.
     UnavailableError,
     InternalError,
 }
@@ -77,7 +77,7 @@ impl Class {
         self.entry().1
     }
 
-    /// The HTTP status that goes with it.
+    /// The HTTP status of this class.
     pub fn status(self) -> u16 {
         self.entry().2
     }
@@ -86,7 +86,7 @@ impl Class {
         CLASSES.into_iter().find(|(_, known, _)| *known == name).map(|(class, ..)| class)
     }
 
-    /// For an answer that has a status and no class.
+    /// For a response with a status but no class.
     pub fn of_status(status: u16) -> Self {
         CLASSES.into_iter().find(|(.., known)| *known == status).map_or(Self::InternalError, |(class, ..)| class)
     }
@@ -118,11 +118,11 @@ impl Fault {
 
     pub fn unknown_agent(agent_id: &str) -> Self {
         let shown: String = agent_id.chars().take(80).collect();
-        Self::new(Class::UnknownAgentError, format!("no agent is called {shown:?}")).with("agent_id", agent_id)
+        Self::new(Class::UnknownAgentError, format!("agent {shown:?} not found")).with("agent_id", agent_id)
     }
 
     pub fn not_implemented(connector: &str, method: &str) -> Self {
-        Self::new(Class::NotImplementedError, format!("{connector} has no {method}"))
+        Self::new(Class::NotImplementedError, format!("{connector} does not support {method}"))
     }
 
     /// `cause_kind` is one of network, timeout, `http_status`, `malformed_response`, `client_validation`.
@@ -132,27 +132,27 @@ impl Fault {
 
     pub fn skill_not_found(name: &str) -> Self {
         let shown: String = name.chars().take(80).collect();
-        Self::new(Class::SkillNotFoundError, format!("no skill is called {shown:?}")).with("skill_name", name)
+        Self::new(Class::SkillNotFoundError, format!("skill {shown:?} not found")).with("skill_name", name)
     }
 
     pub fn version_not_found(name: &str, version: &str) -> Self {
-        let text = format!("the skill {name:?} has no version {version:?}");
+        let text = format!("skill {name:?} has no version {version:?}");
         Self::new(Class::VersionNotFoundError, text).with("skill_name", name).with("version", version)
     }
 
     pub fn storage_conflict(name: &str, reason: &str) -> Self {
-        Self::new(Class::StorageConflictError, format!("the skill {name:?} was not stored: {reason}"))
+        Self::new(Class::StorageConflictError, format!("skill {name:?} was not stored: {reason}"))
             .with("skill_name", name)
             .with("reason", reason)
     }
 
     pub fn approval_rejected(name: &str, reason: &str) -> Self {
-        Self::new(Class::ApprovalRejectedError, format!("the skill {name:?} was not approved: {reason}"))
+        Self::new(Class::ApprovalRejectedError, format!("skill {name:?} was not approved: {reason}"))
             .with("skill_name", name)
             .with("reason", reason)
     }
 
-    /// Without the wrapping `error`.
+    /// Without the enclosing `error`.
     pub fn as_object(&self) -> Map<String, Value> {
         let mut object = self.fields.clone();
         object.insert("class".into(), self.class.name().into());
@@ -182,7 +182,7 @@ impl<'de> Deserialize<'de> for Fault {
         };
         let class = take(&mut fields, "class")?;
         let message = take(&mut fields, "message")?;
-        let class = Class::parse(&class).ok_or_else(|| D::Error::custom(format!("an unknown class {class:?}")))?;
+        let class = Class::parse(&class).ok_or_else(|| D::Error::custom(format!("unknown class {class:?}")))?;
         Ok(Self { class, message, fields })
     }
 }

@@ -1,7 +1,7 @@
-//! The agents plane: what agents and skills say to agents, and the contracts as Rust traits.
+//! The agents API: messages between agents and skills, and the contracts as Rust traits.
 //!
-//! Names and shapes are those of `AgentConnector` v1.0, `SkillStore` and `DataStore`. Pure data; the traits
-//! are here so that a program can use or implement them with this crate alone.
+//! Names and shapes are those of `AgentConnector` v1.0, `SkillStore` and `DataStore`. No I/O; the traits are here so
+//! that programs can use or implement them with this crate alone.
 
 mod connector;
 mod data;
@@ -20,10 +20,10 @@ pub use skills::*;
 
 /// A boxed future, so that the contracts can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-/// What every method of the contracts answers with.
+/// Return type of all methods of the contracts.
 pub type Promise<'a, T> = BoxFuture<'a, Result<T, Fault>>;
 
-/// What a store says of itself. The content of `manifest` is the store's own.
+/// Self-description of a store. The content of `manifest` is defined by the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestInfo {
     pub capabilities_version: String,

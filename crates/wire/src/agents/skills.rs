@@ -1,4 +1,4 @@
-//! Skills: sources with a status, a history, and an author. Times are unix seconds.
+//! Skills: sources with status, history and author. Times are unix seconds.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -22,7 +22,7 @@ impl SkillStatus {
         }
     }
 
-    /// As it is written in a body: any case.
+    /// Parses the status in a body, in any case.
     pub fn read(word: &str) -> Option<Self> {
         [Self::Draft, Self::Approved, Self::Disabled].into_iter().find(|it| it.name().eq_ignore_ascii_case(word))
     }
@@ -39,7 +39,7 @@ pub struct SkillSource {
     pub metadata: SkillMeta,
 }
 
-/// What can be known without the body.
+/// Everything except the body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SkillMeta {
     pub name: String,
@@ -74,7 +74,7 @@ pub struct VersionInfo {
     pub changed_by: Option<String>,
 }
 
-/// What a writer may say of a skill beside its source. Anything else that it says is not ours and ignored.
+/// What a writer may set beside the source. Other fields are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SkillNote {
@@ -104,7 +104,7 @@ pub enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
-/// Not derived: the derived one does not say what is wrong with a value, nor which values there are.
+/// Not derived, because the derived error names neither the problem nor the valid values.
 impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let read = match Value::deserialize(deserializer)? {
@@ -124,7 +124,7 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// Keys that are not here are ignored.
+/// Unknown keys are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SkillFilter {
@@ -132,13 +132,13 @@ pub struct SkillFilter {
     pub status: Option<OneOrMany<SkillStatus>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
-    /// A regular expression, found anywhere in the name.
+    /// A regular expression, matched anywhere in the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_pattern: Option<String>,
-    /// All of them.
+    /// All of these tags are required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<OneOrMany<String>>,
-    /// Updated since then.
+    /// Updated at or after this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,19 +167,19 @@ pub struct StoreVersion {
     pub version: String,
 }
 
-/// Where skills live. What is not there is a fault (`SkillNotFoundError`, `VersionNotFoundError`).
+/// A store of skills. A missing skill is a fault (`SkillNotFoundError`, `VersionNotFoundError`).
 pub trait SkillStore: Send + Sync {
     fn load<'a>(&'a self, name: &'a str, version: Option<&'a str>) -> Promise<'a, SkillSource>;
     fn query<'a>(&'a self, filter: &'a SkillFilter) -> Promise<'a, Vec<SkillMeta>>;
     fn metadata<'a>(&'a self, name: &'a str) -> Promise<'a, SkillMeta>;
     /// Oldest first.
     fn versions<'a>(&'a self, name: &'a str) -> Promise<'a, Vec<VersionInfo>>;
-    /// Byte for byte.
+    /// Stores the source unchanged.
     fn store<'a>(&'a self, name: &'a str, source: &'a str, note: &'a SkillNote) -> Promise<'a, VersionInfo>;
-    /// Erases all history and frees the name.
+    /// Deletes the whole history and frees the name.
     fn delete<'a>(&'a self, name: &'a str) -> Promise<'a, ()>;
     fn update_status<'a>(&'a self, name: &'a str, status: SkillStatus) -> Promise<'a, VersionInfo>;
     fn manifest(&self) -> Promise<'_, ManifestInfo>;
-    /// Moves exactly when name, status or content hash of some skill does. Cheap.
+    /// A token that changes exactly when the name, status or content hash of a skill changes. Cheap.
     fn version(&self) -> Promise<'_, String>;
 }
