@@ -1,4 +1,4 @@
-//! A desk over any store, with no platform and no way out.
+//! A `Desk` over any store, without platforms and outgoing calls.
 
 use std::sync::Arc;
 

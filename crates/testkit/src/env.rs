@@ -1,4 +1,4 @@
-//! A clock that moves when told and dice that fall the same way for the same seed.
+//! A clock that tests set, and random numbers that depend only on the seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,25 +11,25 @@ pub struct TestEnv {
 }
 
 impl TestEnv {
-    /// A plain moment to start from, so that ages can be subtracted from it.
+    /// Start of the clock, large enough to subtract ages from it.
     pub const START_MS: u64 = 1_700_000_000_000;
 
     pub fn new(seed: u64) -> Self {
         Self { now_ms: AtomicU64::new(Self::START_MS), steady_ms: AtomicU64::new(0), dice: AtomicU64::new(seed) }
     }
 
-    /// Time passes, on both clocks.
+    /// Advances both clocks.
     pub fn advance_ms(&self, by_ms: u64) {
         self.steady_ms.fetch_add(by_ms, Ordering::SeqCst);
         self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
 
-    /// Sets the wall clock, backwards too: real ones do that. No time passes.
+    /// Sets the wall clock, also backwards. The monotonic clock does not change.
     pub fn set_ms(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::SeqCst);
     }
 
-    /// `SplitMix64`: each throw depends on the seed and on how many went before.
+    /// `SplitMix64`: each number depends on the seed and on how many were drawn before.
     fn throw(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut mixed = self.dice.fetch_add(STEP, Ordering::SeqCst).wrapping_add(STEP);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_falls_the_same_way() {
+    fn the_same_seed_gives_the_same_numbers() {
         let throw = |seed: u64| {
             let env: &dyn Env = &TestEnv::new(seed);
             [env.random_hex(5), env.random_hex(16)]

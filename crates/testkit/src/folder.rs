@@ -1,4 +1,4 @@
-//! Looking through what a desk leaves on disk.
+//! Reads the files that a server leaves on disk.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ pub fn holds(bytes: &[u8], words: &str) -> bool {
     bytes.windows(words.len()).any(|window| window == words.as_bytes())
 }
 
-/// Every file below a folder, but those that are meant to hold a secret.
+/// All files below a folder, except those that are meant to hold a secret.
 pub fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

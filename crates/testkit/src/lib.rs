@@ -1,7 +1,7 @@
-//! What tests share: a clock that is told the time, and the contract suites of the ports.
+//! Shared test code: a clock that tests set, contract suites of the ports, fuzzing, and a model of the gate.
 //!
-//! Nothing here is compiled into the desk.
-#![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how it says no")]
+//! Not part of the server binary.
+#![allow(clippy::unwrap_used, reason = "this crate is test code: it fails by panics")]
 
 pub mod conformance;
 pub mod desk;

@@ -1,34 +1,34 @@
-//! The contract of an `AgentConnector`, asked of any implementation. Rules are those of the agents plane.
+//! Contract tests for any implementation of `AgentConnector`. Rule numbers are those of the agents spec.
 //!
-//! It knows nothing of the way behind it. What only the other side can tell (is the message really there?) is
-//! asked through [`Expected::arrived`]; whoever tests a connector brings the eyes for it.
+//! The tests do not know the transport behind it. Whether a message really arrived is checked through
+//! [`Expected::arrived`], which the caller provides.
 
 use frontdesk_wire::agents::{
     AgentConnector, AgentStatus, BoxFuture, Class, DeliveryMeta, DeliveryPayload, Fault, Immediate, Origin, WakeOpts,
     When,
 };
 
-/// Answers whether this text lies where the agent finds it. Asked after the receipt; it may wait a bounded
-/// time only where the way is a live one (a terminal) and nothing is kept.
+/// Whether this text is where the agent finds it. Called after the receipt; it may wait a bounded time only if the
+/// transport is live (a terminal) and stores nothing.
 pub type Arrived<'a> = Box<dyn Fn(String) -> BoxFuture<'a, bool> + Send + Sync + 'a>;
 
-/// What the connector under test can do.
+/// Properties of the connector under test.
 pub struct Expected<'a> {
-    /// Everybody whom it lists. The first is the one who is written to.
+    /// All agents that it lists. Messages are sent to the first one.
     pub agents: Vec<String>,
     /// An id that it does not know.
     pub stranger: String,
-    /// Its receipts may say `woken: true`. Where they may not, a `true` is a lie.
+    /// Its receipts may have `woken: true`; if false, such a receipt is an error.
     pub can_wake: bool,
-    /// It has a way back. Nobody answers during the test, so that the time runs out.
+    /// It supports answers. Nobody answers during the test, so requests time out.
     pub can_answer: bool,
-    /// Looked at as soon as a receipt is there. `None`: nothing can be looked at, receipts are believed.
+    /// Called after each receipt. `None`: arrival cannot be checked.
     pub arrived: Option<Arrived<'a>>,
-    /// It takes nothing at all, and says so with `delivery_skipped` and a warning.
+    /// It accepts nothing, and reports that with `delivery_skipped` and a warning.
     pub leads_nowhere: bool,
 }
 
-/// The whole contract.
+/// All rules.
 pub async fn agent_connector(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     is_healthy(connector).await;
     lists_its_agents(connector, expected).await;
@@ -64,48 +64,48 @@ pub async fn lists_its_agents(connector: &dyn AgentConnector, expected: &Expecte
     let mut agents = expected.agents.clone();
     listed.sort();
     agents.sort();
-    assert_eq!(listed, agents, "list_agents: everybody whom it knows, and nobody twice");
+    assert_eq!(listed, agents, "list_agents: all agents, each once");
 }
 
-/// Rules 10 and 11: the receipt comes when the message is there, not before.
+/// Rules 10 and 11: the receipt is returned after the message has arrived.
 pub async fn delivers(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     let (agent, text) = (&expected.agents[0], "rule ten: there before the receipt");
     let receipt = connector.deliver(agent, &augment("conformance-1", text)).await.expect("deliver");
     assert!(receipt.delivered_at > 0, "delivered_at is unix ms");
-    expect_there(expected, text, "rule 10: a receipt, and the message is not there").await;
+    expect_there(expected, text, "rule 10: there is a receipt, but the message has not arrived").await;
     if expected.leads_nowhere {
-        assert!(receipt.delivery_skipped, "rule 11: what was not pushed is not said to be");
-        assert!(!receipt.warnings.is_empty(), "rule 11: and a warning says why");
+        assert!(receipt.delivery_skipped, "rule 11: a message that was not pushed is marked as skipped");
+        assert!(!receipt.warnings.is_empty(), "rule 11: a warning says why");
     }
     if let Some(session) = &receipt.session_id {
         assert!(!session.is_empty(), "rule 11: a session has a name");
     }
 }
 
-/// Rules 8, 9 and 12: both kinds, empty text, keys that nobody knows, any dispatch id.
+/// Rules 8, 9 and 12: both kinds, empty text, unknown keys, any dispatch id.
 pub async fn takes_what_is_legal(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     let agent = &expected.agents[0];
     for (id, payload) in [
         ("rule 9: an empty content", augment("conformance-2", "")),
         ("rule 9: an empty prompt", template("conformance-3", "")),
         ("a template", template("conformance-4", "first look, then tell")),
-        ("a dispatch id that is no plain word", augment("../../conformance 5\u{7}\n", "five")),
+        ("a dispatch id with special characters", augment("../../conformance 5\u{7}\n", "five")),
         ("rule 12: the same dispatch id with another text", augment("conformance-1", "another message")),
     ] {
         let taken = connector.deliver(agent, &payload).await;
         assert!(taken.is_ok(), "{id}: {taken:?}");
     }
-    expect_there(expected, "another message", "rule 12: it is another message").await;
+    expect_there(expected, "another message", "rule 12: it is a different message").await;
     let mut payload = augment("conformance-6", "with more");
     if let DeliveryPayload::Augment { meta, .. } = &mut payload {
         meta.more.insert("x_new".into(), serde_json::json!({ "deep": [1, null] }));
-        meta.origin.trigger_kind = Some("a word that is new".into());
+        meta.origin.trigger_kind = Some("an unknown kind".into());
     }
     let taken = connector.deliver(agent, &payload).await;
     assert!(taken.is_ok(), "rule 8: unknown keys and trigger kinds: {taken:?}");
 }
 
-/// Unknown agents are a fault, never a receipt.
+/// An unknown agent is a fault, never a receipt.
 pub async fn knows_no_stranger(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     let stranger = &expected.stranger;
     let refused = |what: &str, fault: Option<Fault>| {
@@ -117,13 +117,13 @@ pub async fn knows_no_stranger(connector: &dyn AgentConnector, expected: &Expect
     refused("wake", connector.wake(stranger, &WakeOpts::default()).await.err());
 }
 
-/// Section 5: no interrupt is no failure, and `woken` is honest.
+/// Section 5: without an interrupt a wake still succeeds, and `woken` is true only if it happened.
 pub async fn wakes_or_degrades(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     let agent = &expected.agents[0];
     let text = "section five: look at this";
     for (what, opts) in [
         ("with a context", WakeOpts { context: Some(text.into()), ..WakeOpts::default() }),
-        ("rule 31: without one", WakeOpts::default()),
+        ("rule 31: without a context", WakeOpts::default()),
         ("rule 15: immediate", WakeOpts { when: Some(When::Word(Immediate::Now)), ..WakeOpts::default() }),
         ("rule 15: in the past", WakeOpts { when: Some(When::At(1)), ..WakeOpts::default() }),
         ("with a session", WakeOpts { session_id: Some("kitchen".into()), ..WakeOpts::default() }),
@@ -132,14 +132,14 @@ pub async fn wakes_or_degrades(connector: &dyn AgentConnector, expected: &Expect
         let receipt = receipt.unwrap_or_else(|fault| panic!("wake {what} failed: {fault}"));
         assert!(receipt.woken_at > 0, "wake {what}: woken_at is unix ms");
         assert!(expected.can_wake || !receipt.woken, "rule 14: wake {what}: nobody was interrupted");
-        assert!(receipt.scheduled_for.is_none(), "rule 15: wake {what}: it is for now");
+        assert!(receipt.scheduled_for.is_none(), "rule 15: wake {what}: it is immediate");
         if opts.context.is_some() {
             expect_there(expected, text, "section 5: the context of a wake is delivered").await;
         }
     }
 }
 
-/// Rules 16 and 17.
+/// Rules 16 and 17: answers, or the fault for an unsupported operation.
 pub async fn answers_or_says_that_it_cannot(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     let mut payload = augment("conformance-8", "what is the time?");
     if let DeliveryPayload::Augment { meta, .. } = &mut payload {
@@ -155,7 +155,7 @@ pub async fn answers_or_says_that_it_cannot(connector: &dyn AgentConnector, expe
     }
 }
 
-/// Metadata only: a status of anybody, known or not, is no fault.
+/// A status is information only: an unknown agent is not a fault.
 pub async fn tells_a_status(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     let known = connector.agent_status(&expected.agents[0]).await;
     assert!(known.is_ok(), "agent_status: {known:?}");

@@ -37,10 +37,10 @@ async fn declared(store: &dyn DataStore, list: &str) -> Vec<String> {
 
 pub async fn rule_25_the_summary_is_the_first_line(store: &dyn DataStore) {
     assert_eq!(summary(store, "first\nsecond\n").await, "first", "rule 25");
-    assert_eq!(summary(store, "\nsecond").await, "", "rule 25: before the first LF, and nothing else");
+    assert_eq!(summary(store, "\nsecond").await, "", "rule 25: only the text before the first LF");
     let (short, long) = ("a".repeat(200), "a".repeat(201));
     assert_eq!(summary(store, &short).await, short, "rule 25: 200 units are short enough");
-    assert_eq!(summary(store, &long).await, format!("{}...", "a".repeat(197)), "rule 25: 197 and three dots");
+    assert_eq!(summary(store, &long).await, format!("{}...", "a".repeat(197)), "rule 25: 197 units and three dots");
     let wide = "ä".repeat(200);
     assert_eq!(summary(store, &wide).await, wide, "rule 25: units, not bytes");
 }
@@ -64,15 +64,15 @@ pub async fn rule_25_the_detail_is_everything(store: &dyn DataStore) {
 
 pub async fn rule_25_absence_is_no_fault(store: &dyn DataStore) {
     for id in ["", "nothing", "00000000-0000-4000-8000-000000000000", "'; --"] {
-        assert_eq!(store.get(id).await.unwrap(), None, "rule 25: a miss is nothing, {id:?}");
+        assert_eq!(store.get(id).await.unwrap(), None, "rule 25: a missing row is None, {id:?}");
     }
-    assert_eq!(store.query(&ask("nothing")).await.unwrap(), [], "rule 25: and no match an empty list");
+    assert_eq!(store.query(&ask("nothing")).await.unwrap(), [], "rule 25: no match is an empty list");
     assert_eq!(store.query(&ask("")).await.unwrap(), [], "rule 25");
 }
 
 pub async fn rule_25_ids_are_new(store: &dyn DataStore) {
     let (first, second) = (put(store, "same").await, put(store, "same").await);
-    assert_ne!(first, second, "rule 25: each write is a row of its own");
+    assert_ne!(first, second, "rule 25: each write creates a row");
     assert_eq!(found(store, "same").await.len(), 2, "rule 25");
 }
 
@@ -82,7 +82,7 @@ pub async fn rule_25_all_words_are_required(store: &dyn DataStore) {
     put(store, dog).await;
     assert_eq!(found(store, "fox").await, [fox], "rule 25");
     assert_eq!(found(store, "cat  THE\tdog").await, [dog], "rule 25: in any order");
-    assert_eq!(found(store, "fox dog").await, [""; 0], "rule 25: all of them");
+    assert_eq!(found(store, "fox dog").await, [""; 0], "rule 25: all words are required");
     assert_eq!(found(store, "the quick").await.len(), 2, "rule 25");
 }
 
@@ -139,7 +139,7 @@ pub async fn rule_25_punctuation_is_never_an_error(store: &dyn DataStore) {
         assert_eq!(found(store, query).await.len(), 1, "rule 25: {query}");
     }
     for query in ["\"", "?!", "-- *", "\u{1F600}"] {
-        assert_eq!(found(store, query).await, [""; 0], "rule 25: {query:?} is no word, and not everything either");
+        assert_eq!(found(store, query).await, [""; 0], "rule 25: {query:?} has no word, and matches nothing");
     }
 }
 
@@ -154,7 +154,7 @@ pub async fn rule_25_no_words_are_newest_first(store: &dyn DataStore) {
 
 pub async fn rule_25_an_undeclared_mode_fails(store: &dyn DataStore) {
     put(store, "tea").await;
-    assert!(declared(store, "supported_modes").await.contains(&"fts".to_owned()), "rule 25: fts is always there");
+    assert!(declared(store, "supported_modes").await.contains(&"fts".to_owned()), "rule 25: fts is always supported");
     let by = |mode: &str| QueryFilters { mode: Some(mode.into()), ..ask("tea") };
     assert_eq!(store.query(&by("fts")).await.unwrap().len(), 1, "rule 25");
     let fault = store.query(&by("telepathy")).await.unwrap_err();
@@ -171,10 +171,18 @@ pub async fn rule_25_filters_outside_the_manifest_fail(store: &dyn DataStore) {
     };
     let fault = store.query(&asked(false)).await.unwrap_err();
     assert_eq!(fault.class, Class::UnsupportedFilterError, "rule 25");
-    assert_eq!(fault.fields.get("unsupportedKeys"), Some(&json!(["aura", "zodiac"])), "rule 25: which ones");
+    assert_eq!(
+        fault.fields.get("unsupportedKeys"),
+        Some(&json!(["aura", "zodiac"])),
+        "rule 25: the fault names the keys"
+    );
     let supported = declared(store, "supported_filters").await;
-    assert_eq!(fault.fields.get("supportedKeys"), Some(&json!(supported)), "rule 25: and what there is");
-    assert_eq!(store.query(&asked(true)).await.unwrap().len(), 1, "rule 25: unless they are only advice");
+    assert_eq!(
+        fault.fields.get("supportedKeys"),
+        Some(&json!(supported)),
+        "rule 25: the fault names the supported keys"
+    );
+    assert_eq!(store.query(&asked(true)).await.unwrap().len(), 1, "rule 25: permissive filters are ignored");
 }
 
 pub async fn rule_25_declared_filters_are_honoured(store: &dyn DataStore) {
@@ -200,7 +208,7 @@ pub async fn rule_25_declared_filters_are_honoured(store: &dyn DataStore) {
                 it => vec![it],
             })
             .collect();
-        assert_eq!(by(both.into()).await, [two.id, one.id], "rule 25: any of several, {key}");
+        assert_eq!(by(both.into()).await, [two.id, one.id], "rule 25: any of several values, {key}");
     }
 }
 
@@ -211,9 +219,9 @@ pub async fn rule_25_the_limit_holds(store: &dyn DataStore) {
     for query in ["", "tea"] {
         let limited = QueryFilters { limit: Some(3), ..ask(query) };
         assert_eq!(store.query(&limited).await.unwrap().len(), 3, "rule 25");
-        assert_eq!(store.query(&ask(query)).await.unwrap().len(), 10, "rule 25: ten without a word about it");
+        assert_eq!(store.query(&ask(query)).await.unwrap().len(), 10, "rule 25: the default limit is ten");
         let huge = QueryFilters { limit: Some(u64::MAX), ..ask(query) };
-        assert_eq!(store.query(&huge).await.unwrap().len(), 15, "rule 25: a bound of the store's is no error");
+        assert_eq!(store.query(&huge).await.unwrap().len(), 15, "rule 25: a limit of the store is not an error");
     }
 }
 
@@ -222,12 +230,12 @@ pub async fn rule_25_nothing_expires_by_default(store: &dyn DataStore) {
     assert_eq!(store.get(&id).await.unwrap().unwrap().expires_at, None, "rule 25");
     let past = DataWrite { content: "gone".into(), expires_at: Some(1), ..DataWrite::default() };
     let gone = store.write(&past).await.unwrap();
-    assert_eq!(store.get(&gone.id).await.unwrap(), None, "rule 25: what is asked to end does");
+    assert_eq!(store.get(&gone.id).await.unwrap(), None, "rule 25: an expired row is gone");
     assert_eq!(found(store, "gone").await, [""; 0], "rule 25");
     let future = DataWrite { expires_at: Some(9_999_999_999), ..past };
     let there = store.write(&future).await.unwrap();
     let row = store.get(&there.id).await.unwrap().unwrap();
-    assert_eq!(row.expires_at, Some(9_999_999_999), "rule 25: and not before");
+    assert_eq!(row.expires_at, Some(9_999_999_999), "rule 25: a row that has not expired is there");
 }
 
 pub async fn rule_25_curated_fields_stand_at_the_top(store: &dyn DataStore) {
@@ -238,11 +246,15 @@ pub async fn rule_25_curated_fields_stand_at_the_top(store: &dyn DataStore) {
     let row = put_with(store, "content", metadata).await;
     for (key, value) in [("pinned", json!(true)), ("confidence", json!(0.5)), ("thread_status", json!("open"))] {
         assert_eq!(row.curated.get(key), Some(&value), "rule 25: {key}");
-        assert_eq!(row.metadata.as_ref().and_then(|it| it.get(key)), None, "rule 25: {key} is not there twice");
+        assert_eq!(row.metadata.as_ref().and_then(|it| it.get(key)), None, "rule 25: {key} is not in metadata too");
     }
     assert_eq!(row.domain_tags, Some(vec!["a".into(), "b".into()]), "rule 25: tags");
-    assert_eq!(row.metadata.as_ref().and_then(|it| it.get("own")), Some(&json!({"x": [1]})), "rule 25: the rest stays");
-    assert_ne!(row.id, "mine", "rule 25: an id is the store's to give");
-    assert_ne!(row.created_at, Some(7), "rule 25: and so is the time");
-    assert_eq!(row.score, None, "rule 25: and the score");
+    assert_eq!(
+        row.metadata.as_ref().and_then(|it| it.get("own")),
+        Some(&json!({"x": [1]})),
+        "rule 25: other metadata stay"
+    );
+    assert_ne!(row.id, "mine", "rule 25: the store assigns the id");
+    assert_ne!(row.created_at, Some(7), "rule 25: the store sets the time");
+    assert_eq!(row.score, None, "rule 25: a written score is ignored");
 }

@@ -1,18 +1,18 @@
-//! For whoever writes a connector or a store of their own: the rules of `AgentConnector`, `SkillStore` and
-//! `DataStore` as assertions. Every one names the number of the rule that it is about, in the text of the spec.
+//! Contract tests for authors of connectors and stores: the rules of `AgentConnector`, `SkillStore` and `DataStore` as
+//! assertions. Each one names the number of its rule in the spec.
 //!
 //! ```ignore
 //! async fn empty() -> (Box<dyn SkillStore>, ()) { (Box::new(MyStore::new()), ()) }
 //! frontdesk_testkit::skill_store_conformance!(my_store, empty);
 //! ```
 //!
-//! Each rule is given a store with nothing in it; what comes with it is kept until the rule is done.
+//! Each rule gets an empty store; the second value of the tuple is kept until the rule has finished.
 
 pub mod agent_connector;
 pub mod data_store;
 pub mod skill_store;
 
-/// Makes a module with one test per rule of a `SkillStore`.
+/// Creates a module with one test per rule of a `SkillStore`.
 #[macro_export]
 macro_rules! skill_store_conformance {
     ($name:ident, $open:expr) => {
@@ -31,7 +31,7 @@ macro_rules! skill_store_conformance {
     };
 }
 
-/// The same for a store in secured mode that was given [`skill_store::PUBLIC_KEY_PEM`].
+/// The same for a store in secured mode with [`skill_store::PUBLIC_KEY_PEM`] as its key.
 #[macro_export]
 macro_rules! secured_skill_store_conformance {
     ($name:ident, $open:expr) => {
@@ -42,7 +42,7 @@ macro_rules! secured_skill_store_conformance {
     };
 }
 
-/// Makes a module with one test per rule of a `DataStore`.
+/// Creates a module with one test per rule of a `DataStore`.
 #[macro_export]
 macro_rules! data_store_conformance {
     ($name:ident, $open:expr) => {

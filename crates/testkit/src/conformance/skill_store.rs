@@ -8,12 +8,12 @@ use frontdesk_wire::agents::{
 };
 use serde_json::json;
 
-/// The key of a secured store under test. Who holds the other half does not matter: nobody signs here.
+/// The key of a secured store under test. The private key is not needed, because nothing is signed here.
 pub const PUBLIC_KEY_PEM: &str = "-----BEGIN PUBLIC KEY-----
 MCowBQYDK2VwAyEAgGNpSPVY6szlY/TgpJ2DxlwWUehPF1fS7/H5gMKjQ1o=
 -----END PUBLIC KEY-----
 ";
-/// Signed with that key by another program, over the body below without its Status and Tags lines.
+/// Signature with that key, made by another program over the body below without its Status and Tags lines.
 const TOKEN: &str = "v3:44JWhCJFI_8ixE_aWZHpARwCj90Qbs17LW1MSAFZrrFXNwRSfzKE-tqHhRUsOXUlF0TXWyO3mohhG9dmx03cCQ";
 
 fn signed(status: &str) -> String {
@@ -37,13 +37,13 @@ async fn put_by(store: &dyn SkillStore, name: &str, source: &str, author: &str) 
     store.store(name, source, &note).await
 }
 
-/// The head says the same of itself everywhere.
+/// Checks that the head is the same wherever it is read.
 async fn agrees(store: &dyn SkillStore, name: &str) -> SkillMeta {
     let found = load(store, name).await;
     let meta = store.metadata(name).await.unwrap();
-    assert_eq!(found.metadata, meta, "rule 19: metadata is one and the same wherever it is read");
+    assert_eq!(found.metadata, meta, "rule 19: metadata are the same wherever they are read");
     assert_eq!(found.content_hash, sha256_hex(&found.source), "rule 18: the hash is of the stored bytes");
-    assert_eq!(found.version, found.content_hash[..12], "rule 18: the version is the first 12 digits of it");
+    assert_eq!(found.version, found.content_hash[..12], "rule 18: the version is the first 12 digits of the hash");
     assert_eq!((&meta.version, &meta.content_hash), (&found.version, &found.content_hash), "rule 18: of the head");
     let last = store.versions(name).await.unwrap().pop().unwrap();
     assert_eq!(
@@ -51,7 +51,7 @@ async fn agrees(store: &dyn SkillStore, name: &str) -> SkillMeta {
         (&meta.content_hash, meta.status),
         "rule 20: the newest row of the history is the head"
     );
-    assert!(meta.created_at <= meta.updated_at, "rule 20: nothing is changed before it is made");
+    assert!(meta.created_at <= meta.updated_at, "rule 20: created_at is not after updated_at");
     meta
 }
 
@@ -75,7 +75,7 @@ pub async fn rule_18_a_body_is_kept_byte_for_byte(store: &dyn SkillStore) {
 pub async fn rule_18_the_hash_is_of_the_stored_bytes(store: &dyn SkillStore) {
     let body = "# Status: Draft\n";
     let version = put(store, "a", body).await;
-    assert_eq!(version.content_hash, sha256_hex(body), "rule 18: the Status line is part of it");
+    assert_eq!(version.content_hash, sha256_hex(body), "rule 18: the hash includes the Status line");
     let version = put(store, "b", "abc").await;
     let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!((version.content_hash.as_str(), version.version.as_str()), (abc, &abc[..12]), "rule 18");
@@ -110,12 +110,16 @@ pub async fn rule_20_a_status_is_changed_in_the_body(store: &dyn SkillStore) {
     );
     assert_ne!(second.content_hash, first.content_hash, "rule 20: a new hash");
     assert_ne!(second.version, first.version, "rule 20: a new version");
-    assert_eq!(second.previous_status, Some(SkillStatus::Draft), "rule 20: what it was before");
+    assert_eq!(second.previous_status, Some(SkillStatus::Draft), "rule 20: the previous status");
     assert_eq!(second.status, SkillStatus::Approved, "rule 20");
     let third = store.update_status("a", SkillStatus::Disabled).await.unwrap();
-    assert_eq!(third.previous_status, Some(SkillStatus::Approved), "rule 20: what it was before");
-    assert_eq!(store.versions("a").await.unwrap(), [first.clone(), second, third], "rule 20: every change is history");
-    assert_eq!(first.previous_status, None, "rule 20: a store is no change of status");
+    assert_eq!(third.previous_status, Some(SkillStatus::Approved), "rule 20: the previous status");
+    assert_eq!(
+        store.versions("a").await.unwrap(),
+        [first.clone(), second, third],
+        "rule 20: every change is in the history"
+    );
+    assert_eq!(first.previous_status, None, "rule 20: a store is not a change of status");
     assert_eq!(agrees(store, "a").await.status, SkillStatus::Disabled, "rule 20");
 }
 
@@ -129,17 +133,17 @@ pub async fn rule_20_status_rewrite_swallows_blank_lines(store: &dyn SkillStore)
         put(store, "a", body).await;
         let version = store.update_status("a", SkillStatus::Approved).await.unwrap();
         assert_eq!(load(store, "a").await.source, rewritten, "rule 20: {body:?}");
-        assert_eq!(version.content_hash, sha256_hex(rewritten), "rule 20: the hash that other stores have");
+        assert_eq!(version.content_hash, sha256_hex(rewritten), "rule 20: the same hash as in other stores");
     }
 }
 
 pub async fn rule_20_a_status_line_is_put_in_where_there_is_none(store: &dyn SkillStore) {
     put(store, "a", "x\n# Skill: a\nbody").await;
     store.update_status("a", SkillStatus::Disabled).await.unwrap();
-    assert_eq!(load(store, "a").await.source, "x\n# Skill: a\n# Status: Disabled\nbody", "rule 20: behind # Skill:");
+    assert_eq!(load(store, "a").await.source, "x\n# Skill: a\n# Status: Disabled\nbody", "rule 20: after # Skill:");
     put(store, "b", "\nbody").await;
     store.update_status("b", SkillStatus::Disabled).await.unwrap();
-    assert_eq!(load(store, "b").await.source, "# Status: Disabled\n\nbody", "rule 20: or before everything");
+    assert_eq!(load(store, "b").await.source, "# Status: Disabled\n\nbody", "rule 20: otherwise at the beginning");
 }
 
 pub async fn rule_20_changes_at_the_same_time_are_all_kept(store: &dyn SkillStore) {
@@ -148,9 +152,9 @@ pub async fn rule_20_changes_at_the_same_time_are_all_kept(store: &dyn SkillStor
     let flop = || store.update_status("a", SkillStatus::Draft);
     let (a, b, c, d) = tokio::join!(flip(), flop(), flip(), flop());
     let done = [a, b, c, d].into_iter().flatten().count();
-    assert!(done >= 1, "rule 20: somebody gets through");
+    assert!(done >= 1, "rule 20: at least one succeeds");
     let versions = store.versions("a").await.unwrap();
-    assert_eq!(versions.len(), 1 + done, "rule 20: a row for each that was answered");
+    assert_eq!(versions.len(), 1 + done, "rule 20: one row per success");
     for pair in versions.windows(2) {
         assert_eq!(pair[1].previous_status, Some(pair[0].status), "rule 20: each row follows from the one before");
     }
@@ -162,7 +166,7 @@ pub async fn rule_21_the_bodys_own_status_wins_on_overwrite(store: &dyn SkillSto
     let again = put(store, "a", "# Status: Draft\nother\n").await;
     assert_eq!((again.status, agrees(store, "a").await.status), (SkillStatus::Draft, SkillStatus::Draft), "rule 21");
     let bare = put(store, "a", "no line").await;
-    assert_eq!(bare.status, SkillStatus::Draft, "rule 21: nor does an old approval stay on a new body");
+    assert_eq!(bare.status, SkillStatus::Draft, "rule 21: a new body does not keep an old approval");
     put(store, "a", "# Status: Approved\n").await;
     assert_eq!(agrees(store, "a").await.status, SkillStatus::Approved, "rule 21");
 }
@@ -173,7 +177,7 @@ pub async fn rule_21_another_author_is_a_conflict(store: &dyn SkillStore) {
     let fault = put_by(store, "a", "2", "bob").await.unwrap_err();
     assert_eq!(fault.class, Class::StorageConflictError, "rule 21");
     assert_eq!(fault.fields.get("skill_name"), Some(&json!("a")), "rule 21: the fault names the skill");
-    assert!(fault.fields.get("reason").is_some_and(serde_json::Value::is_string), "rule 21: and the reason");
+    assert!(fault.fields.get("reason").is_some_and(serde_json::Value::is_string), "rule 21: the fault has a reason");
     assert_eq!(load(store, "a").await.source, "1", "rule 21: nothing was written");
     put_by(store, "a", "2", "ada").await.unwrap();
     assert_eq!(load(store, "a").await.metadata.author.as_deref(), Some("ada"), "rule 21");
@@ -185,7 +189,7 @@ pub async fn rule_21_strange_names_are_refused(store: &dyn SkillStore) {
         assert_eq!(fault.class, Class::ValidationError, "rule 21: {name:?}");
         assert_eq!(store.load(name, None).await.unwrap_err().class.status() / 100, 4, "rule 21: {name:?}");
     }
-    assert_eq!(names(store, SkillFilter::default()).await, [""; 0], "rule 21: none of them is there");
+    assert_eq!(names(store, SkillFilter::default()).await, [""; 0], "rule 21: none of them was stored");
     for name in ["a", "9", "A.b-c_d", "a..b", "a."] {
         put(store, name, "x").await;
     }
@@ -199,13 +203,13 @@ pub async fn rule_21_old_versions_are_loaded(store: &dyn SkillStore) {
     }
     for (version, body) in versions.iter().zip(bodies) {
         let found = store.load("a", Some(version)).await.unwrap();
-        assert_eq!((found.source.as_str(), &found.version), (body, version), "rule 21: the bytes of that time");
+        assert_eq!((found.source.as_str(), &found.version), (body, version), "rule 21: the bytes of that version");
         assert_eq!(found.content_hash, sha256_hex(body), "rule 21");
     }
     let fault = store.load("a", Some("000000000000")).await.unwrap_err();
     assert_eq!(fault.class, Class::VersionNotFoundError, "rule 21");
     assert_eq!(fault.fields.get("version"), Some(&json!("000000000000")), "rule 21: the fault names the version");
-    assert_eq!(fault.fields.get("skill_name"), Some(&json!("a")), "rule 21: and the skill");
+    assert_eq!(fault.fields.get("skill_name"), Some(&json!("a")), "rule 21: the fault names the skill");
 }
 
 pub async fn rule_21_versions_are_oldest_first(store: &dyn SkillStore) {
@@ -226,7 +230,7 @@ pub async fn rule_22_queries_are_ordered_by_name(store: &dyn SkillStore) {
     assert_eq!(names(store, page(0, 3)).await, order[..3], "rule 22: limit");
     assert_eq!(names(store, page(6, 3)).await, order[6..], "rule 22: offset");
     assert_eq!(names(store, page(8, 3)).await, [""; 0], "rule 22: past the end");
-    assert_eq!(names(store, page(u64::MAX, u64::MAX)).await, [""; 0], "rule 22: far past it");
+    assert_eq!(names(store, page(u64::MAX, u64::MAX)).await, [""; 0], "rule 22: far past the end");
     let unknown: SkillFilter = serde_json::from_value(json!({"colour": "red", "limit": 1})).unwrap();
     assert_eq!(names(store, unknown).await, ["9"], "rule 22: unknown keys are ignored");
 }
@@ -239,24 +243,24 @@ pub async fn rule_22_each_filter_narrows(store: &dyn SkillStore) {
     assert_eq!(found(json!({"status": "Approved"})).await, ["mail.read"], "rule 22: status");
     let many = json!({"status": ["Approved", "Disabled"]});
     assert_eq!(found(many).await, ["clean", "mail.read"], "rule 22: any of several statuses");
-    assert_eq!(found(json!({"status": []})).await, [""; 0], "rule 22: no skill has one of no statuses");
+    assert_eq!(found(json!({"status": []})).await, [""; 0], "rule 22: an empty list of statuses matches nothing");
     assert_eq!(found(json!({"author": "ada"})).await, ["clean", "mail.read"], "rule 22: author");
     assert_eq!(found(json!({"name_pattern": "^mail\\."})).await, ["mail.read", "mail.send"], "rule 22: name_pattern");
     assert_eq!(found(json!({"name_pattern": "ea"})).await, ["clean", "mail.read"], "rule 22: anywhere in the name");
     assert_eq!(found(json!({"name_pattern": "^\\w+$"})).await, ["clean"], "rule 22: classes of characters");
     assert_eq!(found(json!({"tag": "mail"})).await, ["mail.read", "mail.send"], "rule 22: tag");
     assert_eq!(found(json!({"tag": ["daily", "mail"]})).await, ["mail.read"], "rule 22: all of several tags");
-    assert_eq!(found(json!({"tag": "mail", "author": "bob"})).await, ["mail.send"], "rule 22: filters together");
+    assert_eq!(found(json!({"tag": "mail", "author": "bob"})).await, ["mail.send"], "rule 22: combined filters");
     let since = store.metadata("clean").await.unwrap().updated_at;
     assert_eq!(found(json!({"since": since + 1_000_000})).await, [""; 0], "rule 22: since");
-    assert!(found(json!({"since": since})).await.contains(&"clean".to_owned()), "rule 22: since, and then itself");
+    assert!(found(json!({"since": since})).await.contains(&"clean".to_owned()), "rule 22: since is inclusive");
 }
 
 pub async fn rule_22_tags_come_from_the_body(store: &dyn SkillStore) {
     put(store, "a", "# Skill: a\n# Tags:  Mail, ÄRGER ,mail,, two words \r\n").await;
     assert_eq!(store.metadata("a").await.unwrap().tags, ["mail", "ärger", "two words"], "rule 22");
     put(store, "a", "none any more").await;
-    assert_eq!(store.metadata("a").await.unwrap().tags, [""; 0], "rule 22: they are the present body's");
+    assert_eq!(store.metadata("a").await.unwrap().tags, [""; 0], "rule 22: tags are those of the current body");
 }
 
 pub async fn rule_22_bad_patterns_are_refused(store: &dyn SkillStore) {
@@ -264,12 +268,12 @@ pub async fn rule_22_bad_patterns_are_refused(store: &dyn SkillStore) {
     for pattern in ["(", "[", "a{2", "*", "((((a{100}){100}){100}){100})", &"a".repeat(100_000)] {
         let filter = SkillFilter { name_pattern: Some(pattern.into()), ..SkillFilter::default() };
         let answer = store.query(&filter).await;
-        // Some engines take one or the other of these literally; none may fail in another way.
+        // Engines may accept some of these literally, but must not fail in another way.
         let class = answer.as_ref().err().map(|fault| fault.class);
         assert!(matches!(class, None | Some(Class::ValidationError)), "rule 22: {pattern:.40}: {answer:?}");
     }
     let slow = SkillFilter { name_pattern: Some("^(a+)+$".into()), ..SkillFilter::default() };
-    assert_eq!(names(store, slow).await, [""; 0], "rule 22: and no pattern takes for ever");
+    assert_eq!(names(store, slow).await, [""; 0], "rule 22: no pattern runs without limit");
 }
 
 pub async fn rule_23_what_is_absent_is_a_fault(store: &dyn SkillStore) {
@@ -285,7 +289,7 @@ pub async fn rule_23_what_is_absent_is_a_fault(store: &dyn SkillStore) {
         assert_eq!(fault.class, Class::SkillNotFoundError, "rule 23: {fault}");
         assert_eq!(fault.fields.get("skill_name"), Some(&json!("gone")), "rule 23: the fault names the skill");
     }
-    assert_eq!(store.query(&SkillFilter::default()).await.unwrap(), [], "rule 22: an empty list is no fault");
+    assert_eq!(store.query(&SkillFilter::default()).await.unwrap(), [], "rule 22: an empty list is not a fault");
 }
 
 pub async fn rule_23_delete_frees_the_name(store: &dyn SkillStore) {
@@ -297,7 +301,7 @@ pub async fn rule_23_delete_frees_the_name(store: &dyn SkillStore) {
     put_by(store, "a", "3", "bob").await.unwrap();
     assert_eq!(store.versions("a").await.unwrap().len(), 1, "rule 23: no history is left");
     let fault = store.load("a", Some(&old.version)).await.unwrap_err();
-    assert_eq!(fault.class, Class::VersionNotFoundError, "rule 23: nor an old body");
+    assert_eq!(fault.class, Class::VersionNotFoundError, "rule 23: no old body is left");
 }
 
 pub async fn rule_23_the_token_moves_with_every_change(store: &dyn SkillStore) {
@@ -305,7 +309,7 @@ pub async fn rule_23_the_token_moves_with_every_change(store: &dyn SkillStore) {
     let mut moved = async |what: &str| {
         let token = store.version().await.unwrap();
         assert!(seen.insert(token.clone()), "rule 23: {what}");
-        assert_eq!(store.version().await.unwrap(), token, "rule 23: reading it moves nothing");
+        assert_eq!(store.version().await.unwrap(), token, "rule 23: reading does not change it");
     };
     put(store, "a", "# Status: Draft\n1").await;
     moved("a skill is added").await;
@@ -332,7 +336,7 @@ pub async fn rule_33_a_noted_status_is_written_into_the_body(store: &dyn SkillSt
     store.store("a", body, &note(SkillStatus::Draft)).await.unwrap();
     assert_eq!(load(store, "a").await.source, body, "rule 33: the status that it has changes nothing");
     store.store("b", "body", &note(SkillStatus::Draft)).await.unwrap();
-    assert_eq!(load(store, "b").await.source, "body", "rule 33: also where it is not spelled out");
+    assert_eq!(load(store, "b").await.source, "body", "rule 33: also if the body has no Status line");
     agrees(store, "a").await;
 }
 
@@ -350,7 +354,7 @@ pub async fn rule_33_the_same_again_is_history(store: &dyn SkillStore) {
     let again = put(store, "a", "same").await;
     assert_eq!(again.version, first.version, "rule 33");
     assert_eq!(store.versions("a").await.unwrap().len(), 2, "rule 33: it is in the history");
-    assert_eq!(store.version().await.unwrap(), token, "rule 33: and moves no token");
+    assert_eq!(store.version().await.unwrap(), token, "rule 33: the token does not change");
 }
 
 // ---- secured mode -----------------------------------------------------------------------------
@@ -363,14 +367,14 @@ pub async fn rule_24_an_unsigned_approval_is_stored_as_a_draft(store: &dyn Skill
         let version = put(store, "a", &body).await;
         assert_eq!(version.status, SkillStatus::Draft, "rule 24: {body:?}");
         let kept = load(store, "a").await.source;
-        assert!(kept.contains("# Status: Draft\n"), "rule 24: the line says so: {kept:?}");
+        assert!(kept.contains("# Status: Draft\n"), "rule 24: the line says Draft: {kept:?}");
         assert!(!kept.contains("Approved"), "rule 24: {kept:?}");
         agrees(store, "a").await;
     }
     let note = SkillNote { status: Some(SkillStatus::Approved), ..SkillNote::default() };
     let version = store.store("b", "body", &note).await.unwrap();
-    assert_eq!(version.status, SkillStatus::Draft, "rule 24: nor does a note approve");
-    assert_eq!(load(store, "b").await.source, "body", "rule 24: a draft that stays one is kept as it came");
+    assert_eq!(version.status, SkillStatus::Draft, "rule 24: a note does not approve");
+    assert_eq!(load(store, "b").await.source, "body", "rule 24: a draft is stored unchanged");
 }
 
 pub async fn rule_24_a_signed_body_is_kept_as_it_is(store: &dyn SkillStore) {
@@ -380,7 +384,7 @@ pub async fn rule_24_a_signed_body_is_kept_as_it_is(store: &dyn SkillStore) {
     let other_tags = body.replace("# Tags: any", "# Tags: other");
     assert_eq!(put(store, "a", &other_tags).await.status, SkillStatus::Approved, "rule 24: tags are not signed");
     let plain_ends = body.replace("\r\n", "\n");
-    assert_eq!(put(store, "a", &plain_ends).await.status, SkillStatus::Approved, "rule 24: nor are line ends");
+    assert_eq!(put(store, "a", &plain_ends).await.status, SkillStatus::Approved, "rule 24: line ends are not signed");
 }
 
 pub async fn rule_24_an_unsigned_body_is_not_promoted(store: &dyn SkillStore) {
@@ -389,7 +393,7 @@ pub async fn rule_24_an_unsigned_body_is_not_promoted(store: &dyn SkillStore) {
     let fault = store.update_status("a", SkillStatus::Approved).await.unwrap_err();
     assert_eq!(fault.class, Class::ApprovalRejectedError, "rule 24");
     assert_eq!(fault.fields.get("skill_name"), Some(&json!("a")), "rule 24: the fault names the skill");
-    assert!(fault.fields.get("reason").is_some_and(serde_json::Value::is_string), "rule 24: and the reason");
+    assert!(fault.fields.get("reason").is_some_and(serde_json::Value::is_string), "rule 24: the fault has a reason");
     assert_eq!(load(store, "a").await.source, signed("Draft"), "rule 24: nothing was written");
     assert_eq!(store.version().await.unwrap(), token, "rule 24");
     let disabled = store.update_status("a", SkillStatus::Disabled).await.unwrap();
@@ -400,7 +404,7 @@ pub async fn rule_24_an_unsigned_body_is_not_promoted(store: &dyn SkillStore) {
 
 pub async fn rule_24_a_signed_body_keeps_its_signature(store: &dyn SkillStore) {
     put(store, "a", &signed(&format!("Draft {TOKEN}"))).await;
-    assert_eq!(agrees(store, "a").await.status, SkillStatus::Draft, "rule 24: a signature alone approves nothing");
+    assert_eq!(agrees(store, "a").await.status, SkillStatus::Draft, "rule 24: a signature alone does not approve");
     let version = store.update_status("a", SkillStatus::Approved).await.unwrap();
     assert_eq!(version.status, SkillStatus::Approved, "rule 24");
     let kept = load(store, "a").await.source;
@@ -413,5 +417,5 @@ pub async fn rule_24_a_signed_body_keeps_its_signature(store: &dyn SkillStore) {
     put(store, "c", &blank_behind).await;
     store.update_status("c", SkillStatus::Approved).await.unwrap();
     let again = put(store, "c", &load(store, "c").await.source).await;
-    assert_eq!(again.status, SkillStatus::Approved, "rule 24: the signature is still good for what is stored");
+    assert_eq!(again.status, SkillStatus::Approved, "rule 24: the signature is valid for the stored body");
 }

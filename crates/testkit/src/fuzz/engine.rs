@@ -1,4 +1,4 @@
-//! The loop: mutate, run, keep what is new, stop at the first panic or when the time is over.
+//! The loop: mutate, run, keep inputs with new outcomes, stop at the first panic or when the time is over.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use super::mutate::Mutator;
 
-/// Inputs that are kept to be mutated, seeds included. When it is full, a new one replaces one that is not a seed.
+/// Inputs in the corpus, including seeds. When it is full, a new one replaces one that is not a seed.
 const CORPUS_MAX: usize = 1024;
-/// One run of a target may take this long, even in a debug build on a busy machine.
+/// Time limit of one run, also in a debug build on a busy machine.
 const RUN_LIMIT: Duration = Duration::from_secs(10);
-/// Runs that are spent on making a failing input smaller.
+/// Runs spent on making a failing input smaller.
 const REDUCE_RUNS: usize = 4096;
 
-/// What a target did with an input, as one number. Inputs with equal outcomes are alike to the engine.
+/// What a target did with an input, as a number. Inputs with equal outcomes are equivalent for the engine.
 pub type Outcome = u64;
 
-/// The outcome that stands for these facts.
+/// The outcome for these facts.
 pub fn outcome(facts: impl Hash) -> Outcome {
-    let mut hasher = DefaultHasher::new(); // its keys are fixed: the same number in every process
+    let mut hasher = DefaultHasher::new(); // it has fixed keys: the same number in every process
     facts.hash(&mut hasher);
     hasher.finish()
 }
@@ -31,7 +31,7 @@ pub fn outcome(facts: impl Hash) -> Outcome {
 #[derive(Clone, Copy)]
 pub struct Target {
     pub name: &'static str,
-    /// Panics if something does not hold that must hold for every input.
+    /// Panics if a property does not hold that must hold for every input.
     pub run: fn(&[u8]) -> Outcome,
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
@@ -40,15 +40,15 @@ pub struct Target {
 pub struct Settings {
     pub seed: u64,
     pub time: Duration,
-    /// Ends the loop after so many runs although there is time left.
+    /// Ends the loop after this many runs, even if there is time left.
     pub runs_max: u64,
-    /// Runs this input and nothing else.
+    /// Runs only this input.
     pub input: Option<Vec<u8>>,
 }
 
 impl Settings {
     const SECONDS: u64 = 2;
-    /// Fixed, so that the test command does the same every time. Longer runs set their own.
+    /// Fixed, so that the test command is reproducible. Longer runs set their own.
     const SEED: u64 = 1;
 
     /// From `FUZZ_SECONDS`, `FUZZ_SEED` and `FUZZ_INPUT` (hex).
@@ -73,7 +73,7 @@ pub struct Report {
     pub target: &'static str,
     pub seed: u64,
     pub runs: u64,
-    /// Different outcomes that were seen.
+    /// Number of different outcomes.
     pub outcomes: usize,
     pub time: Duration,
 }
@@ -90,11 +90,11 @@ impl fmt::Display for Report {
 pub struct Crash {
     pub target: &'static str,
     pub seed: u64,
-    /// The number of the run, from 1.
+    /// Number of the run, from 1.
     pub run: u64,
     pub message: String,
     pub input: Vec<u8>,
-    /// The smallest input that was found to do the same.
+    /// The smallest input found that fails in the same way.
     pub smallest: Vec<u8>,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Crash {
     }
 }
 
-/// Feeds the target until the time is over or an input fails.
+/// Runs the target until the time is over or an input fails.
 pub fn fuzz(target: &Target, settings: &Settings) -> Result<Report, Box<Crash>> {
     let crash = |run, input: &[u8], message| {
         let smallest = if settings.input.is_some() { input.to_vec() } else { reduce(target, input) };
@@ -137,7 +137,7 @@ pub fn fuzz(target: &Target, settings: &Settings) -> Result<Report, Box<Crash>> 
     let mut corpus = seeds.clone();
     let mut runs = 0;
     while runs < settings.runs_max && now() - start < settings.time {
-        // First the seeds as they are.
+        // The seeds come first, unchanged.
         let next = usize::try_from(runs).ok().and_then(|run| seeds.get(run));
         let input = next.cloned().unwrap_or_else(|| mutator.next(&corpus));
         runs += 1;
@@ -149,7 +149,7 @@ pub fn fuzz(target: &Target, settings: &Settings) -> Result<Report, Box<Crash>> 
     Ok(report(runs, &outcomes))
 }
 
-/// Adds to the corpus, or replaces the one whose turn it is.
+/// Adds to the corpus, or replaces an entry in turn.
 fn keep(corpus: &mut Vec<Vec<u8>>, seeds: usize, input: Vec<u8>, turn: usize) {
     if corpus.len() < CORPUS_MAX.max(seeds + 1) {
         corpus.push(input);
@@ -165,7 +165,7 @@ fn attempt(target: &Target, input: &[u8]) -> Result<Outcome, String> {
     let done = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
     let took = now() - start;
     match done {
-        Ok(_) if took > RUN_LIMIT => Err(format!("one run took {took:?}, at most {RUN_LIMIT:?} are allowed")),
+        Ok(_) if took > RUN_LIMIT => Err(format!("one run took {took:?}; the limit is {RUN_LIMIT:?}")),
         Ok(outcome) => Ok(outcome),
         Err(panic) => Err(panic
             .downcast_ref::<String>()
@@ -175,7 +175,7 @@ fn attempt(target: &Target, input: &[u8]) -> Result<Outcome, String> {
     }
 }
 
-/// Removes parts of the input, large ones first, for as long as it still fails.
+/// Removes parts of the input, large ones first, as long as it still fails.
 fn reduce(target: &Target, input: &[u8]) -> Vec<u8> {
     let _quiet = Quiet::new();
     let mut smallest = input.to_vec();
@@ -205,7 +205,7 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, panics of this thread are not printed: reducing an input makes thousands of them.
+/// While it exists, panics of this thread are not printed, because reducing an input causes thousands of them.
 struct Quiet;
 
 impl Quiet {

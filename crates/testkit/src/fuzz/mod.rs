@@ -1,4 +1,4 @@
-//! Fuzzing on the stable toolchain: every parser that strangers reach is fed mutated input for a bounded time.
+//! Fuzzing on the stable toolchain: all parsers of untrusted input get mutated input for a bounded time.
 //!
 //! ```sh
 //! cargo test -p frontdesk-testkit --test fuzz                                   # two seconds for each target
@@ -6,10 +6,10 @@
 //! FUZZ_INPUT=7b7d cargo test -p frontdesk-testkit --test fuzz token             # one input again, in hex
 //! ```
 //!
-//! * `targets`: one function per parser. It reads the input and asserts what must hold for every input.
+//! * `targets`: one function per parser. It parses the input and asserts what must hold for every input.
 //! * `mutate`: makes a new input from known ones.
-//! * `engine`: the loop. It keeps inputs that led to a new outcome, and reduces one that made a target panic.
-//! * `seeds`: the inputs that a target begins with.
+//! * `engine`: the loop. It keeps inputs with a new outcome, and reduces an input that made a target panic.
+//! * `seeds`: the first inputs of each target.
 //!
 //! The targets of cargo-fuzz in `fuzz/` call the same functions.
 

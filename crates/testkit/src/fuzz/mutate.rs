@@ -1,16 +1,16 @@
-//! New inputs from known ones. Same random numbers, same input.
+//! Makes new inputs from known ones. The same random numbers give the same input.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::world::Dice;
 
-/// Inputs are cut to this length: longer ones cost time and reach nothing new.
+/// Inputs are cut to this length: longer ones cost time and find nothing new.
 pub(super) const INPUT_MAX_BYTES: usize = 4096;
 /// Words of the seeds that are longer than this are not reused.
 const WORD_MAX_BYTES: usize = 64;
 
-/// What parsers stumble over.
+/// Typical edge cases for parsers.
 const TOKENS: [&[u8]; 64] = [
     // JSON
     b"{",
@@ -57,7 +57,7 @@ const TOKENS: [&[u8]; 64] = [
     b"340282366920938463463374607431768211456",
     b"00",
     b"+1",
-    // blanks and line ends
+    // whitespace and line ends
     b" ",
     b"\n",
     b"\r\n",
@@ -68,13 +68,13 @@ const TOKENS: [&[u8]; 64] = [
     "\u{2028}".as_bytes(),
     "\u{feff}".as_bytes(),
     "\u{85}".as_bytes(),
-    // text that has more than one measure
+    // text with several lengths (bytes, characters, UTF-16)
     "é".as_bytes(),
     "e\u{301}\u{301}".as_bytes(),
     "😀".as_bytes(),
     "👨\u{200d}👩\u{200d}👧\u{200d}👦".as_bytes(),
     "\u{202e}".as_bytes(),
-    // not UTF-8: alone, cut short, a surrogate, too large, too long
+    // invalid UTF-8: lone byte, truncated, surrogate, out of range, overlong
     b"\xff",
     b"\xc3",
     b"\xed\xa0\x80",
@@ -83,12 +83,12 @@ const TOKENS: [&[u8]; 64] = [
     b"\x80",
 ];
 
-/// What is repeated to make long and deep inputs.
+/// Repeated to make long and deeply nested inputs.
 const REPEATED: [&[u8]; 10] = [b"a", b"[", b"{\"a\":", b"]", b"}", b"\\", b"0", b"`", b"~", "😀".as_bytes()];
 
 pub(super) struct Mutator {
     dice: Dice,
-    /// Words of the seeds: keys and values that the parsers know.
+    /// Words of the seeds, i.e. keys and values that the parsers know.
     words: Vec<Vec<u8>>,
 }
 
@@ -102,7 +102,7 @@ impl Mutator {
         Self { dice: Dice::new(seed), words: words.into_iter().collect() }
     }
 
-    /// One of the known inputs, changed in one place or in several.
+    /// One of the known inputs with one or more changes.
     pub(super) fn next(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.dice.pick(corpus).clone();
         let changes = 1 + self.dice.below(4) * self.dice.below(3);
@@ -149,13 +149,13 @@ impl Mutator {
         }
     }
 
-    /// A part of the input once more, somewhere else.
+    /// Inserts a copy of a part somewhere else.
     fn copy_chunk(&mut self, input: &mut Vec<u8>) {
         let chunk = input[self.chunk(input)].to_vec();
         self.insert(input, &chunk);
     }
 
-    /// A part of another input in place of a part of this one.
+    /// Replaces a part by a part of another input.
     fn splice(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
         let other = self.dice.pick(corpus);
         let chunk = other[self.chunk(other)].to_vec();
@@ -168,7 +168,7 @@ impl Mutator {
         self.insert(input, &token);
     }
 
-    /// Keeps the syntax: a whole string, number or sign becomes another one.
+    /// Keeps the syntax: replaces a whole string, number or sign by another one.
     fn replace_token(&mut self, input: &mut Vec<u8>) {
         let known = tokens(input);
         if known.is_empty() {
@@ -192,7 +192,7 @@ impl Mutator {
         }
     }
 
-    /// Long and deep: the same piece up to some hundred times.
+    /// Inserts the same piece up to some hundred times.
     fn repeat(&mut self, input: &mut Vec<u8>) {
         let times = 1 << self.dice.below(10);
         let piece = self.dice.pick(&REPEATED).repeat(times);
@@ -216,12 +216,12 @@ impl Mutator {
         u8::try_from(self.dice.below(256)).unwrap()
     }
 
-    /// Between two bytes, or at either end.
+    /// A position between two bytes, or at either end.
     fn place(&mut self, input: &[u8]) -> usize {
         self.dice.below(input.len() + 1)
     }
 
-    /// A part of the input, more often a short one; empty only if the input is.
+    /// A part of the input, mostly short; empty only if the input is empty.
     fn chunk(&mut self, input: &[u8]) -> Range<usize> {
         if input.is_empty() {
             return 0..0;
@@ -233,7 +233,7 @@ impl Mutator {
     }
 }
 
-/// The input as JSON has it: strings with their quotes, words and numbers, single signs. Blanks are none.
+/// The tokens of JSON: strings with quotes, words and numbers, single signs. Whitespace is skipped.
 fn tokens(input: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_is_taken_apart_as_json() {
+    fn an_input_is_split_into_json_tokens() {
         let input = br#" {"a\"b":-1.5e3,[null]"#;
         let found: Vec<&[u8]> = tokens(input).into_iter().map(|range| &input[range]).collect();
         let expected: [&[u8]; 8] = [b"{", br#""a\"b""#, b":", b"-1.5e3", b",", b"[", b"null", b"]"];

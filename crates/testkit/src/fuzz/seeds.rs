@@ -1,4 +1,4 @@
-//! What the targets begin with: the golden files of `crates/wire` and inputs written for each parser.
+//! Seeds of the targets: the golden files of `crates/wire`, and inputs written for each parser.
 
 use frontdesk_wire::Secret;
 use frontdesk_wire::token::mint;
@@ -50,7 +50,7 @@ pub(super) fn frames() -> Vec<Vec<u8>> {
     with(seeds, &more)
 }
 
-/// Messages are separated by zero bytes; a line has at most 64 bytes.
+/// Messages separated by NUL bytes; a line has at most 64 bytes.
 pub(super) fn lines() -> Vec<Vec<u8>> {
     let long = "x".repeat(64);
     let more = [
@@ -173,7 +173,7 @@ pub(super) fn events() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Sources of the platforms whose keys have rules of their own, and names of sessions.
+/// Sources of the platforms with special keys, and session names.
 pub(super) fn sources() -> Vec<Vec<u8>> {
     let more = [
         r#"{"platform":"relay","chat_id":"c"}"#,
@@ -192,7 +192,7 @@ pub(super) fn sources() -> Vec<Vec<u8>> {
     with(Vec::new(), &more)
 }
 
-/// The first line is the address, the others are registered.
+/// The first line is the address, the others are registered ids.
 pub(super) fn addresses() -> Vec<Vec<u8>> {
     with(
         Vec::new(),
@@ -219,7 +219,7 @@ pub(super) fn skills() -> Vec<Vec<u8>> {
     with(Vec::new(), &more)
 }
 
-/// Two bytes of limit, one of unit, then the text.
+/// Two bytes of limit, one byte of unit, then the text.
 pub(super) fn texts() -> Vec<Vec<u8>> {
     let code = "    let line = 1; // a line of code\n".repeat(12);
     let more = [

@@ -1,4 +1,4 @@
-//! Rules of the alarms: one shot per job, claimed once, ended once, and never another's.
+//! Rules for alarms: one per job, claimed once, ended once.
 
 use frontdesk_core::port::alarms::{Concluded, Conclusion, Shot, ShotState};
 use frontdesk_core::port::store::{Retention, Store};
@@ -52,7 +52,7 @@ pub async fn the_same_time_again_is_the_same_shot(House { store, .. }: House) {
     assert_eq!(arm(&*store, again).await, (id, schedule, false));
     let kept = store.armed(7, 0, 99).await.unwrap();
     assert_eq!(kept.len(), 1);
-    assert_eq!((kept[0].callback.as_str(), kept[0].grace_ms), ("https://b.example", 5), "the latest word");
+    assert_eq!((kept[0].callback.as_str(), kept[0].grace_ms), ("https://b.example", 5), "the latest values");
     assert_eq!(kept[0].fire_at, "at 100");
     assert_eq!(ended(&*store).await, []);
 }
@@ -63,9 +63,9 @@ pub async fn another_time_replaces_the_shot(House { store, .. }: House) {
     assert!(fresh && second > first);
     let armed: Vec<String> = store.armed(7, 0, 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
     assert_eq!(armed, [schedule]);
-    assert_eq!(claim(&*store, first, 500).await, None, "the old one is nobody's");
+    assert_eq!(claim(&*store, first, 500).await, None, "the old one cannot be claimed");
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "replaced".into())]);
-    // Jobs and instances do not share.
+    // Jobs and instances are independent.
     arm(&*store, shot(2, 100)).await;
     arm(&*store, Shot { instance: 8, ..shot(1, 100) }).await;
     assert_eq!((store.armed(7, 0, 99).await.unwrap().len(), store.armed(8, 0, 99).await.unwrap().len()), (2, 1));
@@ -75,12 +75,12 @@ pub async fn another_time_replaces_the_shot(House { store, .. }: House) {
 pub async fn a_cancelled_shot_is_gone_and_may_be_armed_again(House { store, .. }: House) {
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     assert!(store.disarm(7, "j-1", 50).await.unwrap());
-    assert!(!store.disarm(7, "j-1", 50).await.unwrap(), "there is none any more");
+    assert!(!store.disarm(7, "j-1", 50).await.unwrap(), "it was already cancelled");
     assert!(!store.disarm(7, "nothing", 50).await.unwrap());
     assert_eq!(claim(&*store, id, 500).await, None);
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "cancelled".into())]);
     let (again, _, fresh) = arm(&*store, shot(1, 100)).await;
-    assert!(fresh && again > id, "an id is never given twice");
+    assert!(fresh && again > id, "ids are never reused");
 }
 
 pub async fn an_instance_that_leaves_has_nothing_armed(House { store, .. }: House) {
@@ -99,11 +99,11 @@ pub async fn a_shot_is_claimed_by_one_and_not_before_its_time(House { store, .. 
     assert_eq!(claim(&*store, id, 99).await, None, "not early");
     let taken = claim(&*store, id, 100).await.unwrap();
     assert_eq!(taken, Shot { id, claim: 1, ..shot(1, 100) });
-    assert_eq!(claim(&*store, id, 100).await, None, "it is taken");
+    assert_eq!(claim(&*store, id, 100).await, None, "it is already claimed");
     assert_eq!(claim(&*store, id, 1_099).await, None);
     let early = store.claim_shots(vec![id], 9_999, 1_099, 9_999).await.unwrap();
-    assert_eq!(early, [], "taken is taken, however early somebody else may fire it");
-    assert!(claim(&*store, id, 1_100).await.is_some(), "whoever took it is gone");
+    assert_eq!(early, [], "a claim excludes others");
+    assert!(claim(&*store, id, 1_100).await.is_some(), "the claim has expired");
 }
 
 pub async fn a_fired_shot_is_never_claimed_again(house: House) {
@@ -131,12 +131,12 @@ pub async fn a_retry_comes_at_its_time_and_remembers(House { store, .. }: House)
     let again = claim(&*store, id, 400).await.unwrap();
     assert_eq!((again.attempts, again.first_ms, again.next_ms, again.due_ms), (1, 120, 400, 100));
     assert_eq!(again.note, "answered 503");
-    assert_eq!(ended(&*store).await, [], "it is not over");
+    assert_eq!(ended(&*store).await, [], "a retry is not an end");
     store.conclude(vec![(again, fired())], 450).await.unwrap();
     assert_eq!(store.ended_shots(7, None, 9).await.unwrap()[0].attempts, 2);
 }
 
-/// Whoever held a claim too long hears nothing of what happened since, and must not undo it.
+/// A worker whose claim has expired must not undo what happened since.
 pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     let slow = claim(&*store, id, 100).await.unwrap();
@@ -147,19 +147,19 @@ pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
         store.conclude(vec![(slow.clone(), retry()), (slow.clone(), dead)], 1_150).await.unwrap(),
         [Concluded::Stale, Concluded::Stale]
     );
-    assert_eq!(claim(&*store, id, 1_200).await, None, "the second claim holds");
+    assert_eq!(claim(&*store, id, 1_200).await, None, "the second claim is valid");
     assert_eq!(store.conclude(vec![(quick, fired())], 1_250).await.unwrap(), [Concluded::Ended]);
     assert_eq!(
         store.conclude(vec![(slow, retry())], 1_300).await.unwrap(),
         [Concluded::Stale],
-        "what was taken is over"
+        "a fired alarm is over"
     );
     assert_eq!(claim(&*store, id, 99_999).await, None);
     assert_eq!(ended(&*store).await.len(), 1);
 }
 
-/// That the agent took it is a fact: it never fires again, whoever reports that.
-pub async fn a_shot_that_was_taken_is_over_whoever_says_so(House { store, .. }: House) {
+/// Once the agent has accepted an alarm, it never fires again, whoever reports the result.
+pub async fn a_fired_shot_is_over_also_by_a_stale_claim(House { store, .. }: House) {
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     let slow = claim(&*store, id, 100).await.unwrap();
     let quick = claim(&*store, id, 1_100).await.unwrap();
@@ -174,9 +174,9 @@ pub async fn an_end_does_not_touch_the_shot_that_replaced_it(House { store, .. }
     let taken = claim(&*store, id, 100).await.unwrap();
     let (next, ..) = arm(&*store, shot(1, 200)).await; // armed again while it was being fired
     assert_eq!(store.conclude(vec![(taken.clone(), fired())], 150).await.unwrap(), [Concluded::Noted]);
-    assert!(claim(&*store, next, 200).await.is_some(), "the new one is there");
+    assert!(claim(&*store, next, 200).await.is_some(), "the new one is armed");
     let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
-    assert_eq!(outcomes, ["fired", "replaced"], "and what happened is known");
+    assert_eq!(outcomes, ["fired", "replaced"], "both ends are recorded");
     let retry = Conclusion::Retry { next_ms: 1, note: String::new() };
     store.conclude(vec![(taken, retry)], 160).await.unwrap();
     assert_eq!(store.armed(7, 0, 99).await.unwrap().len(), 1);
@@ -194,10 +194,10 @@ pub async fn a_dead_shot_is_listed_and_can_be_revived(House { store, .. }: House
     assert_eq!((revived.id, revived.state, revived.next_ms), (id, ShotState::Armed, 700));
     assert_eq!(store.revive_shot(id, 700).await.unwrap(), None, "it lives");
     let again = claim(&*store, id, 700).await.unwrap();
-    assert_eq!(again.first_ms, 0, "its tries begin anew");
+    assert_eq!(again.first_ms, 0, "its attempts start again");
     store.conclude(vec![(again, Conclusion::Dead { note: "gone".into() })], 750).await.unwrap();
     let (next, _, fresh) = arm(&*store, shot(1, 100)).await;
-    assert!(fresh && next > id, "arming a dead one again is a new shot");
+    assert!(fresh && next > id, "arming a dead one creates a new shot");
 }
 
 pub async fn the_next_shots_come_in_order_and_in_pages(House { store, .. }: House) {
@@ -216,7 +216,7 @@ pub async fn the_next_shots_come_in_order_and_in_pages(House { store, .. }: Hous
     assert_eq!(page((500, u64::MAX >> 1), 1_000, 9).await.len(), 1);
 }
 
-pub async fn what_is_over_is_forgotten_in_time(House { store, .. }: House) {
+pub async fn ended_shots_are_deleted(House { store, .. }: House) {
     let (id, ..) = arm(&*store, shot(1, 100)).await;
     arm(&*store, shot(2, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
@@ -231,11 +231,11 @@ pub async fn what_is_over_is_forgotten_in_time(House { store, .. }: House) {
     assert_eq!(ended(&*store).await.len(), 1);
     super::purge(&*store, keep(1_000)).await;
     assert_eq!(ended(&*store).await, []);
-    assert_eq!(store.armed_counts().await.unwrap(), [(7, 1)], "what is armed stays, whatever its age");
-    assert!(arm(&*store, shot(1, 100)).await.2, "nobody remembers that time any more");
+    assert_eq!(store.armed_counts().await.unwrap(), [(7, 1)], "armed alarms stay at any age");
+    assert!(arm(&*store, shot(1, 100)).await.2, "the fired time was deleted");
 }
 
-/// The clock was set back: what is retried, and what is claimed, must not wait for the old time.
+/// After the clock was set back, retries and claims must not wait for the old time.
 pub async fn retries_are_hastened_and_first_tries_keep_their_time(House { store, .. }: House) {
     let (first, ..) = arm(&*store, shot(1, 900_000)).await;
     let (tried, ..) = arm(&*store, shot(2, 100)).await;
@@ -254,5 +254,5 @@ pub async fn retries_are_hastened_and_first_tries_keep_their_time(House { store,
     let times = store.next_shots((0, 0), u64::MAX >> 1, 99).await.unwrap();
     let times: Vec<(u64, u64)> = times.iter().map(|it| (it.id, it.next_ms)).collect();
     assert_eq!(times, [(left, 100), (soon, 300_000), (tried, 310_000), (first, 900_000)]);
-    assert!(claim(&*store, left, 60_000).await.is_some(), "its claim has ended");
+    assert!(claim(&*store, left, 60_000).await.is_some(), "its claim has expired");
 }

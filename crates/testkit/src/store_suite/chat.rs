@@ -1,4 +1,4 @@
-//! Rules of the chat log: one line per message id, revisions, pages.
+//! Rules for chat messages: one line per message id, revisions, pages.
 
 use frontdesk_core::port::store::{
     Acceptance, ChatAmend, ChatRecord, ChatRow, ChatWrite, PAGE_MAX_BYTES, Store, StoreError,
@@ -23,9 +23,9 @@ pub async fn a_message_id_is_appended_once(House { store, .. }: House) {
     assert_eq!(append(&*store, "c", "m-2").await, (2, true));
     let again = store.chat_append("acme", "c", "m-1", "other".into(), 1).await.unwrap();
     assert_eq!(again, (1, false));
-    assert_eq!(append(&*store, "c", "m-3").await, (3, true), "the second time used no number");
+    assert_eq!(append(&*store, "c", "m-3").await, (3, true), "a repetition uses no number");
     let line = store.chat_line("acme", "c", "m-1").await.unwrap();
-    assert_eq!(line, Some(row(1, "m-1", 1, r#"{"id":"m-1"}"#)), "the first one's words stay");
+    assert_eq!(line, Some(row(1, "m-1", 1, r#"{"id":"m-1"}"#)), "the first content stays");
     assert_eq!(store.chat_line("acme", "c", "m-4").await.unwrap(), None);
 }
 
@@ -33,7 +33,11 @@ pub async fn every_chat_counts_its_own_lines(House { store, .. }: House) {
     for (chat_id, seq) in [("a", 1), ("b", 1), ("a", 2)] {
         assert_eq!(append(&*store, chat_id, &format!("m-{seq}")).await, (seq, true));
     }
-    assert_eq!(store.chat_append("other", "a", "m-1", "{}".into(), 1).await.unwrap(), (1, true), "and every tenant");
+    assert_eq!(
+        store.chat_append("other", "a", "m-1", "{}".into(), 1).await.unwrap(),
+        (1, true),
+        "each tenant counts too"
+    );
     assert_eq!(store.chat_line("other", "b", "m-1").await.unwrap(), None);
     assert_eq!(store.chat_since("other", "a", 0, 9).await.unwrap().len(), 1);
 }
@@ -44,7 +48,7 @@ pub async fn a_line_is_amended_by_revision(House { store, .. }: House) {
     store.chat_amend("acme", "c", "m-1", 1, "two".into()).await.unwrap();
     store.chat_amend("acme", "c", "m-1", 2, "three".into()).await.unwrap();
     let lines = store.chat_since("acme", "c", 0, 9).await.unwrap();
-    assert_eq!(lines, [row(1, "m-1", 3, "three"), row(2, "m-2", 1, r#"{"id":"m-2"}"#)], "it keeps its place");
+    assert_eq!(lines, [row(1, "m-1", 3, "three"), row(2, "m-2", 1, r#"{"id":"m-2"}"#)], "it keeps its position");
 }
 
 pub async fn an_amend_of_another_revision_is_a_conflict(House { store, .. }: House) {
@@ -62,7 +66,7 @@ pub async fn an_amend_of_another_revision_is_a_conflict(House { store, .. }: Hou
         assert_eq!(refused, Err(StoreError::Conflict), "{tenant} {chat_id} {message_id} {rev}");
     }
     assert_eq!(store.chat_line("acme", "c", "m-1").await.unwrap(), Some(row(1, "m-1", 2, "two")));
-    assert_eq!(store.chat_get("acme", "d").await.unwrap(), None, "a refused amend makes no chat");
+    assert_eq!(store.chat_get("acme", "d").await.unwrap(), None, "a refused amend creates no chat");
 }
 
 pub async fn lines_are_read_in_pages(House { store, .. }: House) {
@@ -76,7 +80,7 @@ pub async fn lines_are_read_in_pages(House { store, .. }: House) {
     assert_eq!(seqs(0, 3).await, [1, 2, 3]);
     assert_eq!(seqs(3, 99).await, [4, 5, 6, 7]);
     assert_eq!(seqs(7, 99).await, [0; 0]);
-    assert_eq!(seqs(u64::MAX, 99).await, [0; 0], "no number is too high to ask with");
+    assert_eq!(seqs(u64::MAX, 99).await, [0; 0], "any number can be asked for");
     assert_eq!(seqs(0, 0).await, [0; 0]);
     assert_eq!(store.chat_since("acme", "nowhere", 0, 9).await.unwrap(), []);
 }
@@ -100,11 +104,11 @@ pub async fn the_latest_lines_are_read_in_order(House { store, .. }: House) {
 pub async fn facts_and_lines_share_a_chat(House { store, .. }: House) {
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), None);
     append(&*store, "c", "m-1").await;
-    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "{}", 1)), "no facts yet");
+    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "{}", 1)), "no settings yet");
     store.chat_put("acme", "c", "{}", "facts".into()).await.unwrap();
-    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 1)), "facts keep the count");
+    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 1)), "settings keep the count");
     append(&*store, "c", "m-2").await;
-    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 2)), "lines keep the facts");
+    assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "facts", 2)), "lines keep the settings");
     store.chat_put("acme", "empty", "", "early".into()).await.unwrap();
     assert_eq!(store.chat_get("acme", "empty").await.unwrap(), Some(record("empty", "early", 0)));
     assert_eq!(append(&*store, "empty", "m-1").await, (1, true));
@@ -114,7 +118,11 @@ pub async fn facts_and_lines_share_a_chat(House { store, .. }: House) {
 pub async fn facts_are_compared_and_set(House { store, .. }: House) {
     assert_eq!(store.chat_put("acme", "c", "other", "one".into()).await, Err(StoreError::Conflict));
     store.chat_put("acme", "c", "", "one".into()).await.unwrap();
-    assert_eq!(store.chat_put("acme", "c", "", "two".into()).await, Err(StoreError::Conflict), "somebody was faster");
+    assert_eq!(
+        store.chat_put("acme", "c", "", "two".into()).await,
+        Err(StoreError::Conflict),
+        "another writer was faster"
+    );
     store.chat_put("acme", "c", "one", "two".into()).await.unwrap();
     assert_eq!(store.chat_get("acme", "c").await.unwrap().unwrap().json, "two");
     append(&*store, "d", "m-1").await;
@@ -150,14 +158,14 @@ fn with_line(number: u64, message_id: &str, amend: Option<ChatAmend>) -> Accepta
     }
 }
 
-/// A message that stands in the chat and never becomes an event would be lost silently.
+/// A message in the chat that never becomes an event would be lost silently.
 pub async fn a_line_is_written_with_its_event(House { store, .. }: House) {
     let accepted = accept(&*store, with_line(1, "m-1", None)).await;
     assert_eq!((accepted.fresh, accepted.line), (true, Some(1)));
     let again = accept(&*store, with_line(1, "m-1", None)).await;
     assert_eq!((again.fresh, again.line), (false, None));
     let known = accept(&*store, with_line(2, "m-1", None)).await;
-    assert_eq!((known.fresh, known.line), (true, None), "a line that is there stays as it is");
+    assert_eq!((known.fresh, known.line), (true, None), "an existing line is unchanged");
     let lines = store.chat_since("acme", "c", 0, 9).await.unwrap();
     assert_eq!(lines.iter().map(|row| (row.seq, row.rev)).collect::<Vec<_>>(), [(1, 1)]);
 }
@@ -174,7 +182,7 @@ pub async fn a_line_that_changed_meanwhile_stops_the_event(House { store, .. }: 
         assert_eq!(store.accept(batch).await, Err(StoreError::Conflict));
     }
     assert_eq!(store.chat_line("acme", "c", "m-2").await.unwrap(), None, "no line");
-    assert_eq!(super::owed(&*store, 7).await, [1], "and no event, of the whole batch");
+    assert_eq!(super::owed(&*store, 7).await, [1], "no event of the whole batch");
 }
 
 pub async fn a_page_of_large_lines_is_short(House { store, .. }: House) {

@@ -1,4 +1,4 @@
-//! Rules of the data: rows are found by their words, by their own tenant, and by nobody else.
+//! Rules for data: rows are found by their words, and only by their own tenant.
 
 use frontdesk_core::port::data::{ANSWER_MAX_BYTES, DataQuery};
 use frontdesk_core::port::store::{Retention, Store, StoreError};
@@ -57,17 +57,21 @@ pub async fn a_row_is_given_back_whole(House { store, .. }: House) {
         )
     };
     put(&*store, PortableData { score: Some(0.3), ..whole.clone() }).await;
-    assert_eq!(store.data_get("acme", "1", 100).await.unwrap(), Some(whole.clone()), "but a score, which is no fact");
+    assert_eq!(
+        store.data_get("acme", "1", 100).await.unwrap(),
+        Some(whole.clone()),
+        "everything except the score, which is not stored"
+    );
     let listed = store.data_query("acme", query(&[])).await.unwrap();
     assert_eq!(listed, [whole]);
     let short = PortableData { detail: None, ..row("2", "only a summary") };
     put(&*store, short.clone()).await;
     assert_eq!(store.data_get("acme", "2", 100).await.unwrap(), Some(short));
-    assert_eq!(found(&*store, &["summary"]).await, ["2"], "and its words are found");
+    assert_eq!(found(&*store, &["summary"]).await, ["2"], "its words are found");
     assert_eq!(store.data_get("acme", "3", 100).await.unwrap(), None);
 }
 
-pub async fn an_id_is_given_once(House { store, .. }: House) {
+pub async fn an_existing_id_is_a_conflict(House { store, .. }: House) {
     put(&*store, row("1", "one")).await;
     assert_eq!(store.data_put("acme", row("1", "two")).await, Err(StoreError::Conflict));
     assert_eq!(found(&*store, &["two"]).await, [""; 0]);
@@ -84,7 +88,7 @@ pub async fn rows_are_found_by_all_words(House { store, .. }: House) {
     assert_eq!(both, ["1", "2"], "in any order, in any line");
     assert_eq!(found(&*store, &["quick", "dog"]).await, ["2"]);
     assert_eq!(found(&*store, &["fox", "dog"]).await, [""; 0]);
-    assert_eq!(found(&*store, &["qui"]).await, [""; 0], "words are whole");
+    assert_eq!(found(&*store, &["qui"]).await, [""; 0], "only whole words match");
     assert_eq!(found(&*store, &["nothing"]).await, [""; 0]);
 }
 
@@ -129,7 +133,7 @@ pub async fn no_words_are_newest_first(House { store, .. }: House) {
         put(&*store, row(&number.to_string(), "same")).await;
     }
     assert_eq!(ids(&*store, DataQuery { limit: 3, ..query(&[]) }).await, ["4", "3", "2"]);
-    assert_eq!(store.data_query("acme", query(&[])).await.unwrap()[0].score, None, "nothing was matched");
+    assert_eq!(store.data_query("acme", query(&[])).await.unwrap()[0].score, None, "without words there is no score");
     assert_eq!(store.data_query("nobody", query(&[])).await.unwrap(), []);
 }
 
@@ -137,17 +141,17 @@ pub async fn the_better_match_comes_first(House { store, .. }: House) {
     put(&*store, row("often", "tea tea tea tea")).await;
     put(&*store, row("dense", "tea please")).await;
     put(&*store, row("thin", &format!("tea {}", "and many other things ".repeat(20)))).await;
-    assert_eq!(found(&*store, &["tea"]).await, ["often", "dense", "thin"], "though the last is the newest");
+    assert_eq!(found(&*store, &["tea"]).await, ["often", "dense", "thin"], "although the last one is the newest");
 }
 
-pub async fn of_equals_the_newer_comes_first(House { store, .. }: House) {
+pub async fn among_equals_the_newer_comes_first(House { store, .. }: House) {
     for id in ["1", "2", "3"] {
         put(&*store, row(id, "green tea")).await;
     }
     assert_eq!(found(&*store, &["tea"]).await, ["3", "2", "1"]);
 }
 
-pub async fn scores_are_between_nought_and_one(House { store, .. }: House) {
+pub async fn scores_are_between_0_and_1(House { store, .. }: House) {
     let texts = ["a", "a a a a a a", "a\n", "* a * a *", &"long ".repeat(900), &format!("a {}", "b ".repeat(3_000))];
     for (number, text) in texts.iter().enumerate() {
         put(&*store, row(&number.to_string(), text)).await;
@@ -166,14 +170,14 @@ pub async fn filters_are_exact(House { store, .. }: House) {
     put(&*store, with("2", "two", json!({"agent_id": "Ada", "pinned": false, "domain_tags": ["y z"]}))).await;
     put(&*store, with("3", "three", json!({"agent_id": "ada lovelace", "vault": "ada"}))).await;
     let by = async |filters: &[(&str, Value)]| ids(&*store, filtered(&[], filters)).await;
-    assert_eq!(by(&[("agent_id", json!("ada"))]).await, ["1"], "neither by case nor by part");
+    assert_eq!(by(&[("agent_id", json!("ada"))]).await, ["1"], "exact match only");
     assert_eq!(by(&[("agent_id", json!(["ada", "Ada"]))]).await, ["2", "1"], "any of");
-    assert_eq!(by(&[("vault", json!("ada"))]).await, ["3"], "each key by itself");
+    assert_eq!(by(&[("vault", json!("ada"))]).await, ["3"], "each key is separate");
     assert_eq!(by(&[("pinned", json!(true))]).await, ["1"]);
-    assert_eq!(by(&[("pinned", json!("true"))]).await, [""; 0], "a word is not a truth");
+    assert_eq!(by(&[("pinned", json!("true"))]).await, [""; 0], "a string is not a boolean");
     assert_eq!(by(&[("domain_tags", json!("y"))]).await, ["1"]);
     assert_eq!(by(&[("domain_tags", json!(["x", "y z"]))]).await, ["2", "1"]);
-    assert_eq!(by(&[("agent_id", json!("ada")), ("pinned", json!(false))]).await, [""; 0], "all filters hold");
+    assert_eq!(by(&[("agent_id", json!("ada")), ("pinned", json!(false))]).await, [""; 0], "all filters are required");
     assert_eq!(by(&[("agent_id", json!("nobody"))]).await, [""; 0]);
     assert_eq!(by(&[("agent_id", json!("\" OR *"))]).await, [""; 0]);
 }
@@ -186,10 +190,10 @@ pub async fn filters_and_words_go_together(House { store, .. }: House) {
     assert_eq!(ids(&*store, filtered(&["tea"], &[("vault", json!(["a", "b"]))])).await, ["2", "1"]);
     let scored = store.data_query("acme", filtered(&["tea"], &[("vault", json!("a"))])).await.unwrap();
     let plain = store.data_query("acme", query(&["tea"])).await.unwrap();
-    assert_eq!(scored[0].score, plain[1].score, "a filter is no hit");
+    assert_eq!(scored[0].score, plain[1].score, "a filter does not count as a hit");
 }
 
-pub async fn any_of_nothing_is_nothing(House { store, .. }: House) {
+pub async fn an_empty_filter_list_matches_nothing(House { store, .. }: House) {
     put(&*store, with("1", "none", json!({"vault": "none"}))).await;
     assert_eq!(ids(&*store, filtered(&[], &[("vault", json!([]))])).await, [""; 0]);
     assert_eq!(ids(&*store, filtered(&["none"], &[("vault", json!([]))])).await, [""; 0]);
@@ -221,20 +225,20 @@ pub async fn expired_rows_are_not_seen_and_go(House { store, .. }: House) {
     put(&*store, PortableData { expires_at: Some(100), ..with("1", "tea", json!({"vault": "v"})) }).await;
     put(&*store, PortableData { expires_at: Some(101), ..with("2", "tea", json!({"vault": "v"})) }).await;
     assert_eq!(store.data_get("acme", "1", 99).await.unwrap().map(|row| row.id).as_deref(), Some("1"));
-    assert_eq!(store.data_get("acme", "1", 100).await.unwrap(), None, "over at its time");
+    assert_eq!(store.data_get("acme", "1", 100).await.unwrap(), None, "expired at its time");
     for asked in [query(&[]), query(&["tea"]), filtered(&[], &[("vault", json!("v"))])] {
         assert_eq!(ids(&*store, asked).await, ["2"]);
     }
     assert_eq!(super::purge(&*store, at(100)).await, 1);
     assert_eq!(store.data_get("acme", "1", 0).await.unwrap(), None, "erased");
     let before = DataQuery { now_s: 0, ..query(&["tea"]) };
-    assert_eq!(ids(&*store, before).await, ["2"], "and out of the index of words");
+    assert_eq!(ids(&*store, before).await, ["2"], "also removed from the index");
     assert_eq!(store.report().await.unwrap().faults, [""; 0]);
     put(&*store, row("1", "tea again")).await;
     assert_eq!(found(&*store, &["again"]).await, ["1"]);
 }
 
-pub async fn large_rows_go_a_few_at_a_time(House { store, .. }: House) {
+pub async fn large_rows_are_purged_in_small_steps(House { store, .. }: House) {
     let text = "tea and cake ".repeat(10_000);
     for id in ["1", "2", "3", "4", "5", "6"] {
         put(&*store, PortableData { expires_at: Some(50), ..row(id, &text) }).await;
@@ -247,7 +251,7 @@ pub async fn large_rows_go_a_few_at_a_time(House { store, .. }: House) {
             break;
         }
     }
-    assert!(gone.iter().all(|gone| *gone < 6), "others write between: {gone:?}");
+    assert!(gone.iter().all(|gone| *gone < 6), "other writes are possible in between: {gone:?}");
     assert_eq!(gone.iter().sum::<u64>(), 6, "{gone:?}");
     assert_eq!(store.report().await.unwrap().faults, [""; 0]);
 }
@@ -256,14 +260,14 @@ fn at(now_s: u64) -> Retention {
     Retention { now_ms: now_s * 1_000, ..Retention::default() }
 }
 
-pub async fn what_stays_is_not_purged(House { store, .. }: House) {
+pub async fn rows_without_expiry_are_kept(House { store, .. }: House) {
     put(&*store, row("1", "tea")).await;
     assert_eq!(super::purge(&*store, at(u64::from(u32::MAX))).await, 0);
     let far = DataQuery { now_s: u64::MAX >> 1, ..query(&["tea"]) };
     assert_eq!(ids(&*store, far).await, ["1"], "nothing expires by itself");
 }
 
-pub async fn tenants_data_are_apart(House { store, .. }: House) {
+pub async fn data_of_tenants_are_separate(House { store, .. }: House) {
     put(&*store, with("1", "our secret", json!({"vault": "v"}))).await;
     store.data_put("other", with("1", "their secret", json!({"vault": "v"}))).await.unwrap();
     store.data_put("other", row("2", "their other")).await.unwrap();
@@ -287,7 +291,7 @@ pub async fn tenants_data_are_apart(House { store, .. }: House) {
     assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().summary, "our secret");
 }
 
-pub async fn one_tenants_scores_tell_nothing_of_another(House { store, .. }: House) {
+pub async fn scores_do_not_depend_on_other_tenants(House { store, .. }: House) {
     put(&*store, row("1", "rare word here")).await;
     put(&*store, row("2", "rare thing, rare indeed")).await;
     let scores = async || {
@@ -318,7 +322,7 @@ pub async fn very_long_texts_are_found(House { store, .. }: House) {
     assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail, Some(text));
 }
 
-pub async fn an_answer_holds_so_many_details(House { store, .. }: House) {
+pub async fn the_details_of_an_answer_are_bounded(House { store, .. }: House) {
     let quarter = format!("tea {}", "x".repeat(ANSWER_MAX_BYTES / 4));
     for id in ["1", "2", "3", "4"] {
         put(&*store, row(id, &quarter)).await;
@@ -327,8 +331,12 @@ pub async fn an_answer_holds_so_many_details(House { store, .. }: House) {
     let found = store.data_query("acme", query(&["tea"])).await.unwrap();
     let whole: Vec<(&str, bool)> = found.iter().map(|row| (row.id.as_str(), row.detail.is_some())).collect();
     assert_eq!(whole, [("5", true), ("4", true), ("3", true), ("2", true), ("1", false)]);
-    assert!(found[4].summary.starts_with("tea "), "what it is is known");
-    assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail, Some(quarter), "and it can be got");
+    assert!(found[4].summary.starts_with("tea "), "the summary is there");
+    assert_eq!(
+        store.data_get("acme", "1", 0).await.unwrap().unwrap().detail,
+        Some(quarter),
+        "the detail can be read alone"
+    );
 }
 
 pub async fn data_survive(house: House) {
@@ -336,5 +344,5 @@ pub async fn data_survive(house: House) {
     let house = house.reopened();
     assert_eq!(found(&*house.store, &["tea"]).await, ["1"]);
     put(&*house.store, row("2", "tea")).await;
-    assert_eq!(found(&*house.store, &["tea"]).await, ["2", "1"], "and the counting goes on");
+    assert_eq!(found(&*house.store, &["tea"]).await, ["2", "1"], "numbering continues");
 }

@@ -1,4 +1,4 @@
-//! Rules of the directory: one version, compare-and-set on it, all or nothing.
+//! Rules for the directory: one version, compare-and-set on it, atomic commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ pub async fn every_commit_raises_the_version_of_the_directory(House { store, .. 
     assert_eq!(load(&store).await, [record("a", 2, "2"), record("b", 1, "1")]);
 }
 
-pub async fn a_writer_that_has_not_seen_the_newest_version_is_told(House { store, .. }: House) {
+pub async fn a_stale_writer_gets_a_conflict(House { store, .. }: House) {
     write(&store, vec![put("a", "1")]).await;
     write(&store, vec![put("a", "2")]).await;
     for seen in [0, 1, 3] {
@@ -58,19 +58,19 @@ pub async fn a_writer_that_has_not_seen_the_newest_version_is_told(House { store
     assert_eq!(since(&store, 0).await, Changes { version: 2, records: vec![record("a", 2, "2")], whole: true });
 }
 
-pub async fn what_changed_is_told_with_deletions(House { store, .. }: House) {
+pub async fn changes_include_deletions(House { store, .. }: House) {
     write(&store, vec![put("a", "1"), put("b", "1"), put("c", "1")]).await;
     write(&store, vec![put("a", "2"), delete("b")]).await;
     let gone = Record { json: None, ..record("b", 2, "") };
     assert_eq!(since(&store, 1).await, Changes { version: 2, records: vec![record("a", 2, "2"), gone], whole: false });
     assert_eq!(since(&store, 2).await, Changes { version: 2, records: Vec::new(), whole: false });
-    assert_eq!(load(&store).await, [record("a", 2, "2"), record("c", 1, "1")], "what is gone is not loaded");
+    assert_eq!(load(&store).await, [record("a", 2, "2"), record("c", 1, "1")], "deleted records are not loaded");
     write(&store, vec![put("b", "again")]).await;
     assert_eq!(since(&store, 1).await.records, [record("a", 2, "2"), record("b", 3, "again")]);
 }
 
-/// A version that began again at 1 would let a stale writer delete what somebody else made since.
-pub async fn a_deleted_record_never_has_an_old_version_again(House { store, .. }: House) {
+/// If versions started again at 1, a stale writer could delete a newer record.
+pub async fn versions_rise_across_deletions(House { store, .. }: House) {
     write(&store, vec![put("a", "1")]).await;
     write(&store, vec![delete("a")]).await;
     write(&store, vec![put("a", "2")]).await;
@@ -107,11 +107,11 @@ pub async fn records_survive(house: House) {
     write(&house.store, vec![delete("gone")]).await;
     let house = house.reopened();
     assert_eq!(load(&house.store).await, [record("a\u{1f}b", 1, json)]);
-    // Somebody who looked before the start learns of the deletion all the same: by a list of all that there is.
+    // A reader from before the restart learns of the deletion, by a list of all records.
     let changes = since(&house.store, 1).await;
     let told = changes.whole || changes.records.iter().any(|it| it.key == "gone" && it.json.is_none());
     assert!(told && changes.version == 2, "{changes:?}");
-    assert_eq!(amend(&house.store, 2, vec![put("b", "1")]).await, Ok(3), "versions go on");
+    assert_eq!(amend(&house.store, 2, vec![put("b", "1")]).await, Ok(3), "versions continue");
 }
 
 fn numbered(kind: &str, key: &str, no: u64) -> Change {
@@ -136,10 +136,10 @@ pub async fn numbers_are_drawn_once(house: House) {
     let house = house.reopened();
     assert!(house.store.draw_numbers(1).await.unwrap() > run + 2, "also after a restart");
     write(&house.store, vec![numbered("instance", "a", 900)]).await;
-    assert!(house.store.draw_numbers(1).await.unwrap() > 900, "nor one that a record brought along");
+    assert!(house.store.draw_numbers(1).await.unwrap() > 900, "above a number that a record brought along");
 }
 
-/// What follows from a commit is done where it is made, and not without it.
+/// The callback runs with the commit, and not without it.
 pub async fn memory_changes_with_the_commit(House { store, .. }: House) {
     let newest = Arc::new(AtomicU64::new(0));
     let noted = || {
@@ -149,7 +149,7 @@ pub async fn memory_changes_with_the_commit(House { store, .. }: House) {
     store.amend(0, vec![put("a", "1")], noted()).await.unwrap();
     assert_eq!(store.amend(0, vec![put("a", "2")], noted()).await, Err(StoreError::Conflict));
     assert_eq!(newest.load(Ordering::SeqCst), 1);
-    // A caller that goes away after it asked: written, and memory knows.
+    // If the caller is dropped after the request, both the commit and the callback happen.
     let mut asked = store.amend(1, vec![put("a", "3")], noted());
     let polled = std::future::poll_fn(|context| std::task::Poll::Ready(asked.as_mut().poll(context).is_ready()));
     let was_quick = polled.await;

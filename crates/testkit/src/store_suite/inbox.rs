@@ -1,4 +1,4 @@
-//! Rules of the messages: filed with their event, in order, and theirs until the inbox is dropped.
+//! Rules for inboxes: messages are stored with their event, in order, until the inbox is dropped.
 
 use frontdesk_core::port::inbox::{InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{Acceptance, Retention, Store};
@@ -21,7 +21,7 @@ fn with_letter(number: u64, agent: u64, receivers: &[u64]) -> Acceptance {
     Acceptance { message: Some(message(number, agent)), ..acceptance(number, receivers) }
 }
 
-/// Files messages with these numbers in one inbox.
+/// Stores messages with these numbers in one inbox.
 async fn file(store: &dyn Store, numbers: &[u64], agent: u64) {
     store.accept(numbers.iter().map(|number| with_letter(*number, agent, &[])).collect()).await.unwrap();
 }
@@ -90,11 +90,11 @@ pub async fn every_inbox_is_read_alone(House { store, .. }: House) {
     assert_eq!(ids(&*store, 5).await, ["d-5"]);
     assert_eq!(ids(&*store, 6).await, [""; 0]);
     let first = places(&*store, 3).await[0];
-    assert_eq!(store.messages(3, first, 9).await.unwrap().len(), 1, "the next inbox is not read into");
+    assert_eq!(store.messages(3, first, 9).await.unwrap().len(), 1, "the page does not reach into the next inbox");
 }
 
-/// Whoever remembers a place of an inbox that was dropped misses nothing in the one that follows it.
-pub async fn no_place_is_given_twice(house: House) {
+/// A reader with a position from before an inbox was dropped misses nothing in the new one.
+pub async fn message_numbers_are_never_reused(house: House) {
     file(&*house.store, &[1, 2], 3).await;
     let before = house.store.newest_message(3).await.unwrap();
     house.store.drop_inbox(3).await.unwrap();
@@ -104,17 +104,17 @@ pub async fn no_place_is_given_twice(house: House) {
     assert!(places(&*house.store, 4).await[0] > before);
 }
 
-pub async fn a_duplicate_files_no_second_letter(House { store, .. }: House) {
+pub async fn a_duplicate_stores_no_second_message(House { store, .. }: House) {
     let first = accept(&*store, with_letter(1, 3, &[7])).await;
     let changed = InboxMessage { text: "other".into(), ..message(1, 3) };
     let again = accept(&*store, Acceptance { message: Some(changed), ..acceptance(1, &[7]) }).await;
     assert_eq!((again.event, again.fresh), (first.event, false));
     assert_eq!(all(&*store, 3).await.len(), 1);
     let kept = store.message_of(first.event).await.unwrap().unwrap();
-    assert_eq!(kept.message, message(1, 3), "the first one is what a retry is told of");
+    assert_eq!(kept.message, message(1, 3), "a retry gets the first one");
 }
 
-pub async fn a_letter_and_its_rows_are_one_commit(house: House) {
+pub async fn a_message_and_its_rows_are_one_commit(house: House) {
     let accepted = accept(&*house.store, with_letter(1, 3, &[7, 8])).await;
     assert_eq!(accepted.rows, [(7, 1), (8, 1)]);
     let house = house.reopened();
@@ -130,7 +130,7 @@ pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
     };
     let places = places(&*house.store, 3).await;
     house.store.note_receipts(places[1], now(3)).await.unwrap();
-    house.store.note_receipts(places[1] + 7, now(3)).await.unwrap(); // there is none: nothing happens
+    house.store.note_receipts(places[1] + 7, now(3)).await.unwrap(); // unknown message: no effect
     house.store.note_receipts(places[0], now(4)).await.unwrap();
     let house = house.reopened();
     let kept: Vec<InboxMessage> = all(&*house.store, 3).await.into_iter().map(|filed| filed.message).collect();
@@ -139,7 +139,7 @@ pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
     assert_eq!(kept, [message(1, 3), noted]);
 }
 
-pub async fn the_newest_letters_of_a_tenant_come_first(House { store, .. }: House) {
+pub async fn the_newest_messages_of_a_tenant_come_first(House { store, .. }: House) {
     file(&*store, &[1], 3).await;
     file(&*store, &[2], 4).await;
     accept(&*store, Acceptance { tenant: "other".into(), ..with_letter(3, 5, &[]) }).await;
@@ -173,23 +173,23 @@ pub async fn a_planned_wake_is_kept_until_dropped(house: House) {
     let later = PlannedWake { json: r#"{"again":true}"#.into(), ..wake("a", 3) };
     house.store.plan_wake(later.clone()).await.unwrap();
     let house = house.reopened();
-    assert_eq!(house.store.planned_wake("a").await.unwrap(), Some(later), "the latest word");
+    assert_eq!(house.store.planned_wake("a").await.unwrap(), Some(later), "the latest value");
     house.store.drop_planned_wake("a").await.unwrap();
     house.store.drop_planned_wake("a").await.unwrap();
     assert_eq!(house.store.planned_wake("a").await.unwrap(), None);
     assert_eq!(house.store.planned_wake("b").await.unwrap(), Some(wake("b", 3)));
 }
 
-pub async fn letters_survive(house: House) {
+pub async fn messages_survive(house: House) {
     file(&*house.store, &[1, 2], 3).await;
     let before = all(&*house.store, 3).await;
     let house = house.reopened();
     assert_eq!(all(&*house.store, 3).await, before);
     file(&*house.store, &[3], 3).await;
-    assert_eq!(ids(&*house.store, 3).await, ["d-1", "d-2", "d-3"], "and it goes on behind them");
+    assert_eq!(ids(&*house.store, 3).await, ["d-1", "d-2", "d-3"], "numbering continues");
 }
 
-/// Everything that may be forgotten is, but messages.
+/// Deletes everything that can expire, except messages.
 const KEEP: Retention = Retention {
     now_ms: 9_000,
     events_before_ms: 9_000,
@@ -200,7 +200,7 @@ const KEEP: Retention = Retention {
     reach_before_ms: 0,
 };
 
-pub async fn old_letters_are_forgotten_when_that_is_wished(House { store, .. }: House) {
+pub async fn old_messages_are_deleted_if_configured(House { store, .. }: House) {
     file(&*store, &[1, 2, 3], 3).await; // of 1_001, 1_002 and 1_003
     file(&*store, &[4], 4).await;
     let keep = Retention { inbox_before_ms: 1_003, ..KEEP };
@@ -208,7 +208,7 @@ pub async fn old_letters_are_forgotten_when_that_is_wished(House { store, .. }: 
     assert_eq!((ids(&*store, 3).await, ids(&*store, 4).await), (vec!["d-3".to_owned()], vec!["d-4".to_owned()]));
 }
 
-pub async fn inboxes_are_found_by_their_letters(House { store, .. }: House) {
+pub async fn inboxes_are_found_by_their_messages(House { store, .. }: House) {
     assert_eq!(store.inboxes().await.unwrap(), [0; 0]);
     for (number, agent) in [(1, 9), (2, 3), (3, 9), (4, 1 << 60)] {
         file(&*store, &[number], agent).await;
@@ -220,10 +220,10 @@ pub async fn inboxes_are_found_by_their_letters(House { store, .. }: House) {
     assert_eq!(store.inboxes().await.unwrap().len(), 2);
 }
 
-pub async fn letters_outlive_their_events(House { store, .. }: House) {
+pub async fn messages_outlive_their_events(House { store, .. }: House) {
     let accepted = accept(&*store, with_letter(1, 3, &[7])).await;
     store.settle(7, settled(&[1])).await.unwrap();
     super::purge(&*store, KEEP).await;
-    assert_eq!(store.event(accepted.event).await.unwrap(), None, "the event is forgotten");
-    assert_eq!(ids(&*store, 3).await, ["d-1"], "what was said is not");
+    assert_eq!(store.event(accepted.event).await.unwrap(), None, "the event was deleted");
+    assert_eq!(ids(&*store, 3).await, ["d-1"], "the message stays");
 }

@@ -1,4 +1,4 @@
-//! Rules of the journal: what was tried, and how it ended.
+//! Rules for the journal: actions and their results.
 
 use frontdesk_core::port::store::{Closing, JournalEntry, Outcome};
 
@@ -44,7 +44,7 @@ pub async fn an_entry_is_opened_then_closed(House { store, .. }: House) {
     assert_eq!(store.entries(None, 9).await.unwrap(), [closed]);
 }
 
-pub async fn open_entries_are_doubted_once(house: House) {
+pub async fn open_entries_become_unknown_once(house: House) {
     let mut ids = Vec::new();
     for at_ms in 0..4 {
         ids.push(house.store.open_entry(entry("acme", at_ms)).await.unwrap());
@@ -58,7 +58,7 @@ pub async fn open_entries_are_doubted_once(house: House) {
     let outcomes: Vec<_> = entries.iter().map(|it| (it.outcome, it.note.is_empty())).collect();
     let doubted = (Outcome::Unknown, false);
     assert_eq!(outcomes, [doubted, doubted, (Outcome::Rejected, false), (Outcome::Delivered, false)]);
-    assert_eq!(entries[3].note, "done", "what was closed keeps its note");
+    assert_eq!(entries[3].note, "done", "closed entries keep their note");
 }
 
 pub async fn entries_are_listed_newest_first_by_tenant(House { store, .. }: House) {

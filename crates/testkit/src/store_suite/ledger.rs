@@ -1,4 +1,4 @@
-//! Rules of the ledger: accepting, ringing, settling, and what is owed.
+//! Rules for the ledger: accepting, notifying, settling, and pending rows.
 
 use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Presence, Waiting};
 use tokio::task::JoinSet;
@@ -47,7 +47,7 @@ fn record(event: u64, number: u64) -> EventRecord {
     }
 }
 
-pub async fn a_receiver_may_have_a_form_of_its_own(house: House) {
+pub async fn a_receiver_may_get_its_own_json(house: House) {
     let rings = Rings::on(&*house.store);
     let own = Acceptance { own_json: vec![(8, "{\"own\":1}".into())], ..acceptance(1, &[7, 8]) };
     accept(&*house.store, own).await;
@@ -60,7 +60,7 @@ pub async fn a_receiver_may_have_a_form_of_its_own(house: House) {
     for (instance, form) in expected {
         assert_eq!(json(instance, 1).await, form, "{instance}");
     }
-    assert_eq!(json(8, replayed).await, "{\"own\":1}", "a replay is what it had, not what others had");
+    assert_eq!(json(8, replayed).await, "{\"own\":1}", "a replay repeats its own form");
 }
 
 pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
@@ -92,7 +92,7 @@ pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
     assert_eq!(named("nobody", "m1", None).await, None);
     let marked = store.events_marked(vec![b"m12\x80\x04".to_vec(), b"m1".to_vec(), b"m1\x80\x01".to_vec()]).await;
     let marked: Vec<Option<u64>> = marked.unwrap().into_iter().map(|it| it.map(|it| it.event)).collect();
-    assert_eq!(marked, [Some(events[3]), None, Some(events[0])], "by the whole key");
+    assert_eq!(marked, [Some(events[3]), None, Some(events[0])], "the whole key must match");
     store.replay_mail(7, 1).await.unwrap();
     assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]), "a replay is not another message");
 }
@@ -101,7 +101,7 @@ pub async fn a_duplicate_gives_the_same_event_and_no_rows(House { store, .. }: H
     let batch = vec![acceptance(1, &[7]), acceptance(1, &[7]), acceptance(2, &[7])];
     let done = store.accept(batch).await.unwrap();
     assert_eq!(done[1], Accepted { event: done[0].event, fresh: false, rows: vec![], line: None }, "within one batch");
-    assert_eq!(done[2].rows, [(7, 2)], "and the next one is not disturbed");
+    assert_eq!(done[2].rows, [(7, 2)], "the next one is not affected");
     let again = accept(&*store, acceptance(1, &[8, 9])).await;
     assert_eq!(again, done[1], "in a later batch, for other receivers");
     assert_eq!((owed(&*store, 7).await, owed(&*store, 8).await), (vec![1, 2], vec![]));
@@ -129,7 +129,7 @@ pub async fn a_duplicate_is_known_after_reopening(house: House) {
     let house = house.reopened();
     let again = accept(&*house.store, acceptance(1, &[7])).await;
     assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], line: None });
-    assert_eq!(accept(&*house.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers go on");
+    assert_eq!(accept(&*house.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers continue");
 }
 
 pub async fn a_delivery_is_given_back_whole(house: House) {
@@ -154,13 +154,13 @@ pub async fn the_bell_rings_the_same_rows_in_order(House { store, .. }: House) {
     let rings = Rings::on(&*store);
     let done = store.accept(vec![acceptance(1, &[7, 8]), acceptance(2, &[]), acceptance(3, &[7])]).await.unwrap();
     let rows: Vec<_> = done.iter().flat_map(|one| one.rows.clone()).collect();
-    assert_eq!(rings.rows(), rows, "all of them, before the answer");
+    assert_eq!(rings.rows(), rows, "all rows, before the result");
     for (instance, seq, rung) in rings.deliveries() {
         let row = store.mail_row(instance, seq).await.unwrap().unwrap();
-        assert_eq!(*rung, *row.delivery, "what was rung is what was written");
+        assert_eq!(*rung, *row.delivery, "the notification has the stored row");
     }
     accept(&*store, acceptance(4, &[])).await;
-    assert_eq!(rings.rows(), rows, "no row, no ring");
+    assert_eq!(rings.rows(), rows, "no row, no notification");
 }
 
 pub async fn rings_keep_the_order_of_commits(House { store, .. }: House) {
@@ -181,7 +181,7 @@ pub async fn rings_keep_the_order_of_commits(House { store, .. }: House) {
     rung.sort_unstable();
     assert_eq!(answered, rung);
     let events: Vec<u64> = rings.deliveries().iter().map(|(_, _, delivery)| delivery.event).collect();
-    assert!(events.is_sorted(), "events are rung as they were numbered");
+    assert!(events.is_sorted(), "notifications are in the order of events");
 }
 
 pub async fn a_chat_is_reached_where_the_acceptance_says_so(house: House) {
@@ -211,7 +211,7 @@ pub async fn pending_begins_after_and_ends_at_the_limit(House { store, .. }: Hou
     assert_eq!(seqs(0, 3).await, (vec![1, 2, 3], vec!["m-1".into(), "m-2".into(), "m-3".into()]));
     assert_eq!(seqs(8, 100).await.0, [9, 10]);
     assert_eq!(seqs(10, 100).await.0, [0; 0]);
-    assert_eq!(seqs(u64::MAX, 100).await.0, [0; 0], "no number is too high to ask with");
+    assert_eq!(seqs(u64::MAX, 100).await.0, [0; 0], "any number can be asked for");
     assert_eq!(seqs(0, 0).await.0, [0; 0]);
 }
 
@@ -236,10 +236,10 @@ pub async fn acks_in_any_order_move_the_watermark(House { store, .. }: House) {
     assert_eq!(position().await, Position { through: 3, above: vec![5], sent: 5 });
     store.settle(7, Position { through: 4, ..Position::default() }).await.unwrap();
     assert_eq!(position().await, Position { through: 5, above: vec![], sent: 5 });
-    assert_eq!(store.position(8).await.unwrap(), Position::default(), "another instance's is its own");
+    assert_eq!(store.position(8).await.unwrap(), Position::default(), "instances have separate positions");
 }
 
-pub async fn a_lower_position_takes_nothing_back(House { store, .. }: House) {
+pub async fn a_lower_position_changes_nothing(House { store, .. }: House) {
     accept_many(&*store, 6, 7).await;
     store.settle(7, Position { through: 3, above: vec![5], sent: 6 }).await.unwrap();
     let there = store.position(7).await.unwrap();
@@ -286,7 +286,7 @@ pub async fn waiting_counts_and_names_the_oldest(house: House) {
     assert_eq!(waiting().await, [one(7, 4, 1_001, 1), one(8, 1, 1_005, 1), one(9, 1, 1_005, 1)]);
     store.settle(7, Position { sent: 4, ..settled(&[3]) }).await.unwrap();
     store.settle(8, settled(&[1])).await.unwrap();
-    assert_eq!(waiting().await, [one(7, 3, 1_001, 1), one(9, 1, 1_005, 1)], "sent alone is not settled");
+    assert_eq!(waiting().await, [one(7, 3, 1_001, 1), one(9, 1, 1_005, 1)], "sent rows are not settled");
     store.drop_mail(7, 1, "no".into()).await.unwrap();
     assert_eq!(waiting().await, [one(7, 2, 1_002, 2), one(9, 1, 1_005, 1)]);
     store.settle(7, settled(&[2, 4])).await.unwrap();
@@ -306,7 +306,7 @@ pub async fn the_latest_presence_counts(house: House) {
     let house = house.reopened();
     let mut there = house.store.presences().await.unwrap();
     there.sort_by_key(|(instance, _)| *instance);
-    assert_eq!(there, [(7, live), (8, idle)], "written blindly, even with an earlier time");
+    assert_eq!(there, [(7, live), (8, idle)], "the last write wins, even with an earlier time");
 }
 
 pub async fn the_epoch_is_the_stores_own(house: House) {
@@ -316,7 +316,7 @@ pub async fn the_epoch_is_the_stores_own(house: House) {
     assert_eq!(house.reopened().store.epoch(), epoch);
 }
 
-pub async fn what_is_owed_is_known_by_its_message(House { store, .. }: House) {
+pub async fn pending_rows_are_found_by_message_id(House { store, .. }: House) {
     accept_many(&*store, 3, 7).await;
     store.settle(7, settled(&[1, 3])).await.unwrap();
     for (message, owes) in [("m-1", false), ("m-2", true), ("m-3", false), ("m-9", false)] {

@@ -1,4 +1,4 @@
-//! Rules of the ledger as an operator sees it: listing, dropping, replaying.
+//! Rules for operator access to the ledger: list, drop, replay.
 
 use frontdesk_core::port::store::{Delivery, LAST_SENT_ROWS, MailState, Position, Store};
 
@@ -34,7 +34,7 @@ pub async fn mail_is_listed_newest_first_in_pages(House { store, .. }: House) {
     assert_eq!(seqs(&*store, None, 8, 3).await, [7, 6, 5]);
     assert_eq!(seqs(&*store, None, 1, 3).await, [0; 0]);
     assert_eq!(seqs(&*store, None, 99, 1).await, [9]);
-    assert_eq!(seqs(&*store, Some(MailState::Acked), 8, 2).await, [6, 4], "the limit counts what is listed");
+    assert_eq!(seqs(&*store, Some(MailState::Acked), 8, 2).await, [6, 4], "the limit counts matching rows");
 }
 
 pub async fn one_row_is_found_by_its_number(House { store, .. }: House) {
@@ -67,7 +67,7 @@ pub async fn a_settled_or_absent_row_cannot_be_dropped(House { store, .. }: Hous
     }
     assert_eq!(seqs(&*store, Some(MailState::Dead), 0, 9).await, [0; 0]);
     assert_eq!(owed(&*store, 7).await, [2]);
-    assert_eq!(accept(&*store, acceptance(4, &[7, 8])).await.rows, [(7, 4), (8, 1)], "nothing was skipped");
+    assert_eq!(accept(&*store, acceptance(4, &[7, 8])).await.rows, [(7, 4), (8, 1)], "no number was skipped");
 }
 
 pub async fn a_dropped_row_stays_dead(House { store, .. }: House) {
@@ -91,8 +91,12 @@ pub async fn a_replay_is_a_new_row_at_the_end(house: House) {
     assert_eq!(*new.delivery, Delivery { event: new.delivery.event, ..(*old.delivery).clone() });
     let (first, again) =
         (store.event(old.delivery.event).await.unwrap(), store.event(new.delivery.event).await.unwrap());
-    assert_eq!(first.unwrap().verdict, again.expect("it can be explained").verdict);
-    assert_eq!(accept(&**store, acceptance(1, &[7])).await.event, old.delivery.event, "the dedup key names the first");
+    assert_eq!(first.unwrap().verdict, again.expect("the copy has an event").verdict);
+    assert_eq!(
+        accept(&**store, acceptance(1, &[7])).await.event,
+        old.delivery.event,
+        "the dedup key belongs to the first event"
+    );
     assert_eq!(accept(&**store, acceptance(9, &[7])).await.rows, [(7, 5)]);
 }
 
@@ -104,7 +108,7 @@ pub async fn a_replay_rings(House { store, .. }: House) {
     let rung = rings.deliveries().pop().unwrap().2;
     assert_eq!(*rung, *store.mail_row(7, 3).await.unwrap().unwrap().delivery);
     store.replay_mail(7, 99).await.unwrap();
-    assert_eq!(rings.rows().len(), 3, "nothing replayed, nothing rung");
+    assert_eq!(rings.rows().len(), 3, "nothing replayed, no notification");
 }
 
 pub async fn a_settled_and_a_dead_row_can_be_replayed(House { store, .. }: House) {
@@ -142,11 +146,11 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
             delivery.message_id.clone()
         })
     };
-    assert_eq!(last(&*house.store, "a", 0).await, None, "nothing was written yet");
+    assert_eq!(last(&*house.store, "a", 0).await, None, "nothing was sent yet");
     house.store.settle(7, sent(3)).await.unwrap();
     let house = house.reopened();
     let store = &*house.store;
-    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-3"), "the fourth was not written");
+    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-3"), "the fourth was not sent");
     assert_eq!(last(store, "b", 0).await.as_deref(), Some("m-2"));
     assert_eq!(last(store, "a", 1_003).await.as_deref(), Some("m-3"), "since is inclusive");
     assert_eq!(last(store, "a", 1_004).await, None);
@@ -154,10 +158,10 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
     assert_eq!(store.last_sent(vec![8], vec!["a".into()], 0).await.unwrap(), None);
     assert_eq!(store.last_sent(vec![7], vec![], 0).await.unwrap(), None);
     store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
-    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-4"), "settled rows were written too");
+    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-4"), "settled rows count as sent");
 }
 
-/// A search for a turn that is not there must not read a whole ledger.
+/// Searching for a turn that does not exist must not read the whole ledger.
 pub async fn last_sent_looks_through_a_bounded_number_of_rows(house: House) {
     let rows = LAST_SENT_ROWS as u64;
     let of = |number: u64| {
@@ -171,5 +175,5 @@ pub async fn last_sent_looks_through_a_bounded_number_of_rows(house: House) {
     assert!(first().await);
     house.store.accept(vec![of(rows + 1)]).await.unwrap();
     house.store.settle(7, sent(rows + 1)).await.unwrap();
-    assert!(!first().await, "too many came after it");
+    assert!(!first().await, "too many rows came after it");
 }

@@ -1,4 +1,4 @@
-//! Rules of the media shelf: the same bytes, for the same tenant, for a while.
+//! Rules for media: the same bytes, only for the same tenant, until they expire.
 
 use std::sync::Arc;
 
@@ -35,12 +35,12 @@ pub async fn bytes_come_back_equal(House { store, .. }: House) {
     for (id, body) in [("big", all), ("small", vec![0]), ("empty", Vec::new())] {
         let item = MediaItem { filename: (id == "big").then(|| "x".into()), ..item(id, body.len() as u64) };
         put(&store, MediaItem { size: 77, ..item.clone() }, &body).await; // the size is counted
-        let (found, bytes) = get(&store, "acme", id, 0).await.expect("it is there");
+        let (found, bytes) = get(&store, "acme", id, 0).await.expect("the media item exists");
         assert!(bytes == body, "{id}");
         assert_eq!(found, item);
     }
     assert_eq!(get(&store, "acme", "other", 0).await, None);
-    assert_eq!(get(&store, "acme", "../frontdesk.db", 0).await, None, "an id is no path");
+    assert_eq!(get(&store, "acme", "../frontdesk.db", 0).await, None, "an id is not a path");
 }
 
 pub async fn media_belong_to_their_tenant(House { store, .. }: House) {
@@ -62,16 +62,16 @@ pub async fn media_survive(house: House) {
     assert_eq!(get(&house.store, "acme", "m", 0).await, Some((item("m", 2), b"hi".to_vec())));
 }
 
-/// A body that breaks off leaves nothing, and its id may be used again.
+/// An aborted upload leaves nothing behind, and its id can be used again.
 pub async fn a_broken_upload_leaves_nothing(House { store, .. }: House) {
-    let pieces = [Ok(vec![1; 100].into()), Err(std::io::Error::other("hung up"))];
+    let pieces = [Ok(vec![1; 100].into()), Err(std::io::Error::other("disconnected"))];
     let broken = Box::pin(futures_util::stream::iter(pieces));
     assert_eq!(store.media_put(item("m", 0), broken, 0).await.unwrap(), MediaPut::Aborted);
     assert_eq!(get(&store, "acme", "m", 0).await, None);
     put(&store, item("m", 2), b"hi").await;
 }
 
-pub async fn a_tenant_has_so_many_bytes_and_no_more(House { store, .. }: House) {
+pub async fn the_bytes_of_a_tenant_are_limited(House { store, .. }: House) {
     let put = |id: &'static str, tenant: &str, size: usize| {
         let item = MediaItem { tenant: tenant.into(), ..item(id, 0) };
         store.media_put(item, body_of(vec![0; size]), 100)

@@ -1,7 +1,7 @@
-//! The contract of the store port: every rule once, run over every backend.
+//! Contract of the store port: one test per rule, run on every backend.
 //!
-//! [`store_contract!`](crate::store_contract) makes one test of each rule. A rule gets a [`House`] with an
-//! empty store, and may close and open it again where it asks for durability.
+//! [`store_contract!`](crate::store_contract) creates the tests. A rule gets a [`House`] with an empty store, which it
+//! may close and reopen to check durability.
 
 pub mod alarms;
 pub mod chat;
@@ -22,27 +22,27 @@ use frontdesk_core::port::store::{Acceptance, Accepted, Bell, Delivery, Position
 
 type Reopen = Box<dyn FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send>;
 
-/// A store, and the way to close and open it again.
+/// A store, and a function to reopen it.
 pub struct House {
     pub store: Arc<dyn Store>,
     reopen: Reopen,
 }
 
 impl House {
-    /// `open` is given the store that was open until now, and must let go of it before it opens another.
+    /// `open` gets the store that was open before, and must drop it before it opens another.
     pub fn new(mut open: impl FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send + 'static) -> Self {
         Self { store: open(None), reopen: Box::new(open) }
     }
 
-    /// Closes the store and opens what it left behind.
-    #[must_use = "the store of before is gone"]
+    /// Closes the store and opens it again.
+    #[must_use = "the previous store is closed"]
     pub fn reopened(self) -> Self {
         let Self { store, mut reopen } = self;
         Self { store: reopen(Some(store)), reopen }
     }
 }
 
-/// Makes a module with one test per rule: `store_contract!(sqlite, || House::new(...))`.
+/// Creates a module with one test per rule: `store_contract!(sqlite, || House::new(...))`.
 #[macro_export]
 macro_rules! store_contract {
     ($backend:ident, $open:expr) => {
@@ -50,20 +50,20 @@ macro_rules! store_contract {
             use super::*;
             $crate::store_contract! { @rules $open;
                 directory: every_commit_raises_the_version_of_the_directory,
-                    a_writer_that_has_not_seen_the_newest_version_is_told, what_changed_is_told_with_deletions,
-                    a_deleted_record_never_has_an_old_version_again, kinds_do_not_share_keys, of_many_writers_one_wins, records_survive,
+                    a_stale_writer_gets_a_conflict, changes_include_deletions,
+                    versions_rise_across_deletions, kinds_do_not_share_keys, of_many_writers_one_wins, records_survive,
                     a_number_has_one_owner, numbers_are_drawn_once, memory_changes_with_the_commit;
                 ledger: rows_and_events_rise_by_one, every_receiver_gets_a_row,
                     an_event_nobody_receives_is_kept_with_its_verdict,
-                    a_receiver_may_have_a_form_of_its_own, an_event_is_found_by_its_message_id,
+                    a_receiver_may_get_its_own_json, an_event_is_found_by_its_message_id,
                     a_duplicate_gives_the_same_event_and_no_rows,
                     a_duplicate_changes_nothing_else, a_duplicate_is_known_after_reopening,
                     a_delivery_is_given_back_whole, the_bell_rings_the_same_rows_in_order,
                     rings_keep_the_order_of_commits, a_chat_is_reached_where_the_acceptance_says_so,
                     pending_begins_after_and_ends_at_the_limit, pending_skips_settled_and_dead_rows,
-                    acks_in_any_order_move_the_watermark, a_lower_position_takes_nothing_back,
+                    acks_in_any_order_move_the_watermark, a_lower_position_changes_nothing,
                     a_settled_row_is_never_pending_again, positions_survive, waiting_counts_and_names_the_oldest,
-                    the_latest_presence_counts, the_epoch_is_the_stores_own, what_is_owed_is_known_by_its_message;
+                    the_latest_presence_counts, the_epoch_is_the_stores_own, pending_rows_are_found_by_message_id;
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
                     a_replay_is_a_new_row_at_the_end, a_replay_rings, a_settled_and_a_dead_row_can_be_replayed,
@@ -71,7 +71,7 @@ macro_rules! store_contract {
                     last_sent_looks_through_a_bounded_number_of_rows;
                 vault: a_capability_is_bound_under_every_key, the_newest_capability_wins,
                     a_capability_belongs_to_its_tenant_and_kind, a_capability_ends_at_its_time, capabilities_survive;
-                journal: an_entry_is_opened_then_closed, open_entries_are_doubted_once,
+                journal: an_entry_is_opened_then_closed, open_entries_become_unknown_once,
                     entries_are_listed_newest_first_by_tenant, entries_survive;
                 chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,
                     an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, the_latest_lines_are_read_in_order, facts_and_lines_share_a_chat, facts_are_compared_and_set,
@@ -79,41 +79,44 @@ macro_rules! store_contract {
                     a_line_is_written_with_its_event, a_line_that_changed_meanwhile_stops_the_event,
                     a_page_of_large_lines_is_short;
                 media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive,
-                    a_broken_upload_leaves_nothing, a_tenant_has_so_many_bytes_and_no_more;
-                upkeep: a_well_store_says_so, the_report_counts_what_waits, purge_forgets_what_is_old_and_settled,
-                    purge_keeps_what_is_owed_whatever_its_age, purge_keeps_what_is_young,
-                    a_replay_of_an_old_row_ages_no_young_ones, purge_ends_capabilities_and_media,
-                    numbers_are_never_given_twice, a_large_backlog_keeps_only_itself,
-                    lines_entries_and_silent_chats_are_kept_for_a_time;
+                    a_broken_upload_leaves_nothing, the_bytes_of_a_tenant_are_limited;
+                upkeep: a_healthy_store_reports_it, the_report_counts_what_waits, purge_deletes_old_settled_rows,
+                    purge_keeps_unsettled_rows_of_any_age, purge_keeps_young_rows,
+                    a_replayed_old_row_keeps_younger_ones, purge_ends_capabilities_and_media,
+                    numbers_are_never_reused, a_large_backlog_keeps_only_its_own_events,
+                    lines_entries_and_inactive_chats_expire;
                 alarms: the_same_time_again_is_the_same_shot, another_time_replaces_the_shot,
                     a_cancelled_shot_is_gone_and_may_be_armed_again, an_instance_that_leaves_has_nothing_armed,
                     a_shot_is_claimed_by_one_and_not_before_its_time, a_fired_shot_is_never_claimed_again,
                     a_retry_comes_at_its_time_and_remembers, a_stale_claim_ends_nothing,
-                    a_shot_that_was_taken_is_over_whoever_says_so, an_end_does_not_touch_the_shot_that_replaced_it,
+                    a_fired_shot_is_over_also_by_a_stale_claim, an_end_does_not_touch_the_shot_that_replaced_it,
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
-                    retries_are_hastened_and_first_tries_keep_their_time, what_is_over_is_forgotten_in_time;
+                    retries_are_hastened_and_first_tries_keep_their_time, ended_shots_are_deleted;
                 inbox: a_message_is_written_with_its_event, messages_are_read_in_pages, a_page_of_large_messages_is_short,
-                    every_inbox_is_read_alone, no_place_is_given_twice, inboxes_are_found_by_their_letters,
-                    old_letters_are_forgotten_when_that_is_wished,
-                    a_duplicate_files_no_second_letter, a_letter_and_its_rows_are_one_commit,
-                    receipts_are_noted_and_the_rest_stays, the_newest_letters_of_a_tenant_come_first,
+                    every_inbox_is_read_alone, message_numbers_are_never_reused, inboxes_are_found_by_their_messages,
+                    old_messages_are_deleted_if_configured,
+                    a_duplicate_stores_no_second_message, a_message_and_its_rows_are_one_commit,
+                    receipts_are_noted_and_the_rest_stays, the_newest_messages_of_a_tenant_come_first,
                     a_dropped_inbox_is_empty_and_so_are_its_plans, a_planned_wake_is_kept_until_dropped,
-                    letters_survive, letters_outlive_their_events;
+                    messages_survive, messages_outlive_their_events;
                 skills: a_skill_is_given_back_byte_for_byte, a_write_is_compared_and_set,
                     another_authors_head_is_a_conflict, of_many_skill_writers_one_wins,
                     a_conflict_leaves_no_trace, old_versions_are_kept, the_newest_row_of_a_version_counts,
-                    versions_are_listed_oldest_first, the_first_making_is_remembered,
+                    versions_are_listed_oldest_first, the_creation_time_is_kept,
                     a_deleted_skill_is_gone_with_its_history, the_token_moves_with_the_heads,
                     the_token_stays_where_nothing_changed, heads_are_found_in_the_order_of_names,
-                    heads_are_found_by_each_filter, a_page_of_heads_ends_where_it_is_large, tenants_skills_are_apart, skills_survive;
-                data: a_row_is_given_back_whole, an_id_is_given_once, rows_are_found_by_all_words,
+                    heads_are_found_by_each_filter, a_page_of_heads_is_limited_in_bytes,
+                    skills_of_tenants_are_separate, skills_survive;
+                data: a_row_is_given_back_whole, an_existing_id_is_a_conflict, rows_are_found_by_all_words,
                     case_and_marks_of_letters_do_not_matter, words_of_the_index_are_plain_words,
                     a_phrase_is_words_in_a_row, no_words_are_newest_first, the_better_match_comes_first,
-                    of_equals_the_newer_comes_first, scores_are_between_nought_and_one, filters_are_exact,
-                    filters_and_words_go_together, any_of_nothing_is_nothing, the_limit_holds,
-                    a_filter_value_is_not_a_word, expired_rows_are_not_seen_and_go, large_rows_go_a_few_at_a_time, what_stays_is_not_purged,
-                    tenants_data_are_apart, one_tenants_scores_tell_nothing_of_another,
-                    a_text_with_zero_bytes_is_kept_and_found, very_long_texts_are_found, an_answer_holds_so_many_details, data_survive;
+                    among_equals_the_newer_comes_first, scores_are_between_0_and_1, filters_are_exact,
+                    filters_and_words_go_together, an_empty_filter_list_matches_nothing, the_limit_holds,
+                    a_filter_value_is_not_a_word, expired_rows_are_not_seen_and_go,
+                    large_rows_are_purged_in_small_steps, rows_without_expiry_are_kept,
+                    data_of_tenants_are_separate, scores_do_not_depend_on_other_tenants,
+                    a_text_with_zero_bytes_is_kept_and_found, very_long_texts_are_found,
+                    the_details_of_an_answer_are_bounded, data_survive;
             }
         }
     };
@@ -128,9 +131,9 @@ macro_rules! store_contract {
     };
 }
 
-// ---- what the rules are written with --------------------------------------------------------
+// ---- fixtures -------------------------------------------------------------------------------
 
-/// An event like any other; `number` makes it different from the rest.
+/// An ordinary event; `number` makes it unique.
 pub fn delivery(number: u64) -> Delivery {
     Delivery {
         event: 0,
@@ -194,7 +197,7 @@ pub async fn accept_many(store: &dyn Store, count: u64, instance: u64) {
     store.accept((1..=count).map(|number| acceptance(number, &[instance])).collect()).await.unwrap();
 }
 
-/// Purges until the round is over; each step is bounded. Returns how many rows went.
+/// Purges until the round is finished; each step is bounded. Returns the number of deleted rows.
 pub async fn purge(store: &dyn Store, retention: Retention) -> u64 {
     let mut gone = 0;
     loop {
@@ -206,12 +209,12 @@ pub async fn purge(store: &dyn Store, retention: Retention) -> u64 {
     }
 }
 
-/// Row numbers that are still owed.
+/// Numbers of pending rows.
 pub async fn owed(store: &dyn Store, instance: u64) -> Vec<u64> {
     store.pending(instance, 0, usize::MAX).await.unwrap().into_iter().map(|(seq, _)| seq).collect()
 }
 
-/// A bell that remembers what was rung.
+/// Records notifications.
 #[derive(Default)]
 pub struct Rings(Mutex<Vec<Vec<Rung>>>);
 
@@ -224,7 +227,7 @@ impl Rings {
         rings
     }
 
-    /// Every row rung so far, in order.
+    /// All rows so far, in order.
     pub fn rows(&self) -> Vec<(u64, u64)> {
         self.deliveries().into_iter().map(|(instance, seq, _)| (instance, seq)).collect()
     }

@@ -1,4 +1,4 @@
-//! Rules of the skills: one head a name, every version behind it, and a token that moves with the heads.
+//! Rules for skills: one head per name, all versions, and a token that changes with the heads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use frontdesk_wire::agents::{SkillMeta, SkillStatus, VersionInfo};
 
 use super::House;
 
-/// A draft of `acme` under a free name, with a note in every field.
+/// A draft of `acme` under a free name, with all fields set.
 pub fn write(name: &str, source: &str) -> SkillWrite {
     let content_hash = sha256_hex(source);
     let version = content_hash[..12].to_owned();
@@ -43,7 +43,7 @@ pub fn write(name: &str, source: &str) -> SkillWrite {
     }
 }
 
-/// The same name again, over a head with this body.
+/// A new version over a head with body `before`.
 fn over(name: &str, before: &str, source: &str, at_s: u64) -> SkillWrite {
     let mut next = write(name, source);
     next.expect = Expect::Hash(sha256_hex(before));
@@ -103,9 +103,9 @@ pub async fn a_skill_is_given_back_byte_for_byte(House { store, .. }: House) {
 
 pub async fn a_write_is_compared_and_set(House { store, .. }: House) {
     put(&*store, write("a", "1")).await;
-    assert_eq!(store.skill_put(write("a", "2")).await, Err(StoreError::Conflict), "the name is not free");
+    assert_eq!(store.skill_put(write("a", "2")).await, Err(StoreError::Conflict), "the name exists");
     assert_eq!(store.skill_put(over("a", "other", "2", 20)).await, Err(StoreError::Conflict));
-    assert_eq!(store.skill_put(over("b", "1", "2", 20)).await, Err(StoreError::Conflict), "there is no such head");
+    assert_eq!(store.skill_put(over("b", "1", "2", 20)).await, Err(StoreError::Conflict), "the head does not exist");
     put(&*store, over("a", "1", "2", 20)).await;
     assert_eq!(body(&*store, "a", None).await.as_deref(), Some("2"));
 }
@@ -114,7 +114,7 @@ pub async fn another_authors_head_is_a_conflict(House { store, .. }: House) {
     let mut nobodys = write("a", "1");
     nobodys.meta.author = None;
     put(&*store, nobodys).await;
-    put(&*store, over("a", "1", "2", 20)).await; // ada's from now on
+    put(&*store, over("a", "1", "2", 20)).await; // belongs to ada from now on
     let mut bobs = over("a", "2", "3", 30);
     bobs.meta.author = Some("bob".into());
     assert_eq!(store.skill_put(bobs).await, Err(StoreError::Conflict));
@@ -141,7 +141,7 @@ pub async fn of_many_skill_writers_one_wins(House { store, .. }: House) {
 pub async fn a_conflict_leaves_no_trace(house: House) {
     put(&*house.store, write("a", "1")).await;
     let before = (token(&*house.store).await, house.store.skill("acme", "a", None).await.unwrap());
-    // Others who write in the same moment are not undone with it.
+    // A conflict does not roll back other writes of the same group.
     let refused = house.store.skill_put(over("a", "other", "2", 20));
     let kept = house.store.skill_put(SkillWrite { tenant: "other".into(), ..write("b", "1") });
     let (refused, kept) = tokio::join!(refused, kept);
@@ -163,7 +163,7 @@ pub async fn old_versions_are_kept(house: House) {
         let found = house.store.skill("acme", "a", Some(&version)).await.unwrap().unwrap();
         assert_eq!((found.source.as_str(), &found.version), (source, &version));
         assert_eq!(found.content_hash, sha256_hex(source));
-        assert_eq!(found.metadata.version, version_of("3"), "the metadata are the head's");
+        assert_eq!(found.metadata.version, version_of("3"), "the metadata are those of the head");
     }
     assert_eq!(body(&*house.store, "a", Some("000000000000")).await, None);
     assert_eq!(body(&*house.store, "a", Some("")).await, None);
@@ -172,12 +172,12 @@ pub async fn old_versions_are_kept(house: House) {
 pub async fn the_newest_row_of_a_version_counts(House { store, .. }: House) {
     put(&*store, write("a", "1")).await;
     put(&*store, over("a", "1", "2", 20)).await;
-    put(&*store, over("a", "2", "1", 30)).await; // back again
+    put(&*store, over("a", "2", "1", 30)).await; // the first body again
     assert_eq!(body(&*store, "a", None).await.as_deref(), Some("1"));
     assert_eq!(body(&*store, "a", Some(&version_of("1"))).await.as_deref(), Some("1"));
     assert_eq!(body(&*store, "a", Some(&version_of("2"))).await.as_deref(), Some("2"));
     assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 3);
-    // Versions are short: should two bodies share one, the later body is meant.
+    // Versions are short: if two bodies share one, the later body is returned.
     let mut twin = over("a", "1", "twin", 40);
     (twin.meta.version, twin.version.version) = (version_of("2"), version_of("2"));
     put(&*store, twin).await;
@@ -196,7 +196,7 @@ pub async fn versions_are_listed_oldest_first(House { store, .. }: House) {
     assert_eq!(store.skill_versions("acme", "free").await.unwrap(), []);
 }
 
-pub async fn the_first_making_is_remembered(House { store, .. }: House) {
+pub async fn the_creation_time_is_kept(House { store, .. }: House) {
     put(&*store, write("a", "1")).await;
     put(&*store, over("a", "1", "2", 20)).await;
     let meta = store.skill_meta("acme", "a").await.unwrap().unwrap();
@@ -208,8 +208,8 @@ pub async fn a_deleted_skill_is_gone_with_its_history(house: House) {
     put(&*house.store, over("a", "1", "2", 20)).await;
     put(&*house.store, write("ab", "1")).await;
     assert!(house.store.skill_delete("acme", "a").await.unwrap());
-    assert!(!house.store.skill_delete("acme", "a").await.unwrap(), "it is gone already");
-    assert!(!house.store.skill_delete("other", "ab").await.unwrap(), "it is another's");
+    assert!(!house.store.skill_delete("acme", "a").await.unwrap(), "it was already deleted");
+    assert!(!house.store.skill_delete("other", "ab").await.unwrap(), "it belongs to another tenant");
     let house = house.reopened();
     assert_eq!(body(&*house.store, "a", None).await, None);
     assert_eq!(body(&*house.store, "a", Some(&version_of("1"))).await, None);
@@ -218,7 +218,7 @@ pub async fn a_deleted_skill_is_gone_with_its_history(house: House) {
     let mut bobs = write("a", "3");
     bobs.meta.author = Some("bob".into());
     put(&*house.store, bobs).await;
-    assert_eq!(house.store.skill_versions("acme", "a").await.unwrap().len(), 1, "the name is free, and new");
+    assert_eq!(house.store.skill_versions("acme", "a").await.unwrap().len(), 1, "the name is free, without history");
     assert_eq!(body(&*house.store, "a", Some(&version_of("1"))).await, None);
 }
 
@@ -242,7 +242,7 @@ pub async fn the_token_moves_with_the_heads(house: House) {
     step(&mut seen, "a deletion").await;
     let last = token(&**store).await;
     let house = house.reopened();
-    assert_eq!(token(&*house.store).await, last, "a restart moves nothing");
+    assert_eq!(token(&*house.store).await, last, "a restart does not change it");
 }
 
 pub async fn the_token_stays_where_nothing_changed(House { store, .. }: House) {
@@ -251,7 +251,7 @@ pub async fn the_token_stays_where_nothing_changed(House { store, .. }: House) {
     let mut again = over("a", "1", "1", 20);
     (again.meta.description, again.meta.tags) = (Some("other words".into()), vec![]);
     put(&*store, again).await;
-    assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 2, "the history has it");
+    assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 2, "it is in the history");
     store.skill_put(write("a", "2")).await.unwrap_err();
     store.skill_delete("acme", "nothing").await.unwrap();
     put(&*store, SkillWrite { tenant: "other".into(), ..write("a", "1") }).await;
@@ -282,21 +282,25 @@ pub async fn heads_are_found_by_each_filter(House { store, .. }: House) {
     let statuses = Some(vec![SkillStatus::Approved, SkillStatus::Disabled]);
     assert_eq!(found(SkillQuery { statuses, ..any() }).await, ["other"]);
     let none = SkillQuery { statuses: Some(Vec::new()), ..any() };
-    assert_eq!(found(none).await, [""; 0], "no skill has one of no statuses");
+    assert_eq!(found(none).await, [""; 0], "an empty list of statuses matches nothing");
     assert_eq!(found(SkillQuery { author: Some("ada".into()), ..any() }).await, ["plain"]);
-    assert_eq!(found(SkillQuery { author: Some("a".into()), ..any() }).await, [""; 0], "authors are whole");
+    assert_eq!(found(SkillQuery { author: Some("a".into()), ..any() }).await, [""; 0], "authors match exactly");
     let pattern = regex::Regex::new("^o.h").unwrap();
     assert_eq!(found(SkillQuery { name: Some(pattern), ..any() }).await, ["other"]);
     assert_eq!(found(SkillQuery { tags: vec!["two".into()], ..any() }).await, ["other", "plain"]);
-    assert_eq!(found(SkillQuery { tags: vec!["two".into(), "one".into()], ..any() }).await, ["plain"], "all of them");
+    assert_eq!(
+        found(SkillQuery { tags: vec!["two".into(), "one".into()], ..any() }).await,
+        ["plain"],
+        "all tags are required"
+    );
     assert_eq!(found(SkillQuery { since_s: 99, ..any() }).await, ["other"]);
     assert_eq!(found(SkillQuery { since_s: 100, ..any() }).await, [""; 0]);
     let second = SkillQuery { tags: vec!["two".into()], offset: 1, limit: 1, ..any() };
-    assert_eq!(found(second).await, ["plain"], "the offset counts what is found");
+    assert_eq!(found(second).await, ["plain"], "the offset counts matches");
 }
 
-/// However many and large they are, one answer is not: the rest is asked for behind it.
-pub async fn a_page_of_heads_ends_where_it_is_large(House { store, .. }: House) {
+/// One page is bounded in bytes, however many and large the heads are; the rest follows in further pages.
+pub async fn a_page_of_heads_is_limited_in_bytes(House { store, .. }: House) {
     let all: Vec<String> = (10..40).map(|number| format!("s{number}")).collect();
     for name in &all {
         let mut large = write(name, name);
@@ -305,12 +309,12 @@ pub async fn a_page_of_heads_ends_where_it_is_large(House { store, .. }: House) 
     }
     let page = async |offset| names(&*store, SkillQuery { offset, ..any() }).await;
     let first = page(0).await;
-    assert_eq!(first.len(), PAGE_MAX_BYTES >> 20, "no more once there is enough");
+    assert_eq!(first.len(), PAGE_MAX_BYTES >> 20, "the page ends when it is large enough");
     assert_eq!([first.clone(), page(first.len()).await].concat(), all);
     assert_eq!(names(&*store, SkillQuery { limit: 2, ..any() }).await, all[..2]);
 }
 
-pub async fn tenants_skills_are_apart(House { store, .. }: House) {
+pub async fn skills_of_tenants_are_separate(House { store, .. }: House) {
     put(&*store, write("a", "1")).await;
     let before = token(&*store).await;
     let mut theirs = SkillWrite { tenant: "other".into(), ..write("a", "2") };

@@ -1,4 +1,4 @@
-//! Rules of upkeep: health, the report, and what may be forgotten.
+//! Rules for upkeep: health, report, and retention.
 
 use frontdesk_core::port::store::{Acceptance, Closing, MailState, Outcome, Position, Retention, Store};
 
@@ -6,7 +6,7 @@ use frontdesk_core::port::media::body_of;
 
 use super::{House, accept, accept_many, acceptance, capability, media, owed, purge, settled};
 
-/// Forget what happened before this moment.
+/// Deletes what happened before this time.
 fn before(at_ms: u64) -> Retention {
     Retention { events_before_ms: at_ms, verdicts_before_ms: at_ms, ..Retention::default() }
 }
@@ -17,7 +17,7 @@ async fn mail(store: &dyn Store, instance: u64) -> Vec<u64> {
     seqs
 }
 
-pub async fn a_well_store_says_so(house: House) {
+pub async fn a_healthy_store_reports_it(house: House) {
     house.store.health().await.unwrap();
     let house = house.reopened();
     house.store.health().await.unwrap();
@@ -37,7 +37,7 @@ pub async fn the_report_counts_what_waits(House { store, .. }: House) {
     assert_eq!(waiting().await, 2, "rows settled above the watermark do not wait");
 }
 
-pub async fn purge_forgets_what_is_old_and_settled(house: House) {
+pub async fn purge_deletes_old_settled_rows(house: House) {
     let store = &house.store;
     accept_many(&**store, 6, 7).await; // at 1001 to 1006
     store.drop_mail(7, 2, "no".into()).await.unwrap();
@@ -49,16 +49,16 @@ pub async fn purge_forgets_what_is_old_and_settled(house: House) {
     for (index, event) in events.iter().enumerate() {
         assert_eq!(store.event(*event).await.unwrap().is_some(), index >= 4, "event of row {}", index + 1);
     }
-    assert_eq!(purge(&**store, before(1_005)).await, 0, "once");
-    assert!(accept(&**store, acceptance(1, &[7])).await.fresh, "its dedup mark went with it");
-    assert!(!accept(&**store, acceptance(5, &[7])).await.fresh, "that of a young one did not");
+    assert_eq!(purge(&**store, before(1_005)).await, 0, "nothing is left to delete");
+    assert!(accept(&**store, acceptance(1, &[7])).await.fresh, "its dedup key was deleted");
+    assert!(!accept(&**store, acceptance(5, &[7])).await.fresh, "the dedup key of a young event stays");
     let house = house.reopened();
     assert_eq!(mail(&*house.store, 7).await, [5, 6, 7]);
     assert_eq!(owed(&*house.store, 7).await, [7]);
     assert_eq!(house.store.position(7).await.unwrap().through, 6);
 }
 
-pub async fn purge_keeps_what_is_owed_whatever_its_age(house: House) {
+pub async fn purge_keeps_unsettled_rows_of_any_age(house: House) {
     let store = &house.store;
     accept_many(&**store, 4, 7).await;
     accept(&**store, acceptance(5, &[8])).await;
@@ -68,24 +68,24 @@ pub async fn purge_keeps_what_is_owed_whatever_its_age(house: House) {
     assert_eq!(owed(&**store, 7).await, [2, 4]);
     let row = store.mail_row(7, 2).await.unwrap().expect("owed");
     assert_eq!((row.state, &*row.delivery.message_id), (MailState::Accepted, "m-2"));
-    assert!(store.event(row.delivery.event).await.unwrap().is_some(), "and it can be explained");
-    assert!(!accept(&**store, acceptance(4, &[7])).await.fresh, "and is known when it comes again");
+    assert!(store.event(row.delivery.event).await.unwrap().is_some(), "its event is kept");
+    assert!(!accept(&**store, acceptance(4, &[7])).await.fresh, "its dedup key is kept");
     let house = house.reopened();
     assert_eq!(owed(&*house.store, 7).await, [2, 4]);
     let waiting = house.store.waiting().await.unwrap();
     assert_eq!((waiting.len(), waiting[0].count, waiting[0].oldest_seq), (1, 2, 2));
 }
 
-pub async fn purge_keeps_what_is_young(House { store, .. }: House) {
+pub async fn purge_keeps_young_rows(House { store, .. }: House) {
     accept_many(&*store, 4, 7).await;
     store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
-    assert_eq!(purge(&*store, before(1_001)).await, 0, "at that very moment is not before it");
+    assert_eq!(purge(&*store, before(1_001)).await, 0, "the limit is exclusive");
     let split = Retention { events_before_ms: 9_999, ..before(1_003) };
     purge(&*store, split).await;
-    assert_eq!(mail(&*store, 7).await, [3, 4], "the longer of the two terms holds");
+    assert_eq!(mail(&*store, 7).await, [3, 4], "the longer of the two periods applies");
 }
 
-pub async fn a_replay_of_an_old_row_ages_no_young_ones(House { store, .. }: House) {
+pub async fn a_replayed_old_row_keeps_younger_ones(House { store, .. }: House) {
     accept_many(&*store, 4, 7).await; // at 1001 to 1004
     assert_eq!(store.replay_mail(7, 1).await.unwrap(), Some(5)); // a copy of 1001, after 1004
     store.settle(7, Position { through: 5, above: vec![], sent: 5 }).await.unwrap();
@@ -105,7 +105,7 @@ pub async fn purge_ends_capabilities_and_media(house: House) {
     assert_eq!(purge(&**store, Retention { now_ms: 499, ..before(0) }).await, 0);
     assert_eq!(purge(&**store, Retention { now_ms: 500, ..before(0) }).await, 2);
     let house = house.reopened();
-    // Asked as of a time when both were good: the short ones are gone for all times.
+    // Read as of a time when both were valid: expired ones are deleted.
     for (key, there) in [("k1", false), ("k2", true)] {
         assert_eq!(house.store.capability("acme", key, "interaction", 0).await.unwrap().is_some(), there, "{key}");
     }
@@ -115,7 +115,7 @@ pub async fn purge_ends_capabilities_and_media(house: House) {
     house.store.media_put(media::item("short", 2), body_of("ha"), 0).await.unwrap();
 }
 
-pub async fn numbers_are_never_given_twice(house: House) {
+pub async fn numbers_are_never_reused(house: House) {
     accept_many(&*house.store, 3, 7).await;
     house.store.settle(7, Position { through: 3, above: vec![], sent: 3 }).await.unwrap();
     let last = house.store.mail_row(7, 3).await.unwrap().unwrap().delivery.event;
@@ -123,13 +123,13 @@ pub async fn numbers_are_never_given_twice(house: House) {
     assert_eq!(mail(&*house.store, 7).await, [0; 0]);
     let house = house.reopened();
     let next = accept(&*house.store, acceptance(4, &[7])).await;
-    assert_eq!(next.rows, [(7, 4)], "the position remembers rows that are gone");
-    assert!(next.event > last, "an event's number may still be asked for: {} after {last}", next.event);
+    assert_eq!(next.rows, [(7, 4)], "the position keeps the numbers of deleted rows");
+    assert!(next.event > last, "event numbers are not reused: {} after {last}", next.event);
 }
 
-/// An agent that is away for good owes much, and keeps only what is its own.
-pub async fn a_large_backlog_keeps_only_itself(House { store, .. }: House) {
-    // Every third event goes to the one that is away as well.
+/// The backlog of an absent agent keeps only its own events.
+pub async fn a_large_backlog_keeps_only_its_own_events(House { store, .. }: House) {
+    // Every third event also goes to the absent agent.
     for number in 1..=1_500 {
         let receivers: &[u64] = if number % 3 == 0 { &[7, 8] } else { &[7] };
         accept(&*store, acceptance(number, receivers)).await;
@@ -144,11 +144,11 @@ pub async fn a_large_backlog_keeps_only_itself(House { store, .. }: House) {
     assert_eq!(store.pending(8, 0, 1).await.unwrap()[0].1.message_id, "m-3");
     let known = store.events_marked((1..=6_u64).map(|n| n.to_be_bytes().to_vec()).collect()).await.unwrap();
     let known: Vec<bool> = known.iter().map(Option::is_some).collect();
-    assert_eq!(known, [false, false, true, false, false, true], "what nobody is owed is gone, between what is");
-    assert_eq!(purge(&*store, before(u64::from(u32::MAX))).await, 0, "nothing goes twice");
+    assert_eq!(known, [false, false, true, false, false, true], "settled events between pending ones are deleted");
+    assert_eq!(purge(&*store, before(u64::from(u32::MAX))).await, 0, "nothing is left to delete");
 }
 
-pub async fn lines_entries_and_silent_chats_are_kept_for_a_time(House { store, .. }: House) {
+pub async fn lines_entries_and_inactive_chats_expire(House { store, .. }: House) {
     for (number, at_ms) in [(1, 1_000), (2, 2_000), (3, 3_000)] {
         store.chat_append("acme", "c", &format!("m-{number}"), "{}".into(), at_ms).await.unwrap();
         let id = store.open_entry(super::journal::entry("acme", at_ms)).await.unwrap();
@@ -163,14 +163,14 @@ pub async fn lines_entries_and_silent_chats_are_kept_for_a_time(House { store, .
     let keep =
         Retention { now_ms, journal_before_ms: 3_000, chat_before_ms: 2_000, reach_before_ms: 3_000, ..before(0) };
     purge(&*store, Retention { now_ms, ..before(0) }).await;
-    assert_eq!(store.chat_since("acme", "c", 0, 9).await.unwrap().len(), 3, "0 is for ever");
+    assert_eq!(store.chat_since("acme", "c", 0, 9).await.unwrap().len(), 3, "0 means no limit");
     purge(&*store, Retention { now_ms: now_ms + 7_200_000, ..keep }).await;
     let lines: Vec<u64> = store.chat_since("acme", "c", 0, 9).await.unwrap().iter().map(|row| row.seq).collect();
     assert_eq!(lines, [2, 3]);
     let (seq, fresh) = store.chat_append("acme", "c", "m-4", "{}".into(), 4_000).await.unwrap();
-    assert_eq!((seq, fresh), (4, true), "numbers go on");
+    assert_eq!((seq, fresh), (4, true), "numbers continue");
     let entries: Vec<u64> = store.entries(None, 9).await.unwrap().iter().map(|entry| entry.at_ms).collect();
-    assert_eq!(entries, [3_000, 1_000], "what is open has no outcome yet, and stays");
+    assert_eq!(entries, [3_000, 1_000], "open entries stay");
     for (chat, reached) in [("c-1", false), ("c-2", false), ("c-3", true)] {
         assert_eq!(store.reached("acme", "chat", "desk", chat).await.unwrap(), reached, "{chat}");
     }

@@ -1,4 +1,4 @@
-//! Rules of the vault: who finds a capability, and for how long.
+//! Rules for the vault: who finds a capability, and for how long.
 
 use frontdesk_core::port::store::{Acceptance, SealedCapability};
 
@@ -26,7 +26,11 @@ pub async fn the_newest_capability_wins(House { store, .. }: House) {
     }
     let both = vec![capability("a", &["k4"], 500), capability("b", &["k4"], 500)];
     accept(&*store, with(3, both)).await;
-    assert_eq!(store.capability("acme", "k4", "interaction", 0).await.unwrap().unwrap().id, "b", "in one event too");
+    assert_eq!(
+        store.capability("acme", "k4", "interaction", 0).await.unwrap().unwrap().id,
+        "b",
+        "also within one event"
+    );
 }
 
 pub async fn a_capability_belongs_to_its_tenant_and_kind(House { store, .. }: House) {
@@ -53,5 +57,5 @@ pub async fn capabilities_survive(house: House) {
     accept(&*house.store, with(1, vec![capability("cap", &["k"], 500)])).await;
     let house = house.reopened();
     let found = house.store.capability("acme", "k", "interaction", 0).await.unwrap().unwrap();
-    assert_eq!(found.sealed, capability("cap", &[], 0).sealed, "byte for byte");
+    assert_eq!(found.sealed, capability("cap", &[], 0).sealed, "unchanged");
 }

@@ -1,4 +1,4 @@
-//! A world does not stand still: people link and leave, channels change hands, policies are said anew.
+//! Changes of a world: people link and unlink, channels get other holders, policies change.
 
 use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::{Binding, Fact, Grant, Route};
@@ -6,7 +6,7 @@ use frontdesk_core::directory::facts::{Binding, Fact, Grant, Route};
 use super::make::{NAMES, TENANTS, any_answer, any_tenant};
 use super::{Dice, NOWHERE, PLATFORMS, World, tenant};
 
-/// What the directory must be told of a step.
+/// The directory change of a step.
 #[derive(Debug, Clone)]
 pub enum Change {
     Put(Fact),
@@ -23,7 +23,7 @@ impl Change {
 }
 
 impl World {
-    /// One step. `None` if nothing that the directory knows has changed: what people can see may have.
+    /// One step. `None` if the directory does not change; visibility may have.
     pub fn change(&mut self, dice: &mut Dice) -> Option<Change> {
         match dice.below(16) {
             0 => forget(&mut self.links, dice).map(Fact::Binding).map(Change::Forget),
@@ -59,7 +59,7 @@ impl World {
         Change::Put(Fact::Binding(self.link(&tenant, platform, &user_id, &instance, now_ms)))
     }
 
-    /// Of a channel that somebody held, or of one that nobody did.
+    /// Claims a channel that is held, or one that is not.
     fn claim(&mut self, dice: &mut Dice) -> Option<Change> {
         let near = one_of(&self.grants, dice)?;
         let channel = if dice.chance(50) { near.channel.clone() } else { dice.pick(&self.channels).clone() };
@@ -111,7 +111,7 @@ impl World {
         Change::Put(Fact::Route(made))
     }
 
-    /// Gone, with all that was about it left behind; or there, for the first time or again, with a new number.
+    /// Removes an instance and leaves records about it; or adds one, possibly again, with a new number.
     fn change_instance(&mut self, dice: &mut Dice) -> Change {
         let tenant = any_tenant(&self.tenants, dice);
         let name = *dice.pick(&NAMES);
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// One goes and leaves behind what was about it; mostly it is soon there again, with all of that.
+    /// Removes a tenant and leaves records about it; mostly it is soon added again with all of them.
     fn change_tenant(&mut self, dice: &mut Dice) -> Change {
         let named = self.instances.iter().map(|it| &it.tenant).filter(|it| *it != NOWHERE);
         let gone: Vec<String> = named.filter(|it| !self.tenants.contains(it)).cloned().collect();

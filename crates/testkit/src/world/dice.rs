@@ -1,5 +1,5 @@
-//! Dice that fall the same way for the same seed, on every machine and for ever: a seed in a failure
-//! is all that is needed to see it again.
+//! Random numbers that depend only on the seed, on every machine: the seed in a failure message is enough to reproduce
+//! it.
 
 /// `SplitMix64`.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ impl Dice {
         &from[self.below(from.len())]
     }
 
-    /// Each of them with this chance.
+    /// Each element with this probability.
     pub fn sift<T: Clone>(&mut self, from: &[T], percent: u64) -> Vec<T> {
         from.iter().filter(|_| self.chance(percent)).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Events of a world: who says something where.
+//! Events of a world: who writes where.
 
 use frontdesk_core::directory::facts::{Grant, Route};
 use frontdesk_wire::Source;
@@ -6,10 +6,10 @@ use frontdesk_wire::Source;
 use super::make::any_tenant;
 use super::{APART, Dice, PLATFORMS, World};
 
-/// Something that was said, as its platform tells it.
+/// An event as its platform reports it.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// The tenant that the platform's credential names; `None` where tenants share the platform.
+    /// The tenant of the platform's credential; `None` if tenants share the platform.
     pub tenant: Option<String>,
     pub source: Source,
     /// The bot was mentioned, replied to, or called by a command.
@@ -23,7 +23,7 @@ impl World {
     }
 
     pub fn event_on(&self, dice: &mut Dice, platform: &str) -> Event {
-        // Mostly by somebody who is linked, in the tenant where they are: everything else ends early.
+        // Mostly by a linked user in their tenant, because other events are decided early.
         let links: Vec<_> = self.links.iter().filter(|it| it.platform == platform).collect();
         let link = (!links.is_empty() && dice.chance(80)).then(|| *dice.pick(&links));
         let tenant = link.map_or_else(|| any_tenant(&self.tenants, dice), |link| link.tenant.clone());
@@ -58,7 +58,7 @@ impl World {
         let channel = dice.pick(&self.channels).clone();
         match dice.below(20) {
             0..4 => {
-                // Some platforms name direct chats like any other, and a few put them into a scope.
+                // Some platforms use ordinary ids for direct chats, and a few put them into a scope.
                 source.chat_id = if dice.chance(80) { dice.pick(&self.directs).clone() } else { channel };
                 source.chat_type = "dm".into();
                 source.set_scope(scope.filter(|_| dice.chance(20)));
@@ -84,7 +84,7 @@ impl World {
         source
     }
 
-    /// To a place that a route of this tenant names, if there is one; other routes may still come first.
+    /// Moves to a place that a route of this tenant names, if there is one; other routes may take precedence.
     fn walk_to(&self, tenant: &str, source: &mut Source, dice: &mut Dice) {
         let routes = self.routes.iter().filter(|it| it.tenant == tenant && it.platform == source.platform);
         let routes: Vec<&Route> = routes.collect();
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Of the same scope, if one is held there.
+    /// Moves to a held channel of the same scope, if there is one.
     fn step_into_a_held_channel(&self, tenant: &str, source: &mut Source, dice: &mut Dice) {
         let scope = source.scope_id.as_deref().unwrap_or_default();
         let held = self.grants.iter().filter(|it| it.tenant == tenant && it.scope == scope);
@@ -120,8 +120,8 @@ impl World {
         }
     }
 
-    /// Whether somebody with the tenant's chat token could have said it in the built-in chat, where
-    /// everybody has an id and a thread has no chat of its own.
+    /// Whether the event can be posted to the built-in chat with the tenant's chat token: there every author has an id,
+    /// and threads have no chat of their own.
     pub fn is_postable(&self, event: &Event) -> bool {
         let source = &event.source;
         let known = event.tenant.as_ref().is_some_and(|tenant| self.tenants.contains(tenant));

@@ -1,4 +1,4 @@
-//! How a world is made from its seed.
+//! Makes a world from its seed.
 
 use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
@@ -6,13 +6,13 @@ use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use super::{APART, Dice, NOWHERE, PLATFORMS, Person, Sight, World};
 
 pub(super) const TENANTS: [&str; 6] = ["alder", "birch", "cedar", "dogwood", "elm", "fir"];
-/// Every tenant names its instances from here, so that one name is many agents.
+/// All tenants name their instances from this list, so that the same name means many agents.
 pub(super) const NAMES: [&str; 6] = ["ada", "bee", "cox", "dot", "eli", "fay"];
 const SCOPES: [&str; 3] = ["s1", "s2", "s3"];
 const CHANNELS: [&str; 4] = ["c1", "c2", "c3", "c4"];
 const THREADS: [&str; 2] = ["t1", "t2"];
 const DIRECTS: [&str; 2] = ["d1", "d2"];
-/// Links begin here; what is earlier is `since_ms`, and there often the same.
+/// Links begin here; earlier times are for `since_ms`, where duplicates are wanted.
 const START_MS: u64 = 1_000;
 const SINCE_MS: usize = 4;
 
@@ -60,7 +60,7 @@ impl World {
         made
     }
 
-    /// On the platform that asks no route there are some too: they must not matter.
+    /// The platform that does not use routes has some too; they must not matter.
     fn make_routes(&mut self, dice: &mut Dice) {
         for platform in PLATFORMS {
             for (keys, percent) in [(&self.scopes, 60), (&self.channels, 40), (&self.threads, 15), (&self.directs, 10)]
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Nowhere, once, to several instances, in several tenants; and for some of them a choice.
+    /// Users with no link, one, several, or links in several tenants; and DM defaults for some of them.
     fn make_links(&mut self, dice: &mut Dice) {
         let mut links = Vec::new();
         for platform in PLATFORMS {
@@ -87,7 +87,7 @@ impl World {
                 }
             }
         }
-        // Who was linked later than whom has nothing to do with the order of anything else.
+        // The order of links must not correlate with anything else.
         dice.shuffle(&mut links);
         for (tenant, platform, user_id, instance) in links {
             let since_ms = 1 + u64::try_from(dice.below(SINCE_MS)).unwrap();
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// A link that is there already is only made later.
+    /// An existing link only gets a later time.
     pub(super) fn link(&mut self, tenant: &str, platform: &str, user_id: &str, instance: &str, now_ms: u64) -> Binding {
         let key = (tenant, platform, user_id, instance);
         let is_it = |it: &Binding| (&*it.tenant, &*it.platform, &*it.user_id, &*it.instance) == key;
@@ -113,7 +113,7 @@ impl World {
         made
     }
 
-    /// The person of this link chooses: it, mostly; or what may or may not be a link of theirs.
+    /// Sets a DM default: mostly this link, otherwise an instance that may not be linked.
     pub(super) fn prefer(&mut self, link: &Binding, dice: &mut Dice) -> DmDefault {
         let Binding { tenant, platform, user_id, .. } = link.clone();
         let instance = if dice.chance(75) { link.instance.clone() } else { (*dice.pick(&NAMES)).into() };
@@ -163,12 +163,12 @@ impl World {
             1..5 => PrincipalPolicy::AllowList,
             _ => PrincipalPolicy::Any,
         };
-        // The list is there whatever the policy: only one of them reads it.
+        // The list is set for all policies, although only one of them reads it.
         let allow = dice.sift(&self.people, 60).into_iter().map(|person| person.user_id).collect();
         Principal { tenant: tenant.into(), instance: instance.into(), policy, allow }
     }
 
-    /// Scopes are among the free ones although no rule waives anything for a whole scope.
+    /// Free places include scopes, although no rule applies to a whole scope.
     pub(super) fn any_policy(&self, tenant: &str, platform: &str, instance: &str, dice: &mut Dice) -> Policy {
         let mut free: Vec<String> = Vec::new();
         if dice.chance(70) {
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// An instance of this tenant, mostly.
+    /// Mostly an instance of this tenant.
     pub(super) fn any_name(&self, tenant: &str, dice: &mut Dice) -> String {
         let own: Vec<&Instance> = self.instances.iter().filter(|it| it.tenant == tenant).collect();
         match own.is_empty() || dice.chance(5) {

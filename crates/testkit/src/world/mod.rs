@@ -1,13 +1,12 @@
-//! Worlds to try the gate in: small, made from a seed, and full of near misses. Ids are few and are
-//! used again on purpose: by other tenants, in other scopes, on the other platform.
+//! Random worlds for tests of the gate: small, made from a seed, and full of near misses. There are few ids, used
+//! again on purpose by other tenants, in other scopes, and on the other platform.
 //!
-//! A [`World`] is plain lists. It says what is so; [`reference`] reads the rules from it in the slowest
-//! and plainest way, and whatever is under test is told the same by [`World::facts`] and
-//! [`World::change`]. Nothing here may use an index or ask the code under test.
+//! A [`World`] is plain lists. [`reference`] evaluates the rules on them in the simplest way; the code under test gets
+//! the same data from [`World::facts`] and [`World::change`]. Nothing here may use an index or the code under test.
 //!
-//! To put a world into a running desk: make its tenants and instances, link by `(since_ms, user_id)`,
-//! then link again by `at_ms`; the built-in chat's members are [`World::members`]. Of the events take
-//! those that [`World::is_postable`]. [`World::without_ghosts`] leaves out what no desk would write.
+//! To load a world into a running server: create its tenants and instances, link by `(since_ms, user_id)`, then link
+//! again by `at_ms`; members of the built-in chat are [`World::members`]. Use only events that are
+//! [`World::is_postable`]. [`World::without_ghosts`] removes records that no server would write.
 
 mod change;
 mod dice;
@@ -22,17 +21,17 @@ pub use change::Change;
 pub use dice::Dice;
 pub use event::Event;
 
-/// Keeps tenants apart itself: its credential names the tenant, and a chat id means another chat in
-/// each of them. The name is the built-in chat's.
+/// A platform that separates tenants: its credential names the tenant, and a chat id is a different chat in each
+/// tenant. The name is that of the built-in chat.
 pub const APART: &str = "relay";
-/// One bot for all tenants: whose an event is follows from the routes, or in a direct message from
-/// its author.
+/// A platform with one bot for all tenants: the tenant of an event follows from routes, or in a direct message from its
+/// author.
 pub const SHARED: &str = "square";
 pub const PLATFORMS: [&str; 2] = [APART, SHARED];
-/// A tenant that routes and links may name and that never exists.
+/// A tenant that routes and links may name, but that never exists.
 pub const NOWHERE: &str = "nowhere";
 
-/// Everything that the gate's answer depends on.
+/// All inputs of the gate's decision.
 #[derive(Debug, Clone, Default)]
 pub struct World {
     pub seed: u64,
@@ -40,12 +39,12 @@ pub struct World {
     /// On both platforms, under the same id.
     pub people: Vec<Person>,
     pub instances: Vec<Instance>,
-    /// Some lead to instances or tenants that are not there.
+    /// Some refer to instances or tenants that do not exist.
     pub links: Vec<Binding>,
     pub grants: Vec<Grant>,
     pub principals: Vec<Principal>,
     pub policies: Vec<Policy>,
-    /// Some name an instance that the person is not linked to.
+    /// Some name an instance that the user is not linked to.
     pub dm_defaults: Vec<DmDefault>,
     pub routes: Vec<Route>,
     pub sight: Vec<Sight>,
@@ -53,7 +52,7 @@ pub struct World {
     pub channels: Vec<String>,
     pub threads: Vec<String>,
     pub directs: Vec<String>,
-    /// Given out once each, so that there is always one latest.
+    /// Each time is used once, so that there is always one latest.
     clock_ms: u64,
     last_instance_no: u64,
 }
@@ -67,16 +66,16 @@ pub struct Person {
 /// Who can see one chat.
 #[derive(Debug, Clone)]
 pub struct Sight {
-    /// Where tenants are kept apart, this one's.
+    /// Set if the platform separates tenants.
     pub tenant: Option<String>,
     pub platform: String,
     pub chat_id: String,
-    /// `None`: the platform cannot say. On the built-in chat it always can.
+    /// `None`: the platform does not know. The built-in chat always knows.
     pub sees: Vec<(String, Option<bool>)>,
 }
 
 impl World {
-    /// All of it as the directory has it, in no particular order.
+    /// All records of the directory, in no particular order.
     pub fn facts(&self) -> Vec<Fact> {
         let tenants = self.tenants.iter().map(|name| tenant(name));
         tenants
@@ -90,7 +89,7 @@ impl World {
             .collect()
     }
 
-    /// Whether this person can see the chat, as the platform would answer.
+    /// Whether this user can see the chat, as the platform would answer.
     pub fn sees(&self, tenant: &str, platform: &str, chat_id: &str, viewer: &str) -> Option<bool> {
         let chat = self.sight.iter().find(|it| {
             it.platform == platform && it.chat_id == chat_id && it.tenant.as_ref().is_none_or(|only| only == tenant)
@@ -98,7 +97,7 @@ impl World {
         chat?.sees.iter().find(|(user_id, _)| user_id == viewer)?.1
     }
 
-    /// Whom a chat of the built-in platform must be shown to, and nobody else.
+    /// The users who can see a chat of the built-in platform.
     pub fn members(&self, tenant: &str, chat_id: &str) -> Vec<&str> {
         let sees = |user_id: &str| self.sees(tenant, APART, chat_id, user_id) == Some(true);
         self.people.iter().map(|person| person.user_id.as_str()).filter(|user_id| sees(user_id)).collect()
@@ -108,7 +107,7 @@ impl World {
         self.instances.iter().find(|it| it.tenant == tenant && it.name == name)
     }
 
-    /// The same world without anything that points at what is not there.
+    /// The same world without references to missing records.
     #[must_use]
     pub fn without_ghosts(mut self) -> Self {
         let known = self.tenants.clone();
@@ -135,7 +134,7 @@ fn tenant(name: &str) -> Fact {
     Fact::Tenant(Tenant { name: name.into(), created_ms: 0, notices: true })
 }
 
-/// The default names this link.
+/// Whether the DM default names this link.
 fn is_live(default: &DmDefault, link: &Binding) -> bool {
     (&default.tenant, &default.platform, &default.user_id, &default.instance)
         == (&link.tenant, &link.platform, &link.user_id, &link.instance)
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_makes_one_world_and_one_story() {
+    fn a_seed_determines_the_world_and_its_changes() {
         let story = |seed| {
             let (mut world, mut dice) = (World::generate(seed), Dice::new(seed));
             for _ in 0..20 {

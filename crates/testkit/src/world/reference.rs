@@ -1,7 +1,7 @@
-//! The gate once more, as its rules are told and not as it is built: every question is asked of the
-//! plain lists of a [`World`], one after the other. Slow, and meant to be checked by reading it.
+//! Reference implementation of the gate: evaluates the rules on the plain lists of a [`World`], one after the other.
+//! Slow, and simple enough to be checked by reading.
 //!
-//! It may never call the gate, nor anything that the gate is made of.
+//! It must never call the gate or its parts.
 
 use frontdesk_core::directory::facts::{Binding, Grant};
 use frontdesk_wire::Source;
@@ -9,7 +9,7 @@ use frontdesk_wire::api::PrincipalPolicy;
 
 use super::{Event, World, is_live};
 
-/// One that was considered (`None`: nobody could be), and the rule that decided.
+/// An instance that was considered (`None`: there was none), and the rule that decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
     pub instance: Option<String>,
@@ -19,17 +19,17 @@ pub struct Line {
     pub value: String,
 }
 
-/// A layer's no: the rule, and what it turned on.
+/// Refusal of a layer: the rule, and the value that decided.
 type No = (&'static str, String);
 
-/// Whose an event is, and how that was known.
+/// Tenant of an event, and how it was determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub tenant: String,
     pub by: &'static str,
 }
 
-/// Everybody who was considered. Empty never.
+/// All instances that were considered. Never empty.
 pub fn judge(world: &World, event: &Event) -> Vec<Line> {
     let source = &event.source;
     let nobody = |layer, rule, value: &str| vec![line(None, Err((layer, (rule, value.to_owned()))))];
@@ -80,7 +80,7 @@ fn line(instance: Option<&str>, said: Result<(&'static str, No), (&'static str, 
     Line { instance: instance.map(str::to_owned), delivered, layer, rule, value }
 }
 
-/// The tenant of an event: the credential's, else by the place, and in a direct message by the author.
+/// Tenant of an event: that of the credential, otherwise by place, and in a direct message by author.
 pub fn tenant_of(world: &World, event: &Event) -> Option<Found> {
     let source = &event.source;
     let found = |tenant: &str, by| Some(Found { tenant: tenant.into(), by });
@@ -112,7 +112,7 @@ pub fn tenant_of(world: &World, event: &Event) -> Option<Found> {
     found(&latest.tenant, "latest")
 }
 
-/// The channel whose rules hold: a thread has its parent's.
+/// The channel whose rules apply: for a thread that of its parent.
 pub fn channel_of(source: &Source) -> &str {
     match source.parent_chat_id.as_deref() {
         None | Some("") => &source.chat_id,
@@ -138,7 +138,7 @@ impl<'a> Here<'a> {
         self.world.links.iter().filter(move |link| link.tenant == tenant && link.platform == *platform)
     }
 
-    /// Nobody holds a direct message.
+    /// Grants do not apply to direct messages.
     fn grant(&self) -> Option<&'a Grant> {
         let source = &self.event.source;
         if source.chat_type == "dm" {
@@ -153,7 +153,7 @@ impl<'a> Here<'a> {
         })
     }
 
-    /// Which of the author's instances it is, and what decided that.
+    /// Which of the author's instances is chosen, and by which rule.
     fn own(&self, linked: &[&'a Binding], grant: Option<&Grant>) -> (&'a str, &'static str) {
         for link in linked {
             if grant.is_some_and(|grant| grant.instance == link.instance) {
@@ -169,7 +169,7 @@ impl<'a> Here<'a> {
         (&latest.instance, "latest")
     }
 
-    /// Every layer that stands before the holder of the channel, for an author who is not its own.
+    /// All layers for the holder of the channel, for an author who is not linked to it.
     fn may_hold(&self, instance: &str) -> Result<(), (&'static str, No)> {
         self.may_hear(instance).map_err(|no| ("principal", no))?;
         let owner = self.owner_of(instance).ok_or(("visibility", ("owner", String::new())))?;
@@ -177,7 +177,7 @@ impl<'a> Here<'a> {
         self.may_engage(instance).map_err(|no| ("relevance", no))
     }
 
-    /// Principal: may it hear this author?
+    /// Principal layer: may it listen to this author?
     fn may_hear(&self, instance: &str) -> Result<(), No> {
         let stored = self.world.principals.iter().find(|it| it.tenant == self.tenant && it.instance == instance);
         match stored.map(|it| it.policy) {
@@ -190,13 +190,13 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// Whoever was linked to it first; of several at once, the first by id.
+    /// The user who was linked first; among equal times, the first by id.
     fn owner_of(&self, instance: &str) -> Option<&'a str> {
         let links = self.links().filter(|link| link.instance == instance);
         links.min_by_key(|link| (link.since_ms, link.user_id.clone())).map(|link| link.user_id.as_str())
     }
 
-    /// Visibility: can this person see the chat? Not knowing is a no.
+    /// Visibility layer: can this user see the chat? Unknown means no.
     fn may_see(&self, viewer: &str) -> Result<(), No> {
         let source = &self.event.source;
         match self.world.sees(self.tenant, &source.platform, &source.chat_id, viewer) {
@@ -206,7 +206,7 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// Relevance: should it engage?
+    /// Relevance layer: should it engage?
     fn may_engage(&self, instance: &str) -> Result<(), No> {
         let source = &self.event.source;
         let stored =

@@ -1,4 +1,4 @@
-//! Any body of an HTTP request: reading it never panics, and what was read is equal when it is written and read again.
+//! Bodies of HTTP requests: parsing never panics, and a parsed value survives a round trip.
 
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentPut, AgentReply, AgentState, ConnectorSpec, DataItems, DataWrite, DataWritten,
@@ -62,14 +62,14 @@ pub fn agent_bodies(body: &[u8]) -> Outcome {
     let wake = read_twice::<WakeOpts>(body).map(|(first, second)| {
         assert_eq!(first, second);
         if let Some(at_ms) = first.later_than(0) {
-            assert!(at_ms > 0 && first.later_than(at_ms).is_none(), "a time is later only than those before it");
+            assert!(at_ms > 0 && first.later_than(at_ms).is_none(), "a time is later only than earlier ones");
         }
         first.when.map(|when| matches!(when, When::At(at_ms) if at_ms > 0))
     });
     let delivery = read_twice::<DeliveryPayload>(body).map(|(first, second)| {
         assert_eq!((first.kind(), first.text(), first.meta()), (second.kind(), second.text(), second.meta()));
         let origin = first.meta().origin.clone().in_order();
-        assert_eq!(origin.clone().in_order(), origin, "what is in order stays as it is");
+        assert_eq!(origin.clone().in_order(), origin, "in_order is idempotent");
         (first.kind(), first.meta().more.len().min(3), origin.more.len().min(3))
     });
     let connector = read_twice::<ConnectorSpec>(body).map(|(first, second)| {
@@ -118,10 +118,10 @@ pub fn agent_bodies(body: &[u8]) -> Outcome {
     ))
 }
 
-/// Managed cron, both halves.
+/// Cron API, server and agent side.
 pub fn cron_bodies(body: &[u8]) -> Outcome {
     let job = read_twice::<ProvisionShot>(body).map(|(first, second)| {
-        assert_eq!(first.fire_at, second.fire_at, "the time is kept byte for byte");
+        assert_eq!(first.fire_at, second.fire_at, "the time is stored unchanged");
         assert_eq!((&first.job_id, &first.misfire), (&second.job_id, &second.misfire));
         (first.misfire.map(|misfire| (misfire.grace_s.is_some(), misfire.on_miss as u8)), first.dedup_key.is_some())
     });

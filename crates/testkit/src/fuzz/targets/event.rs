@@ -1,4 +1,4 @@
-//! Any event: it is equal when it is written and read again, and the frame around it holds exactly this event.
+//! Events: they survive a round trip, and a frame contains exactly the event that was put into it.
 
 use frontdesk_core::directory::check_source;
 use frontdesk_wire::event::{media_kind, media_message_type};
@@ -14,7 +14,7 @@ const BUFFER_ID: &str = "0a1b2c3d-7-42";
 pub fn message_event(input: &[u8]) -> Outcome {
     let event = read_twice::<MessageEvent>(input).map(|(first, second)| {
         assert_eq!(first, second);
-        let json = serde_json::to_string(&first).expect("what was read can be written");
+        let json = serde_json::to_string(&first).expect("a parsed value can be serialized");
         let DeskFrame::Inbound { event, buffer_id } = frame(&json, false) else { panic!("not an event: {json}") };
         assert_eq!((event, buffer_id.as_deref()), (serde_json::from_str::<Value>(&json).unwrap(), Some(BUFFER_ID)));
         let source = &first.source;
@@ -32,17 +32,17 @@ pub fn message_event(input: &[u8]) -> Outcome {
     });
     let forward = read_twice::<PassthroughForward>(input).map(|(first, second)| {
         assert_eq!(first, second);
-        let json = serde_json::to_string(&first).expect("what was read can be written");
+        let json = serde_json::to_string(&first).expect("a parsed value can be serialized");
         let DeskFrame::PassthroughForward { forward, .. } = frame(&json, true) else { panic!("no forward: {json}") };
         assert_eq!(forward, first);
         first.headers.len().min(3)
     });
-    // What an agent reads of the desk; it has no equality of its own.
+    // Frames that an agent parses; they have no equality.
     let desk = read_twice::<DeskFrame>(input).map(|(first, _)| std::mem::discriminant(&first));
     outcome((event, forward, desk, equal_twice::<frontdesk_wire::ActionResult>(input)))
 }
 
-/// The line that a gateway gets, read as it reads it.
+/// The line that a gateway gets, parsed like in the gateway.
 fn frame(json: &str, passthrough: bool) -> DeskFrame {
     let mut line = String::new();
     push_delivery(&mut line, passthrough, json, BUFFER_ID);

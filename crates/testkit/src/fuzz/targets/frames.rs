@@ -1,4 +1,4 @@
-//! Any line of a gateway: reading it never panics, and a frame or an action that is written again is read as the same.
+//! Lines of gateways: parsing never panics, and a frame or action survives a round trip.
 
 use frontdesk_core::{buffer_id, parse_buffer_id};
 use frontdesk_wire::action::{ActionError, check_prompt, prompt_token};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::engine::{Outcome, outcome};
 
-/// The store and the instance that acks are read for.
+/// Store epoch and instance for which acks are parsed.
 const EPOCH: u32 = 0x0a1b_2c3d;
 const INSTANCE: u64 = 7;
 
@@ -20,8 +20,9 @@ pub fn gateway_frame(input: &[u8]) -> Outcome {
 fn frame(line: &str) -> Outcome {
     match GatewayFrame::parse(line) {
         Ok(GatewayFrame::Outbound { request_id, action: raw, platform, bot_id }) => {
-            assert!(raw == "null" || line.contains(raw), "an action is passed on as it came");
-            // A lone surrogate is JSON by its grammar, but no text: such an action is refused like one without an op.
+            assert!(raw == "null" || line.contains(raw), "an action is passed on unchanged");
+            // A lone surrogate is valid JSON syntax, but not a string: such an action is refused like one without an
+            // op.
             match serde_json::from_str::<Value>(raw) {
                 Ok(value) => outbound_twice(&request_id, &value, platform.as_deref(), bot_id.as_deref()),
                 Err(_) => assert_eq!(Action::parse(raw), Err(ActionError::NoOp)),
@@ -92,7 +93,7 @@ fn action(raw: &str) -> Outcome {
             outcome((action.act.op(), action.metadata.len().min(3), action.act.is_fleeting()))
         }
         Err(ActionError::UnknownOp(op)) => {
-            assert!(op.chars().count() <= 64, "what a stranger wrote is repeated in part only");
+            assert!(op.chars().count() <= 64, "untrusted text is truncated");
             2
         }
         Err(ActionError::NoOp) => 0,

@@ -1,4 +1,4 @@
-//! Any stream of messages, separated by zero bytes in the input: no line over the limit, and the same lines however the
+//! Streams of messages, separated by NUL bytes in the input: no line above the limit, and the same lines however the
 //! stream is cut.
 
 use frontdesk_wire::lines::Lines;
@@ -22,7 +22,7 @@ pub fn lines(input: &[u8]) -> Outcome {
     }
     assert!(seen.iter().all(|line| line.len() <= MAX_BYTES && !line.contains('\n') && !line.trim().is_empty()));
     let mut complete: Vec<&str> = whole.split('\n').collect();
-    complete.pop(); // what has no end yet
+    complete.pop(); // the incomplete line
     let expected: Vec<&str> = complete.into_iter().filter(|line| !line.trim().is_empty()).collect();
     assert_eq!(seen, expected[..seen.len()], "in order, nothing added");
     let fits = whole.split('\n').all(|line| line.len() <= MAX_BYTES);

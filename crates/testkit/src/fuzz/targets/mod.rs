@@ -1,4 +1,4 @@
-//! One function per parser. Each takes any bytes, asserts what must hold, and says what came of them.
+//! One function per parser. Each accepts any bytes, asserts what must hold, and returns the outcome.
 
 mod bodies;
 mod event;
@@ -26,7 +26,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::engine::Target;
 use super::seeds;
 
-/// Every target, in the order of the tests.
+/// All targets, in the order of the tests.
 pub const ALL: [Target; 11] = [
     Target { name: "gateway_frame", run: gateway_frame, seeds: seeds::frames },
     Target { name: "lines", run: lines, seeds: seeds::lines },
@@ -41,18 +41,18 @@ pub const ALL: [Target; 11] = [
     Target { name: "split_text", run: split_text, seeds: seeds::texts },
 ];
 
-/// Most inputs that are not even JSON are left out: there is a type for each body, and none of them gets far.
+/// Skips most inputs that are not JSON, because none of the body types can parse them.
 fn is_worth_reading(input: &[u8]) -> bool {
     input.len().is_multiple_of(8) || serde_json::from_slice::<IgnoredAny>(input).is_ok()
 }
 
-/// What was read is the same when it is written and read again. `None`: the input is not a `T`.
+/// Parses, serializes and parses again; the results must be equal. `None`: the input is not a `T`.
 fn read_twice<T: Serialize + DeserializeOwned>(input: &[u8]) -> Option<(T, T)> {
     let first: T = serde_json::from_slice(input).ok()?;
-    let written = serde_json::to_string(&first).expect("what was read can be written");
+    let written = serde_json::to_string(&first).expect("a parsed value can be serialized");
     assert!(!written.contains('\n'), "one line: {written}");
     let second: T = serde_json::from_str(&written).unwrap_or_else(|error| panic!("{error} when read again: {written}"));
-    assert_eq!(serde_json::to_string(&second).expect("what was read can be written"), written);
+    assert_eq!(serde_json::to_string(&second).expect("a parsed value can be serialized"), written);
     Some((first, second))
 }
 

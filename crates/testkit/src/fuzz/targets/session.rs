@@ -1,4 +1,4 @@
-//! Names made from what strangers wrote: the keys of a conversation, and the address of an agent.
+//! Names made from untrusted input: session keys and agent addresses.
 
 use frontdesk_core::agents::address::{is_wake, resolve};
 use frontdesk_wire::{Source, build_session_key, session_aliases, session_names, turn_names};
@@ -6,10 +6,10 @@ use frontdesk_wire::{Source, build_session_key, session_aliases, session_names, 
 use super::super::engine::{Outcome, outcome};
 use super::read_twice;
 
-/// Each name is stored with every capability: a source must not have more of them than this.
+/// Limit of names per source, because each name is stored with every capability.
 const NAMES_MAX: usize = 96;
 
-/// The input is a source in JSON, or a name of a session.
+/// The input is a source as JSON, or a session name.
 pub fn session_keys(input: &[u8]) -> Outcome {
     let Some((source, again)) = read_twice::<Source>(input) else {
         return aliases(&String::from_utf8_lossy(input));
@@ -40,7 +40,7 @@ fn aliases(name: &str) -> Outcome {
     outcome(names.len())
 }
 
-/// The first line is the address, the others are the ids that are registered.
+/// The first line is the address, the others are registered ids.
 pub fn agent_address(input: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(input);
     let mut lines = text.lines();
@@ -53,14 +53,14 @@ pub fn agent_address(input: &[u8]) -> Outcome {
         assert_eq!(registered.iter().find(begins), None, "{address:?}");
         return outcome((0, at_signs, registered.len().min(4)));
     };
-    assert!(registered.contains(&found.agent), "nobody is made up");
+    assert!(registered.contains(&found.agent), "the agent is a registered one");
     let whole = match found.session {
         None => found.agent.to_owned(),
         Some(session) => format!("{}@{session}", found.agent),
     };
-    assert!(whole == address || format!("{whole}@") == address, "nothing of it is lost");
+    assert!(whole == address || format!("{whole}@") == address, "agent and session give the address again");
     assert!(is_wake(address) || found.session.is_none());
-    // No longer id would have done.
+    // No longer id matches.
     let longer =
         |id: &&&str| id.len() > found.agent.len() && address.strip_prefix(**id).is_some_and(|it| it.starts_with('@'));
     assert_eq!(registered.iter().find(longer), None);

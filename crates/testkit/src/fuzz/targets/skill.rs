@@ -1,4 +1,4 @@
-//! Any source of a skill: the status that is written is the one that is read, and a second rewrite changes nothing.
+//! Skill sources: a status that was written is read back, and a second rewrite changes nothing.
 
 use frontdesk_core::agents::skill_text::{description, is_name, status_of, tags, with_status};
 use frontdesk_wire::agents::SkillStatus;
@@ -14,7 +14,7 @@ pub fn skill_text(input: &[u8]) -> Outcome {
         rewrite(&source, before, status);
     }
     let tags = tags(&source);
-    assert!(tags.len() <= 256 && tags.iter().map(String::len).sum::<usize>() <= 8 << 10, "lists stay short");
+    assert!(tags.len() <= 256 && tags.iter().map(String::len).sum::<usize>() <= 8 << 10, "tags are bounded");
     assert!(tags.iter().enumerate().all(|(at, tag)| !tag.is_empty() && !tags[..at].contains(tag)), "each tag once");
     let description = description(&source);
     assert!(description.as_deref() != Some(""));
@@ -26,11 +26,11 @@ pub fn skill_text(input: &[u8]) -> Outcome {
 fn rewrite(source: &str, before: SkillStatus, status: SkillStatus) {
     let once = with_status(source, status.name());
     assert_eq!(status_of(&once), status, "{once:?}");
-    // A line that was inserted may be followed by blank lines, which the first rewrite of it removes.
+    // An inserted line may be followed by blank lines, which its first rewrite removes.
     let twice = with_status(&once, status.name());
     assert_eq!(with_status(&twice, status.name()), twice, "{twice:?}");
     assert_eq!(status_of(&twice), status);
-    // A line that was there is rewritten in one step, from whatever status.
+    // An existing line is rewritten in one step, from any status.
     if before != SkillStatus::Draft {
         assert_eq!(twice, once, "{source:?}");
         for other in ALL {

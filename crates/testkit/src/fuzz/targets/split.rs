@@ -1,4 +1,4 @@
-//! Any text, limit and unit: no part is over the limit, nothing is lost, and a code fence that is cut is closed.
+//! Any text, limit and unit: no part exceeds the limit, nothing is lost, and a code fence that is cut is closed.
 //!
 //! The first two bytes of the input are the limit, the third is the unit, the rest is the text.
 
@@ -8,7 +8,7 @@ use frontdesk_wire::descriptor::LenUnit;
 use super::super::engine::{Outcome, outcome};
 
 const LIMIT_MAX: usize = 600;
-/// From this limit on there is always room for the longest fence.
+/// From this limit on there is always space for the longest fence.
 const FENCES_FIT: usize = 164;
 
 pub fn split_text(input: &[u8]) -> Outcome {
@@ -19,11 +19,11 @@ pub fn split_text(input: &[u8]) -> Outcome {
 
     let parts = split(&text, max, unit);
     if unit.measure(&text) <= max {
-        assert_eq!(parts, [text.as_ref()], "what fits stays as it is");
+        assert_eq!(parts, [text.as_ref()], "a text that fits is unchanged");
         return outcome(1);
     }
     assert!(!parts.is_empty());
-    // A character that is larger than the limit cannot be cut.
+    // A character larger than the limit cannot be split.
     let largest = text.chars().map(|c| unit.measure(c.encode_utf8(&mut [0; 4]))).max().unwrap_or_default();
     if largest <= max {
         for part in &parts {
@@ -45,7 +45,7 @@ pub fn split_text(input: &[u8]) -> Outcome {
     outcome((fenced, parts.len().min(6), clear, unit == LenUnit::Utf16))
 }
 
-/// The parts are the text, without blanks and line ends where it was cut.
+/// The parts give the text, except blanks and line ends at the cuts.
 fn assert_pieces(text: &str, parts: &[String]) {
     let mut rest = text;
     for part in parts {
@@ -57,7 +57,7 @@ fn assert_pieces(text: &str, parts: &[String]) {
     assert_eq!(rest.trim_matches([' ', '\n']), "", "lost at the end");
 }
 
-/// Fences may be added, nothing may be missing.
+/// Fences may be added, but nothing may be missing.
 fn assert_subsequence(text: &str, parts: &[String]) {
     let mut written = parts.iter().flat_map(|part| part.chars());
     for (at, c) in text.char_indices().filter(|(_, c)| ![' ', '\n'].contains(c)) {
@@ -65,8 +65,8 @@ fn assert_subsequence(text: &str, parts: &[String]) {
     }
 }
 
-/// Runs of marks begin a line, and that line is short enough not to be cut. A run within a line is text, but it can
-/// come to the beginning of a part.
+/// Runs of fence characters begin a line, and the line is short enough not to be cut. A run within a line is text, but
+/// a cut can move it to the beginning of a part.
 fn has_clear_fences(text: &str, max: usize) -> bool {
     text.split(['\n', '\r']).all(|line| {
         let inside = line.trim_start().trim_start_matches(['`', '~']);

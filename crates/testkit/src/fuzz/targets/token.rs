@@ -1,4 +1,4 @@
-//! Any bearer of a stranger: it proves nothing. And any id that we sign is proven by its token, and by no other secret.
+//! Untrusted bearer tokens authenticate nobody, and a minted token is accepted only with its own secret.
 //!
 //! The input is `bearer NUL gateway NUL expiry`.
 
@@ -7,7 +7,7 @@ use frontdesk_wire::token::{Proof, SKEW_S, claim, mint};
 
 use super::super::engine::{Outcome, outcome};
 
-/// Longer tokens are refused unread.
+/// Longer tokens are refused without parsing.
 const TOKEN_MAX_BYTES: usize = 2048;
 
 pub fn token(input: &[u8]) -> Outcome {
@@ -18,7 +18,7 @@ pub fn token(input: &[u8]) -> Outcome {
     outcome((stranger(bearer), own(gateway, exp_s)))
 }
 
-/// The seeds hold tokens that were signed, by another secret than this one.
+/// The seeds contain valid tokens, signed with another secret than this one.
 fn stranger(bearer: &str) -> Option<usize> {
     let claimed = claim(bearer)?;
     assert!(!claimed.gateway_id.is_empty() && bearer.len() <= TOKEN_MAX_BYTES);
