@@ -1,11 +1,11 @@
-//! Chores of the workspace that the compiler does not do: `cargo run -p xtask -- tidy`.
+//! Checks of the workspace that the compiler does not do: `cargo run -p xtask -- tidy`.
 
 mod tidy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy    checks the house rules and says how to mend what breaks them";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy    checks the rules of this repository and says what to fix";
 
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).collect();
@@ -17,13 +17,13 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("tidy could not look: {error:#}");
+            eprintln!("tidy failed: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The folder of the workspace: cargo says where this package is, and that is one below it.
+/// The root of the workspace: the parent of this package's folder, which cargo provides.
 fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     here.and_then(|package| package.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))

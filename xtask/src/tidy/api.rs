@@ -1,5 +1,4 @@
-//! The description of the API against the router: every route is described, nothing else is, and every
-//! reference leads somewhere.
+//! Compares the API description with the router: all routes are described, nothing else is, and all references resolve.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +19,7 @@ type Route = (String, String);
 pub(super) fn check(routers: &[(&str, &str, &str)], document: &str) -> Vec<Finding> {
     let document: Value = match serde_json::from_str(document) {
         Ok(document) => document,
-        Err(error) => return vec![Finding::new(DOCUMENT, error.line(), format!("not JSON: {error}"), "mend the JSON")],
+        Err(error) => return vec![Finding::new(DOCUMENT, error.line(), format!("not JSON: {error}"), "fix the JSON")],
     };
     let described = described(&document);
     let mut served = BTreeSet::new();
@@ -42,7 +41,7 @@ pub(super) fn check(routers: &[(&str, &str, &str)], document: &str) -> Vec<Findi
     for reference in references(&document) {
         let pointer = reference.strip_prefix('#').unwrap_or(&reference);
         if document.pointer(pointer).is_none() {
-            findings.push(Finding::new(DOCUMENT, 1, format!("{reference} leads nowhere"), "add what it names"));
+            findings.push(Finding::new(DOCUMENT, 1, format!("{reference} does not resolve"), "add its target"));
         }
     }
     findings

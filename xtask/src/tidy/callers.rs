@@ -1,4 +1,4 @@
-//! A `Caller` and a `Guest` are proven identities: they are made in one place, where the proof is checked.
+//! `Caller` and `Guest` are authenticated identities: they are created only where the proof is checked.
 
 use super::Finding;
 use super::source::Source;
@@ -6,7 +6,7 @@ use super::source::Source;
 const HOME: &str = "crates/core/src/directory/auth.rs";
 const PROVEN: [&str; 2] = ["Caller", "Guest"];
 const MEND: &str =
-    "take it from `DirectoryPlane::prove_gateway` or `prove_instance`; an id from a body never becomes one";
+    "take it from `DirectoryPlane::prove_gateway` or `prove_instance`; never build one from an id in a body";
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     if source.path == HOME || source.path.starts_with("xtask/") {
@@ -15,8 +15,9 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     let made =
         source.words().into_iter().filter(|(at, word)| PROVEN.contains(word) && is_made(&source.code, *at, word));
     let outside = made.filter(|(at, _)| !source.in_test(*at));
-    let finding =
-        |(at, word): (usize, &str)| Finding::new(&source.path, source.line(at), format!("a {word} is made here"), MEND);
+    let finding = |(at, word): (usize, &str)| {
+        Finding::new(&source.path, source.line(at), format!("a {word} is created here"), MEND)
+    };
     outside.map(finding).collect()
 }
 
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_place_of_the_proof_makes_a_caller() {
+    fn only_authentication_creates_a_caller() {
         for text in [
             "let c = Caller { tenant };",
             "f(desk::Caller{ a })",

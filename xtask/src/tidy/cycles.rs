@@ -31,7 +31,7 @@ fn graph(krate: &Crate<'_>) -> Graph {
         for named in &module.paths {
             let Some(to) = krate.resolve(from, &named.path) else { continue };
             let target = &krate.modules[to];
-            // A list of what the folder offers is not a dependency on it.
+            // Re-exporting items of a folder is not a dependency on it.
             let is_list = named.is_reexport && target.name.starts_with(&module.name);
             if to != from && !is_list && !are_parent_and_child(&module.name, &target.name) {
                 let line = module.source.line(named.at);
@@ -47,7 +47,7 @@ fn are_parent_and_child(a: &[String], b: &[String]) -> bool {
     short.len() + 1 == long.len() && long.starts_with(short)
 }
 
-/// The groups of files that reach each other, each with a finding that shows the shortest cycle.
+/// Groups of files that reach each other, each with a finding that shows the shortest cycle.
 fn cycles(graph: &Graph, excepted: &[BTreeSet<String>]) -> Vec<(BTreeSet<String>, Finding)> {
     let reach: BTreeMap<&str, BTreeSet<&str>> =
         graph.keys().map(|file| (file.as_str(), reached(graph, file))).collect();
@@ -67,13 +67,13 @@ fn cycles(graph: &Graph, excepted: &[BTreeSet<String>]) -> Vec<(BTreeSet<String>
             let all: Vec<&str> = group.iter().copied().collect();
             what = format!("{what} (all {} files of it: {})", group.len(), all.join(", "));
         }
-        let mend = "move what both need into a file of its own that imports neither";
+        let mend = "move what both need into a separate file that imports neither";
         found.push((group.iter().map(|it| (*it).to_owned()).collect(), Finding::new(cycle[0], line, what, mend)));
     }
     found
 }
 
-/// Every file that can be reached from this one by at least one import.
+/// All files that can be reached from this one by at least one import.
 fn reached<'g>(graph: &'g Graph, from: &str) -> BTreeSet<&'g str> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&str> = vec![from];
@@ -87,7 +87,7 @@ fn reached<'g>(graph: &'g Graph, from: &str) -> BTreeSet<&'g str> {
     found
 }
 
-/// The shortest cycle of the group, if possible one that is not excepted: that is the one to look at.
+/// The shortest cycle of the group, preferably one that is not excepted.
 fn shortest_cycle<'g>(graph: &'g Graph, group: &BTreeSet<&'g str>, excepted: &[BTreeSet<String>]) -> Vec<&'g str> {
     let is_known = |cycle: &[&str]| excepted.iter().any(|files| cycle.iter().all(|file| files.contains(*file)));
     let cycles = group.iter().filter_map(|start| cycle_through(graph, start, group));
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(findings.len(), 1);
         assert!(findings[0].what.contains("\"crates/a/src/c.rs\" is not needed any more"), "{findings:?}");
         let broken = [THREE[0], ("a.rs", ""), ("b.rs", ""), ("c.rs", "")];
-        assert_eq!(found(&broken, all).len(), 3, "each file of it is to be removed");
+        assert_eq!(found(&broken, all).len(), 3, "each file of the entry is stale");
         let two = "cycles = [[\"crates/a/src/a.rs\", \"crates/a/src/b.rs\"]]";
         assert_eq!(found(&THREE, two).len(), 1, "the larger cycle is not excepted");
         let grown =

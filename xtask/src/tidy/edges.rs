@@ -1,11 +1,11 @@
-//! Which crate may see which. `wire <- core <- {store, platforms, connectors} <- frontdesk`, `wire <- client`.
+//! Allowed dependencies of crates: `wire <- core <- {store, platforms, connectors} <- frontdesk`, `wire <- client`.
 
 use anyhow::Context as _;
 use toml::{Table, Value};
 
 use super::Finding;
 
-/// What each member may import of the others. A member that is not here needs a line here first.
+/// Members that each member may import. A new member needs an entry here first.
 const MEMBERS: [(&str, &[&str]); 9] = [
     ("frontdesk-wire", &[]),
     ("frontdesk-core", &["frontdesk-wire"]),
@@ -28,25 +28,29 @@ const MEMBERS: [(&str, &[&str]); 9] = [
     ),
 ];
 
-/// Crates of others that only some members may use, and why.
+/// External crates that only some members may use, with the reason.
 const KEPT: [(&str, &[&str], &str); 10] = [
-    ("axum", &["frontdesk", "frontdesk-client"], "HTTP is the affair of the roof, and of an agent's door"),
-    ("hyper", &["frontdesk"], "HTTP is the roof's affair"),
-    ("hyper-util", &["frontdesk"], "HTTP is the roof's affair"),
-    ("tower", &["frontdesk"], "HTTP is the roof's affair"),
+    ("axum", &["frontdesk", "frontdesk-client"], "HTTP servers belong into frontdesk and the client"),
+    ("hyper", &["frontdesk"], "HTTP servers belong into frontdesk"),
+    ("hyper-util", &["frontdesk"], "HTTP servers belong into frontdesk"),
+    ("tower", &["frontdesk"], "HTTP servers belong into frontdesk"),
     (
         "reqwest",
         &["frontdesk", "frontdesk-client"],
-        "there is one guarded way out, the Outcall port; an agent calls its own desk",
+        "all outgoing calls use the guarded Outcall port; the client calls only its own server",
     ),
     ("rusqlite", &["frontdesk-store"], "SQL stays behind the store port"),
     ("tokio-postgres", &["frontdesk-store"], "SQL stays behind the store port"),
     ("redis", &["frontdesk-store"], "the bus stays behind its port"),
-    ("clap", &["frontdesk"], "the command line is the roof's affair"),
-    ("tokio-websockets", &["frontdesk-client", "frontdesk-testkit", "frontdesk"], "sockets are the client's affair"),
+    ("clap", &["frontdesk"], "the command line belongs into frontdesk"),
+    (
+        "tokio-websockets",
+        &["frontdesk-client", "frontdesk-testkit", "frontdesk"],
+        "WebSocket clients belong into the client",
+    ),
 ];
 
-/// Never, by nobody: all cryptography comes from one provider.
+/// Banned for all members: all cryptography comes from one provider.
 const BANNED: [&str; 4] = ["ring", "openssl", "native-tls", "rsa"];
 const ONE_PROVIDER: &str = "use aws-lc-rs: one provider for all cryptography";
 const PURE: &str = "frontdesk-wire";
@@ -89,21 +93,21 @@ fn refusal(name: &str, allowed: &[&str], other: &str, for_tests: bool) -> Option
     let is_member = MEMBERS.iter().any(|(member, _)| *member == other);
     let may_test = for_tests && (other == "frontdesk-testkit" || name == "frontdesk");
     if is_member && !allowed.contains(&other) && !may_test {
-        return Some("members see only downwards: move the type down, or put a port between them".to_owned());
+        return Some("members may import only lower ones: move the type down, or put a port between them".to_owned());
     }
     if BANNED.contains(&other) {
         return Some(ONE_PROVIDER.to_owned());
     }
     if let Some((_, users, why)) = KEPT.iter().find(|(kept, ..)| *kept == other && name != "xtask") {
-        // The roof's tests may look into the database, and hold it shut.
+        // Tests of frontdesk may open and lock the database.
         let may_use = users.contains(&name) || (for_tests && name == "frontdesk");
         return (!may_use).then(|| format!("{why}; only {} may use it", users.join(", ")));
     }
     let is_io = name == PURE && IO.contains(&other) && !for_tests;
-    is_io.then(|| "wire is pure data: no runtime and no I/O".to_owned())
+    is_io.then(|| "wire has only data types: no runtime and no I/O".to_owned())
 }
 
-/// Name, options, and whether it is for tests only; of all targets.
+/// Name, options, and whether it is a dev-dependency; of all targets.
 fn dependencies(manifest: &Table) -> Vec<(&str, &Value, bool)> {
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(|all| all.values());
     let tables = targets.filter_map(Value::as_table).chain([manifest]);
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn members_see_only_downwards() {
+    fn members_import_only_lower_ones() {
         assert_eq!(found("frontdesk-core", "[dependencies]\nfrontdesk-wire.workspace = true\n"), []);
         let bad = found("frontdesk-wire", "[dependencies]\nserde = \"1\"\nfrontdesk-core.workspace = true\n");
         assert_eq!((bad.len(), bad[0].line), (1, 5));
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn some_crates_are_kept_for_some_members() {
+    fn some_crates_are_reserved_for_some_members() {
         assert_eq!(found("frontdesk", "[dependencies]\naxum = \"0.8\"\nreqwest = \"1\"\n"), []);
         assert_eq!(found("frontdesk-store", "[dependencies]\naxum = \"0.8\"\n").len(), 1);
         assert_eq!(found("frontdesk-platforms", "[target.'cfg(unix)'.dependencies]\nreqwest = \"1\"\n").len(), 1);

@@ -1,5 +1,5 @@
-//! What the rules let pass today: `xtask/tidy.toml`. Entries can be removed, and one that is no longer needed is
-//! itself a finding, so the list only shrinks.
+//! Exceptions of the rules: `xtask/tidy.toml`. An entry that is no longer needed is itself a finding, so the list only
+//! shrinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use super::Finding;
 
 pub(super) const FILE: &str = "xtask/tidy.toml";
 
-/// The exceptions of every rule that has some.
+/// Exceptions of all rules.
 #[derive(Debug, Default)]
 pub(super) struct Exceptions {
     text: String,
     lists: BTreeMap<String, BTreeSet<String>>,
     /// Files that import each other in a cycle.
     pub(super) cycles: Vec<BTreeSet<String>>,
-    /// Methods that a type may have although they are too many.
+    /// Allowed number of methods of types with too many.
     pub(super) methods: BTreeMap<String, usize>,
 }
 
@@ -43,12 +43,12 @@ impl Exceptions {
                 }
                 _ => false,
             };
-            anyhow::ensure!(known, "{FILE}: the entry {key:?} is not known or has the wrong shape");
+            anyhow::ensure!(known, "{FILE}: the entry {key:?} is unknown or has the wrong type");
         }
         Ok(exceptions)
     }
 
-    /// Removes what is excepted from `found`, and reports the exceptions that nothing needs any more.
+    /// Removes excepted findings from `found`, and reports exceptions that are no longer needed.
     pub(super) fn filter(&self, list: &str, found: Vec<(String, Finding)>) -> Vec<Finding> {
         let none = BTreeSet::new();
         let excepted = self.lists.get(list).unwrap_or(&none);
@@ -59,14 +59,14 @@ impl Exceptions {
         findings
     }
 
-    /// An entry that is not needed any more.
+    /// An entry that is no longer needed.
     pub(super) fn stale(&self, entry: &str) -> Finding {
         let quoted = format!("\"{entry}\"");
         let line = self.text.lines().position(|line| line.contains(&quoted)).map_or(1, |at| at + 1);
         Finding::new(FILE, line, format!("the exception {quoted} is not needed any more"), "remove this entry")
     }
 
-    /// What is still excepted, for the last line of the report.
+    /// Number of remaining exceptions, for the last line of the report.
     pub(super) fn summary(&self) -> String {
         let count = |list: &str| self.lists.get(list).map_or(0, BTreeSet::len);
         format!(
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_nobody_reads_is_refused() {
+    fn an_unknown_list_is_refused() {
         for bad in ["other = []", "fields = [1]", "methods = [\"a\"]", "cycles = [\"a.rs\"]", "methods.a = -1", "x"] {
             assert!(Exceptions::parse(bad).is_err(), "{bad}");
         }

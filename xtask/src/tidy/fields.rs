@@ -1,4 +1,4 @@
-//! Types whose fields are nobody else's: they are used through their methods.
+//! Types whose fields must be private.
 
 use super::Finding;
 use super::exceptions::Exceptions;
@@ -15,7 +15,7 @@ pub(super) fn check(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding>
             for (at, field) in open_fields(source, name) {
                 let key = format!("{name}.{field}");
                 let what = format!("the field {key} is not private");
-                let mend = "make it private and give the type a method for what is done with it";
+                let mend = "make it private and add a method for its use";
                 found.push((key, Finding::new(&source.path, source.line(at), what, mend)));
             }
         }
@@ -23,7 +23,7 @@ pub(super) fn check(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding>
     exceptions.filter("fields", found)
 }
 
-/// The fields of `struct <name> { .. }` that say `pub`, in any of its forms.
+/// The fields of `struct <name> { .. }` with any form of `pub`.
 fn open_fields<'a>(source: &'a Source, name: &str) -> Vec<(usize, &'a str)> {
     let code = source.code.as_str();
     let words = words(code);

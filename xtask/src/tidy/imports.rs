@@ -1,5 +1,5 @@
-//! What the source of a crate may name: the rules of `edges` for `use` lines and paths, and single modules of the
-//! standard library and of our own crates that some crates must not use.
+//! What the source of a crate may name: the rules of `edges` for `use` lines and paths, and modules of the standard
+//! library and of our own crates that some crates must not use.
 
 use super::Finding;
 use super::edges::refusal_in_source;
@@ -50,13 +50,13 @@ const BANS: [Ban; 5] = [
             "tokio::process",
         ],
         except: &[],
-        why: "this crate has no I/O: add a port to `crates/core/src/port/` and implement it above",
+        why: "this crate has no I/O: add a port to `crates/core/src/port/` and implement it in a higher crate",
     },
     Ban {
         crates: &["wire"],
         paths: &["std::io", "futures_core", "async_trait"],
         except: &[],
-        why: "wire is pure data: no runtime and no I/O",
+        why: "wire has only data types: no runtime and no I/O",
     },
     Ban {
         crates: &["frontdesk"],
@@ -70,7 +70,7 @@ pub(super) fn check(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding>
     exceptions.filter("imports", sources.iter().flat_map(look).collect())
 }
 
-/// Findings with the key under which they can be excepted: `file: path`.
+/// Findings with the key of their exception: `file: path`.
 fn look(source: &Source) -> Vec<(String, Finding)> {
     let Some((folder, file)) = source.path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
         return Vec::new();
@@ -82,7 +82,7 @@ fn look(source: &Source) -> Vec<(String, Finding)> {
     for named in paths(source) {
         let Some((what, why)) = refusal(folder, file, &source.path, &named) else { continue };
         let key = format!("{}: {what}", source.path);
-        // One finding for each file and path: the first place is enough.
+        // One finding per file and path.
         if found.iter().all(|(known, _)| *known != key) {
             let what = format!("{what} may not be used in crates/{folder}");
             found.push((key, Finding::new(&source.path, source.line(named.at), what, why)));
@@ -91,7 +91,7 @@ fn look(source: &Source) -> Vec<(String, Finding)> {
     found
 }
 
-/// What is named, and why it may not be.
+/// What is named, and why that is not allowed.
 fn refusal(folder: &str, file: &str, path: &str, named: &Named) -> Option<(String, String)> {
     let package = named.path[0].replace('_', "-");
     if let Some(why) = refusal_in_source(folder, &package) {

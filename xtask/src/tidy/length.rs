@@ -1,4 +1,4 @@
-//! Files and functions that are too long to be read in one go. Tests are excepted.
+//! Files and functions that are too long. Tests are not counted.
 
 use super::Finding;
 use super::source::{Source, closing};
@@ -22,8 +22,8 @@ pub(super) fn check_file(source: &Source) -> Verdict {
     if lines <= FILE_REFUSED {
         return Verdict::Long(lines);
     }
-    let what = format!("{lines} lines without its tests, at most {FILE_REFUSED} are allowed");
-    Verdict::TooLong(Finding::new(&source.path, 1, what, "give a part of it a file of its own"))
+    let what = format!("{lines} lines without tests; the limit is {FILE_REFUSED}");
+    Verdict::TooLong(Finding::new(&source.path, 1, what, "move a part of it into another file"))
 }
 
 pub(super) fn check_functions(source: &Source) -> Vec<Finding> {
@@ -35,14 +35,14 @@ pub(super) fn check_functions(source: &Source) -> Vec<Finding> {
         let Some(open) = body(&source.code, pair[1].0) else { continue };
         let lines = source.line(closing(&source.code, open) - 1) - source.line(start) + 1;
         if lines > FUNCTION_REFUSED {
-            let what = format!("fn {name} has {lines} lines, at most {FUNCTION_REFUSED} are allowed");
-            findings.push(Finding::new(&source.path, source.line(start), what, "split it by what it does"));
+            let what = format!("fn {name} has {lines} lines; the limit is {FUNCTION_REFUSED}");
+            findings.push(Finding::new(&source.path, source.line(start), what, "split it by responsibility"));
         }
     }
     findings
 }
 
-/// Where the body of a function begins; a function of a trait may have none.
+/// Where the body of a function begins; functions of a trait may have none.
 fn body(code: &str, from: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(from) {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_questioned_and_a_longer_one_refused() {
+    fn a_long_file_is_noted_and_a_longer_one_refused() {
         assert_eq!(check_file(&file(400)), Verdict::Fine);
         assert_eq!(check_file(&file(401)), Verdict::Long(401));
         assert_eq!(check_file(&file(700)), Verdict::Long(700));

@@ -1,9 +1,9 @@
-//! Licence expressions (SPDX) against the list of `deny.toml`.
+//! Checks licence expressions (SPDX) against the list in `deny.toml`.
 
 use std::collections::BTreeSet;
 
-/// True if the expression can be satisfied by the allowed licences alone: of `OR` one side is enough, of `AND` both
-/// are needed. An exception (`WITH`) is part of the licence's name and must be allowed with it.
+/// Whether the allowed licences satisfy the expression: one side of `OR`, both sides of `AND`. An exception (`WITH`) is
+/// part of the name and must be allowed with it.
 pub(super) fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let mut tokens = tokens(expression);
     tokens.reverse();
@@ -11,13 +11,13 @@ pub(super) fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
     verdict.is_some_and(|verdict| verdict && tokens.is_empty())
 }
 
-/// Words and parentheses. Old manifests say `MIT/Apache-2.0`, which means `OR`.
+/// Words and parentheses. Old manifests have `MIT/Apache-2.0`, which means `OR`.
 fn tokens(expression: &str) -> Vec<String> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     spaced.split_whitespace().map(str::to_owned).collect()
 }
 
-// Each of these takes its part from the end of `tokens`; `None` means that the expression is malformed.
+// These functions take tokens from the end of the reversed list; `None`: the expression is malformed.
 
 fn either(tokens: &mut Vec<String>, allowed: &BTreeSet<String>) -> Option<bool> {
     let mut verdict = both(tokens, allowed)?;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_weighed() {
+    fn expressions_are_evaluated() {
         let allowed: BTreeSet<String> = ["MIT", "Apache-2.0", "ISC"].map(str::to_owned).into();
         for good in [
             "MIT",

@@ -1,5 +1,5 @@
-//! What the whole tree pulls in, by the rules of `deny.toml`: no banned crate, no source but the standard registry,
-//! no licence that is not listed. `cargo deny` knows more, but is not installed everywhere.
+//! Checks all dependencies against `deny.toml`: no banned crate, no source except crates.io, no licence that is not
+//! listed. `cargo deny` checks more, but is not installed everywhere.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ impl Policy {
     }
 }
 
-/// Where the packages of a lock file come from. Members of the workspace have no source.
+/// Sources of the packages in a lock file. Members of the workspace have none.
 pub(super) fn check_sources(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -49,7 +49,7 @@ pub(super) fn check_sources(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Banned crates that are built here, or that only another platform would build.
+/// Banned crates that are built here, or on another platform only.
 pub(super) fn check_bans(lock: &str, packages: &[Package], policy: &Policy) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, reason) in &policy.bans {
@@ -70,7 +70,7 @@ pub(super) fn check_licences(lock: &str, packages: &[Package], policy: &Policy) 
         let licence = package.licence.as_deref().unwrap_or_default();
         if !is_allowed(licence, &policy.licences) {
             let (name, version) = (&package.name, &package.version);
-            let what = format!("the licence {licence:?} of {name} {version} is not in the list of deny.toml");
+            let what = format!("the licence {licence:?} of {name} {version} is not allowed by deny.toml");
             let mend =
                 "use another crate, or add the licence to licenses.allow in deny.toml with the reason in the commit";
             findings.push(Finding::new("Cargo.lock", line_of(lock, name).unwrap_or(1), what, mend));

@@ -1,4 +1,4 @@
-//! What `cargo metadata` says of the packages that are built for this machine.
+//! Packages that are built for this machine, from `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,11 +13,11 @@ pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) licence: Option<String>,
-    /// False: it is only in the lock file, because of an option that nobody turns on.
+    /// False: it is only in the lock file, because of an optional feature that is not enabled.
     pub(super) is_built: bool,
 }
 
-/// Runs `cargo metadata` for the host's platform only: packages of other platforms would have to be downloaded.
+/// Runs `cargo metadata` for the host only, because packages of other platforms would have to be downloaded.
 pub(super) fn ask_cargo(root: &Path) -> anyhow::Result<Vec<Package>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let host = output(Command::new("rustc").arg("-vV").current_dir(root))?;

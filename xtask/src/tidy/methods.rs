@@ -1,4 +1,4 @@
-//! How many methods one type has over all files of its crate. A type with too many does the work of several.
+//! Number of methods of a type over all files of its crate. A type with too many has too many responsibilities.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::source::{Source, closing, words};
 
 const METHODS_REFUSED: usize = 40;
 
-/// The methods of one type: how many, and where the first of its `impl` blocks is.
+/// Number of methods of a type, and the place of its first `impl` block.
 struct Count<'a> {
     methods: usize,
     source: &'a Source,
@@ -26,8 +26,8 @@ pub(super) fn check(crates: &[Crate<'_>], exceptions: &Exceptions) -> Vec<Findin
                 excepted.retain(|known| **known != name);
             }
             if count.methods > limit {
-                let what = format!("{name} has {} methods, at most {limit} are allowed", count.methods);
-                let mend = "give a part of its work and of its fields to a type of its own";
+                let what = format!("{name} has {} methods; the limit is {limit}", count.methods);
+                let mend = "move a part of its work and fields into another type";
                 findings.push(Finding::new(&count.source.path, count.source.line(count.at), what, mend));
             }
         }
@@ -36,7 +36,7 @@ pub(super) fn check(crates: &[Crate<'_>], exceptions: &Exceptions) -> Vec<Findin
     findings
 }
 
-/// By `crate::Type`, or by `crate::module::Type` where several types of a crate have that name.
+/// By `crate::Type`, or by `crate::module::Type` if several types of a crate have that name.
 fn methods<'a>(krate: &Crate<'a>) -> BTreeMap<String, Count<'a>> {
     let definitions = definitions(krate);
     let mut found: BTreeMap<String, Count<'a>> = BTreeMap::new();
@@ -62,7 +62,7 @@ fn definitions<'a>(krate: &Crate<'a>) -> BTreeMap<&'a str, Vec<Vec<String>>> {
     found
 }
 
-/// An `impl` belongs to the declaration that shares most of its module's name with it.
+/// An `impl` belongs to the declaration with the longest common module path.
 fn key(krate: &Crate<'_>, definitions: &BTreeMap<&str, Vec<Vec<String>>>, module: &Module<'_>, name: &str) -> String {
     let homes = definitions.get(name).map(Vec::as_slice).unwrap_or_default();
     let shared = |home: &&Vec<String>| home.iter().zip(&module.name).take_while(|(a, b)| a == b).count();
@@ -72,13 +72,13 @@ fn key(krate: &Crate<'_>, definitions: &BTreeMap<&str, Vec<Vec<String>>>, module
     }
 }
 
-/// Place, name of the type and number of functions of every `impl Type { .. }` outside of tests.
+/// Place, type name and number of functions of every `impl Type { .. }` outside of tests.
 fn inherent_impls(source: &Source) -> Vec<(usize, &str, usize)> {
     let code = source.code.as_str();
     let mut found = Vec::new();
     for (at, word) in words(code) {
         let before = code[..at].trim_end();
-        // Elsewhere, `impl` is a type: `fn f() -> impl Trait`.
+        // Elsewhere `impl` is a type, as in `fn f() -> impl Trait`.
         let begins_item = before.is_empty() || before.ends_with(['}', ';', ']', '{']);
         if word != "impl" || !begins_item || source.in_test(at) {
             continue;
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(found(&files(20, 19), ""), []);
         let findings = found(&files(20, 20), "");
         assert_eq!((findings.len(), findings[0].line), (1, 3), "{findings:?}");
-        assert!(findings[0].what.starts_with("core::Desk has 40 methods, at most 39"));
+        assert!(findings[0].what.starts_with("core::Desk has 40 methods; the limit is 39"));
         let traits = [("lib.rs", lib(&(block("impl Desk", 20) + &block("impl<'a> Big<'a> for Desk", 50))))];
         assert_eq!(found(&traits, ""), []);
         let tests = [("lib.rs", lib(&format!("#[cfg(test)]\nmod tests {{\n{}}}\n", block("impl Desk", 50))))];
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_one_name_are_told_apart() {
+    fn types_with_the_same_name_are_distinguished() {
         let own = |methods| format!("struct Session;\n{}", block("impl Session", methods));
         let files = [
             ("lib.rs", String::new()),

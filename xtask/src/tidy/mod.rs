@@ -1,4 +1,4 @@
-//! The house rules, checked. Each rule lives in a file of its own and only looks; it never changes anything.
+//! The rules of this repository, one per file. They only check and never change anything.
 
 mod api;
 mod callers;
@@ -28,7 +28,7 @@ use exceptions::Exceptions;
 use modules::Crate;
 use source::Source;
 
-/// One place that breaks a rule, and how to mend it.
+/// A violation of a rule, and how to fix it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub(crate) file: String,
@@ -49,7 +49,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Prints what it finds. True: nothing is broken.
+/// Prints all findings. True: there are none.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut findings = Vec::new();
     let mut notes = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         match length::check_file(source) {
             length::Verdict::Fine => {}
             length::Verdict::Long(lines) => {
-                notes.push(format!("note {}: {lines} lines without its tests", source.path));
+                notes.push(format!("note {}: {lines} lines without tests", source.path));
             }
             length::Verdict::TooLong(finding) => findings.push(finding),
         }
@@ -85,11 +85,11 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         println!("{finding}");
     }
     println!("{}", exceptions.summary());
-    println!("tidy: {} files, {} broken rules, {} notes", sources.len(), findings.len(), notes.len());
+    println!("tidy: {} files, {} violations, {} notes", sources.len(), findings.len(), notes.len());
     Ok(findings.is_empty())
 }
 
-/// The rules that look at more than one file at a time.
+/// Rules that need more than one file at a time.
 fn check_structure(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding> {
     let crates = Crate::all(sources);
     let mut findings = imports::check(sources, exceptions);

@@ -1,13 +1,13 @@
-//! The files of one crate as modules, and which file a path leads to.
+//! The files of a crate as modules, and the file that a path leads to.
 //!
-//! Re-exports are followed: if `a/mod.rs` says `pub use b::Thing`, then `crate::a::Thing` leads to `a/b.rs`.
+//! Re-exports are followed: with `pub use b::Thing` in `a/mod.rs`, `crate::a::Thing` leads to `a/b.rs`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::paths::{Named, paths};
 use super::source::Source;
 
-/// A chain of re-exports longer than this is taken to be one that leads back to itself.
+/// Longer chains of re-exports are treated as circular.
 const REEXPORTS_MAX: usize = 8;
 
 pub(super) struct Module<'a> {
@@ -15,7 +15,7 @@ pub(super) struct Module<'a> {
     /// Names from the root: `crates/core/src/port/mod.rs` is `["port"]`.
     pub(super) name: Vec<String>,
     pub(super) paths: Vec<Named>,
-    /// The names of the items in it.
+    /// Names of its items.
     declared: HashSet<&'a str>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Crate<'a> {
 }
 
 impl<'a> Crate<'a> {
-    /// Every crate that has files in `sources`. Tests, examples and `main.rs` beside a library are left out.
+    /// All crates with files in `sources`, without tests, examples, and `main.rs` beside a library.
     pub(super) fn all(sources: &'a [Source]) -> Vec<Self> {
         let mut crates: BTreeMap<String, Vec<Module<'a>>> = BTreeMap::new();
         for source in sources.iter().filter(|source| !source.is_test()) {
@@ -54,7 +54,7 @@ impl<'a> Crate<'a> {
         found
     }
 
-    /// The module that a path in the module `from` leads to, if it is one of this crate.
+    /// The module that a path in the module `from` leads to, if it is in this crate.
     pub(super) fn resolve(&self, from: usize, path: &[String]) -> Option<usize> {
         self.follow(from, path, 0)
     }
@@ -77,7 +77,7 @@ impl<'a> Crate<'a> {
         Some(self.reexported(here, item, depth).unwrap_or(here))
     }
 
-    /// The module where an item is declared that `here` only imports.
+    /// The module that declares an item which `here` only imports.
     fn reexported(&self, here: usize, item: &str, depth: usize) -> Option<usize> {
         let module = &self.modules[here];
         if module.declared.contains(item) {
@@ -93,7 +93,7 @@ impl<'a> Crate<'a> {
         targets.into_iter().find(|target| self.modules[*target].declared.contains(item))
     }
 
-    /// The module at which a path begins, and what of the path is left. `None`: another crate.
+    /// The module at which a path begins, and the rest of the path. `None`: another crate.
     fn start<'p>(&self, from: usize, path: &'p [String]) -> Option<(Vec<String>, &'p [String])> {
         let own = &self.modules[from].name;
         match path.first()?.as_str() {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_imports_that_leads_back_ends() {
+    fn circular_re_exports_end() {
         let sources = files(&[("lib.rs", "mod b;\npub use b::X;"), ("b.rs", "pub use crate::X;")]);
         assert!(lead(&sources, "b.rs", "crate::X").is_some());
     }

@@ -1,22 +1,27 @@
-//! Names that say nothing: of files, modules and types. Methods and variables are free.
+//! Meaningless names of files, modules and types. Methods and variables are not checked.
 
 use super::Finding;
 use super::source::{Source, parts};
 
 const EMPTY_NAMES: [&str; 8] = ["manager", "managers", "util", "utils", "utility", "helper", "helpers", "common"];
-const MEND: &str = "name it after what it holds or does, with a plain noun of the house";
+const MEND: &str = "name it after what it holds or does";
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let folders_and_stem = source.path.trim_end_matches(".rs").split('/');
     if let Some(part) = folders_and_stem.into_iter().find(|part| is_empty_name(part)) {
-        findings.push(Finding::new(&source.path, 1, format!("the path says {part:?}, which says nothing"), MEND));
+        findings.push(Finding::new(&source.path, 1, format!("{part:?} in the path is a meaningless name"), MEND));
     }
     for pair in source.words().windows(2) {
         let ((_, before), (at, name)) = (pair[0], pair[1]);
         let declares = matches!(before, "mod" | "struct" | "enum" | "trait" | "type" | "union");
         if declares && is_empty_name(name) {
-            findings.push(Finding::new(&source.path, source.line(at), format!("{before} {name} says nothing"), MEND));
+            findings.push(Finding::new(
+                &source.path,
+                source.line(at),
+                format!("{before} {name} is a meaningless name"),
+                MEND,
+            ));
         }
     }
     findings
@@ -31,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_modules_and_types_are_looked_at_and_methods_are_not() {
+    fn files_modules_and_types_are_checked_and_methods_are_not() {
         for (path, text) in [
             ("crates/a/src/util.rs", ""),
             ("crates/a/src/common/door.rs", ""),

@@ -1,7 +1,7 @@
-//! The paths that a file names: its `use` declarations, taken apart, and the qualified paths in its code.
+//! The paths that a file names: its `use` declarations, expanded, and the qualified paths in its code.
 //!
-//! A path that begins with an imported name is written out: after `use std::time::Instant`, the call
-//! `Instant::now()` is reported as `std::time::Instant::now`.
+//! A path that begins with an imported name is expanded: after `use std::time::Instant`, the call `Instant::now()` is
+//! reported as `std::time::Instant::now`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use super::source::{Source, words};
 /// One path in a file, for example `crate::gate::Verdict`. A glob import ends with `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
-    /// The byte at which it is written.
+    /// Byte offset.
     pub(super) at: usize,
     pub(super) path: Vec<String>,
     /// The name that a `use` declaration gives it in this file. `None`: a path in the code.
     pub(super) local: Option<String>,
-    /// It is in a `pub use` declaration, of whatever reach.
+    /// It is in a `pub use` declaration, of any visibility.
     pub(super) is_reexport: bool,
 }
 
@@ -25,14 +25,14 @@ impl Named {
         self.path.join("::")
     }
 
-    /// True for the path itself and for everything below it.
+    /// Whether this is the path or below it.
     pub(super) fn is_under(&self, path: &str) -> bool {
         let joined = self.joined();
         joined.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     }
 }
 
-/// All paths of the file outside of its tests, in the order of the text.
+/// All paths of the file outside of its tests, in order.
 pub(super) fn paths(source: &Source) -> Vec<Named> {
     let declarations = declarations(&source.code);
     let mut found = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn paths(source: &Source) -> Vec<Named> {
     found
 }
 
-/// What lies between `use` and `;` of every declaration, and whether it is public.
+/// The text between `use` and `;` of every declaration, and whether it is public.
 fn declarations(code: &str) -> Vec<(Range<usize>, bool)> {
     let mut found = Vec::new();
     for (at, word) in words(code) {
@@ -79,7 +79,7 @@ fn declarations(code: &str) -> Vec<(Range<usize>, bool)> {
     found
 }
 
-/// Reads one `use` tree, for example `a::{b, c as d, e::{self, *}}`.
+/// Parses a `use` tree, for example `a::{b, c as d, e::{self, *}}`.
 fn read_tree(code: &str, range: Range<usize>, prefix: &[String], found: &mut Vec<Named>) {
     let mut path = prefix.to_vec();
     let mut at = range.start;
@@ -120,7 +120,7 @@ fn read_tree(code: &str, range: Range<usize>, prefix: &[String], found: &mut Vec
 }
 
 fn push_leaf(mut path: Vec<String>, local: Option<String>, at: usize, found: &mut Vec<Named>) {
-    // `a::{self}` is `a`; a lone `self` stays.
+    // `a::{self}` is `a`; a lone `self` is kept.
     if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
         path.pop();
     }
@@ -146,7 +146,7 @@ fn branches(code: &str, range: Range<usize>) -> Vec<Range<usize>> {
     found
 }
 
-/// `a::b::c` anywhere in the code. What follows a generic argument or a type in `<>` is not a path of its own.
+/// `a::b::c` anywhere in the code. What follows a generic argument or a type in `<>` is not a separate path.
 fn qualified(code: &str) -> Vec<Named> {
     let words = words(code);
     let mut found: Vec<Named> = Vec::new();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_tree_is_taken_apart() {
+    fn a_use_tree_is_expanded() {
         let text =
             "pub(crate) use crate::{a::{self, B as C}, d::*};\nuse ::std::time::Instant;\n#[x]\npub use super::r#type;";
         assert_eq!(
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_the_code_is_written_out_by_the_imports() {
+    fn a_path_in_the_code_is_expanded_by_the_imports() {
         let text = "use std::time::{self, Instant as Tick};\nfn f() -> time::Duration { Tick::now(); b::c::<D>() }";
         assert_eq!(joined(text)[2..], ["std::time::Duration", "std::time::Instant::now", "b::c"]);
     }

@@ -1,4 +1,4 @@
-//! The planes of `crates/core`: a module may import the planes below its own, never those above.
+//! The planes of `crates/core`: a module may import lower planes, but not higher ones.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::modules::{Crate, Module};
 
 const CRATE: &str = "core";
 
-/// The planes from low to high, each a module of `crates/core/src` (a file or a folder; one that does not exist is
-/// no error). Modules in one row are one plane and may import each other.
+/// The planes from low to high, each a module of `crates/core/src` (file or folder; it need not exist). Modules in one
+/// row form one plane and may import each other.
 const PLANES: [&[&str]; 11] = [
     &["port"],
     &["env"],
@@ -24,14 +24,14 @@ const PLANES: [&[&str]; 11] = [
     &["desk"],
 ];
 
-/// Modules that are in no plane are shared: every plane may import them, and they import each other and these.
+/// Modules in no plane are shared: all planes may import them, and they may import each other and these.
 const BELOW_SHARED: [&str; 2] = ["port", "env"];
 
 pub(super) fn check(crates: &[Crate<'_>], exceptions: &Exceptions) -> Vec<Finding> {
     let Some(core) = crates.iter().find(|krate| krate.folder == CRATE) else { return Vec::new() };
     let mut found = Vec::new();
     for (from, module) in core.modules.iter().enumerate() {
-        let Some(own) = module.name.first() else { continue }; // lib.rs names all of them
+        let Some(own) = module.name.first() else { continue }; // lib.rs names all planes
         let mut known = BTreeSet::new();
         for named in &module.paths {
             for other in [by_text(core, &named.path), resolved(core, from, &named.path)].into_iter().flatten() {
@@ -45,13 +45,13 @@ pub(super) fn check(crates: &[Crate<'_>], exceptions: &Exceptions) -> Vec<Findin
     exceptions.filter("planes", found)
 }
 
-/// The module of the root that the path names, as it is written.
+/// The top-level module that the path names as written.
 fn by_text<'a>(core: &'a Crate<'_>, path: &[String]) -> Option<&'a str> {
     let top = path.get(1).filter(|_| path[0] == "crate")?;
     core.modules.iter().filter_map(|module| module.name.first()).find(|name| *name == top).map(String::as_str)
 }
 
-/// The module of the root in which the item is declared, behind all re-exports.
+/// The top-level module that declares the item, behind all re-exports.
 fn resolved<'a>(core: &'a Crate<'_>, from: usize, path: &[String]) -> Option<&'a str> {
     core.modules[core.resolve(from, path)?].name.first().map(String::as_str)
 }
@@ -62,7 +62,7 @@ fn refusal(own: &str, other: &str) -> Option<String> {
     }
     match (level(own), level(other)) {
         (Some(own_level), Some(level)) if level > own_level => {
-            Some(format!("the plane {own} may import only planes below it, and {other} is above"))
+            Some(format!("the plane {own} may import only lower planes, and {other} is higher"))
         }
         (None, Some(_)) if !BELOW_SHARED.contains(&other) => {
             Some(format!("{own} is shared by all planes and may import only shared modules, port and env"))
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_go_down() {
+    fn only_lower_planes_are_imported() {
         assert_eq!(found(&FILES, ""), []);
         for (file, text) in [
             ("gate/mod.rs", "use crate::desk::Desk;"),

@@ -1,15 +1,15 @@
-//! A Rust file as the rules see it: with comments gone, with strings gone, and with its tests marked.
+//! A Rust file as the rules see it: without comments, without strings, and with its tests marked.
 //!
-//! A scanner, not a parser. It knows comments, strings and characters, which is enough to count braces.
+//! A scanner, not a parser. It knows comments, strings and characters, which is enough to match braces.
 
 use std::ops::Range;
 
 pub(super) struct Source {
     pub(super) path: String,
     pub(super) text: String,
-    /// Comments and the insides of strings are blanks; every byte stays at its place.
+    /// Comments and contents of strings are blanked; offsets are unchanged.
     pub(super) code: String,
-    /// Only comments are blanks.
+    /// Only comments are blanked.
     pub(super) spoken: String,
     /// Byte ranges of `#[cfg(test)]` items.
     tests: Vec<Range<usize>>,
@@ -25,7 +25,7 @@ impl Source {
         Self { path, text, code, spoken, tests, is_test }
     }
 
-    /// A whole file for tests: under `tests/` or `benches/`, the test kit, or a `tests.rs`.
+    /// A test file: under `tests/` or `benches/`, in the testkit, or a `tests.rs`.
     pub(super) fn is_test(&self) -> bool {
         self.is_test
     }
@@ -38,14 +38,14 @@ impl Source {
         self.text[..at].matches('\n').count() + 1
     }
 
-    /// Lines of the file without its test items.
+    /// Lines of the file without test items.
     pub(super) fn own_lines(&self) -> usize {
         let lines = |text: &str| text.matches('\n').count();
         let of_tests: usize = self.tests.iter().map(|range| lines(&self.text[range.clone()])).sum();
         lines(&self.text) - of_tests
     }
 
-    /// Words of the code (identifiers and keywords) with their places.
+    /// Words of the code (identifiers and keywords) with their offsets.
     pub(super) fn words(&self) -> Vec<(usize, &str)> {
         words(&self.code)
     }
@@ -84,7 +84,7 @@ pub(super) fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// The index just behind the brace that closes the one at `open`.
+/// The offset after the brace that closes the one at `open`.
 pub(super) fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -144,7 +144,7 @@ fn mask(text: &str) -> (String, String) {
             at += 1;
         }
     }
-    // Whole comments and whole insides were blanked, so what is left is still UTF-8.
+    // Only whole comments and whole contents are blanked, so the rest is still UTF-8.
     (String::from_utf8_lossy(&code).into_owned(), String::from_utf8_lossy(&spoken).into_owned())
 }
 
@@ -170,7 +170,7 @@ fn comment_length(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// A string or character that begins here: bytes before its inside, bytes after it, and all of it.
+/// A string or character literal at this offset: bytes before its content, bytes after it, and its total length.
 fn literal(bytes: &[u8], at: usize) -> Option<(usize, usize, usize)> {
     let rest = &bytes[at..];
     match rest[0] {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_characters_and_bytes_end_where_they_should() {
+    fn escaped_characters_and_bytes_are_scanned() {
         for text in [r"x('\'', '\\', b'\n', '\u{7b}') {", "f('é', '{', b'{') {", r#"g(br"{", b"{", cr"{", "r") {"#] {
             let source = Source::new("a.rs", text);
             assert_eq!(source.code.matches('{').count(), 1, "{text} became {}", source.code);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_parts() {
+    fn names_are_split_into_parts() {
         assert_eq!(parts("HttpClient"), ["http", "client"]);
         assert_eq!(parts("http_client-2"), ["http", "client", "2"]);
         assert_eq!(parts("JSON"), ["json"]);

@@ -1,10 +1,10 @@
-//! A vendor's name belongs into the folder of that platform. Comments and tests may say it anywhere.
+//! The name of a vendor is allowed only in the folder of its platform, and in comments and tests.
 
 use super::Finding;
 use super::source::{Source, parts, words};
 
 const VENDORS: [&str; 7] = ["discord", "telegram", "slack", "whatsapp", "matrix", "twilio", "wecom"];
-/// The name of a conversation has rules for one of them, because the gateway has.
+/// Session keys have a rule for one vendor, because the gateway has it.
 const ALLOWED: [&str; 1] = ["crates/wire/src/session_key.rs"];
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
@@ -17,11 +17,16 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     for (at, word) in words(&source.spoken) {
         let parts = parts(word);
         let Some(vendor) = VENDORS.into_iter().find(|vendor| parts.iter().any(|part| part == vendor)) else { continue };
-        // The list of what is in the box names every folder.
+        // lib.rs lists all folders.
         let listed = path == "crates/platforms/src/lib.rs" || home == Some(vendor);
         if !listed && !source.in_test(at) {
-            let mend = format!("move it to crates/platforms/src/{vendor}/, or say it in the contract's own words");
-            findings.push(Finding::new(path, source.line(at), format!("the vendor {vendor:?} is named here"), mend));
+            let mend = format!("move it to crates/platforms/src/{vendor}/, or use the terms of the contract");
+            findings.push(Finding::new(
+                path,
+                source.line(at),
+                format!("the vendor name {vendor:?} is used here"),
+                mend,
+            ));
         }
     }
     findings
@@ -32,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vendor_is_named_only_at_home() {
+    fn a_vendor_is_named_only_in_its_folder() {
         let code = "fn slack_token() {}\nlet a = \"discord.com\";\nstruct TelegramUpdate;\n";
         assert_eq!(check(&Source::new("crates/core/src/a.rs", code)).len(), 3);
         assert_eq!(check(&Source::new("crates/platforms/src/slack/act.rs", code)).len(), 2);
