@@ -100,8 +100,7 @@ impl Events {
             self.last_id = Some(id);
         }
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
-        // By the standard an event without data is ignored, but the server sends such events with a name (`event:
-        // ready`).
+        // By the standard an event without data is ignored, but the server sends named ones (`event: ready`).
         let is_one = std::mem::take(&mut self.has_data) || !name.is_empty();
         is_one.then(|| Event { name: if name.is_empty() { "message".into() } else { name }, data })
     }

@@ -36,7 +36,7 @@ const QUESTION: &str = "question";
 pub(super) struct Kept {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<String>,
-    /// False: not all connectors were tried yet; after a crash they are tried again.
+    /// False: not all connectors were tried yet. After a crash a repetition of the message tries them again.
     pub(super) done: bool,
     /// The message was routed to a stream instead of the agent's sockets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
