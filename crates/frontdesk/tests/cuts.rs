@@ -18,6 +18,7 @@ use frontdesk_core::directory::Identity;
 use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
+use frontdesk_platforms::shared::standard_webhooks;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use harness::{Harness, PATIENCE, Seat};
@@ -35,6 +36,8 @@ const AT_ONCE: usize = 24;
 /// A cut comes at most this long after the request was written.
 const CUT_TIME_US: u64 = 4_000;
 const CHAT: &str = "room";
+const HOOK: &str = "builds";
+const HOOK_KEY: &str = "the key of the hook";
 
 /// A number that looks random and is the same in every run.
 fn dice(seed: u64) -> u64 {
@@ -59,6 +62,8 @@ struct Request {
     bearer: String,
     kind: &'static str,
     body: Vec<u8>,
+    /// Further header lines, each with its line end.
+    headers: String,
 }
 
 impl Scene {
@@ -75,6 +80,14 @@ impl Scene {
         let sleeper = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
         let scene = Self { house, seat, agents, operator, sleeper };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
+        let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
+        scene.house.admin("POST", "/bots", &hook).await.expect(201);
+        scene
+            .desk()
+            .directory()
+            .bind(BindingNew { platform: "hooks".into(), ..Self::link(HOOK, "home-gw") })
+            .await
+            .unwrap();
         scene
     }
 
@@ -114,7 +127,7 @@ impl Scene {
         let gateway = || self.seat.bearer();
         let made = |path: String, bearer: String, body: Value| {
             let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-            Request { path, bearer, kind: "application/json", body }
+            Request { path, bearer, kind: "application/json", body, headers: String::new() }
         };
         let meta = json!({ "dispatch_id": format!("{route}-{n}"), "sent_at": 1, "origin": {} });
         match route {
@@ -208,7 +221,7 @@ impl Scene {
                     "POST /relay/media" => ("/relay/media", gateway()),
                     _ => ("/chat/v1/media", self.seat.chat.clone()),
                 };
-                Request { path: path.into(), bearer, kind: "image/png", body: vec![7; 20_000] }
+                Request { path: path.into(), bearer, kind: "image/png", body: vec![7; 20_000], headers: String::new() }
             }
             "POST /manage/link" => {
                 let id = format!("linker-{n}");
@@ -277,6 +290,14 @@ impl Scene {
                 desk.stores().chat.chat_append(t, CHAT, &id, shown.to_string(), desk.env().now_ms()).await.unwrap();
                 let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.seat.user });
                 made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.seat.chat.clone(), body)
+            }
+            "POST /hooks/{bot}" => {
+                let (id, body, now_s) = (format!("hook-{n}"), json!({ "n": n }).to_string(), desk.env().now_s());
+                let signature = standard_webhooks::sign(HOOK_KEY.as_bytes(), &id, now_s, body.as_bytes());
+                let headers =
+                    format!("webhook-id: {id}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
+                let path = format!("/hooks/{HOOK}");
+                Request { path, bearer: String::new(), kind: "application/json", body: body.into_bytes(), headers }
             }
             "POST /admin/v1/tenants" => made("/admin/v1/tenants".into(), admin(), json!({ "name": format!("t-{n}") })),
             "POST /admin/v1/tokens" => {
@@ -355,10 +376,10 @@ impl Scene {
     /// Sends it and hangs up: after a part of it, or some time after all of it.
     async fn cut(&self, route: &str, request: Request, seed: u64) {
         let method = route.split(' ').next().unwrap();
-        let Request { path, bearer, kind, body } = request;
+        let Request { path, bearer, kind, body, headers } = request;
         let mut bytes = format!(
             "{method} {path} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {bearer}\r\nContent-Type: {kind}\r\n\
-             Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n",
+             Accept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n",
             body.len()
         )
         .into_bytes();
@@ -495,6 +516,18 @@ async fn compare(scene: &Scene) {
         }
     }
     assert!(happened.iter().all(|count| (1..=CUTS).contains(count)), "{happened:?}");
+
+    // A webhook is an event with a row for its agent.
+    let mut hooked = 0;
+    for n in 0..CUTS {
+        let id = format!("hook-{n}");
+        let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(HOOK)).await.unwrap();
+        hooked += usize::from(event.is_some());
+    }
+    let rows = desk.directory().find_instance("home-gw", None).unwrap().no;
+    let rows = desk.stores().ledger.mail(rows, None, 0, 99_999).await.unwrap();
+    let rows = rows.iter().filter(|row| row.delivery.platform == "hooks").count();
+    assert_eq!((rows, rows > 0), (hooked, true), "a row for each webhook that is stored");
 
     // Alarms that are armed are in the schedule.
     let instance = desk.directory().find_instance("sleeper", None).unwrap();

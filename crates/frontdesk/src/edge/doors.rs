@@ -105,14 +105,26 @@ fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
     headers.iter().filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?))).collect()
 }
 
-/// A refusal in plain text gets the form of all refusals from the layer around the routes.
+/// A refusal in plain text gets the form of all refusals; any other is what the vendor expects.
 fn respond(reply: Reply) -> Response {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let is_plain = reply.content_type.starts_with("text/plain");
+    let code = match status {
+        StatusCode::BAD_REQUEST => Code::BadRequest,
+        StatusCode::UNAUTHORIZED => Code::Unauthorized,
+        StatusCode::FORBIDDEN => Code::Forbidden,
+        StatusCode::NOT_FOUND => Code::NotFound,
+        StatusCode::TOO_MANY_REQUESTS => Code::RateLimited,
+        StatusCode::SERVICE_UNAVAILABLE => Code::Unavailable,
+        _ => Code::Internal,
+    };
+    let is_refusal = status.is_client_error() || status.is_server_error();
+    if is_refusal && reply.content_type.starts_with("text/plain") {
+        return Refusal::new(code, reply.body).into_response();
+    }
     let kind = HeaderValue::from_static(reply.content_type);
     let mut response = (status, [(header::CONTENT_TYPE, kind)], Body::from(reply.body)).into_response();
-    if !status.is_success() && !is_plain {
-        response.extensions_mut().insert(RefusedWith("platform_request"));
+    if is_refusal {
+        response.extensions_mut().insert(RefusedWith(code.name()));
     }
     response
 }

@@ -74,9 +74,27 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
+/// The `{names}` in a path.
+fn parameters_of(path: &str) -> Vec<Value> {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    names.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })).collect()
+}
+
 pub(crate) async fn openapi(State(app): State<App>) -> Json<Value> {
     let mut page: Value = serde_json::from_str(OPENAPI).unwrap_or_default();
     page["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     page["servers"] = json!([{ "url": &*app.public_url }]);
+    for platform in app.desk.platforms().all() {
+        let label = &platform.descriptor().label;
+        for door in platform.doors() {
+            page["paths"][door.path][door.method.name()] = json!({
+                "tags": ["platforms"],
+                "summary": door.summary,
+                "description": format!("{label}. Bodies have at most {} bytes.", door.max_bytes),
+                "parameters": parameters_of(door.path),
+                "responses": { "default": { "description": "As the platform defines it" } },
+            });
+        }
+    }
     Json(page)
 }

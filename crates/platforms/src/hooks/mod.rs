@@ -17,7 +17,12 @@ use crate::shared::standard_webhooks::Keys;
 
 pub const PLATFORM: &str = "hooks";
 const BODY_MAX_BYTES: usize = 256 << 10;
-const DOORS: [Door; 1] = [Door { method: Method::Post, path: "/hooks/{bot}", max_bytes: BODY_MAX_BYTES }];
+const DOORS: [Door; 1] = [Door {
+    method: Method::Post,
+    path: "/hooks/{bot}",
+    summary: "Send a signed webhook (Standard Webhooks) to the agents that are linked to the bot",
+    max_bytes: BODY_MAX_BYTES,
+}];
 
 pub struct Hooks {
     descriptor: Descriptor,
@@ -49,9 +54,7 @@ impl Default for Hooks {
 
 impl Hooks {
     fn take(bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
-        // `key` may hold several, separated by spaces, while one is replaced by another.
-        let keys: Vec<Secret> =
-            bot.secret("key").iter().flat_map(|key| key.expose().split_whitespace()).map(Secret::new).collect();
+        let keys = bot.secret("key").map_or_else(Vec::new, keys_of);
         let id = Keys::new(keys.iter())
             .verify(|name| request.header(name), &request.body, request.now_ms / 1_000)
             .map_err(|forged| Reply::text(401, forged.to_string()))?;
@@ -80,6 +83,15 @@ impl Hooks {
         let proof = Verified::by("webhook-signature over the raw body");
         let intake = Intake { to_every_link: true, ..Intake::new(proof, whose, bot.id.clone(), event) };
         Ok(Heard::events(vec![intake], Answer::FromReceipts(answer)))
+    }
+}
+
+/// The key, and each of its words: while one key is replaced by another, both are given, separated by a space.
+fn keys_of(text: &Secret) -> Vec<Secret> {
+    let words: Vec<Secret> = text.expose().split_whitespace().map(Secret::new).collect();
+    match words.len() {
+        0 | 1 => words,
+        _ => std::iter::once(Secret::new(text.expose())).chain(words).collect(),
     }
 }
 

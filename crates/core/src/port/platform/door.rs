@@ -13,12 +13,24 @@ pub enum Method {
     Put,
 }
 
+impl Method {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Post => "post",
+            Self::Put => "put",
+        }
+    }
+}
+
 /// A route that the edge opens for a platform.
 #[derive(Debug, Clone, Copy)]
 pub struct Door {
     pub method: Method,
     /// With `{bot}` in it the bot is looked up before the platform is asked: `/hooks/{bot}`.
     pub path: &'static str,
+    /// For the API description.
+    pub summary: &'static str,
     /// The longest body that is read. Nobody has proven who they are when it is.
     pub max_bytes: usize,
 }
