@@ -57,8 +57,9 @@ pub struct Intake {
     pub handover: Handover,
     /// Addressed to the bot: a mention, a reply, a command, a button.
     pub addressed: bool,
-    /// Nobody in particular wrote it (a webhook): every linked instance receives it, not only the preferred one.
-    pub to_every_link: bool,
+    /// A program wrote it (a webhook): it is no command to the desk, and every linked instance receives it, not only the
+    /// preferred one.
+    pub from_program: bool,
     pub chat: Option<Box<ChatLine>>,
 }
 
@@ -71,7 +72,7 @@ impl Intake {
             capabilities: Vec::new(),
             handover: Handover::Event,
             addressed: false,
-            to_every_link: false,
+            from_program: false,
             chat: None,
         }
     }

@@ -94,6 +94,7 @@ impl Frontdesk {
             uploads: Arc::new(Budgets::new(UPLOADS_PER_TENANT)),
             readiness: Arc::default(),
             in_hand: edge::in_hand(),
+            doors_refused: Arc::default(),
             scheduler_webhook: Arc::new(SchedulerWebhook::new(&config.cron.relay_keys)),
             limits: Arc::new(Limits::new(
                 config.agents.rate_per_s,
@@ -150,8 +151,16 @@ impl Frontdesk {
     /// Serves until `app.stop` is cancelled and everything in hand is finished.
     pub async fn serve(self) {
         let App { desk, retention, sessions, stop, .. } = &self.app;
-        work::begin(desk, *retention, sessions, stop);
-        edge::serve(self.listener, self.app, self.limits).await;
+        let desk = desk.clone();
+        work::begin(&desk, *retention, sessions, stop);
+        // The lease is kept until everything in hand is finished: until then no other desk may take over.
+        tokio::select! {
+            () = edge::serve(self.listener, self.app, self.limits) => {}
+            never = work::keep_lease(&desk) => match never {},
+        }
+        if let Err(error) = desk.lease().resign().await {
+            tracing::warn!(%error, "giving up the lease of this desk failed; it ends by itself");
+        }
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod harness;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use harness::{Harness, Reply, Seat};
 use serde_json::{Value, json};
 
-const KEY: &str = "0123456789abcdef0123456789abcdef";
+const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 /// The text of a refusal.
 #[track_caller]
@@ -17,7 +19,8 @@ fn detail(reply: &Reply, status: u16) -> String {
 }
 
 async fn add(house: &Harness, bot: &str, tenant: Option<&str>) {
-    let ask = json!({ "platform": "hooks", "id": bot, "tenant": tenant, "secrets": { "key": KEY } });
+    let ask =
+        json!({ "platform": "hooks", "id": bot, "tenant": tenant, "secrets": { "key": str::from_utf8(KEY).unwrap() } });
     house.admin("POST", "/bots", &ask).await.expect(201);
 }
 
@@ -26,9 +29,9 @@ async fn bind(house: &Harness, tenant: &str, bot: &str, instance: &str) {
     house.admin("POST", "/bindings", &link).await.expect(201);
 }
 
-async fn post(house: &Harness, bot: &str, id: &str, key: &str, body: &str) -> Reply {
+async fn post(house: &Harness, bot: &str, id: &str, key: &[u8], body: &str) -> Reply {
     let now_s = house.app.desk.env().now_s();
-    post_signed(house, bot, id, now_s, &sign(key.as_bytes(), id, now_s, body.as_bytes()), body).await
+    post_signed(house, bot, id, now_s, &sign(key, id, now_s, body.as_bytes()), body).await
 }
 
 async fn post_signed(house: &Harness, bot: &str, id: &str, stamp_s: u64, signature: &str, body: &str) -> Reply {
@@ -77,9 +80,9 @@ async fn what_is_not_genuine_is_refused_with_its_reason_and_leaves_nothing() {
     add(&house, "builds", Some(FIRST_TENANT)).await;
     bind(&house, FIRST_TENANT, "builds", "ann").await;
     let now_s = house.app.desk.env().now_s();
-    let good = sign(KEY.as_bytes(), "m", now_s, b"x");
+    let good = sign(KEY, "m", now_s, b"x");
     for (what, reply, status) in [
-        ("signature", post(&house, "builds", "m", "another key", "x").await, 401),
+        ("signature", post(&house, "builds", "m", b"another key", "x").await, 401),
         ("signature", post_signed(&house, "builds", "m", now_s, &good, "y").await, 401),
         ("signature", post_signed(&house, "builds", "n", now_s, &good, "x").await, 401),
         ("300 s", post_signed(&house, "builds", "m", now_s - 400, &good, "x").await, 401),
@@ -94,7 +97,7 @@ async fn what_is_not_genuine_is_refused_with_its_reason_and_leaves_nothing() {
     let bytes = [0xff, 0xfe];
     let request = house.request("POST", "/hooks/builds").header("webhook-id", "m");
     let request = request.header("webhook-timestamp", now_s.to_string());
-    let request = request.header("webhook-signature", sign(KEY.as_bytes(), "m", now_s, &bytes));
+    let request = request.header("webhook-signature", sign(KEY, "m", now_s, &bytes));
     let reply = house.send(request.body(bytes.to_vec())).await;
     assert!(detail(&reply, 400).contains("UTF-8"));
     house.get("/hooks/builds", "").await.problem(405);
@@ -162,18 +165,46 @@ async fn a_bot_is_added_with_its_key_and_with_nothing_unknown() {
         let text = detail(&house.admin("POST", "/bots", &ask).await, 400);
         assert!(text.contains(what), "{text}");
     }
-    // Two keys while one replaces the other; then the bot is gone.
-    let both =
-        json!({ "platform": "hooks", "id": "b", "tenant": FIRST_TENANT, "secrets": { "key": "old-key new-key" } });
-    house.admin("POST", "/bots", &both).await.expect(201);
-    for (id, key) in [("m1", "old-key"), ("m2", "new-key")] {
-        post(&house, "b", id, key, "x").await.expect(202);
+    for weak in ["short", "whsec_AAAA", "whsec_not base64", "whsec_!"] {
+        let ask = json!({ "platform": "hooks", "id": "b", "secrets": { "key": weak } });
+        let text = detail(&house.admin("POST", "/bots", &ask).await, 400);
+        assert!(text.contains("at least 16 bytes"), "{weak}: {text}");
     }
-    let one = json!({ "platform": "hooks", "id": "b", "tenant": FIRST_TENANT, "secrets": { "key": "new-key" } });
-    house.admin("POST", "/bots", &one).await.expect(201);
-    post(&house, "b", "m3", "old-key", "x").await.problem(401);
-    post(&house, "b", "m3", "new-key", "x").await.expect(202);
+    // Two keys while one replaces the other; then the bot is gone.
+    let [old, new] = [b"the old key of the hook", b"the new key of the hook"].map(|key| key.as_slice());
+    let [old_text, new_text] = [old, new].map(|key| format!("whsec_{}", STANDARD.encode(key)));
+    let added = async |key: &str| {
+        let ask = json!({ "platform": "hooks", "id": "b", "tenant": FIRST_TENANT, "secrets": { "key": key } });
+        house.admin("POST", "/bots", &ask).await.expect(201);
+    };
+    added(&format!("{old_text} {new_text}")).await;
+    post(&house, "b", "m1", old, "x").await.expect(202);
+    post(&house, "b", "m2", new, "x").await.expect(202);
+    added(&new_text).await;
+    post(&house, "b", "m3", old, "x").await.problem(401);
+    post(&house, "b", "m3", new, "x").await.expect(202);
+    // A text with spaces is one key and not several.
+    added("correct horse battery staple").await;
+    post(&house, "b", "m4", b"correct horse battery staple", "x").await.expect(202);
+    for word in [b"correct".as_slice(), b"horse", b"staple"] {
+        post(&house, "b", "m5", word, "x").await.problem(401);
+    }
     assert_eq!(house.admin("DELETE", "/bots/hooks/b", &Value::Null).await.status, 204);
-    post(&house, "b", "m4", "new-key", "x").await.problem(404);
+    post(&house, "b", "m6", new, "x").await.problem(404);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_sends_is_no_command() {
+    let house = Harness::open().await;
+    let ann = house.seat("ann").await;
+    add(&house, "builds", Some(FIRST_TENANT)).await;
+    bind(&house, FIRST_TENANT, "builds", "ann").await;
+    for (id, text) in [("m1", "/unlink"), ("m2", "/link ABCD-EFGH"), ("m3", "/whoami"), ("m4", "/stop")] {
+        let answer = post(&house, "builds", id, KEY, text).await.expect(202);
+        assert_eq!(answer["outcome"], "delivered", "{text}: {answer}");
+    }
+    let texts: Vec<String> = received(&house, &ann).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["/unlink", "/link ABCD-EFGH", "/whoami", "/stop"]);
     house.finish().await;
 }

@@ -223,6 +223,7 @@ impl Act {
             Self::Send { content, .. }
             | Self::Edit { content, .. }
             | Self::FollowUp { content, .. }
+            | Self::Draft { content, .. }
             | Self::Prompt { content, .. } => Some(content),
             Self::Typing { content, .. } | Self::SendMedia { content, .. } => content.as_deref(),
             _ => None,

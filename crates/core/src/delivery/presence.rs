@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::ActionResult;
-
 use super::DeliveryPlane;
 use super::switchboard::{GivenUp, Order, Unserved};
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::{event_id, mail_id};
-use crate::port::platform::ActingAs;
+use crate::port::platform::{ActingAs, notice_in_time};
 use crate::port::store::{Delivery, Presence, StoreError};
 
 /// A gateway that reconnects within this time is still running and needs no settle time.
@@ -141,17 +139,24 @@ impl DeliveryPlane {
                         delivered as soon as it is back.";
             let bot = self.directory.bot(&delivery.platform, &delivery.bot);
             let acting_as = ActingAs { tenant: &instance.tenant, bot: &bot };
-            let result: ActionResult = platform.notice(acting_as, &delivery.chat_id, text).await;
-            if !result.success {
-                tracing::warn!(error = ?result.error, "sending the notice that an agent is away failed");
-            }
-            self.meters.notices.inc();
+            let result = notice_in_time(&**platform, acting_as, &delivery.chat_id, text).await;
+            let sent = match result.success {
+                true => {
+                    self.meters.notices.inc();
+                    "a notice that the agent is away was sent to the chat".to_owned()
+                }
+                false => {
+                    let error = result.error.unwrap_or_default();
+                    tracing::warn!(error, "sending the notice that an agent is away failed");
+                    format!("a notice that the agent is away could not be sent to the chat: {error}")
+                }
+            };
             self.tail.say(&instance.tenant, "notice", |notice| {
                 notice.instance.clone_from(&instance.name);
                 notice.platform.clone_from(&delivery.platform);
                 notice.chat_id = delivery.chat_id.to_string();
                 notice.message_id.clone_from(&delivery.message_id);
-                notice.text = "a notice that the agent is away was sent to the chat".into();
+                notice.text = sent;
             });
         }
         Ok(true)

@@ -10,6 +10,7 @@ use super::gateways::{check_id, known_tenant};
 use super::{DirectoryPlane, Draft, View};
 use crate::error::DeskError;
 use crate::hash::sha256_hex;
+use crate::port::platform;
 
 const ENROLLMENT_TTL_MS: u64 = 3_600_000;
 
@@ -89,6 +90,12 @@ impl DirectoryPlane {
             if let Some(refusal) = names.refusal(settings.map(String::as_str), secrets.map(String::as_str)) {
                 return Err(DeskError::BadRequest(format!("{} bot {:?}: {refusal}", ask.platform, ask.id)));
             }
+        }
+        if let Some(platform) = self.platforms.get(&ask.platform) {
+            let secrets = ask.secrets.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))).collect();
+            let bot = platform::Bot::new(ask.id.as_str(), ask.tenant.clone(), ask.settings.clone(), secrets);
+            let refused = |why| DeskError::BadRequest(format!("{} bot {:?}: {why}", ask.platform, ask.id));
+            platform.check_bot(&bot).map_err(refused)?;
         }
         let seal = |(name, value): (String, String)| {
             let words = ["bot", &ask.platform, &ask.id, &name];

@@ -33,7 +33,13 @@ impl DirectoryPlane {
         drop(opened);
         let bot = Arc::new(self.open_bot(&record));
         let mut opened = self.open_bots.opened.write().unwrap_or_else(PoisonError::into_inner);
-        opened.insert(key, (record, bot.clone()));
+        // Somebody else may have been quicker, and the bot may be gone by now.
+        if let Some((_, bot)) = opened.get(&key).filter(|(of, _)| Arc::ptr_eq(of, &record)) {
+            return Some(bot.clone());
+        }
+        if self.registry.read(|view| view.bot(platform, id).is_some_and(|it| Arc::ptr_eq(it, &record))) {
+            opened.insert(key, (record, bot.clone()));
+        }
         Some(bot)
     }
 
@@ -70,6 +76,11 @@ impl DirectoryPlane {
                 }
             }
         }
-        Bot::new(record.id.clone(), record.tenant.clone(), record.settings.clone(), secrets)
+        let bot = Bot::new(record.id.clone(), record.tenant.clone(), record.settings.clone(), secrets);
+        let tenant = record.tenant.as_deref().unwrap_or_default();
+        let mut words = vec!["account", &record.platform, &record.id, tenant];
+        words.extend(bot.secrets().flat_map(|(name, secret)| [name, secret.expose()]));
+        let account = self.sealer.derive(&words)[..16].to_owned();
+        bot.of_account(account)
     }
 }

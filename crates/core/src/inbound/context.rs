@@ -8,10 +8,10 @@ use frontdesk_wire::MessageEvent;
 use frontdesk_wire::event::ContextLine;
 use serde_json::json;
 
-use super::{InboundPlane, LOOK_LIMIT, Marks};
+use super::{InboundPlane, Marks};
 use crate::directory::facts::Instance;
 use crate::gate;
-use crate::port::platform::{ActingAs, Nearby};
+use crate::port::platform::{ActingAs, LOOK_LIMIT, Nearby};
 use crate::port::store::StoreError;
 
 /// Lines that ride along at most, and how far back they are looked for.

@@ -2,38 +2,34 @@
 
 use std::sync::Arc;
 
-use super::{InboundPlane, Judged, Marks};
+use super::{InboundPlane, Marks};
 use crate::directory::check_source;
 use crate::error::DeskError;
 use crate::gate::{Layer, Verdict};
 use crate::intake::{Intake, Receipt};
 use crate::port::BoxFuture;
-use crate::port::platform::{Change, Gap, Inlet};
-use crate::port::store::{Acceptance, Delivery, Outcome, StoreError};
+use crate::port::platform::{Bot, Change, Gap, Inlet, LateReceipt};
+use crate::port::store::{Acceptance, Delivery, StoreError};
 
 /// The way in for one bot.
 pub struct BotInlet {
     inbound: Arc<InboundPlane>,
     platform: String,
     bot: String,
+    account: String,
 }
 
 impl InboundPlane {
-    pub fn inlet(self: &Arc<Self>, platform: &str, bot: &str) -> BotInlet {
-        BotInlet { inbound: self.clone(), platform: platform.into(), bot: bot.into() }
+    pub fn inlet(self: &Arc<Self>, platform: &str, bot: &Bot) -> BotInlet {
+        let account = bot.account().to_owned();
+        BotInlet { inbound: self.clone(), platform: platform.into(), bot: bot.id.clone(), account }
     }
 
-    /// Where this bot's listener goes on.
-    pub async fn cursor(&self, platform: &str, bot: &str) -> Result<Option<String>, StoreError> {
-        self.cursors.cursor(platform, bot).await
-    }
-
-    /// Takes events whose ids come from outside, all or none.
-    pub async fn take(&self, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
-        for intake in &intakes {
-            check_source(&intake.event)?;
-        }
-        self.receive(intakes).await
+    /// Where this bot's listener goes on. A cursor belongs to the account that the bot's secrets open: another account
+    /// under the same id begins anew.
+    pub async fn cursor(&self, platform: &str, bot: &Bot) -> Result<Option<String>, StoreError> {
+        let kept = self.cursors.cursor(platform, &bot.id).await?;
+        Ok(kept.and_then(|kept| Some(kept.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
     }
 
     /// Writes down that an event was refused, so that `explain` and `why` can say so.
@@ -85,12 +81,14 @@ impl InboundPlane {
     fn refused(&self, intake: &Intake) -> Refused {
         let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
         let source = &intake.event.source;
-        let message_id = intake.event.message_id.clone().unwrap_or_default();
+        // As `judge` does: one without an id is its own message.
+        let given = intake.event.message_id.clone().filter(|id| !id.is_empty());
+        let message_id = given.unwrap_or_else(|| self.env.random_hex(16));
         let marks = Marks { whose: &intake.whose, bot: &intake.bot };
         let tenant = self.directory.read(|view| super::tenant_of(view, &intake.whose, source).map(str::to_owned));
         Refused {
             tenant: tenant.unwrap_or_default(),
-            dedup: marks.dedup(source, &message_id, ""),
+            dedup: marks.dedup(source, &message_id, if source.message_is_edit { &intake.event.text } else { "" }),
             platform: source.platform.clone(),
             bot: intake.bot.clone(),
             chat_id: cut(&source.chat_id),
@@ -105,32 +103,42 @@ fn is_final(error: &DeskError) -> bool {
 }
 
 impl Inlet for BotInlet {
-    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Option<Receipt>>, DeskError>> {
+    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
         Box::pin(async move {
             let inbound = &self.inbound;
             let now_ms = inbound.env.now_ms();
-            let (mut judged, mut places): (Vec<Judged>, Vec<bool>) = (Vec::new(), Vec::new());
-            for intake in intakes {
-                let refused = inbound.refused(&intake);
-                let one = match check_source(&intake.event) {
-                    Ok(()) => inbound.judge(intake, now_ms).await,
-                    Err(error) => Err(error),
-                };
-                match one {
-                    Ok(one) => judged.push(one),
-                    Err(error) if is_final(&error) => {
-                        let (platform, bot) = (&self.platform, &self.bot);
-                        tracing::warn!(%error, platform, bot, message_id = refused.message_id, "an event was refused");
-                        inbound.record_refusal(&refused, &error.to_string()).await?;
-                        places.push(false);
-                        continue;
+            let (mut judged, mut refusals) = (Vec::new(), Vec::new());
+            for mut intake in intakes {
+                let refused = match check_source(&intake.event) {
+                    Ok(()) => {
+                        // It is known now, so that a refusal is recorded under the same id.
+                        let given = intake.event.message_id.take().filter(|id| !id.is_empty());
+                        intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16)));
+                        let mark = inbound.refused(&intake);
+                        match inbound.judge(intake, now_ms).await {
+                            Ok(one) => {
+                                judged.push(one);
+                                refusals.push(None);
+                                continue;
+                            }
+                            Err(error) if is_final(&error) => (mark, error),
+                            Err(error) => return Err(error),
+                        }
                     }
-                    Err(error) => return Err(error),
-                }
-                places.push(true);
+                    Err(error) => (inbound.refused(&intake), error),
+                };
+                let (mark, error) = refused;
+                let (platform, bot) = (&self.platform, &self.bot);
+                tracing::warn!(%error, platform, bot, message_id = mark.message_id, "an event was refused");
+                inbound.record_refusal(&mark, &error.to_string()).await?;
+                refusals.push(Some(error));
             }
             let mut receipts = inbound.accept(judged, now_ms).await?.into_iter();
-            Ok(places.into_iter().map(|taken| if taken { receipts.next() } else { None }).collect())
+            let outcome = |refusal: Option<DeskError>| match refusal {
+                Some(error) => Some(Err(error)),
+                None => receipts.next().map(Ok),
+            };
+            Ok(refusals.into_iter().filter_map(outcome).collect())
         })
     }
 
@@ -146,14 +154,11 @@ impl Inlet for BotInlet {
         }
     }
 
-    fn receipt<'a>(
-        &'a self,
-        vendor_id: &'a str,
-        outcome: Outcome,
-        note: &'a str,
-    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+    fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
-            let found = self.inbound.journal.apply_receipt(&self.platform, &self.bot, vendor_id, outcome, note).await?;
+            let LateReceipt { vendor_id, outcome, note } = receipt;
+            let applied = self.inbound.journal.apply_receipt(&self.platform, &self.bot, vendor_id, *outcome, note);
+            let found = applied.await?;
             if let Some(entry) = &found {
                 self.inbound.tail.say(&entry.tenant, "action", |notice| {
                     notice.instance.clone_from(&entry.instance);
@@ -174,6 +179,7 @@ impl Inlet for BotInlet {
     }
 
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
+        let cursor = format!("{}:{cursor}", self.account);
         self.inbound.cursors.save_cursor(self.platform.clone(), self.bot.clone(), Some(cursor))
     }
 }

@@ -26,7 +26,7 @@ use crate::hash::short_hash;
 use crate::ids::{event_id, parse_event_id};
 use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose};
 use crate::meters::{Meters, VerdictLabels, Why};
-use crate::port::platform::{ActingAs, Platforms};
+use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
 use crate::port::store::{Acceptance, ChatWrite, Cursors, Delivery, Journal, Ledger, SealedCapability, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
@@ -37,8 +37,6 @@ use crate::vault::Sealer;
 const FRAME_MARGIN_BYTES: usize = 512;
 /// Longer message ids are kept as a hash.
 const DEDUP_ID_MAX_BYTES: usize = 48;
-/// A platform that does not say in time who can see a chat does not know.
-pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(3);
 /// The directory may change between questions; after this many rounds what is not known is a no.
 const ASK_ROUNDS: usize = 4;
 
@@ -179,7 +177,7 @@ impl InboundPlane {
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        let Intake { whose, bot, mut event, capabilities, handover, addressed, to_every_link, chat } = intake;
+        let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat } = intake;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
             None => self.env.random_hex(16),
@@ -191,19 +189,19 @@ impl InboundPlane {
         let edit = if source.message_is_edit { event.text.as_str() } else { "" };
         let marks = Marks { whose: &whose, bot: &bot };
         let dedup = marks.dedup(source, &message_id, edit);
-        let command = DeskCommand::parse(&event);
+        let command = DeskCommand::parse(&event).filter(|_| !from_program);
         let found = self.directory.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
         let verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
-            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, to_every_link).await,
+            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program).await,
         };
         let tenant = found.unwrap_or_default();
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
         let mut interrupts = false;
-        if event.text.trim() == "/stop" && event.prompt_response.is_none() && reaches {
+        if event.text.trim() == "/stop" && event.prompt_response.is_none() && !from_program && reaches {
             let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
             let was_here = self.ledger.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
             if !was_here
@@ -261,8 +259,9 @@ impl InboundPlane {
     }
 
     /// The gate's verdict, with the platform asked about whoever's eyes it needs.
-    async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool, to_every_link: bool) -> Verdict {
-        let case = Case { tenant, source, addressed, to_every_link };
+    async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool, from_program: bool) -> Verdict {
+        let case = Case { tenant, source, addressed, to_every_link: from_program };
+        let mut left = LOOK_LIMIT; // for all look-ups of one event together
         let now_ms = self.env.now_ms();
         let spot = self.visibility.spot(tenant, &source.platform, bot, &source.chat_id);
         let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
@@ -271,7 +270,9 @@ impl InboundPlane {
                 Ruling::Verdict(verdict) => return verdict,
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
-                        let sees = Box::pin(self.look_for(tenant, bot, source, &viewer)).await;
+                        let began = tokio::time::Instant::now();
+                        let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await;
+                        left = left.saturating_sub(began.elapsed());
                         self.visibility.keep(spot, &viewer, sees, now_ms, self.rules.sight_ms);
                         sight.note(viewer, sees);
                     }
@@ -282,12 +283,12 @@ impl InboundPlane {
     }
 
     /// Whether this person can see the chat, as the platform says.
-    async fn look_for(&self, tenant: &str, bot: &str, source: &Source, viewer: &str) -> Sees {
+    async fn look_for(&self, tenant: &str, bot: &str, source: &Source, viewer: &str, limit: Duration) -> Sees {
         let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
         let bot = self.directory.bot(&source.platform, bot);
         let acting_as = ActingAs { tenant, bot: &bot };
         let asked = platform.look(acting_as, &source.chat_id, Some(viewer));
-        match tokio::time::timeout(LOOK_LIMIT, asked).await {
+        match tokio::time::timeout(limit, asked).await {
             Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
             Ok(Err(error)) => {
                 tracing::warn!(%error, platform = source.platform, "visibility lookup failed");
@@ -354,7 +355,7 @@ impl InboundPlane {
         if let Some(platform) = self.platforms.get(&source.platform) {
             let bot = self.directory.bot(&source.platform, bot);
             let acting_as = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot: &bot };
-            let said = platform.notice(acting_as, &source.chat_id, &answer).await;
+            let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;
             if !said.success {
                 tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");
             }

@@ -5,26 +5,44 @@ use frontdesk_wire::{ActionResult, Code};
 
 use super::OutboundPlane;
 use super::sending::WAIT_MAX_MS;
-use crate::delivery::session::{Job, Lane};
+use crate::delivery::session::{Job, Lane, Refused};
 use crate::delivery::switchboard::{Mailbox, Order};
 use crate::directory::Caller;
 
 impl OutboundPlane {
     /// Does the actions of a lane until there is none.
     pub async fn work_off(&self, caller: &Caller, mailbox: &Mailbox, lane: &Lane) {
-        while let Some(job) = lane.next() {
+        while let Some((job, replaced)) = lane.next() {
             let Job { request_id, candidates, identities, action, asked_ms, _room } = job;
             let result = if self.env.steady_ms().saturating_sub(asked_ms) > WAIT_MAX_MS {
                 let text = "it waited too long behind other actions of this socket, and was not sent";
-                ActionResult::refused(Code::RateLimited, text)
+                let (platform, bot) = candidates.first().cloned().unwrap_or_default();
+                let chat_id = action.act.chat_id().unwrap_or_default();
+                let result = ActionResult::refused(Code::RateLimited, text);
+                let refused = Refused::new(&platform, &bot, action.act.op(), chat_id, result);
+                if let Some(noting) = self.note_refused(caller, &refused) {
+                    noting.await;
+                }
+                refused.result
             } else {
                 let (platform, bot) = self.speaking_as(caller, &candidates, &action).await;
-                self.act(caller, (platform, bot), &identities, action, asked_ms).await
+                let asked = Asked { ms: asked_ms, replaced: replaced.len() };
+                self.act_for(caller, (platform, bot), &identities, action, asked).await
             };
-            let line = DeskFrame::OutboundResult { request_id, result }.line();
-            if !mailbox.order(Order::Result(line.clone())) {
-                self.delivery.switchboard().answer(caller.instance.no, line, self.env.now_ms());
+            // An edit that a later one replaced ends as that one does.
+            for request_id in replaced.into_iter().chain([request_id]) {
+                let line = DeskFrame::OutboundResult { request_id, result: result.clone() }.line();
+                if !mailbox.order(Order::Result(line.clone())) {
+                    self.delivery.switchboard().answer(caller.instance.no, line, self.env.now_ms());
+                }
             }
         }
     }
+}
+
+/// When an action was asked for, on the steady clock, and how many earlier edits of its message it replaces.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) ms: u64,
+    pub(super) replaced: usize,
 }

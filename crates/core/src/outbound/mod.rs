@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use frontdesk_wire::action::check_prompt;
 use frontdesk_wire::{Act, Action, ActionResult, Code};
 
+use self::lanes::Asked;
 use self::pacing::Pacer;
 use self::sending::Sending;
 use crate::base::Base;
@@ -20,8 +21,8 @@ use crate::directory::{Caller, DirectoryPlane, Place, View, tenant_of};
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::{ActionLabels, Meters};
-use crate::port::platform::{ActingAs, Platform, Platforms};
-use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
+use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, Platform, Platforms};
+use crate::port::store::{Closing, DeskNo, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
 use crate::vault::Sealer;
@@ -57,11 +58,7 @@ impl OutboundPlane {
         platforms: &Arc<Platforms>,
     ) -> Result<Self, StoreError> {
         let (_, live) = base.lease.renew().await?;
-        let doubted = stores.journal.doubt_open_entries(live).await?;
-        if doubted > 0 {
-            tracing::warn!(doubted, "actions were in flight when a desk stopped; their outcome is unknown");
-        }
-        Ok(Self {
+        let plane = Self {
             env: base.env.clone(),
             directory: directory.clone(),
             delivery: delivery.clone(),
@@ -75,7 +72,9 @@ impl OutboundPlane {
             listener: OnceLock::new(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
-        })
+        };
+        plane.doubt(live).await?;
+        Ok(plane)
     }
 
     /// Set once, at the start.
@@ -120,12 +119,23 @@ impl OutboundPlane {
         action: Action,
         asked_ms: u64,
     ) -> ActionResult {
+        self.act_for(caller, (platform, bot), identities, action, Asked { ms: asked_ms, replaced: 0 }).await
+    }
+
+    async fn act_for(
+        &self,
+        caller: &Caller,
+        (platform, bot): (&str, &str),
+        identities: &[(String, String)],
+        action: Action,
+        asked: Asked,
+    ) -> ActionResult {
         let op = action.act.op();
         if let Some(listener) = self.listener.get() {
             listener.sending(caller, &action);
         }
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
-        match self.try_act(caller, platform, bot, identities, action, asked_ms).await {
+        match self.try_act(caller, platform, bot, identities, action, asked).await {
             Ok(result) => {
                 let outcome = outcome_name(outcome_of(&result));
                 self.meters.actions.get_or_create(&ActionLabels { op, outcome }).inc();
@@ -179,11 +189,11 @@ impl OutboundPlane {
         bot: &str,
         identities: &[(String, String)],
         action: Action,
-        asked_ms: u64,
+        asked: Asked,
     ) -> Result<ActionResult, ActionResult> {
         if let Act::FollowUp { session_key, kind, .. } = &action.act {
             let (session_key, kind) = (session_key.clone(), kind.clone());
-            return self.follow_up(caller, identities, &session_key, &kind, action, asked_ms).await;
+            return self.follow_up(caller, identities, &session_key, &kind, action, asked).await;
         }
         let Some(found) = self.platforms.get(platform) else {
             let text = format!("this desk does not run the platform {platform:?}");
@@ -198,21 +208,14 @@ impl OutboundPlane {
         {
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
-        let bot = self.directory.bot(platform, bot);
+        let bot = self.own_bot(caller, platform, bot)?;
         let acting_as = ActingAs { tenant: &caller.tenant, bot: &bot };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
         if !self.may_speak(found, acting_as, platform, &chat_id).await? {
             return Err(ActionResult::egress_declined(platform));
         }
-        let sending = Sending {
-            caller,
-            platform: found,
-            name: platform,
-            acting_as,
-            chat_id: &chat_id,
-            capability: None,
-            asked_ms,
-        };
+        let sending =
+            Sending { caller, platform: found, name: platform, acting_as, chat_id: &chat_id, capability: None, asked };
         if action.act.is_fleeting() {
             return self.send_unjournaled(&sending, &action).await;
         }
@@ -227,7 +230,7 @@ impl OutboundPlane {
         session_key: &str,
         kind: &str,
         action: Action,
-        asked_ms: u64,
+        asked: Asked,
     ) -> Result<ActionResult, ActionResult> {
         let now_ms = self.env.now_ms();
         let found = self.vault.capability(&caller.tenant, session_key, kind, now_ms).await;
@@ -239,7 +242,7 @@ impl OutboundPlane {
             tracing::error!(%error, kind, "opening a capability failed");
             absent()
         })?;
-        let bot = self.directory.bot(&held.platform, &held.bot);
+        let bot = self.own_bot(caller, &held.platform, &held.bot)?;
         let acting_as = ActingAs { tenant: &caller.tenant, bot: &bot };
         let sending = Sending {
             caller,
@@ -248,9 +251,44 @@ impl OutboundPlane {
             acting_as,
             chat_id: &held.chat_id,
             capability: Some(&value),
-            asked_ms,
+            asked,
         };
         self.send(&sending, action).await
+    }
+
+    /// The bot, if the tenant may still use it: it may have been removed, or given to somebody else, since the hello.
+    fn own_bot(&self, caller: &Caller, platform: &str, bot: &str) -> Result<Arc<Bot>, ActionResult> {
+        match self.directory.resolve_bot(&caller.tenant, platform, bot) {
+            Some(id) => Ok(self.directory.bot(platform, &id)),
+            None => {
+                let text = format!("{platform} bot {bot:?} is not (or no longer) a bot of this tenant");
+                Err(ActionResult::refused(Code::UnknownIdentity, text))
+            }
+        }
+    }
+
+    /// Lets go the actions whose time has come. Returns when the next one's does, on the steady clock.
+    pub fn release_due(&self) -> Option<u64> {
+        self.pacer.release_due()
+    }
+
+    /// Comes back when `release_due` must be asked earlier than it said.
+    pub async fn due_earlier(&self) {
+        self.pacer.earlier().await;
+    }
+
+    /// The server stops: actions that wait are refused, those at a platform go on.
+    pub fn stop_waiting(&self) {
+        self.pacer.close();
+    }
+
+    /// Actions of desks that are gone: their outcome is unknown. Returns how many.
+    pub async fn doubt(&self, live: Vec<DeskNo>) -> Result<u64, StoreError> {
+        let doubted = self.journal.doubt_open_entries(live).await?;
+        if doubted > 0 {
+            tracing::warn!(doubted, "actions were in flight when a desk stopped; their outcome is unknown");
+        }
+        Ok(doubted)
     }
 
     /// The egress guard: only chats that this tenant was reached from, or that are its own: its scopes,
@@ -267,7 +305,12 @@ impl OutboundPlane {
         if reached.map_err(|error| unavailable(&error))? {
             return Ok(true);
         }
-        let Some(look) = found.look(acting_as, chat_id, None).await.map_err(|error| unavailable(&error))? else {
+        let looking = tokio::time::timeout(LOOK_LIMIT, found.look(acting_as, chat_id, None)).await;
+        let looking = looking.map_err(|_| {
+            let text = "the platform did not say in time whose chat this is; nothing was sent";
+            ActionResult::refused(Code::Unavailable, text)
+        })?;
+        let Some(look) = looking.map_err(|error| unavailable(&error))? else {
             return Ok(false);
         };
         if found.common_bot().is_some() {

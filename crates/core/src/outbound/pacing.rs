@@ -1,27 +1,42 @@
-//! Waits for the scheduler of a bot, one future per action. No task of its own: whoever waits moves the queue on.
+//! Waits for the scheduler of a bot, one future per action. One loop of the server (`release_due`) is the timer of all
+//! bots: whoever waits for a token is let go by it, whoever waits for another action is let go by its end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::{ActionResult, Code};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
-use super::scheduler::{Ask, Asked, DROP_AFTER_MS, Refusal, Scheduler, Ticket};
+use super::scheduler::{Ask, Asked, Refusal, Scheduler, Ticket};
 use crate::env::Env;
 use crate::port::platform::{Acted, Pace};
 
 /// Bots without a waiting action are forgotten when there are this many.
 const BOTS_MAX: usize = 1_024;
 
+/// (platform, bot)
+type Name = Arc<(String, String)>;
+
 /// The queues of all bots of this desk.
 pub(super) struct Pacer {
-    env: Arc<dyn Env>,
-    bots: Mutex<HashMap<(String, String), Arc<BotQueue>>>,
+    bots: Mutex<HashMap<String, HashMap<String, Arc<BotQueue>>>>,
+    timer: Arc<Timer>,
 }
 
-#[derive(Default)]
-struct BotQueue(Mutex<Queue>);
+/// When the queues of bots must be looked at.
+struct Timer {
+    env: Arc<dyn Env>,
+    due: Mutex<BTreeSet<(u64, Name)>>,
+    /// An earlier time was set.
+    earlier: Notify,
+}
+
+struct BotQueue {
+    name: Name,
+    timer: Arc<Timer>,
+    queue: Mutex<Queue>,
+}
 
 #[derive(Default)]
 struct Queue {
@@ -30,12 +45,14 @@ struct Queue {
     /// Results that others wait for: their actions were superseded by this one.
     followers: HashMap<Ticket, Vec<oneshot::Sender<ActionResult>>>,
     again_ms: Option<u64>,
+    is_closed: bool,
 }
 
 enum Turn {
     Go,
     /// A later action of the same kind goes instead; its result comes here.
     Superseded(oneshot::Receiver<ActionResult>),
+    Closed,
 }
 
 /// An action on its way through the queue of its bot: `turn`, then the platform is asked, then `end`.
@@ -44,7 +61,7 @@ pub(super) struct Passage {
     /// Nothing to wait for: it may go at once.
     turn: Option<oneshot::Receiver<Turn>>,
     asked_ms: u64,
-    limit_ms: u64,
+    deadline_ms: u64,
     waited_ms: u64,
 }
 
@@ -52,12 +69,24 @@ pub(super) enum Turned {
     Go,
     /// A later one was done instead, with this result.
     Superseded(ActionResult),
-    /// Nothing was sent: its time is over.
-    Expired(Refusal),
+    /// Nothing was sent.
+    Never(Never),
+}
+
+/// Why an action was not begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Never {
+    Refused(Refusal),
+    /// Its turn did not come in time.
+    Late {
+        waited_ms: u64,
+    },
+    /// The server stops.
+    Closed,
 }
 
 pub(super) enum Next {
-    /// It was done, after waiting so long for the limits of the bot.
+    /// It was done, after waiting so long for its turn.
     Over { waited_ms: u64 },
     /// The platform refused it for its rate: wait for another turn.
     Again,
@@ -67,71 +96,110 @@ pub(super) enum Next {
 
 impl Pacer {
     pub(super) fn new(env: Arc<dyn Env>) -> Self {
-        Self { env, bots: Mutex::default() }
+        let timer = Timer { env, due: Mutex::default(), earlier: Notify::new() };
+        Self { bots: Mutex::default(), timer: Arc::new(timer) }
     }
 
     fn bot(&self, platform: &str, bot: &str) -> Arc<BotQueue> {
         let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (platform.to_owned(), bot.to_owned());
-        if let Some(found) = bots.get(&key) {
+        if let Some(found) = bots.get(platform).and_then(|of| of.get(bot)) {
             return found.clone();
         }
-        if bots.len() >= BOTS_MAX {
-            let now_ms = self.env.steady_ms();
-            bots.retain(|_, bot| Arc::strong_count(bot) > 1 || !bot.lock().scheduler.is_idle(now_ms));
+        if bots.values().map(HashMap::len).sum::<usize>() >= BOTS_MAX {
+            let now_ms = self.timer.env.steady_ms();
+            for of in bots.values_mut() {
+                of.retain(|_, bot| Arc::strong_count(bot) > 1 || !bot.lock().scheduler.is_idle(now_ms));
+            }
         }
-        bots.entry(key).or_default().clone()
+        let name = Arc::new((platform.to_owned(), bot.to_owned()));
+        let made = Arc::new(BotQueue { name, timer: self.timer.clone(), queue: Mutex::default() });
+        bots.entry(platform.to_owned()).or_default().insert(bot.to_owned(), made.clone());
+        made
     }
 
     /// A place in the queue of a bot. `ask.deadline_ms` is on the steady clock.
-    pub(super) fn enter(&self, platform: &str, bot: &str, ask: Ask) -> Result<Passage, Refusal> {
-        let (asked_ms, deadline_ms) = (self.env.steady_ms(), ask.deadline_ms);
-        let limit_ms = if ask.cost.droppable { deadline_ms.min(asked_ms + DROP_AFTER_MS) } else { deadline_ms };
-        let (place, turn) = self.bot(platform, bot).ask(&self.env, ask, asked_ms)?;
-        Ok(Passage { place, turn, asked_ms, limit_ms, waited_ms: 0 })
+    pub(super) fn enter(&self, platform: &str, bot: &str, ask: Ask) -> Result<Passage, Never> {
+        let (asked_ms, deadline_ms) = (self.timer.env.steady_ms(), ask.deadline_ms);
+        if asked_ms > deadline_ms {
+            return Err(Never::Late { waited_ms: 0 });
+        }
+        let (place, turn) = self.bot(platform, bot).ask(ask, asked_ms)?;
+        Ok(Passage { place, turn, asked_ms, deadline_ms, waited_ms: 0 })
+    }
+
+    /// Lets go the actions whose time has come. Returns when the next one's does.
+    pub(super) fn release_due(&self) -> Option<u64> {
+        let now_ms = self.timer.env.steady_ms();
+        loop {
+            let mut due = self.timer.due.lock().unwrap_or_else(PoisonError::into_inner);
+            let (at_ms, name) = due.first().cloned()?;
+            if at_ms > now_ms {
+                return Some(at_ms);
+            }
+            due.pop_first();
+            drop(due);
+            let bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = bots.get(&name.0).and_then(|of| of.get(&name.1)).cloned();
+            drop(bots);
+            if let Some(bot) = found {
+                let mut queue = bot.lock();
+                queue.again_ms = None;
+                bot.grant(&mut queue, now_ms, None);
+            }
+        }
+    }
+
+    /// Comes back when `release_due` must be asked earlier than it said.
+    pub(super) async fn earlier(&self) {
+        self.timer.earlier.notified().await;
+    }
+
+    /// The server stops: what waits is refused now, and what comes later too. What is at a platform goes on.
+    pub(super) fn close(&self) {
+        let bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<Arc<BotQueue>> = bots.values().flat_map(HashMap::values).cloned().collect();
+        drop(bots);
+        for bot in all {
+            let mut queue = bot.lock();
+            queue.is_closed = true;
+            for (_, waiter) in queue.waiters.drain() {
+                let _ = waiter.send(Turn::Closed); // it may be gone
+            }
+        }
     }
 }
 
 impl Passage {
     /// Waits until the action may be done.
-    pub(super) async fn turn(&mut self) -> Turned {
-        let Some(turn) = self.turn.take() else { return Turned::Go };
-        match self.wait(turn).await {
+    pub(super) async fn turn(&mut self, give_up_ms: u64) -> Turned {
+        let Some(mut turn) = self.turn.take() else { return Turned::Go };
+        let now_ms = self.place.now_ms();
+        let pause = Duration::from_millis(self.deadline_ms.saturating_sub(now_ms));
+        let turned = match tokio::time::timeout(pause, &mut turn).await {
+            Ok(turned) => turned.ok(),
+            Err(_) => turn.try_recv().ok(), // it may have come in this moment
+        };
+        let waited_ms = self.place.now_ms().saturating_sub(self.asked_ms);
+        match turned {
             Some(Turn::Go) => {
-                self.waited_ms = self.place.env.steady_ms().saturating_sub(self.asked_ms);
+                self.waited_ms = waited_ms;
                 Turned::Go
             }
             Some(Turn::Superseded(result)) => {
                 self.place.is_over = true;
-                Turned::Superseded(result.await.unwrap_or_else(|_| unknown()))
+                let left = Duration::from_millis(give_up_ms.saturating_sub(self.place.now_ms()));
+                let result = tokio::time::timeout(left, result).await;
+                Turned::Superseded(result.ok().and_then(Result::ok).unwrap_or_else(unknown))
             }
-            None => {
-                let wait_ms = self.place.env.steady_ms().saturating_sub(self.asked_ms);
-                Turned::Expired(Refusal::TooLong { wait_ms })
-            }
-        }
-    }
-
-    /// `None`: its time is over.
-    async fn wait(&self, mut turn: oneshot::Receiver<Turn>) -> Option<Turn> {
-        loop {
-            let now_ms = self.place.env.steady_ms();
-            if now_ms >= self.limit_ms {
-                return turn.try_recv().ok(); // it may have come in this moment
-            }
-            let until_ms = self.place.queue.move_on(now_ms).map_or(self.limit_ms, |at_ms| at_ms.min(self.limit_ms));
-            let pause = Duration::from_millis(until_ms.saturating_sub(now_ms).max(1));
-            if let Ok(turn) = tokio::time::timeout(pause, &mut turn).await {
-                return turn.ok();
-            }
-            // The time of somebody has come, perhaps ours.
+            Some(Turn::Closed) => Turned::Never(Never::Closed),
+            None => Turned::Never(Never::Late { waited_ms }),
         }
     }
 
     /// The platform has answered. What it refused for its rate is tried again while there is time.
     pub(super) fn end(&mut self, acted: &Acted) -> Next {
         let Acted { result, pace, .. } = acted;
-        let now_ms = self.place.env.steady_ms();
+        let now_ms = self.place.now_ms();
         let Some(retry_after_ms) = pace.retry_after_ms.filter(|_| !result.success && !result.ambiguous) else {
             self.place.finish(pace, result, now_ms);
             return Next::Over { waited_ms: self.waited_ms };
@@ -143,18 +211,16 @@ impl Passage {
 
 impl BotQueue {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place in the queue, and what to wait for: nothing if it may go at once.
-    fn ask(
-        self: &Arc<Self>,
-        env: &Arc<dyn Env>,
-        ask: Ask,
-        now_ms: u64,
-    ) -> Result<(Place, Option<oneshot::Receiver<Turn>>), Refusal> {
+    fn ask(self: Arc<Self>, ask: Ask, now_ms: u64) -> Result<(Place, Option<oneshot::Receiver<Turn>>), Never> {
         let mut queue = self.lock();
-        let Asked { ticket, supersedes } = queue.scheduler.ask(ask, now_ms)?;
+        if queue.is_closed {
+            return Err(Never::Closed);
+        }
+        let Asked { ticket, supersedes } = queue.scheduler.ask(ask, now_ms).map_err(Never::Refused)?;
         if let Some(old) = supersedes {
             let mut followers = queue.followers.remove(&old).unwrap_or_default();
             if let Some(waiter) = queue.waiters.remove(&old) {
@@ -164,52 +230,59 @@ impl BotQueue {
             }
             queue.followers.insert(ticket, followers);
         }
-        let turn = queue.turn_of(ticket, now_ms);
-        Ok((Place { env: env.clone(), queue: self.clone(), ticket, is_over: false }, turn))
-    }
-
-    /// Lets go what may; says when to look again.
-    fn move_on(&self, now_ms: u64) -> Option<u64> {
-        let mut queue = self.lock();
-        if queue.again_ms.is_some_and(|again_ms| again_ms <= now_ms) {
-            queue.grant(now_ms, None);
-        }
-        queue.again_ms
-    }
-}
-
-impl Queue {
-    /// What this one waits for; nothing if it may go at once.
-    fn turn_of(&mut self, ticket: Ticket, now_ms: u64) -> Option<oneshot::Receiver<Turn>> {
-        if self.grant(now_ms, Some(ticket)) {
-            return None;
-        }
-        let (waiter, turn) = oneshot::channel();
-        self.waiters.insert(ticket, waiter);
-        Some(turn)
+        let turn = match self.grant(&mut queue, now_ms, Some(ticket)) {
+            true => None,
+            false => {
+                let (waiter, turn) = oneshot::channel();
+                queue.waiters.insert(ticket, waiter);
+                Some(turn)
+            }
+        };
+        drop(queue);
+        Ok((Place { bot: self, ticket, is_over: false }, turn))
     }
 
     /// Lets go what may. True: `own` is among them, which nobody waits for yet.
-    fn grant(&mut self, now_ms: u64, own: Option<Ticket>) -> bool {
+    fn grant(&self, queue: &mut Queue, now_ms: u64, own: Option<Ticket>) -> bool {
         let mut own_goes = false;
-        loop {
-            let grants = self.scheduler.grants(now_ms);
-            self.again_ms = grants.again_ms;
+        let again_ms = loop {
+            let grants = queue.scheduler.grants(now_ms);
             let mut is_gone = false;
             for ticket in grants.start {
                 if Some(ticket) == own {
                     own_goes = true;
-                } else if self.waiters.remove(&ticket).is_none_or(|waiter| waiter.send(Turn::Go).is_err()) {
-                    self.scheduler.withdraw(ticket); // whoever asked is gone
+                } else if queue.waiters.remove(&ticket).is_none_or(|waiter| waiter.send(Turn::Go).is_err()) {
+                    queue.scheduler.withdraw(ticket); // whoever asked is gone
                     is_gone = true;
                 }
             }
             if !is_gone {
-                return own_goes;
+                break grants.again_ms;
             }
+        };
+        let before = std::mem::replace(&mut queue.again_ms, again_ms);
+        if before != again_ms {
+            self.timer.set(&self.name, before, again_ms);
+        }
+        own_goes
+    }
+}
+
+impl Timer {
+    fn set(&self, name: &Name, before: Option<u64>, now: Option<u64>) {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = before {
+            due.remove(&(before, name.clone()));
+        }
+        let Some(at_ms) = now else { return };
+        due.insert((at_ms, name.clone()));
+        if due.first().is_some_and(|(first_ms, first)| *first_ms == at_ms && first == name) {
+            self.earlier.notify_one();
         }
     }
+}
 
+impl Queue {
     fn tell_followers(&mut self, ticket: Ticket, result: &ActionResult) {
         for follower in self.followers.remove(&ticket).unwrap_or_default() {
             let _ = follower.send(result.clone()); // it may be gone
@@ -219,33 +292,37 @@ impl Queue {
 
 /// A place in a queue. Dropped before it is over, it is given up and the queue moves on.
 struct Place {
-    env: Arc<dyn Env>,
-    queue: Arc<BotQueue>,
+    bot: Arc<BotQueue>,
     ticket: Ticket,
     is_over: bool,
 }
 
 impl Place {
-    fn finish(&mut self, pace: &Pace, result: &ActionResult, now_ms: u64) {
-        self.is_over = true;
-        let mut queue = self.queue.lock();
-        queue.scheduler.finished(self.ticket, pace, now_ms);
-        queue.tell_followers(self.ticket, result);
-        queue.grant(now_ms, None);
+    fn now_ms(&self) -> u64 {
+        self.bot.timer.env.steady_ms()
     }
 
-    /// Waits once more. `None`: there is no time left for that.
+    fn finish(&mut self, pace: &Pace, result: &ActionResult, now_ms: u64) {
+        self.is_over = true;
+        let mut queue = self.bot.lock();
+        queue.scheduler.finished(self.ticket, pace, now_ms);
+        queue.tell_followers(self.ticket, result);
+        self.bot.grant(&mut queue, now_ms, None);
+    }
+
+    /// Waits once more. `None`: there is no time left for that, or the server stops.
     fn again(&mut self, pace: &Pace, result: &ActionResult, now_ms: u64) -> Option<oneshot::Receiver<Turn>> {
-        let mut queue = self.queue.lock();
-        if !queue.scheduler.again(self.ticket, pace, now_ms) {
+        let mut queue = self.bot.lock();
+        if queue.is_closed || !queue.scheduler.again(self.ticket, pace, now_ms) {
             self.is_over = true;
+            queue.scheduler.withdraw(self.ticket);
             queue.tell_followers(self.ticket, result);
-            queue.grant(now_ms, None);
+            self.bot.grant(&mut queue, now_ms, None);
             return None;
         }
         let (waiter, turn) = oneshot::channel();
         queue.waiters.insert(self.ticket, waiter);
-        queue.grant(now_ms, None);
+        self.bot.grant(&mut queue, now_ms, None);
         Some(turn)
     }
 }
@@ -255,17 +332,18 @@ impl Drop for Place {
         if self.is_over {
             return;
         }
-        let now_ms = self.env.steady_ms();
-        let mut queue = self.queue.lock();
-        let result = if queue.scheduler.is_waiting(self.ticket) {
-            ActionResult::refused(Code::RateLimited, "a later edit replaced this one and was not sent in time")
-        } else {
+        let now_ms = self.now_ms();
+        let mut queue = self.bot.lock();
+        // A ticket that was granted to nobody is not there any more: it was not sent.
+        let result = if queue.scheduler.is_in_flight(self.ticket) {
             unknown()
+        } else {
+            ActionResult::refused(Code::RateLimited, "a later edit replaced this one and was not sent in time")
         };
         queue.scheduler.withdraw(self.ticket);
         queue.waiters.remove(&self.ticket);
         queue.tell_followers(self.ticket, &result);
-        queue.grant(now_ms, None);
+        self.bot.grant(&mut queue, now_ms, None);
     }
 }
 
@@ -273,3 +351,6 @@ fn unknown() -> ActionResult {
     let text = "timed out: a later edit replaced this one, and its outcome is unknown";
     ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,13 +7,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::port::platform::{Cost, Pace, Priority, Rate};
 
-/// Actions of one bot that are at the platform at the same time.
-pub const IN_FLIGHT_MAX: usize = 256;
+/// Actions of one tenant that are at the platform at the same time. There is no limit over all tenants: one with slow
+/// actions must not hold up the others.
+pub const IN_FLIGHT_MAX: usize = 64;
 /// Actions of one tenant that wait for one bot, in count and bytes. More are refused.
 pub const WAITING_MAX: usize = 512;
 pub const WAITING_MAX_BYTES: usize = 8 << 20;
-/// An action that is worth nothing when it is late waits no longer than this.
-pub const DROP_AFTER_MS: u64 = 2_000;
+/// A platform that refuses without a time is asked again after this.
+const RETRY_MIN_MS: u64 = 100;
 /// Full buckets are forgotten when there are this many.
 const BUCKETS_MAX: usize = 4_096;
 
@@ -25,6 +26,8 @@ pub struct Ask {
     pub chat_id: String,
     pub cost: Cost,
     pub bytes: usize,
+    /// Actions that follow this one and need a token each: the further parts of a long text.
+    pub more: u64,
     /// It is refused rather than begun after this time.
     pub deadline_ms: u64,
 }
@@ -40,7 +43,7 @@ pub struct Asked {
 pub enum Refusal {
     /// The tenant has too many actions waiting for this bot.
     Full,
-    /// Its turn would come only after so long.
+    /// By the rate limit of the bot its turn would come only after so long.
     TooLong { wait_ms: u64 },
 }
 
@@ -48,66 +51,48 @@ pub enum Refusal {
 pub struct Grants {
     /// These begin now.
     pub start: Vec<Ticket>,
-    /// When to ask again, if actions still wait for their time.
+    /// When to ask again, if actions wait for their time. Those that wait for another one to end are not counted: the
+    /// end is a reason to ask.
     pub again_ms: Option<u64>,
 }
 
 #[derive(Default)]
 pub struct Scheduler {
-    lines: [Line; Priority::ALL.len()],
+    /// Which tenants have actions of a priority waiting: they take turns.
+    turns: [VecDeque<String>; Priority::ALL.len()],
+    tenants: HashMap<String, Tenant>,
     held: HashMap<Ticket, Held>,
     waiting: usize,
-    tenants: HashMap<String, (usize, usize)>,
-    in_flight: usize,
-    /// (tenant, chat) with an action at the platform.
-    busy: HashSet<(String, String)>,
-    /// (tenant, key) of a waiting action that a later one may replace.
-    replaceable: HashMap<(String, String), Ticket>,
     buckets: HashMap<String, Bucket>,
     paused_until_ms: u64,
     last_ticket: Ticket,
 }
 
+#[derive(Default)]
+struct Tenant {
+    waiting: [VecDeque<Ticket>; Priority::ALL.len()],
+    count: usize,
+    bytes: usize,
+    in_flight: usize,
+    /// Chats with an action at the platform.
+    busy: HashSet<String>,
+    /// Waiting actions that a later one may replace, by key.
+    replaceable: HashMap<String, Ticket>,
+}
+
 struct Held {
     ask: Ask,
     state: State,
+    /// The platform refused it for its rate: not before this.
+    not_before_ms: u64,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Waiting,
     InFlight,
-}
-
-/// Waiting actions of one priority: tenants take turns.
-#[derive(Default)]
-struct Line {
-    turns: VecDeque<String>,
-    of: HashMap<String, VecDeque<Ticket>>,
-}
-
-impl Line {
-    fn push(&mut self, tenant: &str, ticket: Ticket, first: bool) {
-        let queue = self.of.entry(tenant.to_owned()).or_default();
-        if queue.is_empty() {
-            self.turns.push_back(tenant.to_owned());
-        }
-        if first { queue.push_front(ticket) } else { queue.push_back(ticket) }
-    }
-
-    fn remove(&mut self, tenant: &str, ticket: Ticket) {
-        let Some(queue) = self.of.get_mut(tenant) else { return };
-        queue.retain(|held| *held != ticket);
-        if queue.is_empty() {
-            self.of.remove(tenant);
-            self.turns.retain(|held| held != tenant);
-        }
-    }
-
-    fn replace(&mut self, tenant: &str, old: Ticket, new: Ticket) {
-        let queue = self.of.get_mut(tenant).into_iter().flatten();
-        queue.filter(|held| **held == old).for_each(|held| *held = new);
-    }
+    /// Between two of these.
+    Neither,
 }
 
 struct Bucket {
@@ -155,37 +140,36 @@ impl Scheduler {
         self.held.get(&ticket).is_some_and(|held| held.state == State::Waiting)
     }
 
+    pub fn is_in_flight(&self, ticket: Ticket) -> bool {
+        self.held.get(&ticket).is_some_and(|held| held.state == State::InFlight)
+    }
+
     pub fn ask(&mut self, ask: Ask, now_ms: u64) -> Result<Asked, Refusal> {
-        let replaced = ask.cost.replaces.as_ref().map(|key| (ask.tenant.clone(), key.clone()));
-        let supersedes = replaced.as_ref().and_then(|key| self.replaceable.get(key).copied());
-        let (count, bytes) = self.tenants.get(&ask.tenant).copied().unwrap_or_default();
-        if supersedes.is_none() && (count >= WAITING_MAX || bytes + ask.bytes > WAITING_MAX_BYTES) {
-            return Err(Refusal::Full);
-        }
-        let starts_ms = self.expected_ms(&ask, now_ms);
-        let latest_ms = if ask.cost.droppable { ask.deadline_ms.min(now_ms + DROP_AFTER_MS) } else { ask.deadline_ms };
-        if supersedes.is_none() && starts_ms > latest_ms {
-            return Err(Refusal::TooLong { wait_ms: starts_ms - now_ms });
+        let tenant = self.tenants.get(&ask.tenant);
+        let replaced = |tenant: &Tenant| tenant.replaceable.get(ask.cost.replaces.as_ref()?).copied();
+        let supersedes = tenant.and_then(replaced);
+        if supersedes.is_none() {
+            let is_full = |it: &Tenant| it.count >= WAITING_MAX || it.bytes + ask.bytes > WAITING_MAX_BYTES;
+            if tenant.map_or(ask.bytes > WAITING_MAX_BYTES, is_full) {
+                return Err(Refusal::Full);
+            }
+            let starts_ms = self.expected_ms(&ask, now_ms);
+            if starts_ms > ask.deadline_ms {
+                return Err(Refusal::TooLong { wait_ms: starts_ms - now_ms });
+            }
         }
         self.last_ticket += 1;
         let ticket = self.last_ticket;
-        let line = ask.cost.priority as usize;
-        match supersedes {
-            // It takes the place in the queue of the one that it replaces.
-            Some(old) => {
-                self.lines[line].replace(&ask.tenant, old, ticket);
-                self.drop_held(old);
-            }
-            None => self.lines[line].push(&ask.tenant, ticket, false),
+        // It takes the place in the queue of the one that it replaces.
+        let place = supersedes.and_then(|old| self.leave_queue(old).map(|place| (old, place)));
+        if let Some((old, _)) = place {
+            self.held.remove(&old);
         }
-        if let Some(key) = replaced {
-            self.replaceable.insert(key, ticket);
+        if let Some(key) = &ask.cost.replaces {
+            self.tenants.entry(ask.tenant.clone()).or_default().replaceable.insert(key.clone(), ticket);
         }
-        self.count_in(&ask);
-        for (name, rate) in &ask.cost.buckets {
-            self.buckets.entry(name.clone()).or_insert_with(|| Bucket::new(*rate)).rate = *rate;
-        }
-        self.held.insert(ticket, Held { ask, state: State::Waiting });
+        self.held.insert(ticket, Held { ask, state: State::Neither, not_before_ms: 0 });
+        self.enter_queue(ticket, place.map(|(_, place)| place));
         Ok(Asked { ticket, supersedes })
     }
 
@@ -199,43 +183,46 @@ impl Scheduler {
             grants.again_ms = Some(self.paused_until_ms);
             return grants;
         }
-        for line in 0..self.lines.len() {
+        for line in 0..self.turns.len() {
             self.grant_line(line, now_ms, &mut grants);
         }
-        self.forget_full_buckets(now_ms);
+        if self.buckets.len() > BUCKETS_MAX {
+            self.buckets.retain(|_, bucket| !bucket.is_full(now_ms));
+        }
         grants
     }
 
     /// Tenants take turns: one that starts an action goes to the end of the line.
     fn grant_line(&mut self, line: usize, now_ms: u64, grants: &mut Grants) {
         let mut index = 0;
-        while self.in_flight < IN_FLIGHT_MAX {
-            let Some(tenant) = self.lines[line].turns.get(index).cloned() else { break };
-            let Some(ticket) = self.first_ready(line, &tenant, now_ms, &mut grants.again_ms) else {
+        while let Some(name) = self.turns[line].get(index) {
+            let Some(ticket) = self.first_ready(line, name, now_ms, &mut grants.again_ms) else {
                 index += 1;
                 continue;
             };
-            self.start(line, ticket, now_ms);
+            let name = name.clone();
+            self.start(ticket, now_ms);
             grants.start.push(ticket);
-            let turns = &mut self.lines[line].turns;
-            if turns.get(index) == Some(&tenant) {
+            let turns = &mut self.turns[line];
+            if turns.get(index) == Some(&name) {
                 turns.remove(index); // it has more waiting
-                turns.push_back(tenant);
+                turns.push_back(name);
             }
         }
     }
 
     /// The tenant's first action of this priority whose chat is free and whose buckets have a token. One that waits
     /// for its bucket holds up its chat, so that the order within a chat is kept.
-    fn first_ready(&self, line: usize, tenant: &str, now_ms: u64, again_ms: &mut Option<u64>) -> Option<Ticket> {
+    fn first_ready(&self, line: usize, name: &str, now_ms: u64, again_ms: &mut Option<u64>) -> Option<Ticket> {
+        let tenant = self.tenants.get(name).filter(|tenant| tenant.in_flight < IN_FLIGHT_MAX)?;
         let mut held_up: HashSet<&str> = HashSet::new();
-        for ticket in self.lines[line].of.get(tenant)? {
-            let Some(Held { ask, .. }) = self.held.get(ticket) else { continue };
-            let chat = ask.chat_id.as_str();
-            if held_up.contains(chat) || self.busy.contains(&(tenant.to_owned(), ask.chat_id.clone())) {
+        for ticket in &tenant.waiting[line] {
+            let Some(held) = self.held.get(ticket) else { continue };
+            let chat = held.ask.chat_id.as_str();
+            if tenant.busy.contains(chat) || held_up.contains(chat) {
                 continue;
             }
-            let ready_ms = self.ready_ms(&ask.cost, now_ms);
+            let ready_ms = self.ready_ms(&held.ask.cost, now_ms).max(held.not_before_ms);
             if ready_ms <= now_ms {
                 return Some(*ticket);
             }
@@ -250,29 +237,34 @@ impl Scheduler {
         cost.buckets.iter().map(at).max().unwrap_or(0)
     }
 
-    fn start(&mut self, line: usize, ticket: Ticket, now_ms: u64) {
-        let Some(held) = self.held.get_mut(&ticket) else { return };
-        held.state = State::InFlight;
-        let ask = &held.ask;
-        for (name, _) in &ask.cost.buckets {
-            if let Some(bucket) = self.buckets.get_mut(name) {
-                bucket.take(now_ms);
+    fn start(&mut self, ticket: Ticket, now_ms: u64) {
+        self.leave_queue(ticket);
+        let Some(Held { ask, state, .. }) = self.held.get_mut(&ticket) else { return };
+        *state = State::InFlight;
+        for (name, rate) in &ask.cost.buckets {
+            match self.buckets.get_mut(name) {
+                Some(bucket) => {
+                    bucket.rate = *rate;
+                    bucket.take(now_ms);
+                }
+                None => {
+                    let mut bucket = Bucket::new(*rate);
+                    bucket.take(now_ms);
+                    self.buckets.insert(name.clone(), bucket);
+                }
             }
         }
+        let tenant = self.tenants.entry(ask.tenant.clone()).or_default();
+        tenant.in_flight += 1;
         if is_ordered(&ask.cost) {
-            self.busy.insert((ask.tenant.clone(), ask.chat_id.clone()));
+            tenant.busy.insert(ask.chat_id.clone());
         }
-        self.in_flight += 1;
-        let tenant = ask.tenant.clone();
-        self.lines[line].remove(&tenant, ticket);
-        self.count_out(ticket);
     }
 
     /// An action that was granted is over. What its platform said about the pace holds from now on.
     pub fn finished(&mut self, ticket: Ticket, pace: &Pace, now_ms: u64) {
         self.obey(pace, now_ms);
-        self.end_flight(ticket);
-        self.held.remove(&ticket);
+        self.withdraw(ticket);
     }
 
     /// A granted action was refused for its rate and not sent: it waits again, before all others of its tenant.
@@ -281,34 +273,34 @@ impl Scheduler {
         self.obey(pace, now_ms);
         self.end_flight(ticket);
         let Some(held) = self.held.get_mut(&ticket) else { return false };
-        held.state = State::Waiting;
-        let ask = &self.held[&ticket].ask;
-        let latest_ms = if ask.cost.droppable { ask.deadline_ms.min(now_ms + DROP_AFTER_MS) } else { ask.deadline_ms };
-        if self.ready_ms(&ask.cost, now_ms).max(self.paused_until_ms) > latest_ms {
-            self.held.remove(&ticket);
+        // Also where the vendor names a bucket that we do not count.
+        held.not_before_ms = now_ms + pace.retry_after_ms.unwrap_or(0).max(RETRY_MIN_MS);
+        let held = &self.held[&ticket];
+        let ready_ms = self.ready_ms(&held.ask.cost, now_ms).max(held.not_before_ms).max(self.paused_until_ms);
+        if ready_ms > held.ask.deadline_ms {
+            self.withdraw(ticket);
             return false;
         }
-        let (line, tenant, bytes) = (ask.cost.priority as usize, ask.tenant.clone(), ask.bytes);
-        self.lines[line].push(&tenant, ticket, true);
-        self.waiting += 1;
-        let counts = self.tenants.entry(tenant).or_default();
-        *counts = (counts.0 + 1, counts.1 + bytes);
+        if let Some(key) = held.ask.cost.replaces.clone() {
+            // A later one that waits already stays the one to replace.
+            let tenant = self.tenants.entry(held.ask.tenant.clone()).or_default();
+            tenant.replaceable.entry(key).or_insert(ticket);
+        }
+        self.enter_queue(ticket, Some(0));
         true
     }
 
     /// Whoever asked is gone, or its deadline passed.
     pub fn withdraw(&mut self, ticket: Ticket) {
-        match self.held.get(&ticket) {
-            None => {}
-            Some(held) if held.state == State::InFlight => {
-                self.end_flight(ticket);
-                self.held.remove(&ticket);
-            }
-            Some(held) => {
-                let (line, tenant) = (held.ask.cost.priority as usize, held.ask.tenant.clone());
-                self.lines[line].remove(&tenant, ticket);
-                self.drop_held(ticket);
-            }
+        if self.is_waiting(ticket) {
+            self.leave_queue(ticket);
+        } else {
+            self.end_flight(ticket);
+        }
+        if let Some(Held { ask, .. }) = self.held.remove(&ticket)
+            && self.tenants.get(&ask.tenant).is_some_and(|it| it.count == 0 && it.in_flight == 0)
+        {
+            self.tenants.remove(&ask.tenant);
         }
     }
 
@@ -324,63 +316,90 @@ impl Scheduler {
         }
     }
 
-    /// When this action would begin, if nothing of a higher priority comes in between.
+    /// When this action and those that follow it would begin, if nothing of a higher priority comes in between. Tenants
+    /// take turns, so no more of another tenant goes before than of this one.
     fn expected_ms(&self, ask: &Ask, now_ms: u64) -> u64 {
-        let before = |held: &&Held| held.state == State::Waiting && held.ask.cost.priority <= ask.cost.priority;
-        let at = |(name, rate): &(String, Rate)| {
-            let shares = |held: &&Held| held.ask.cost.buckets.iter().any(|(known, _)| known == name);
-            let ahead = match self.waiting {
-                0 => 0,
-                _ => self.held.values().filter(before).filter(shares).count() as u64,
+        let mut latest_ms = self.paused_until_ms.max(now_ms);
+        for (name, rate) in &ask.cost.buckets {
+            let ahead = if self.waiting == 0 { 0 } else { self.ahead(ask, name) };
+            let at_ms = match self.buckets.get(name) {
+                Some(bucket) => bucket.ready_at_ms(ahead + ask.more, now_ms),
+                None => Bucket::new(*rate).ready_at_ms(ahead + ask.more, now_ms),
             };
-            match self.buckets.get(name) {
-                Some(bucket) => bucket.ready_at_ms(ahead, now_ms),
-                None => Bucket::new(*rate).ready_at_ms(ahead, now_ms),
+            latest_ms = latest_ms.max(at_ms);
+        }
+        latest_ms
+    }
+
+    /// Waiting actions that take a token of this bucket before this one does.
+    fn ahead(&self, ask: &Ask, bucket: &str) -> u64 {
+        let priority = ask.cost.priority;
+        let mut higher = 0;
+        let mut same: HashMap<&str, u64> = HashMap::new();
+        for Held { ask: other, state, .. } in self.held.values() {
+            let shares = || other.cost.buckets.iter().any(|(name, _)| name == bucket);
+            if *state != State::Waiting || other.cost.priority > priority || !shares() {
+                continue;
             }
-        };
-        ask.cost.buckets.iter().map(at).max().unwrap_or(0).max(self.paused_until_ms).max(now_ms)
+            if other.cost.priority < priority {
+                higher += 1;
+            } else {
+                *same.entry(&other.tenant).or_default() += 1;
+            }
+        }
+        let own = same.remove(ask.tenant.as_str()).unwrap_or(0);
+        higher + own + same.values().map(|count| (*count).min(own + 1)).sum::<u64>()
+    }
+
+    /// Waits in the line of its priority, at this place or at the end.
+    fn enter_queue(&mut self, ticket: Ticket, place: Option<usize>) {
+        let Some(held) = self.held.get_mut(&ticket) else { return };
+        held.state = State::Waiting;
+        let ask = &held.ask;
+        let line = ask.cost.priority as usize;
+        let tenant = self.tenants.entry(ask.tenant.clone()).or_default();
+        let queue = &mut tenant.waiting[line];
+        if queue.is_empty() {
+            self.turns[line].push_back(ask.tenant.clone());
+        }
+        queue.insert(place.unwrap_or(queue.len()).min(queue.len()), ticket);
+        tenant.count += 1;
+        tenant.bytes += ask.bytes;
+        self.waiting += 1;
+    }
+
+    /// Waits no longer. Returns its place in the line.
+    fn leave_queue(&mut self, ticket: Ticket) -> Option<usize> {
+        let held = self.held.get_mut(&ticket).filter(|held| held.state == State::Waiting)?;
+        held.state = State::Neither;
+        let ask = &held.ask;
+        let line = ask.cost.priority as usize;
+        let tenant = self.tenants.get_mut(&ask.tenant)?;
+        let queue = &mut tenant.waiting[line];
+        let place = queue.iter().position(|known| *known == ticket)?;
+        queue.remove(place);
+        if queue.is_empty() {
+            self.turns[line].retain(|name| *name != ask.tenant);
+        }
+        tenant.count -= 1;
+        tenant.bytes -= ask.bytes;
+        self.waiting -= 1;
+        if let Some(key) = &ask.cost.replaces
+            && tenant.replaceable.get(key) == Some(&ticket)
+        {
+            tenant.replaceable.remove(key);
+        }
+        Some(place)
     }
 
     fn end_flight(&mut self, ticket: Ticket) {
-        let Some(held) = self.held.get(&ticket).filter(|held| held.state == State::InFlight) else { return };
-        self.in_flight -= 1;
-        if is_ordered(&held.ask.cost) {
-            self.busy.remove(&(held.ask.tenant.clone(), held.ask.chat_id.clone()));
-        }
-    }
-
-    fn count_in(&mut self, ask: &Ask) {
-        self.waiting += 1;
-        let counts = self.tenants.entry(ask.tenant.clone()).or_default();
-        *counts = (counts.0 + 1, counts.1 + ask.bytes);
-    }
-
-    /// It waits no longer.
-    fn count_out(&mut self, ticket: Ticket) {
-        let Some(Held { ask, .. }) = self.held.get(&ticket) else { return };
-        self.waiting -= 1;
-        if let Some(counts) = self.tenants.get_mut(&ask.tenant) {
-            *counts = (counts.0 - 1, counts.1 - ask.bytes);
-            if counts.0 == 0 {
-                self.tenants.remove(&ask.tenant);
-            }
-        }
-        if let Some(key) = &ask.cost.replaces {
-            let key = (ask.tenant.clone(), key.clone());
-            if self.replaceable.get(&key) == Some(&ticket) {
-                self.replaceable.remove(&key);
-            }
-        }
-    }
-
-    fn drop_held(&mut self, ticket: Ticket) {
-        self.count_out(ticket);
-        self.held.remove(&ticket);
-    }
-
-    fn forget_full_buckets(&mut self, now_ms: u64) {
-        if self.buckets.len() > BUCKETS_MAX {
-            self.buckets.retain(|_, bucket| !bucket.is_full(now_ms));
+        let Some(held) = self.held.get_mut(&ticket).filter(|held| held.state == State::InFlight) else { return };
+        held.state = State::Neither;
+        let ask = &held.ask;
+        let Some(tenant) = self.tenants.get_mut(&ask.tenant) else { return };
+        tenant.in_flight -= 1;
+        if is_ordered(&ask.cost) {
+            tenant.busy.remove(&ask.chat_id);
         }
     }
 }

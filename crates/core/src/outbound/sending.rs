@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 
-use super::pacing::{Next, Turned};
+use super::lanes::Asked;
+use super::pacing::{Never, Next, Turned};
 use super::scheduler::{Ask, Refusal};
 use super::{OutboundPlane, outcome_name, outcome_of, unavailable};
 use crate::directory::Caller;
@@ -16,6 +17,10 @@ use crate::port::store::{Closing, JournalEntry, Outcome};
 pub(super) const WAIT_MAX_MS: u64 = 25_000;
 /// All of it, waiting and doing, ends by then, so that the caller hears of it.
 const TOTAL_MAX_MS: u64 = 28_000;
+/// What is worth nothing when it is late (typing) does not wait longer than this.
+const DROP_AFTER_MS: u64 = 2_000;
+/// What an action holds besides its text.
+const OVERHEAD_BYTES: usize = 512;
 /// A platform that answers slower than this is not waited for.
 const ACT_LIMIT_MS: u64 = 25_000;
 
@@ -27,7 +32,7 @@ pub(super) struct Sending<'a> {
     pub(super) acting_as: ActingAs<'a>,
     pub(super) chat_id: &'a str,
     pub(super) capability: Option<&'a Secret>,
-    pub(super) asked_ms: u64,
+    pub(super) asked: Asked,
 }
 
 /// How one part went.
@@ -35,7 +40,9 @@ struct Went {
     result: ActionResult,
     /// What the scheduler did to it: a delay, a replacement.
     note: Option<String>,
+    /// The vendor will say later, under this id, what became of it.
     receipt_id: Option<String>,
+    /// False: the scheduler refused it, and nothing was sent.
     was_tried: bool,
 }
 
@@ -46,7 +53,7 @@ impl OutboundPlane {
         sending: &Sending<'_>,
         action: &Action,
     ) -> Result<ActionResult, ActionResult> {
-        let went = self.when_its_turn(sending, action).await;
+        let went = self.when_its_turn(sending, action, 0).await;
         if went.was_tried { Ok(went.result) } else { Err(went.result) }
     }
 
@@ -73,7 +80,6 @@ impl OutboundPlane {
             cursor: 0,
             note: String::new(),
             desk: self.lease.me(),
-            receipt_id: String::new(),
         }
     }
 
@@ -85,13 +91,21 @@ impl OutboundPlane {
         let entry = self.new_entry(sending.caller, sending.name, bot, sending.chat_id, op, parts.len());
         let id = self.journal.open_entry(entry).await.map_err(|error| unavailable(&error))?;
         let mut first: Option<ActionResult> = None;
-        let (mut cursor, mut notes, mut receipt_id) = (0, Vec::new(), None);
-        for part in &parts {
-            let went = self.when_its_turn(sending, part).await;
+        let (mut cursor, mut notes) = (0, Vec::new());
+        if sending.asked.replaced > 0 {
+            self.meters.actions_superseded.inc_by(sending.asked.replaced as u64);
+            notes.push(format!("replaced {} earlier edits of the same message", sending.asked.replaced));
+        }
+        for (index, part) in parts.iter().enumerate() {
+            let went = self.when_its_turn(sending, part, parts.len() - index - 1).await;
+            if let Some(receipt_id) = went.receipt_id
+                && let Err(error) = self.journal.add_receipt(id, receipt_id).await
+            {
+                tracing::error!(%error, id, "storing the receipt id of a message failed; late failures are not seen");
+            }
             let is_out = went.result.success;
             cursor += u32::from(is_out);
             notes.extend(went.note);
-            receipt_id = receipt_id.or(went.receipt_id);
             match (&mut first, is_out) {
                 (None, _) => first = Some(went.result),
                 (Some(_), true) => {}
@@ -112,8 +126,7 @@ impl OutboundPlane {
         let result = first.unwrap_or_default();
         let outcome = outcome_of(&result);
         notes.extend(result.error.clone());
-        let receipt_id = receipt_id.unwrap_or_default();
-        let closing = Closing { receipt_id, ..Closing::new(outcome, cursor, notes.join("; ")) };
+        let closing = Closing::new(outcome, cursor, notes.join("; "));
         if let Err(error) = self.journal.close_entry(id, closing).await {
             // It happened all the same; after a restart the journal will call it unknown.
             tracing::error!(%error, id, "storing the outcome of an action failed");
@@ -130,29 +143,32 @@ impl OutboundPlane {
     }
 
     /// Waits for the scheduler of the bot, then asks the platform.
-    async fn when_its_turn(&self, sending: &Sending<'_>, action: &Action) -> Went {
-        let Sending { platform, name, acting_as, chat_id, capability, asked_ms, .. } = *sending;
+    async fn when_its_turn(&self, sending: &Sending<'_>, action: &Action, more: usize) -> Went {
+        let Sending { platform, name, acting_as, chat_id, capability, asked, .. } = *sending;
+        let cost = platform.cost(acting_as, action);
+        let wait_max_ms = if cost.droppable { DROP_AFTER_MS } else { WAIT_MAX_MS };
         let ask = Ask {
             tenant: acting_as.tenant.to_owned(),
             chat_id: chat_id.to_owned(),
-            cost: platform.cost(acting_as, action),
-            bytes: action.act.text().map_or(0, str::len),
-            deadline_ms: asked_ms + WAIT_MAX_MS,
+            cost,
+            bytes: action.act.text().map_or(0, str::len) + OVERHEAD_BYTES,
+            more: more as u64,
+            deadline_ms: asked.ms + wait_max_ms,
         };
         let mut passage = match self.pacer.enter(name, &acting_as.bot.id, ask) {
             Ok(passage) => passage,
-            Err(refusal) => return Went::never(&refusal),
+            Err(never) => return Went::never(&never),
         };
         loop {
-            match passage.turn().await {
+            match passage.turn(asked.ms + TOTAL_MAX_MS).await {
                 Turned::Go => {}
-                Turned::Expired(refusal) => return Went::never(&refusal),
+                Turned::Never(never) => return Went::never(&never),
                 Turned::Superseded(result) => {
                     self.meters.actions_superseded.inc();
                     return Went::with(result, "replaced by a later edit of the same message".into());
                 }
             }
-            let spent_ms = self.env.steady_ms().saturating_sub(asked_ms);
+            let spent_ms = self.env.steady_ms().saturating_sub(asked.ms);
             let left_ms = TOTAL_MAX_MS.saturating_sub(spent_ms).min(ACT_LIMIT_MS);
             let acted = act_in_time(&**platform, acting_as, action, capability, left_ms).await;
             match passage.end(&acted) {
@@ -166,8 +182,7 @@ impl OutboundPlane {
                 }
                 Next::Limited { retry_after_ms } => {
                     let note = format!("the platform asks to wait {} s", retry_after_ms.div_ceil(1_000));
-                    let result = ActionResult { code: Some(Code::RateLimited), ..acted.result };
-                    return Went::with(result.worded(), note);
+                    return Went { was_tried: false, ..Went::with(acted.result, note) };
                 }
             }
         }
@@ -180,17 +195,24 @@ impl Went {
     }
 
     /// The scheduler refused it: nothing was sent.
-    fn never(refusal: &Refusal) -> Self {
-        let text = match refusal {
-            Refusal::Full => {
-                "too many actions of this tenant wait for this bot; nothing was sent, try again later".to_owned()
+    fn never(never: &Never) -> Self {
+        let seconds = |ms: u64| ms.div_ceil(1_000);
+        let (code, text) = match never {
+            Never::Refused(Refusal::Full) => {
+                (Code::RateLimited, "too many actions of this tenant wait for this bot; nothing was sent".to_owned())
             }
-            Refusal::TooLong { wait_ms } => format!(
-                "the rate limit of the bot allows this only after {} s; nothing was sent, try again later",
-                wait_ms.div_ceil(1_000)
-            ),
+            Never::Refused(Refusal::TooLong { wait_ms }) => {
+                let wait_s = seconds(*wait_ms);
+                let text = format!("the rate limit of the bot allows this only after {wait_s} s; nothing was sent");
+                (Code::RateLimited, text)
+            }
+            Never::Late { waited_ms } => {
+                let text = "earlier actions of this chat or bot took too long, after a wait of";
+                (Code::RateLimited, format!("{text} {} s nothing was sent", seconds(*waited_ms)))
+            }
+            Never::Closed => (Code::Unavailable, "the server is stopping; nothing was sent".to_owned()),
         };
-        let result = ActionResult::refused(Code::RateLimited, text);
+        let result = ActionResult::refused(code, format!("{text}; try again later"));
         Self { result, note: None, receipt_id: None, was_tried: false }
     }
 }
@@ -204,7 +226,12 @@ async fn act_in_time(
 ) -> Acted {
     let acting = platform.act(acting_as, action, capability);
     match tokio::time::timeout(Duration::from_millis(limit_ms), acting).await {
-        Ok(acted) => Acted { result: acted.result.worded(), ..acted },
+        Ok(mut acted) => {
+            if acted.pace.retry_after_ms.is_some() && !acted.result.success {
+                acted.result.code.get_or_insert(Code::RateLimited);
+            }
+            Acted { result: acted.result.worded(), ..acted }
+        }
         Err(_) => Acted::from(ActionResult {
             ambiguous: true,
             ..ActionResult::refused(

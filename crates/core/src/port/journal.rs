@@ -33,9 +33,6 @@ pub struct JournalEntry {
     /// The desk that does it.
     #[serde(default)]
     pub desk: DeskNo,
-    /// The vendor will say later what became of it, under this id.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub receipt_id: String,
 }
 
 /// How an action ended.
@@ -44,12 +41,11 @@ pub struct Closing {
     pub outcome: Outcome,
     pub cursor: u32,
     pub note: String,
-    pub receipt_id: String,
 }
 
 impl Closing {
     pub fn new(outcome: Outcome, cursor: u32, note: impl Into<String>) -> Self {
-        Self { outcome, cursor, note: note.into(), receipt_id: String::new() }
+        Self { outcome, cursor, note: note.into() }
     }
 }
 
@@ -58,7 +54,10 @@ pub trait Journal: Send + Sync {
     fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64>;
     /// Closes an entry whose outcome is not known yet; one that is known stays as it is. False: it was known.
     fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool>;
-    /// What the vendor said later about a message of this bot. The newest word counts. `None`: no such message.
+    /// The vendor will say later, under this id, what became of a part of this entry.
+    fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()>;
+    /// What the vendor said later about a message of this bot. A failure counts also after a success; a success does
+    /// not close an entry whose other parts are still to come. `None`: no such message.
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::body::Body;
@@ -9,7 +10,11 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
-use frontdesk_core::port::platform::{Answer, Door, Heard, Method, Platform, Platforms, RawRequest, Reply};
+use frontdesk_core::DeskError;
+use frontdesk_core::intake::{Intake, Receipt};
+use frontdesk_core::port::platform::{
+    Answer, Door, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, Reply,
+};
 use frontdesk_wire::Code;
 
 use super::App;
@@ -42,10 +47,18 @@ async fn take(
     parameters: RawPathParams,
     request: Request,
 ) -> Response {
-    match try_take(&app, &*platform, door, &parameters, request).await {
-        Ok(reply) => respond(reply),
-        Err(refusal) => refusal.into_response(),
+    let (sessions, is_get) = (app.sessions.clone(), door.method == Method::Get);
+    let work = async move {
+        match try_take(&app, &*platform, door, &parameters, request).await {
+            Ok(reply) => respond(reply),
+            Err(refusal) => refusal.into_response(),
+        }
+    };
+    if !is_get {
+        return work.await; // runs to its end already, like every changing request
     }
+    // A GET of a vendor may change something too: an installation that is finished by a redirect.
+    sessions.spawn(work).await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 async fn try_take(
@@ -70,34 +83,60 @@ async fn try_take(
     let body = whole(request, door.max_bytes).await?;
     let now_ms = app.desk.env().now_ms();
     let request = RawRequest { door: door.path, parameters, query, headers, body, now_ms };
-    let Heard { intakes, answer, if_not_stored } = match platform.receive(bot.as_deref(), &request).await {
+    let heard = match platform.receive(bot.as_deref(), &request).await {
         Ok(heard) => heard,
         Err(reply) => {
-            tracing::warn!(
-                platform = name,
-                door = door.path,
-                status = reply.status,
-                why = reply.body,
-                "a request was refused"
-            );
+            note_refusal(app, name, &door, &reply);
             return Ok(reply);
         }
     };
-    let receipts = match intakes.is_empty() {
-        true => Vec::new(),
-        false => match (app.desk.inbound().take(intakes).await, if_not_stored) {
-            (Ok(receipts), _) => receipts,
-            (Err(error), Some(reply)) => {
+    let inlet = app.desk.inbound().inlet(name, &bot.unwrap_or_default());
+    for change in heard.changes {
+        inlet.changed(change);
+    }
+    match store(&inlet, heard.receipts, heard.intakes).await {
+        Ok(receipts) => Ok(match heard.answer {
+            Answer::Fixed(reply) => reply,
+            Answer::FromReceipts(answer) => answer(&receipts),
+        }),
+        Err(error) => match heard.if_not_stored {
+            None => Err(error.into()),
+            Some(reply) => {
                 tracing::error!(%error, platform = name, "an event was not stored, and its sender was told");
-                return Ok(reply);
+                Ok(reply)
             }
-            (Err(error), None) => return Err(error.into()),
         },
-    };
-    Ok(match answer {
-        Answer::Fixed(reply) => reply,
-        Answer::FromReceipts(answer) => answer(&receipts),
-    })
+    }
+}
+
+/// Everything that a request brought. An event that is refused does not stop the others; if all are, that is the answer.
+async fn store(inlet: &dyn Inlet, receipts: Vec<LateReceipt>, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
+    for receipt in &receipts {
+        inlet.receipt(receipt).await?;
+    }
+    if intakes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut stored, mut refusal) = (Vec::new(), None);
+    for outcome in inlet.take(intakes).await? {
+        match outcome {
+            Ok(receipt) => stored.push(receipt),
+            Err(error) => refusal = Some(error),
+        }
+    }
+    match refusal.filter(|_| stored.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(stored),
+    }
+}
+
+/// Strangers can cause this as often as they like, so not every time is logged; the metric counts all.
+fn note_refusal(app: &App, platform: &str, door: &Door, reply: &Reply) {
+    let count = app.doors_refused.fetch_add(1, Ordering::Relaxed) + 1;
+    if count.is_power_of_two() {
+        let (status, why) = (reply.status, &reply.body);
+        tracing::warn!(platform, door = door.path, status, why, count, "a platform request was refused");
+    }
 }
 
 fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {

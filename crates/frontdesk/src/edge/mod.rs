@@ -64,6 +64,8 @@ pub struct App {
     pub readiness: Arc<ops::Readiness>,
     /// KiB of requests that are worked on to their end.
     pub in_hand: Arc<Semaphore>,
+    /// Requests that platforms refused.
+    pub doors_refused: Arc<std::sync::atomic::AtomicU64>,
     pub scheduler_webhook: Arc<scheduler_webhook::SchedulerWebhook>,
     pub limits: Arc<agents::Limits>,
     pub tools: Arc<agents::Tools>,

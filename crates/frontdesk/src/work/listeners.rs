@@ -1,26 +1,33 @@
-//! One listener per bot, started again when it ends; and the lease that says that this desk may run it.
+//! One listener per bot, started again when it ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::Desk;
+use frontdesk_core::inbound::BotInlet;
+use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::meters::Why;
-use frontdesk_core::port::platform::{Bot, Ended, Platform};
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Platform};
+use frontdesk_core::port::store::StoreError;
+use frontdesk_core::{Desk, DeskError};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How often the lease is renewed and the listeners are compared with the bots.
+/// How often the listeners are compared with the bots, and with the duties of this desk.
 const TICK: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// A listener that ran this long was well: the next pause is short again.
 const WELL_AFTER_MS: u64 = 60_000;
 
-/// A listener that runs, for this version of its bot.
+/// A listener that runs, for this version of its bot, under this number of the desk.
 struct Running {
     bot: Arc<Bot>,
+    desk: u64,
     stop: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 /// (platform, bot id)
@@ -29,45 +36,38 @@ type Name = (String, String);
 pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut running: HashMap<Name, Running> = HashMap::new();
     loop {
-        match desk.lease().renew().await {
-            Ok((version, _)) => {
-                if let Err(error) = desk.directory().catch_up(version).await {
-                    tracing::warn!(%error, "reading the changes of other desks failed");
-                }
-            }
-            Err(error) => tracing::warn!(%error, "renewing the lease of this desk failed"),
-        }
         let wanted = match desk.lease().is_good() {
             true => bots(&desk),
             false => HashMap::new(), // another desk may run them by now
         };
-        running.retain(|name, listener| {
-            let stays = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
-            if !stays {
-                listener.stop.cancel();
-            }
-            stays
-        });
+        stop_unwanted(&desk, &wanted, &mut running).await;
         for (name, (platform, bot)) in wanted {
+            // One that was told to stop may still be at work; two would read from one cursor.
             if running.contains_key(&name) || !has_duty(&desk, &name).await {
                 continue;
             }
-            let stop = stop.child_token();
-            running.insert(name.clone(), Running { bot: bot.clone(), stop: stop.clone() });
-            tracker.spawn(keep_listening(desk.clone(), platform, bot, stop));
+            let listener = Listener {
+                inlet: TrackedInlet { inlet: Arc::new(desk.inbound().inlet(&name.0, &bot)), tracker: tracker.clone() },
+                desk: desk.clone(),
+                platform,
+                bot: bot.clone(),
+                stop: stop.child_token(),
+            };
+            let (stop, me) = (listener.stop.clone(), desk.lease().me());
+            let task = tracker.spawn(listener.run());
+            running.insert(name, Running { bot, desk: me, stop, task });
         }
         tokio::select! {
             () = desk.directory().bots_changed() => {}
             () = tokio::time::sleep(TICK) => {}
-            () = stop.cancelled() => break,
+            () = stop.cancelled() => return,
         }
-    }
-    if let Err(error) = desk.lease().resign().await {
-        tracing::warn!(%error, "giving up the lease of this desk failed; it ends by itself");
     }
 }
 
-fn bots(desk: &Desk) -> HashMap<Name, (Arc<dyn Platform>, Arc<Bot>)> {
+type Bots = HashMap<Name, (Arc<dyn Platform>, Arc<Bot>)>;
+
+fn bots(desk: &Desk) -> Bots {
     let mut found = HashMap::new();
     for platform in desk.platforms().all().filter(|platform| platform.listens()) {
         let name = &platform.descriptor().platform;
@@ -80,50 +80,155 @@ fn bots(desk: &Desk) -> HashMap<Name, (Arc<dyn Platform>, Arc<Bot>)> {
     found
 }
 
-async fn has_duty(desk: &Desk, (platform, bot): &Name) -> bool {
-    let taken = desk.lease().take_duty(&format!("listen {platform} {bot}")).await;
-    taken
-        .unwrap_or_else(|error| {
-            tracing::warn!(%error, platform, bot, "taking over the listener of a bot failed");
-            None
-        })
-        .is_some()
-}
-
-/// Runs one listener, and again after it ended, with a growing pause.
-async fn keep_listening(desk: Arc<Desk>, platform: Arc<dyn Platform>, bot: Arc<Bot>, stop: CancellationToken) {
-    let name = platform.descriptor().platform.clone();
-    let inlet = desk.inbound().inlet(&name, &bot.id);
-    let mut pause = PAUSE_MIN;
-    loop {
-        let began_ms = desk.env().steady_ms();
-        let ended = match desk.inbound().cursor(&name, &bot.id).await {
-            Err(error) => Ended::Lost(error.to_string()),
-            Ok(cursor) => tokio::select! {
-                ended = platform.listen(&bot, cursor, &inlet) => ended,
-                () = stop.cancelled() => return,
-            },
-        };
-        let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
-        match ended {
-            Ended::Never => return stop.cancelled().await,
-            Ended::Misconfigured(why) => {
-                count("misconfigured");
-                tracing::error!(platform = name, bot = bot.id, why, "the bot cannot listen; change it with `bot add`");
-                return stop.cancelled().await;
-            }
-            Ended::Lost(why) => {
-                count("lost");
-                if desk.env().steady_ms().saturating_sub(began_ms) >= WELL_AFTER_MS {
-                    pause = PAUSE_MIN;
-                }
-                tracing::warn!(platform = name, bot = bot.id, why, ?pause, "the listener of a bot ended; trying again");
-            }
+/// Ends the listeners of bots that were changed or removed, or that another desk has. Those that have ended are
+/// forgotten, so that they are started again.
+async fn stop_unwanted(desk: &Desk, wanted: &Bots, running: &mut HashMap<Name, Running>) {
+    for (name, listener) in running.iter_mut() {
+        let is_wanted = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
+        // With another number the duty is not ours any more, unless it is still free.
+        let is_ours = listener.desk == desk.lease().me() || has_duty(desk, name).await;
+        if is_ours {
+            listener.desk = desk.lease().me();
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = stop.cancelled() => return,
+        if !is_wanted || !is_ours {
+            listener.stop.cancel();
         }
-        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    let mut ended = Vec::new();
+    running.retain(|name, listener| {
+        let is_over = listener.task.is_finished();
+        if is_over {
+            if !listener.stop.is_cancelled() {
+                desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
+                tracing::error!(platform = name.0, bot = name.1, "the listener of a bot panicked; it is started again");
+            }
+            ended.push(name.clone());
+        }
+        !is_over
+    });
+    for name in ended.into_iter().filter(|name| !wanted.contains_key(name)) {
+        if let Err(error) = desk.lease().drop_duty(&duty(&name)).await {
+            tracing::warn!(%error, platform = name.0, bot = name.1, "giving up the listener of a bot failed");
+        }
     }
 }
+
+fn duty((platform, bot): &Name) -> String {
+    format!("listen {platform} {bot}")
+}
+
+async fn has_duty(desk: &Desk, name: &Name) -> bool {
+    let taken = desk.lease().take_duty(&duty(name)).await;
+    let taken = taken.unwrap_or_else(|error| {
+        tracing::warn!(%error, platform = name.0, bot = name.1, "taking over the listener of a bot failed");
+        None
+    });
+    taken.is_some()
+}
+
+struct Listener {
+    desk: Arc<Desk>,
+    platform: Arc<dyn Platform>,
+    bot: Arc<Bot>,
+    inlet: TrackedInlet,
+    stop: CancellationToken,
+}
+
+impl Listener {
+    /// Runs it, and again after it ended, with a growing pause.
+    async fn run(self) {
+        let Self { desk, platform, bot, inlet, stop } = self;
+        let name = &platform.descriptor().platform;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let began_ms = desk.env().steady_ms();
+            let listening = async {
+                match desk.inbound().cursor(name, &bot).await {
+                    Ok(cursor) => platform.listen(&bot, cursor, &inlet).await,
+                    Err(error) => Ended::Lost(error.to_string()),
+                }
+            };
+            let ended = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                ended = listening => ended,
+            };
+            let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
+            match ended {
+                Ended::Never => return stop.cancelled().await,
+                Ended::Misconfigured(why) => {
+                    count("misconfigured");
+                    tracing::error!(
+                        platform = name,
+                        bot = bot.id,
+                        why,
+                        "the bot cannot listen; change it with `bot add`"
+                    );
+                    return stop.cancelled().await;
+                }
+                Ended::Lost(why) => {
+                    count("lost");
+                    if desk.env().steady_ms().saturating_sub(began_ms) >= WELL_AFTER_MS {
+                        pause = PAUSE_MIN;
+                    }
+                    tracing::warn!(
+                        platform = name,
+                        bot = bot.id,
+                        why,
+                        ?pause,
+                        "the listener of a bot ended; trying again"
+                    );
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => return,
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
+
+/// What changes state runs to its end also when the listener is stopped in between.
+struct TrackedInlet {
+    inlet: Arc<BotInlet>,
+    tracker: TaskTracker,
+}
+
+impl TrackedInlet {
+    async fn to_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let ended = self.tracker.spawn(work).await;
+        ended.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
+    }
+}
+
+impl Inlet for TrackedInlet {
+    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
+        let inlet = self.inlet.clone();
+        Box::pin(async move { self.to_end(async move { Ok(inlet.take(intakes).await) }).await? })
+    }
+
+    fn changed(&self, change: Change) {
+        self.inlet.changed(change);
+    }
+
+    fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {
+        let (inlet, receipt) = (self.inlet.clone(), receipt.clone());
+        Box::pin(self.to_end(async move { inlet.receipt(&receipt).await }))
+    }
+
+    fn gap(&self, gap: Gap) {
+        self.inlet.gap(gap);
+    }
+
+    fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
+        let inlet = self.inlet.clone();
+        Box::pin(self.to_end(async move { inlet.save_cursor(cursor).await }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

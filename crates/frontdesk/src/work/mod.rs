@@ -4,7 +4,9 @@
 
 mod agents;
 mod alarms;
+mod lease;
 mod listeners;
+mod pacing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::edge::RetentionDays;
 
+pub(crate) use lease::keep_lease;
+
 const PURGE_EVERY: Duration = Duration::from_mins(1);
 const DAY_MS: u64 = 86_400_000;
 
@@ -25,6 +29,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
 }

@@ -58,7 +58,7 @@ async fn rule_4_deliver_drops_the_suffix_and_says_so() {
     let plane = Plane::with_agents(&["alice"]).await;
     let receipt = plane.deliver("alice@term-1", &plane.augment("x")).await.expect(200);
     let warnings = receipt["warnings"].to_string();
-    assert!(warnings.contains("term-1") && warnings.contains("mailbox"), "{warnings}");
+    assert!(warnings.contains("term-1") && warnings.contains("inbox"), "{warnings}");
     assert!(receipt.get("session_id").is_none(), "{receipt}");
     let kept = &plane.inbox("alice").await[0];
     assert!(kept.get("session_id").is_none(), "{kept}");

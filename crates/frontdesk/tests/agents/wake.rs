@@ -436,7 +436,7 @@ async fn rule_14_a_socket_that_settles_in_or_goes_idle_is_not_woken() {
     socket.of("going_idle_ack").await;
     let told = plane.wake("gw-1", json!({ "context": "late" })).await.expect(200);
     assert_eq!(told["woken"], false);
-    assert!(told["warnings"].to_string().contains("away"), "{told}");
+    assert!(told["warnings"].to_string().contains("not connected"), "{told}");
     drop(socket);
     // It was here a moment ago, so the next socket is warm: both words are handed over.
     let mut socket = plane.house.socket(&seat).await;

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::shared::standard_webhooks::Keys;
 
 pub const PLATFORM: &str = "hooks";
+const KEY_MIN_BYTES: usize = 16;
 const BODY_MAX_BYTES: usize = 256 << 10;
 const DOORS: [Door; 1] = [Door {
     method: Method::Post,
@@ -81,17 +82,17 @@ impl Hooks {
         };
         let whose = bot.tenant.clone().map_or_else(|| Whose::Path(bot.id.clone()), Whose::Tenant);
         let proof = Verified::by("webhook-signature over the raw body");
-        let intake = Intake { to_every_link: true, ..Intake::new(proof, whose, bot.id.clone(), event) };
+        let intake = Intake { from_program: true, ..Intake::new(proof, whose, bot.id.clone(), event) };
         Ok(Heard::events(vec![intake], Answer::FromReceipts(answer)))
     }
 }
 
-/// The key, and each of its words: while one key is replaced by another, both are given, separated by a space.
+/// One key, or several of the form `whsec_...` that are separated by spaces: the old and the new one while they change.
 fn keys_of(text: &Secret) -> Vec<Secret> {
-    let words: Vec<Secret> = text.expose().split_whitespace().map(Secret::new).collect();
-    match words.len() {
-        0 | 1 => words,
-        _ => std::iter::once(Secret::new(text.expose())).chain(words).collect(),
+    let words: Vec<&str> = text.expose().split_whitespace().collect();
+    match words.iter().all(|word| word.starts_with("whsec_")) {
+        true => words.into_iter().map(Secret::new).collect(),
+        false => vec![Secret::new(text.expose())],
     }
 }
 
@@ -115,6 +116,17 @@ impl Platform for Hooks {
 
     fn bot_names(&self) -> Option<BotNames> {
         Some(BotNames { settings: &[], required: &["key"], secrets: &["key"] })
+    }
+
+    fn check_bot(&self, bot: &Bot) -> Result<(), String> {
+        let keys = bot.secret("key").map_or_else(Vec::new, keys_of);
+        match keys.iter().all(|key| Keys::bytes_of(key).is_some_and(|bytes| bytes.len() >= KEY_MIN_BYTES)) {
+            true => Ok(()),
+            false => Err(format!(
+                "the key must be at least {KEY_MIN_BYTES} bytes long: whsec_ and base64, or any other text; several \
+                 whsec_ keys are separated by spaces"
+            )),
+        }
     }
 
     fn doors(&self) -> &[Door] {

@@ -33,15 +33,18 @@ pub struct Keys(Vec<hmac::Key>);
 impl Keys {
     /// Each text is `whsec_` and base64, or the key itself. Empty ones are none.
     pub fn new<'a>(texts: impl Iterator<Item = &'a Secret>) -> Self {
-        let key = |text: &Secret| {
-            let text = text.expose().trim();
-            let bytes = match text.strip_prefix("whsec_") {
-                Some(encoded) => STANDARD.decode(encoded).unwrap_or_default(),
-                None => text.as_bytes().to_vec(),
-            };
-            (!bytes.is_empty()).then(|| hmac::Key::new(hmac::HMAC_SHA256, &bytes))
-        };
+        let key = |text: &Secret| Self::bytes_of(text).map(|bytes| hmac::Key::new(hmac::HMAC_SHA256, &bytes));
         Self(texts.filter_map(key).collect())
+    }
+
+    /// The bytes of one key; `None` if it is empty or its base64 is not valid.
+    pub fn bytes_of(text: &Secret) -> Option<Vec<u8>> {
+        let text = text.expose().trim();
+        let bytes = match text.strip_prefix("whsec_") {
+            Some(encoded) => STANDARD.decode(encoded).ok()?,
+            None => text.as_bytes().to_vec(),
+        };
+        (!bytes.is_empty()).then_some(bytes)
     }
 
     pub fn is_empty(&self) -> bool {

@@ -19,9 +19,18 @@ impl Journal for MemoryStore {
         else {
             return now(false);
         };
-        let Closing { outcome, cursor, note, receipt_id } = closing;
-        (entry.outcome, entry.cursor, entry.note, entry.receipt_id) = (outcome, cursor, note, receipt_id);
+        let Closing { outcome, cursor, note } = closing;
+        (entry.outcome, entry.cursor, entry.note) = (outcome, cursor, note);
         now(true)
+    }
+
+    fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()> {
+        let mut state = self.state();
+        if let Some(entry) = state.journal.get(&id) {
+            let key = [entry.platform.clone(), entry.bot.clone(), receipt_id];
+            state.receipts.insert(key, id);
+        }
+        now(())
     }
 
     fn apply_receipt<'a>(
@@ -33,11 +42,12 @@ impl Journal for MemoryStore {
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>> {
         let mut state = self.state();
-        let is_meant = |it: &&mut JournalEntry| it.platform == platform && it.bot == bot && it.receipt_id == receipt_id;
-        let Some(entry) = state.journal.values_mut().filter(|_| !receipt_id.is_empty()).find(is_meant) else {
-            return now(None);
-        };
-        (entry.outcome, entry.note) = (outcome, note.into());
+        let key = [platform, bot, receipt_id].map(str::to_owned);
+        let Some(id) = state.receipts.get(&key).copied() else { return now(None) };
+        let Some(entry) = state.journal.get_mut(&id) else { return now(None) };
+        if entry.outcome != Outcome::Open || outcome != Outcome::Delivered {
+            (entry.outcome, entry.note) = (outcome, note.into());
+        }
         now(Some(entry.clone()))
     }
 

@@ -46,6 +46,8 @@ struct State {
     presences: BTreeMap<u64, Presence>,
     capabilities: HashMap<[String; 3], SealedCapability>,
     journal: BTreeMap<u64, JournalEntry>,
+    /// (platform, bot, receipt id) to the entry.
+    receipts: HashMap<[String; 3], u64>,
     chats: BTreeMap<(String, String), Chat>,
     media: HashMap<String, (MediaItem, Vec<u8>)>,
     /// Each with the end of its claim.

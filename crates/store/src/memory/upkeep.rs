@@ -6,7 +6,7 @@ use std::path::Path;
 use frontdesk_core::port::alarms::ShotState;
 use frontdesk_core::port::store::{Outcome, Purged, Retention, StoreError, StoreReport, Stored, Upkeep};
 
-use super::{MemoryStore, now};
+use super::{MemoryStore, State, now};
 
 impl Upkeep for MemoryStore {
     fn health(&self) -> Stored<'_, ()> {
@@ -62,6 +62,8 @@ impl Upkeep for MemoryStore {
         state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
         state.messages.retain(|_, (_, filed)| filed.at_ms >= keep.inbox_before_ms);
         state.journal.retain(|_, entry| entry.at_ms >= keep.journal_before_ms || entry.outcome == Outcome::Open);
+        let State { receipts, journal, .. } = &mut *state;
+        receipts.retain(|_, entry| journal.contains_key(entry));
         state.reach.retain(|_, at_ms| *at_ms >= keep.reach_before_ms);
         for chat in state.chats.values_mut() {
             let young = chat.lines.iter().find(|(_, (_, at_ms))| *at_ms >= keep.chat_before_ms).map(|(seq, _)| *seq);

@@ -1,7 +1,7 @@
 //! Actions of agents and their results.
 
 use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
-use rusqlite::Row;
+use rusqlite::{OptionalExtension as _, Row};
 
 use super::readers::DESK;
 use super::threads::Books;
@@ -22,11 +22,20 @@ impl Journal for SqliteStore {
 
     fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
-            let Closing { outcome, cursor, note, receipt_id } = closing;
-            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4, receipt_id = ?5
+            let Closing { outcome, cursor, note } = closing;
+            let sql = "UPDATE journal SET outcome = ?2, cursor = ?3, note = ?4
                        WHERE id = ?1 AND outcome IN ('open', 'unknown')";
             let mut update = books.connection.prepare_cached(sql).map_err(fault)?;
-            update.execute((signed(id), name(outcome), cursor, note, receipt_id)).map(|rows| rows > 0).map_err(fault)
+            update.execute((signed(id), name(outcome), cursor, note)).map(|rows| rows > 0).map_err(fault)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            let sql = "INSERT OR REPLACE INTO journal_receipt (platform, bot, receipt_id, entry)
+                       SELECT platform, bot, ?2, id FROM journal WHERE id = ?1";
+            books.connection.execute(sql, (signed(id), receipt_id)).map(drop).map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
@@ -39,15 +48,16 @@ impl Journal for SqliteStore {
         outcome: Outcome,
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>> {
-        let meant = (name(outcome), note.to_owned(), platform.to_owned(), bot.to_owned(), receipt_id.to_owned());
+        let (key, note) = ((platform.to_owned(), bot.to_owned(), receipt_id.to_owned()), note.to_owned());
         let work = move |books: &mut Books| {
-            let sql = format!(
-                "UPDATE journal SET outcome = ?1, note = ?2
-                 WHERE platform = ?3 AND bot = ?4 AND receipt_id = ?5 AND receipt_id != '' RETURNING {COLUMNS}"
-            );
-            let mut update = books.connection.prepare_cached(&sql).map_err(fault)?;
-            let mut rows = update.query_map(meant, entry).map_err(fault)?;
-            rows.next().transpose().map_err(fault)
+            let sql = "SELECT entry FROM journal_receipt WHERE platform = ?1 AND bot = ?2 AND receipt_id = ?3";
+            let found = books.connection.query_row(sql, key, |row| row.get::<_, i64>(0)).optional().map_err(fault)?;
+            let Some(id) = found else { return Ok(None) };
+            let sql = "UPDATE journal SET outcome = ?2, note = ?3
+                       WHERE id = ?1 AND NOT (outcome = 'open' AND ?2 = 'delivered')";
+            books.connection.execute(sql, (id, name(outcome), note)).map_err(fault)?;
+            let sql = format!("SELECT {COLUMNS} FROM journal WHERE id = ?1");
+            books.connection.query_row(&sql, [id], entry).optional().map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
@@ -74,8 +84,7 @@ impl Journal for SqliteStore {
     }
 }
 
-const COLUMNS: &str =
-    "id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk, receipt_id";
+const COLUMNS: &str = "id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk";
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
     let outcome: String = row.get(8)?;
@@ -96,7 +105,6 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
         cursor: row.get(10)?,
         note: row.get(11)?,
         desk: unsigned(row.get(12)?),
-        receipt_id: row.get(13)?,
     })
 }
 

@@ -358,10 +358,12 @@ fn take_ids(connection: &Connection, sql: &str, now: i64, max: i64) -> Result<Ve
 async fn journal(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
     let work = move |books: &mut Books| {
         // Open entries are kept, because their result is still to come.
-        let sql = "DELETE FROM journal WHERE id IN (SELECT id FROM
-                   (SELECT id, at_ms FROM journal WHERE outcome <> 'open' ORDER BY id LIMIT ?2) WHERE at_ms < ?1)";
-        let before = signed(keep.journal_before_ms);
-        books.connection.execute(sql, (before, signed(STEP_ROWS as u64))).map_err(fault)
+        let old = "SELECT id FROM
+                   (SELECT id, at_ms FROM journal WHERE outcome <> 'open' ORDER BY id LIMIT ?2) WHERE at_ms < ?1";
+        let bounds = (signed(keep.journal_before_ms), signed(STEP_ROWS as u64));
+        let receipts = format!("DELETE FROM journal_receipt WHERE entry IN ({old})");
+        books.connection.execute(&receipts, bounds).map_err(fault)?;
+        books.connection.execute(&format!("DELETE FROM journal WHERE id IN ({old})"), bounds).map_err(fault)
     };
     let gone = store.writer.write(work, |_| {}).await?;
     Ok((gone, Some(if gone == STEP_ROWS { Part::Journal } else { Part::Chats })))

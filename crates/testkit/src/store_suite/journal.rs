@@ -1,6 +1,6 @@
 //! Rules for the journal: actions and their results.
 
-use frontdesk_core::port::store::{Closing, JournalEntry, Outcome};
+use frontdesk_core::port::store::{Closing, JournalEntry, Outcome, Retention};
 
 use super::House;
 
@@ -19,7 +19,6 @@ pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
         cursor: 0,
         note: String::new(),
         desk: 0,
-        receipt_id: String::new(),
     }
 }
 
@@ -84,4 +83,39 @@ pub async fn entries_survive(house: House) {
     let kept = JournalEntry { id, outcome: Outcome::Delivered, cursor: 3, note: "büro".into(), ..entry("acme", 1) };
     assert_eq!(house.store.entries(Some("acme"), 9).await.unwrap(), [kept]);
     assert!(house.store.open_entry(entry("acme", 2)).await.unwrap() > id);
+}
+
+pub async fn entries_of_live_desks_stay_open(House { store, .. }: House) {
+    for desk in [3, 4] {
+        store.open_entry(JournalEntry { desk, ..entry("acme", desk) }).await.unwrap();
+    }
+    assert_eq!(store.doubt_open_entries(vec![4, 9]).await.unwrap(), 1);
+    let outcomes: Vec<_> = store.entries(None, 9).await.unwrap().iter().map(|it| (it.desk, it.outcome)).collect();
+    assert_eq!(outcomes, [(4, Outcome::Open), (3, Outcome::Unknown)]);
+}
+
+pub async fn a_late_receipt_is_applied_to_its_entry(House { store, .. }: House) {
+    let id = store.open_entry(entry("acme", 1)).await.unwrap();
+    let apply = async |bot, receipt, outcome, note| {
+        let found = store.apply_receipt("chat", bot, receipt, outcome, note).await.unwrap();
+        found.map(|it| (it.id, it.outcome, it.note))
+    };
+    assert_eq!(apply("desk", "r1", Outcome::Delivered, "").await, None, "nobody announced it");
+    for receipt in ["r1", "r2"] {
+        store.add_receipt(id, receipt.into()).await.unwrap();
+    }
+    assert_eq!(apply("other", "r1", Outcome::Rejected, "no").await, None, "another bot's message");
+    let open = (id, Outcome::Open, String::new());
+    assert_eq!(apply("desk", "r1", Outcome::Delivered, "ok").await, Some(open), "other parts are still to come");
+    store.close_entry(id, Closing::new(Outcome::Delivered, 2, "")).await.unwrap();
+    let failed = Some((id, Outcome::Rejected, "unreachable".to_owned()));
+    assert_eq!(apply("desk", "r2", Outcome::Rejected, "unreachable").await, failed, "a late failure counts");
+    // One that fails before the last part went out stays failed.
+    let id = store.open_entry(entry("acme", 2)).await.unwrap();
+    store.add_receipt(id, "r3".into()).await.unwrap();
+    assert_eq!(apply("desk", "r3", Outcome::Rejected, "no").await, Some((id, Outcome::Rejected, "no".to_owned())));
+    assert!(!store.close_entry(id, Closing::new(Outcome::Delivered, 2, "")).await.unwrap());
+    let late = Retention { now_ms: 10, journal_before_ms: 9, ..Retention::default() };
+    while store.purge(late).await.unwrap().more {}
+    assert_eq!(apply("desk", "r3", Outcome::Delivered, "").await, None, "it went with its entry");
 }

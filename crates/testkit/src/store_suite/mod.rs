@@ -6,6 +6,7 @@
 pub mod alarms;
 pub mod chat;
 pub mod data;
+pub mod desks;
 pub mod directory;
 pub mod inbox;
 pub mod journal;
@@ -72,7 +73,10 @@ macro_rules! store_contract {
                 vault: a_capability_is_bound_under_every_key, the_newest_capability_wins,
                     a_capability_belongs_to_its_tenant_and_kind, a_capability_ends_at_its_time, capabilities_survive;
                 journal: an_entry_is_opened_then_closed, open_entries_become_unknown_once,
-                    entries_are_listed_newest_first_by_tenant, entries_survive;
+                    entries_are_listed_newest_first_by_tenant, entries_survive, entries_of_live_desks_stay_open,
+                    a_late_receipt_is_applied_to_its_entry;
+                desks: desk_numbers_are_never_reused, a_lease_must_be_renewed_in_time,
+                    a_duty_has_one_live_holder_and_its_token_rises, cursors_are_kept_by_bot;
                 chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,
                     an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, the_latest_lines_are_read_in_order, facts_and_lines_share_a_chat, facts_are_compared_and_set,
                     chats_are_listed_by_tenant, chats_survive,

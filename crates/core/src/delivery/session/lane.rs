@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_wire::{Act, Action};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::port::platform::replaces;
+
 /// Lanes of one session that run concurrently; others wait.
 const LANES_MAX: usize = 64;
 
@@ -47,12 +49,25 @@ impl Lane {
         !std::mem::replace(&mut state.busy, true)
     }
 
-    /// The next job; `None`: the task ends.
-    pub(crate) fn next(&self) -> Option<Job> {
+    /// The next job, and the requests that it replaces; `None`: the task ends. Of several edits of one message that
+    /// wait, only the latest is carried out, in the place of the first.
+    pub(crate) fn next(&self) -> Option<(Job, Vec<String>)> {
         let mut state = self.state();
         let next = state.waiting.pop_front();
         state.busy = next.is_some();
-        next
+        let mut next = next?;
+        let Some(key) = replaces(&next.action.act) else { return Some((next, Vec::new())) };
+        let mut replaced = Vec::new();
+        let mut index = 0;
+        while let Some(later) = state.waiting.get(index) {
+            let is_same = replaces(&later.action.act).as_ref() == Some(&key) && later.candidates == next.candidates;
+            if is_same && let Some(later) = state.waiting.remove(index) {
+                replaced.push(std::mem::replace(&mut next, later).request_id);
+            } else {
+                index += 1;
+            }
+        }
+        Some((next, replaced))
     }
 
     pub(crate) fn is_free(&self) -> bool {

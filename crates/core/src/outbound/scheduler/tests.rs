@@ -27,7 +27,7 @@ impl Bot {
 
     fn ask_in(&mut self, tenant: &str, chat_id: &str, cost: Cost) -> Result<Asked, Refusal> {
         let deadline_ms = self.now_ms + WAIT_MS;
-        let ask = Ask { tenant: tenant.into(), chat_id: chat_id.into(), cost, bytes: 10, deadline_ms };
+        let ask = Ask { tenant: tenant.into(), chat_id: chat_id.into(), cost, bytes: 10, more: 0, deadline_ms };
         self.scheduler.ask(ask, self.now_ms)
     }
 
@@ -123,8 +123,21 @@ fn a_wait_that_would_be_too_long_is_refused_before_it_begins() {
     let refused = bot.ask("a", cost(Priority::Text).in_bucket("bot", SLOW));
     assert_eq!(refused, Err(Refusal::TooLong { wait_ms: 26_000 }));
     assert!(bot.ask("b", cost(Priority::Text).in_bucket("other", SLOW)).is_ok(), "another bucket is free");
-    let typing = bot.ask("a", cost(Priority::Typing).in_bucket("bot", SLOW));
-    assert!(matches!(typing, Err(Refusal::TooLong { .. })), "what is worth nothing when late is dropped at once");
+    // Another tenant's turn comes after one of a's, however many a has waiting.
+    assert!(bot.ask("b", cost(Priority::Text).in_bucket("bot", SLOW)).is_ok());
+    let long = Ask {
+        tenant: "c".into(),
+        chat_id: "c".into(),
+        cost: cost(Priority::Text).in_bucket("parts", SLOW),
+        bytes: 1,
+        more: 26,
+        deadline_ms: bot.now_ms + WAIT_MS,
+    };
+    assert_eq!(
+        bot.scheduler.ask(long, bot.now_ms),
+        Err(Refusal::TooLong { wait_ms: 26_000 }),
+        "all of its parts count"
+    );
     let paused = Pace { pause_ms: Some(30_000), ..Pace::default() };
     bot.scheduler.finished(first, &paused, bot.now_ms);
     assert_eq!(bot.ask("b", cost(Priority::Text)), Err(Refusal::TooLong { wait_ms: 30_000 }), "the whole bot pauses");
@@ -166,6 +179,7 @@ fn what_waits_is_bounded_per_tenant_and_a_withdrawn_one_frees_its_place() {
         chat_id: "c".into(),
         cost: cost(Priority::Text),
         bytes: WAITING_MAX_BYTES + 1,
+        more: 0,
         deadline_ms: bot.now_ms + WAIT_MS,
     };
     assert_eq!(bot.scheduler.ask(large, bot.now_ms), Err(Refusal::Full), "bytes are bounded too");
@@ -175,13 +189,15 @@ fn what_waits_is_bounded_per_tenant_and_a_withdrawn_one_frees_its_place() {
 }
 
 #[test]
-fn so_many_are_on_their_way_at_once_and_no_more() {
+fn so_many_of_one_tenant_are_on_their_way_at_once_and_others_do_not_wait_for_it() {
     let mut bot = Bot::new();
     for _ in 0..IN_FLIGHT_MAX + 20 {
         bot.ask("a", cost(Priority::Text)).unwrap();
     }
     let started = bot.start();
     assert_eq!(started.len(), IN_FLIGHT_MAX);
+    let other = bot.ask("b", cost(Priority::Text)).unwrap().ticket;
+    assert_eq!(bot.start(), [other]);
     bot.scheduler.withdraw(started[0]);
     bot.end(&started[1..3]);
     assert_eq!(bot.start().len(), 3);

@@ -13,6 +13,7 @@ pub struct Bot {
     pub tenant: Option<String>,
     settings: BTreeMap<String, String>,
     secrets: BTreeMap<String, Secret>,
+    account: String,
 }
 
 impl Bot {
@@ -22,7 +23,7 @@ impl Bot {
         settings: BTreeMap<String, String>,
         secrets: BTreeMap<String, Secret>,
     ) -> Self {
-        Self { id: id.into(), tenant, settings, secrets }
+        Self { id: id.into(), tenant, settings, secrets, account: String::new() }
     }
 
     /// A bot that nobody added: one that a platform has by itself.
@@ -37,6 +38,21 @@ impl Bot {
 
     pub fn secret(&self, name: &str) -> Option<&Secret> {
         self.secrets.get(name).filter(|value| !value.expose().is_empty())
+    }
+
+    /// A mark of the account behind the bot: it follows from the secrets and tells nothing about them.
+    pub fn account(&self) -> &str {
+        &self.account
+    }
+
+    #[must_use]
+    pub(crate) fn of_account(mut self, account: String) -> Self {
+        self.account = account;
+        self
+    }
+
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = (&str, &Secret)> {
+        self.secrets.iter().map(|(name, secret)| (name.as_str(), secret))
     }
 
     /// Whose the events of this bot are, where the platform has nothing more to say about it.

@@ -48,12 +48,8 @@ pub struct Cost {
 impl Cost {
     /// By the kind of action alone, without a budget.
     pub fn of(action: &Action) -> Self {
-        let replaces = match &action.act {
-            Act::Edit { chat_id, message_id, .. } => Some(format!("edit {chat_id} {message_id}")),
-            Act::Draft { chat_id, draft_id, .. } => Some(format!("draft {chat_id} {draft_id}")),
-            _ => None,
-        };
         let priority = Priority::of(&action.act);
+        let replaces = replaces(&action.act);
         Self { priority, buckets: Vec::new(), droppable: priority == Priority::Typing, replaces }
     }
 
@@ -61,6 +57,17 @@ impl Cost {
     pub fn in_bucket(mut self, name: impl Into<String>, rate: Rate) -> Self {
         self.buckets.push((name.into(), rate));
         self
+    }
+}
+
+/// Edits of one message, and previews of one draft: only the latest counts. A final draft is not replaced.
+pub fn replaces(act: &Act) -> Option<String> {
+    match act {
+        Act::Edit { chat_id, message_id, .. } => Some(format!("edit {}:{chat_id}{message_id}", chat_id.len())),
+        Act::Draft { chat_id, draft_id, sealed: false, .. } => {
+            Some(format!("draft {}:{chat_id}{draft_id}", chat_id.len()))
+        }
+        _ => None,
     }
 }
 

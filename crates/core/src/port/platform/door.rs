@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::inlet::{Change, LateReceipt};
 use crate::intake::{Intake, Receipt};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +84,9 @@ pub enum Answer {
 /// A request that is genuine.
 pub struct Heard {
     pub intakes: Vec<Intake>,
+    /// What became of messages that were sent earlier, and what is no longer true of the platform.
+    pub receipts: Vec<LateReceipt>,
+    pub changes: Vec<Change>,
     pub answer: Answer,
     /// Answered instead if the events could not be stored. `None`: the edge says why, with a status that makes the
     /// sender try again.
@@ -91,11 +95,11 @@ pub struct Heard {
 
 impl Heard {
     pub fn events(intakes: Vec<Intake>, answer: Answer) -> Self {
-        Self { intakes, answer, if_not_stored: None }
+        Self { intakes, receipts: Vec::new(), changes: Vec::new(), answer, if_not_stored: None }
     }
 
     /// Nothing to store: a check of the address by the vendor, an event of no interest.
     pub fn nothing(reply: Reply) -> Self {
-        Self { intakes: Vec::new(), answer: Answer::Fixed(reply), if_not_stored: None }
+        Self::events(Vec::new(), Answer::Fixed(reply))
     }
 }

@@ -18,6 +18,14 @@ pub enum Change {
     ChatMoved { from: String, to: String },
 }
 
+/// What became of a message that was sent earlier, as the vendor says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateReceipt {
+    pub vendor_id: String,
+    pub outcome: Outcome,
+    pub note: String,
+}
+
 /// Events that the platform cannot give us any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
@@ -28,21 +36,16 @@ pub struct Gap {
 
 /// Where one bot's events go. Everything here is bounded: `take` waits while the desk is busy.
 pub trait Inlet: Send + Sync {
-    /// Stores events, all or none. An event that the desk refuses (too large, malformed) is recorded with its reason
-    /// and answered with `None` in its place: a poller goes on behind it. `Err`: nothing was stored; try again.
-    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Option<Receipt>>, DeskError>>;
+    /// Stores events, all or none. An event that the desk refuses (too large, malformed) is recorded with its reason,
+    /// which stands in its place: a poller goes on behind it. `Err`: nothing was stored; try again.
+    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>>;
 
     fn changed(&self, change: Change);
 
     /// The vendor says what became of a message that was sent earlier. `false`: no such message is in the journal.
-    fn receipt<'a>(
-        &'a self,
-        vendor_id: &'a str,
-        outcome: Outcome,
-        note: &'a str,
-    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+    fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>>;
 
-    /// Events were lost at the platform. It is logged, counted and shown by `doctor`.
+    /// Events were lost at the platform. It is logged and counted.
     fn gap(&self, gap: Gap);
 
     /// Saves where to go on after a restart. To be called after the events before it are stored.

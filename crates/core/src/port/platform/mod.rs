@@ -7,8 +7,9 @@ mod inlet;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
+use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret};
 
 use super::BoxFuture;
 use super::media::MediaBody;
@@ -16,9 +17,14 @@ use super::stored::StoreError;
 use crate::split;
 
 pub use bot::{Bot, BotNames};
-pub use cost::{Acted, Cost, Pace, Priority, Rate};
+pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
 pub use door::{Answer, Door, Heard, Method, RawRequest, Reply};
-pub use inlet::{Change, Ended, Gap, Inlet};
+pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
+
+/// A platform that does not say in time who can see a chat, or whose it is, does not know.
+pub const LOOK_LIMIT: Duration = Duration::from_secs(3);
+
+const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 
 /// On whose behalf, and as which bot, an action goes out.
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +104,11 @@ pub trait Platform: Send + Sync {
         false
     }
 
+    /// Why a bot with these settings and secrets cannot work, as far as that can be told without the vendor.
+    fn check_bot(&self, _bot: &Bot) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Listens as this bot until the future is dropped; comes back only if it cannot go on. One call per bot runs in
     /// all desks together. Must not block: events wait in `inlet`, not here.
     fn listen<'a>(&'a self, _bot: &'a Bot, _cursor: Option<String>, _inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
@@ -174,6 +185,20 @@ pub trait Platform: Send + Sync {
     fn cost(&self, _acting_as: ActingAs<'_>, action: &Action) -> Cost {
         Cost::of(action)
     }
+}
+
+/// A notice that is not waited for longer than for an action.
+pub async fn notice_in_time(
+    platform: &dyn Platform,
+    acting_as: ActingAs<'_>,
+    chat_id: &str,
+    text: &str,
+) -> ActionResult {
+    let late = || {
+        let text = "timed out: the platform did not answer, and the notice may have been shown";
+        ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }
+    };
+    tokio::time::timeout(NOTICE_LIMIT, platform.notice(acting_as, chat_id, text)).await.unwrap_or_else(|_| late())
 }
 
 /// The platforms that this desk runs, by name.

@@ -1,0 +1,31 @@
+//! Keeps the lease of this desk, and reads what others wrote.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use frontdesk_core::Desk;
+
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// A store that does not answer by then counts as away: the lease runs out, and the desk stops acting.
+const RENEW_TIME: Duration = Duration::from_secs(1);
+
+pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
+    let mut known = Vec::new();
+    loop {
+        match tokio::time::timeout(RENEW_TIME, desk.lease().renew()).await {
+            Ok(Ok((version, live))) => {
+                let someone_left = known.iter().any(|desk| !live.contains(desk));
+                if let Err(error) = desk.directory().catch_up(version).await {
+                    tracing::warn!(%error, "reading the changes of other desks failed");
+                }
+                if someone_left && let Err(error) = desk.outbound().doubt(live.clone()).await {
+                    tracing::warn!(%error, "closing the actions of a desk that is gone failed");
+                }
+                known = live;
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "renewing the lease of this desk failed"),
+            Err(_) => tracing::warn!("renewing the lease of this desk took too long"),
+        }
+        tokio::time::sleep(RENEW_EVERY).await;
+    }
+}

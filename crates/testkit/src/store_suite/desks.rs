@@ -1,0 +1,72 @@
+//! Rules for desks that share a store: numbers, leases, duties; and cursors of listeners.
+
+use frontdesk_core::port::store::{LEASE_MS, StoreError};
+
+use super::House;
+
+const NOW: u64 = 1_000_000;
+
+pub async fn desk_numbers_are_never_reused(house: House) {
+    let first = house.store.enlist("a".into(), "1".into(), NOW).await.unwrap();
+    let second = house.store.enlist("a".into(), "1".into(), NOW).await.unwrap();
+    assert!(second > first);
+    house.store.resign(second).await.unwrap();
+    let house = house.reopened();
+    assert!(house.store.enlist("a".into(), "1".into(), NOW).await.unwrap() > second);
+}
+
+pub async fn a_lease_must_be_renewed_in_time(House { store, .. }: House) {
+    let (one, two) = (
+        store.enlist("a".into(), "1".into(), NOW).await.unwrap(),
+        store.enlist("b".into(), "1".into(), NOW).await.unwrap(),
+    );
+    let later = NOW + LEASE_MS - 1;
+    assert_eq!(store.renew(one, later).await.unwrap().live, [one, two]);
+    let past = NOW + LEASE_MS;
+    assert_eq!(store.renew(two, past).await, Err(StoreError::Conflict), "it ran out");
+    assert_eq!(store.renew(one, past).await.unwrap().live, [one]);
+    assert_eq!(store.renew(two + 9, past).await, Err(StoreError::Conflict), "nobody has this number");
+    store.resign(one).await.unwrap();
+    assert_eq!(store.renew(one, past).await, Err(StoreError::Conflict));
+}
+
+pub async fn a_duty_has_one_live_holder_and_its_token_rises(House { store, .. }: House) {
+    let one = store.enlist("a".into(), "1".into(), NOW).await.unwrap();
+    let two = store.enlist("b".into(), "1".into(), NOW).await.unwrap();
+    let take = async |desk, now_ms| store.take_duty(desk, "listen".into(), now_ms).await.unwrap();
+    let first = take(one, NOW).await.expect("it is free");
+    assert_eq!(take(one, NOW).await, Some(first), "kept under the same token");
+    assert_eq!(take(two, NOW).await, None);
+    store.drop_duty(two, "listen".into()).await.unwrap();
+    assert_eq!(take(two, NOW).await, None, "not its own to drop");
+    store.drop_duty(one, "listen".into()).await.unwrap();
+    let second = take(two, NOW).await.expect("it was dropped");
+    assert!(second > first);
+    assert_eq!(take(one, NOW).await, None);
+    let listed = store.desks(NOW).await.unwrap();
+    let duties: Vec<_> = listed.iter().map(|(desk, duties)| (desk.number, desk.name.as_str(), duties.len())).collect();
+    assert_eq!(duties, [(one, "a", 0), (two, "b", 1)]);
+    // The holder's lease runs out while the other renews its own.
+    store.renew(one, NOW + LEASE_MS - 1).await.unwrap();
+    let third = take(one, NOW + LEASE_MS).await.expect("its holder is gone");
+    assert!(third > second);
+    assert_eq!(take(two, NOW + LEASE_MS).await, None, "a desk without a lease takes nothing");
+    store.resign(one).await.unwrap();
+    let last = store.enlist("c".into(), "1".into(), NOW + LEASE_MS).await.unwrap();
+    assert!(take(last, NOW + LEASE_MS).await.expect("a desk that resigned gave it up") > third);
+}
+
+pub async fn cursors_are_kept_by_bot(house: House) {
+    let save = async |bot: &str, cursor: Option<&str>| {
+        house.store.save_cursor("p".into(), bot.into(), cursor.map(str::to_owned)).await.unwrap();
+    };
+    assert_eq!(house.store.cursor("p", "a").await.unwrap(), None);
+    save("a", Some("1")).await;
+    save("a", Some("2")).await;
+    save("b", Some("x")).await;
+    save("b", None).await;
+    let house = house.reopened();
+    assert_eq!(house.store.cursor("p", "a").await.unwrap().as_deref(), Some("2"));
+    assert_eq!(house.store.cursor("p", "b").await.unwrap(), None);
+    assert_eq!(house.store.cursor("q", "a").await.unwrap(), None);
+}
