@@ -1,8 +1,8 @@
-//! An agent that reads a folder: each message is one file, `<dispatch_id>.json`.
+//! File connector: writes each message as one file, `<dispatch_id>.json`, to a folder that the agent reads.
 //!
-//! A file is complete and on the disk before it has its name, so a reader never sees half of one, whatever
-//! dies when. It must never write outside the operator's base folder: names and folders are judged again at
-//! each delivery, with every link resolved.
+//! A file is complete and synced before it gets its name, so a reader never sees a partial file, even after a crash.
+//! Nothing is written outside of the operator's base folder: names and folders are checked again at each delivery, with
+//! symlinks resolved.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::address::{note_dropped, note_early, only, session_of};
 
 const NAME_MAX_BYTES: usize = 128;
-/// Looking for a free name and taking it is one step. Only renames are under it, never a write.
+/// Makes the search for a free name and the rename one step. No file is written under this lock.
 static PLACING: Mutex<()> = Mutex::new(());
 
 pub struct FileDrop {
@@ -38,7 +38,7 @@ impl FileDrop {
         Ok(Self { agent_id: agent_id.into(), folder, env })
     }
 
-    /// Writes it down where nothing can block the runtime.
+    /// Writes the message on a blocking thread.
     async fn put(&self, name: String, message: Value) -> Result<Placed, Fault> {
         let (folder, at_ms) = (self.folder.clone(), self.env.now_ms());
         let mark = self.env.random_hex(8);
@@ -116,7 +116,7 @@ impl AgentConnector for FileDrop {
     }
 }
 
-/// A dispatch id is a stranger's text. What is no plain file name becomes its hash.
+/// Dispatch ids come from callers and are not trusted. One that is not a plain file name is replaced by its hash.
 fn file_name(dispatch_id: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let fits = (1..=NAME_MAX_BYTES).contains(&dispatch_id.len()) && !dispatch_id.starts_with('.');
@@ -126,12 +126,12 @@ fn file_name(dispatch_id: &str) -> String {
 struct Placed {
     name: String,
     at_ms: u64,
-    /// It was there before.
+    /// The message was already written before.
     again: bool,
 }
 
 enum Trouble {
-    /// The folder is not where it may be.
+    /// The folder is missing, unusable or outside of the base.
     Place(String),
     Disk(String),
 }
@@ -142,11 +142,11 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// A folder under the base, both as they were named.
+/// A folder under the base. Both paths are stored as configured, without symlinks resolved.
 #[derive(Clone)]
 struct Folder {
     base: PathBuf,
-    /// Relative to the base; plain names only.
+    /// Relative to the base, without `.` and `..`.
     under: PathBuf,
 }
 
@@ -171,13 +171,13 @@ impl Folder {
         }
     }
 
-    /// The deepest part of the path that is there, links resolved, and what is missing below it.
+    /// The deepest existing part of the path, with symlinks resolved, and the missing part below it.
     fn nearest(&self) -> Result<(PathBuf, PathBuf), Trouble> {
         let base = fs::canonicalize(&self.base)
             .map_err(|error| Trouble::Place(format!("opening [agents] file_base failed: {error}")))?;
         let mut there = base.join(&self.under);
         let mut missing = PathBuf::new();
-        // A link that leads nowhere is there, and must not be made into a folder by its target's name.
+        // A dangling symlink counts as existing, so that its target is not created as a folder.
         while there != base && fs::symlink_metadata(&there).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         {
             let name = there.file_name().map(PathBuf::from).unwrap_or_default();
@@ -195,7 +195,7 @@ impl Folder {
         Ok((real, missing))
     }
 
-    /// The folder itself, made if it is missing.
+    /// The folder itself, created if it is missing.
     fn ready(&self) -> Result<PathBuf, Trouble> {
         let (there, missing) = self.nearest()?;
         if missing.as_os_str().is_empty() {
@@ -207,11 +207,11 @@ impl Folder {
             at.push(part);
             match fs::create_dir(&at) {
                 Ok(()) => sync_folder(&parent)?,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {} // two deliveries at once
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {} // created by a concurrent delivery
                 Err(error) => return Err(error.into()),
             }
         }
-        // Whoever made it meanwhile may have made a link.
+        // Checked again, because somebody else may have created a symlink in the meantime.
         let (there, _) = self.nearest()?;
         Ok(there)
     }
@@ -221,10 +221,10 @@ impl Folder {
         let hidden = dir.join(format!(".{mark}.part"));
         let placed = write_whole(&hidden, message, at_ms).and_then(|()| take_name(&dir, &hidden, name, message, at_ms));
         if !placed.as_ref().is_ok_and(|placed| !placed.again) {
-            let _ = fs::remove_file(&hidden); // it has no name that anybody reads
+            let _ = fs::remove_file(&hidden); // readers ignore this name
         }
         let placed = placed?;
-        sync_folder(&dir)?; // of the first time too: its own may not be done yet
+        sync_folder(&dir)?; // for a duplicate too: the first delivery may not have synced yet
         Ok(placed)
     }
 
@@ -239,13 +239,13 @@ impl Folder {
 fn write_whole(path: &Path, message: &Value, at_ms: u64) -> Result<(), Trouble> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(message.to_string().as_bytes())?;
-    // The receipt's time is the file's time, so that a retry can be told the same.
+    // The receipt's time is stored as the file's time, so that a retry returns the same time.
     file.set_modified(UNIX_EPOCH + Duration::from_millis(at_ms))?;
     file.sync_all()?;
     Ok(())
 }
 
-/// The first free of the names that this message may have, or the one that it has already.
+/// Renames to the first free name of this message, or finds the file that it already has.
 fn take_name(dir: &Path, hidden: &Path, name: &str, message: &Value, at_ms: u64) -> Result<Placed, Trouble> {
     let hash = sha256_hex(&format!("{name}\0{}\0{}\0{}", message["agent_id"], message["kind"], text_of(message)));
     let _placing = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -257,7 +257,7 @@ fn take_name(dir: &Path, hidden: &Path, name: &str, message: &Value, at_ms: u64)
                 return Ok(Placed { name, at_ms, again: false });
             }
             Err(error) => return Err(error.into()),
-            // A link, or a folder: whatever it is, it is not ours.
+            // A symlink or folder was not written by this connector.
             Ok(found) if !found.is_file() => {}
             Ok(found) => {
                 let there: Value = serde_json::from_slice(&fs::read(&path)?).unwrap_or_default();

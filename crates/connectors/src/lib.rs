@@ -1,8 +1,8 @@
-//! The bundled ways to agents: nowhere, a webhook, a folder, a terminal; and a registry of ways.
+//! Bundled connectors to agents (noop, webhook, file, tmux, relay) and a registry of connectors.
 //!
-//! Each is opened for one agent. None of them claims what it did not see happen: a receipt comes after the
-//! other side took it, and `woken` is true only where somebody was interrupted. The agent's own socket is not
-//! here, the desk itself has it.
+//! Each is opened for one agent, except the relay, which serves a tenant. A receipt is returned only after the other
+//! side has accepted the message, and `woken` is true only where an agent was really interrupted. An agent's own socket
+//! is handled by the server, not here.
 
 mod address;
 mod file;
@@ -26,15 +26,15 @@ pub use relay::Relay;
 pub use tmux::{Tmux, TmuxSettings};
 pub use webhook::HttpWebhook;
 
-/// What the operator allows on the machine of the desk. By default nothing.
+/// What the operator allows on the machine of the server. By default nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Folders of file connectors lie under this one.
+    /// Base folder of file connectors.
     pub file_base: Option<PathBuf>,
     pub tmux: Option<TmuxSettings>,
 }
 
-/// All of them, by their specification.
+/// Opens connectors from their specifications.
 pub struct Bundled {
     pub env: Arc<dyn Env>,
     pub outcall: Arc<dyn Outcall>,

@@ -1,6 +1,6 @@
-//! A way that leads nowhere: for agents that only read their inbox, and for trying things out.
+//! Noop connector: sends nothing. For agents that only read their inbox, and for tests.
 //!
-//! It says so in every receipt; it never pretends that somebody was reached.
+//! Each receipt says that nothing was sent.
 
 use std::sync::Arc;
 

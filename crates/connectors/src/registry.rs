@@ -1,7 +1,7 @@
-//! Ways to agents by name, and one message over all of them that lead to an agent.
+//! Connectors by name, and broadcasts over all connectors of an agent.
 //!
-//! A way that is sick when it is registered is not taken, with words that say why. It never invents a
-//! receipt: a way that failed is in the list with its fault.
+//! A connector that is not healthy is refused at registration, with the reason. A connector that fails in a broadcast
+//! is listed with its fault.
 
 use std::sync::Arc;
 
@@ -45,8 +45,9 @@ impl Registry {
         self.ways.iter().find(|(known, _)| known == name).map(|(_, way)| way)
     }
 
-    /// The same payload, and with it the same `dispatch_id`, over every way that lists this agent, all at
-    /// once. Receipts are in the order of registration. Nobody knows the agent: a fault, and nothing was sent.
+    /// Sends the same payload, with the same `dispatch_id`, over all connectors that list this agent, concurrently.
+    /// Receipts are in the order of registration. If no connector lists the agent, nothing is sent and a fault is
+    /// returned.
     pub async fn broadcast(&self, agent_id: &str, payload: &DeliveryPayload) -> Result<Vec<ConnectorReceipt>, Fault> {
         self.over_all(agent_id, |way| way.deliver(agent_id, payload)).await
     }
@@ -63,7 +64,7 @@ impl Registry {
         let tries = self.ways.iter().map(async |(name, way)| match way.list_agents().await {
             Ok(known) if !known.iter().any(|it| is_for(&it.agent_id, agent_id)) => None,
             Ok(_) => Some(receipt(name, send(way.as_ref()).await)),
-            // It might have known the agent: left out without a word, a failure would look like success.
+            // The connector may know the agent. Left out silently, its failure would look like success.
             Err(fault) => Some(receipt::<T>(name, Err(fault))),
         });
         let receipts: Vec<ConnectorReceipt> = join_all(tries).await.into_iter().flatten().collect();
@@ -71,7 +72,7 @@ impl Registry {
     }
 }
 
-/// The id itself, or with a session behind it.
+/// The id itself, or the id with a session.
 fn is_for(known: &str, asked: &str) -> bool {
     asked.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
 }

@@ -1,5 +1,5 @@
-//! The desk itself as a way to the agents of one tenant: their inboxes, streams and sockets. The one that can
-//! wake and that brings answers back.
+//! Relay connector: reaches the agents of one tenant through their inboxes, streams and sockets. The only connector
+//! that returns replies.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// For a program that holds the desk. Whoever gets this speaks to every agent of the tenant.
+    /// For a program that embeds the server. The connector can reach every agent of the tenant.
     pub fn new(desk: Arc<Desk>, tenant: &str) -> Self {
         Self { desk, tenant: tenant.into() }
     }
@@ -39,7 +39,7 @@ impl AgentConnector for Relay {
         Box::pin(self.desk.messages().wake(self.speaker(), agent_id, opts))
     }
 
-    /// A real write: it fails where a delivery would.
+    /// Writes to the store, so that it fails where a delivery would fail.
     fn health_check(&self) -> Promise<'_, ()> {
         Box::pin(async move { Ok(self.desk.upkeep().health().await?) })
     }

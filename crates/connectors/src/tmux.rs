@@ -1,8 +1,8 @@
-//! An agent in a terminal: what is for it is pasted into its tmux pane, and sent with Enter.
+//! Tmux connector: pastes messages into the tmux pane of an agent and presses Enter.
 //!
-//! Nothing goes through a shell, and no text is read as the name of a key: arguments are handed over one by
-//! one, the text through a paste buffer. Control characters never reach the terminal. Whoever runs in that
-//! pane reads what strangers wrote, so it should be an agent's prompt, never a shell.
+//! No shell is involved, and no text is interpreted as a key name: arguments are passed separately, and the text goes
+//! through a paste buffer. Control characters are replaced. The pane receives text from untrusted senders, so it should
+//! run the prompt of an agent, never a shell.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::address::{note_dropped, note_early, only, session_of};
 const TARGET_MAX_BYTES: usize = 128;
 const COMPLAINT_MAX_CHARS: usize = 200;
 
-/// Which tmux.
+/// How tmux is run.
 #[derive(Debug, Clone)]
 pub struct TmuxSettings {
     pub program: String,
-    /// The server's socket: a name, or a path. Without it, the one of the desk's user.
+    /// Name or path of the tmux server's socket. `None`: the default one of the server's user.
     pub socket: Option<String>,
-    /// It answers at once or never.
+    /// Time limit of one run.
     pub time: Duration,
 }
 
@@ -45,10 +45,10 @@ pub struct Tmux {
     env: Arc<dyn Env>,
 }
 
-/// A pane that is there.
+/// An existing pane.
 struct Pane {
     id: String,
-    /// Somebody scrolls in it: Enter would go to the scrolling.
+    /// In copy mode, where Enter would not reach the program.
     in_mode: bool,
 }
 
@@ -64,7 +64,7 @@ impl Tmux {
         Ok(Self { agent_id: agent_id.into(), target: target.into(), settings, env })
     }
 
-    /// As tmux takes it literally: without the `=` a name would also mean every longer name.
+    /// The target in tmux syntax. The `=` requests an exact match; otherwise tmux also accepts a prefix of a name.
     fn exact_target(&self) -> String {
         match self.target.split_once('.') {
             _ if self.target.starts_with(['%', '@', '$']) => self.target.clone(),
@@ -74,7 +74,7 @@ impl Tmux {
         }
     }
 
-    /// One run of tmux, killed when its time is over.
+    /// Runs tmux once and kills it at the time limit.
     async fn run(&self, arguments: &[&str], input: Option<&str>) -> Result<String, Fault> {
         let failed = |kind: &str, text: String| Fault::delivery_failed(&self.agent_id, kind, text);
         let mut command = Command::new(&self.settings.program);
@@ -90,7 +90,7 @@ impl Tmux {
         let stdin = child.stdin.take();
         let feed = async {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
-                // If tmux does not read to the end, its exit status says so.
+                // If tmux does not read all of it, its exit status shows that.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
         };
@@ -112,7 +112,7 @@ impl Tmux {
     async fn pane(&self) -> Result<Pane, Fault> {
         let target = self.exact_target();
         let format = "#{pane_id} #{pane_dead} #{pane_in_mode}";
-        // display-message alone takes a window that is not there for the one beside it; keys, even none, do not.
+        // display-message alone falls back to another window if the target is missing; send-keys fails.
         let strictly = ["send-keys", "-t", &target, "-l", "", ";", "display-message", "-p", "-t", &target, format];
         let said = self.run(&strictly, None).await?;
         let mut words = said.split_whitespace();
@@ -129,7 +129,7 @@ impl Tmux {
         }
     }
 
-    /// Pastes and presses Enter, in one run, so that two messages never mix.
+    /// Pastes and presses Enter in one run of tmux, so that two messages never mix.
     async fn paste(&self, text: &str) -> Result<(), Fault> {
         let pane = self.pane().await?;
         let buffer = format!("frontdesk-{}", self.env.random_hex(8));
@@ -141,7 +141,7 @@ impl Tmux {
         arguments.extend(["send-keys", "-t", &pane.id, "Enter"]);
         let pasted = self.run(&arguments, Some(text)).await;
         if pasted.is_err() {
-            let _ = self.run(&["delete-buffer", "-b", &buffer], None).await; // it may never have been made
+            let _ = self.run(&["delete-buffer", "-b", &buffer], None).await; // the buffer may not exist
         }
         pasted.map(drop)
     }
@@ -181,7 +181,7 @@ impl AgentConnector for Tmux {
             }
             let receipt = WakeReceipt {
                 woken_at: self.env.now_ms(),
-                woken: true, // tmux has put it before whoever reads there
+                woken: true, // tmux has pasted it into the pane
                 session_id: Some(self.target.clone()),
                 warnings,
                 scheduled_for: None,
@@ -199,13 +199,13 @@ impl AgentConnector for Tmux {
     }
 }
 
-/// One line that says what it is, then the text.
+/// A header line with the metadata, then the text.
 fn page(head: &str, text: &str) -> String {
     let head = harmless(head);
     if text.is_empty() { format!("# {head}") } else { format!("# {head}\n{}", harmless(text)) }
 }
 
-/// No control character but line ends and tabs: none of them can end a paste or move a cursor.
+/// Replaces control characters except newline and tab, which could end a paste or move the cursor.
 fn harmless(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let quiet = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };

@@ -1,7 +1,7 @@
-//! An agent behind a URL: what is for it is posted there as JSON, signed if it has a secret.
+//! Webhook connector: posts messages as JSON to the URL of an agent, signed if a secret is configured.
 //!
-//! Everything goes out through the guarded client. A redirect is not followed and counts as a failure: what
-//! was not answered with 2xx was not taken. No word of the URL or the secrets is in any fault.
+//! All requests use the guarded client. Redirects are not followed: any status other than 2xx is a failure. Faults
+//! contain neither the URL nor the secrets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::address::{note_dropped, only, session_of};
 
 const DEFAULT_TIME_MS: u64 = 5_000;
 const MOST_TIME_MS: u64 = 30_000;
-/// A receipt is short; what is longer is not read, and then the receipt is ours.
+/// A longer response is cut off. It then fails to parse, and the receipt contains only our own values.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
 const AUTHORIZATION_MAX_BYTES: usize = 8 * 1024;
-/// What a stranger's answer may put into our receipts.
+/// Limits for values of the response that are copied into receipts.
 const WORD_MAX_CHARS: usize = 256;
 const WARNINGS_MAX: usize = 16;
 
@@ -35,7 +35,7 @@ struct Delivery<'a> {
     payload: &'a DeliveryPayload,
 }
 
-/// To a wake URL.
+/// Body for a wake URL.
 #[derive(Serialize)]
 struct Wake<'a> {
     agent_id: &'a str,
@@ -47,7 +47,7 @@ struct Wake<'a> {
     when: Option<When>,
 }
 
-/// To the delivery URL of an agent that has no wake URL.
+/// Body for the delivery URL of an agent without a wake URL.
 #[derive(Serialize)]
 struct Degraded<'a> {
     agent_id: &'a str,
@@ -72,7 +72,7 @@ pub struct HttpWebhook {
 }
 
 impl HttpWebhook {
-    /// From a `webhook` specification; anything else, and what is wrong in it, is refused.
+    /// Opens a `webhook` specification; refuses others and invalid values.
     pub fn open(
         agent_id: &str,
         spec: &ConnectorSpec,
@@ -115,7 +115,7 @@ impl HttpWebhook {
         })
     }
 
-    /// What was answered with 2xx; anything else is a fault.
+    /// Returns the response if its status is 2xx, otherwise a fault.
     async fn call(&self, url: &str, json: Option<&str>) -> Result<Answer, Fault> {
         let signature = match (&self.key, json) {
             (Some(key), Some(body)) => Some(format!("sha256={}", hex::encode(hmac::sign(key, body.as_bytes())))),
@@ -189,7 +189,7 @@ impl AgentConnector for HttpWebhook {
                 let body = Degraded { agent_id, kind: "wake", content, session_id, when };
                 (self.post(&self.url, &body).await?, "no wake URL: the context was delivered, the agent was not woken")
             };
-            // Only the other side can know, and only a wake URL is asked.
+            // Only the response of a wake URL can confirm a wake.
             let woken = self.wake_url.is_some() && answer["woken"] == true;
             let mut warnings = warnings_in(&answer);
             if !woken {
@@ -224,7 +224,7 @@ impl AgentConnector for HttpWebhook {
             let Some(url) = self.status_url.as_ref().filter(|_| known) else { return Ok(AgentStatus::Unknown) };
             let said: Value = match self.call(url, None).await {
                 Ok(answer) => serde_json::from_slice(&answer.body).unwrap_or_default(),
-                Err(_) => return Ok(AgentStatus::Unknown), // who is not reached is not known
+                Err(_) => return Ok(AgentStatus::Unknown), // not reachable
             };
             Ok(serde_json::from_value(said["status"].clone()).unwrap_or(AgentStatus::Unknown))
         })
@@ -233,7 +233,7 @@ impl AgentConnector for HttpWebhook {
 
 fn time_in(answer: &Value, name: &str) -> Option<u64> {
     let whole = answer[name].as_u64();
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range, and parts of a ms are nothing
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range; fractions of a ms are dropped
     whole.or_else(|| answer[name].as_f64().filter(|ms| (0.0..9e15).contains(ms)).map(|ms| ms as u64))
 }
 

@@ -1,4 +1,4 @@
-//! The contract of the kit over every bundled way.
+//! The conformance suite of the testkit over every bundled connector.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ fn env() -> Arc<TestEnv> {
 }
 
 #[tokio::test]
-async fn noop_keeps_the_contract() {
+async fn noop_conforms() {
     let expected = Expected { leads_nowhere: true, ..expected() };
     agent_connector(&NoOp::new("ann", env()), &expected).await;
 }
 
 #[tokio::test]
-async fn webhook_keeps_the_contract() {
+async fn webhook_conforms() {
     let site = Site::open(says(200, r#"{"woken":true}"#)).await;
     for (wake_url, can_wake) in [(Value::Null, false), (json!(site.url), true)] {
         let spec = json!({ "type": "webhook", "url": site.url, "wake_url": wake_url });
@@ -49,7 +49,7 @@ async fn webhook_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn file_drop_keeps_the_contract() {
+async fn file_drop_conforms() {
     let base = tempfile::tempdir().unwrap();
     let way = FileDrop::open("ann", base.path(), "ann", env()).unwrap();
     let lies_there = |text: &str| {
@@ -64,7 +64,7 @@ async fn file_drop_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn tmux_keeps_the_contract() {
+async fn tmux_conforms() {
     let terminal = Terminal::open();
     let way = Tmux::open("ann", "agent", terminal.settings(), env()).unwrap();
     let seen = &terminal;

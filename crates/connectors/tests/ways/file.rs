@@ -1,4 +1,4 @@
-//! The folder: names, places that it must not reach, and files that are whole or not there.
+//! The file connector: names, folders outside of the base, and files that are complete or absent.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -20,7 +20,7 @@ fn opened(base: &Path, dir: &str) -> Result<FileDrop, Fault> {
     FileDrop::open("ann", base, dir, Arc::new(TestEnv::default()))
 }
 
-/// Every name in a folder, in order.
+/// Names in a folder, sorted.
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
@@ -36,7 +36,7 @@ fn read(path: &Path) -> Value {
 async fn a_message_is_one_file_named_after_its_dispatch() {
     let base = base();
     let way = opened(base.path(), "ann/mail").unwrap();
-    assert!(!base.path().join("ann").exists(), "made when it is needed");
+    assert!(!base.path().join("ann").exists(), "created only when needed");
     let receipt = way.deliver("ann", &augment("d-1.a_B", "grüße\n")).await.unwrap();
     assert_eq!((receipt.delivered_at, receipt.delivery_id.as_deref()), (TestEnv::START_MS, Some("d-1.a_B.json")));
     assert!(!receipt.delivery_skipped && receipt.warnings.is_empty());
@@ -46,7 +46,7 @@ async fn a_message_is_one_file_named_after_its_dispatch() {
     assert_eq!(read(&dir.join("d-1.a_B.json")), whole);
     way.deliver("ann", &template("d-2", "do it")).await.unwrap();
     assert_eq!(read(&dir.join("d-2.json"))["prompt"], "do it");
-    assert_eq!(names(&dir), ["d-1.a_B.json", "d-2.json"], "nothing else is left");
+    assert_eq!(names(&dir), ["d-1.a_B.json", "d-2.json"], "no temporary file is left");
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_dispatch_id_is_never_a_path() {
         assert!(stem.len() == 64 && stem.bytes().all(|b| b.is_ascii_hexdigit()), "{id:?} became {name}");
         assert_eq!(read(&dir.join(&name))["meta"]["dispatch_id"], id);
     }
-    // By another implementation: sha256 of "../../etc/passwd".
+    // Computed with another implementation: sha256 of "../../etc/passwd".
     assert!(dir.join("3754d6cb3a38e1185e5b382d5f3ef3f118af75bf4bf0254d1fdb8437f51423e0.json").is_file());
     let most = "y".repeat(128);
     assert_eq!(way.deliver("ann", &augment(&most, "")).await.unwrap().delivery_id, Some(format!("{most}.json")));
@@ -71,13 +71,13 @@ async fn a_dispatch_id_is_never_a_path() {
 }
 
 #[tokio::test]
-async fn rule_12_the_same_again_is_one_file_and_other_words_are_another() {
+async fn rule_12_a_repeat_is_one_file_and_other_content_another() {
     let base = base();
     let env = Arc::new(TestEnv::default());
     let way = FileDrop::open("ann", base.path(), "ann", env.clone()).unwrap();
     let first = way.deliver("ann", &augment("d", "one")).await.unwrap();
     env.advance_ms(60_000);
-    // Rule 32: what is in the envelope makes no other message.
+    // Rule 32: different metadata does not make a different message.
     let mut later = augment("d", "one");
     if let DeliveryPayload::Augment { meta, .. } = &mut later {
         meta.sent_at += 5;
@@ -102,7 +102,7 @@ async fn rule_12_the_same_again_is_one_file_and_other_words_are_another() {
 }
 
 #[tokio::test]
-async fn one_dispatch_to_several_agents_of_a_folder_is_a_file_for_each() {
+async fn one_dispatch_to_several_agents_of_a_folder_makes_one_file_each() {
     let base = base();
     let mut all = Vec::new();
     for agent in ["ann", "bob", "eve", "joe"] {
@@ -119,7 +119,7 @@ async fn one_dispatch_to_several_agents_of_a_folder_is_a_file_for_each() {
 }
 
 #[tokio::test]
-async fn the_same_message_many_times_at_once_is_one_file() {
+async fn concurrent_repeats_of_a_message_make_one_file() {
     let base = base();
     let way = Arc::new(opened(base.path(), "deep/down/ann").unwrap());
     let tries: Vec<_> = (0..24)
@@ -137,7 +137,7 @@ async fn the_same_message_many_times_at_once_is_one_file() {
 }
 
 #[test]
-fn a_folder_outside_of_the_base_is_refused_when_it_is_given() {
+fn a_folder_outside_of_the_base_is_refused_at_open() {
     let (base, outside) = (base(), base());
     fs::create_dir(base.path().join("in")).unwrap();
     fs::write(base.path().join("plain"), "").unwrap();
@@ -168,7 +168,7 @@ fn a_folder_outside_of_the_base_is_refused_when_it_is_given() {
         "plain",
         "plain/new",
     ] {
-        let fault = opened(base.path(), dir).err().unwrap_or_else(|| panic!("{dir:?} was taken"));
+        let fault = opened(base.path(), dir).err().unwrap_or_else(|| panic!("{dir:?} was accepted"));
         assert_eq!((fault.class, &fault.fields["field"]), (Class::ValidationError, &json!("dir")), "{dir:?}");
         assert!(!fault.message.contains(outside.path().to_str().unwrap()), "{fault}");
     }
@@ -181,7 +181,7 @@ fn a_folder_outside_of_the_base_is_refused_when_it_is_given() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_swapped_for_a_link_later_is_refused_at_the_delivery() {
+async fn a_folder_replaced_by_a_symlink_is_refused_at_delivery() {
     let (base, outside) = (base(), base());
     let way = opened(base.path(), "a/b").unwrap();
     way.deliver("ann", &augment("d-1", "one")).await.unwrap();
@@ -196,20 +196,20 @@ async fn a_folder_that_is_swapped_for_a_link_later_is_refused_at_the_delivery() 
         );
         assert!(way.wake("ann", &WakeOpts::default()).await.is_err());
         assert!(way.health_check().await.is_err());
-        // The second time round, the folder below the link is missing and would have to be made.
+        // In the second round the folder below the symlink is missing and would have to be created.
         let _ = fs::remove_dir(outside.path().join("b"));
     }
     assert!(names(outside.path()).is_empty());
-    // A link inside the base is the operator's own affair.
+    // A symlink within the base is allowed.
     fs::remove_file(base.path().join("a")).unwrap();
     symlink(base.path().join("old"), base.path().join("a")).unwrap();
     way.deliver("ann", &augment("d-2", "two")).await.unwrap();
     assert_eq!(names(&base.path().join("old/b")), ["d-1.json", "d-2.json"]);
 }
 
-/// A link that bears the name of the file is not written through, and not read through.
+/// A symlink with the name of the file is neither written nor read through.
 #[tokio::test]
-async fn a_link_in_the_place_of_the_file_is_left_alone() {
+async fn a_symlink_with_the_name_of_the_file_is_not_touched() {
     let (base, outside) = (base(), base());
     let way = opened(base.path(), "ann").unwrap();
     way.health_check().await.unwrap();
@@ -221,9 +221,9 @@ async fn a_link_in_the_place_of_the_file_is_left_alone() {
     assert_eq!(fs::read_to_string(&precious).unwrap(), "keep");
 }
 
-/// The name appears with the whole content or not at all: it is another file that gets the name, by a rename.
+/// Files get their name by a rename, so the name appears together with the complete content.
 #[tokio::test]
-async fn a_reader_never_sees_a_part_of_a_file() {
+async fn a_reader_never_sees_a_partial_file() {
     let base = base();
     let way = Arc::new(opened(base.path(), "ann").unwrap());
     way.health_check().await.unwrap();
@@ -247,7 +247,7 @@ async fn a_reader_never_sees_a_part_of_a_file() {
     }
     writer.await.unwrap();
     assert!(looked > 0 || names(&dir).len() == 20);
-    // What a killed writer leaves behind has no name that a reader looks at, and is in nobody's way.
+    // A killed writer leaves a temporary file that readers ignore and that blocks nothing.
     fs::write(dir.join(".0123456789abcdef.part"), "{\"agent_id\":\"ann\",\"ki").unwrap();
     way.deliver("ann", &augment("d-20", "after")).await.unwrap();
     let visible: Vec<String> = names(&dir).into_iter().filter(|name| !name.starts_with('.')).collect();
@@ -256,12 +256,12 @@ async fn a_reader_never_sees_a_part_of_a_file() {
 
 const WRITER: &str = "FRONTDESK_TEST_FILE_WRITER";
 
-/// A process that writes without end is killed again and again; what has a name is whole every time.
+/// A process that writes continuously is killed several times; every named file must be complete.
 #[tokio::test]
-async fn what_a_killed_process_left_under_a_name_is_whole() {
+async fn named_files_of_a_killed_process_are_complete() {
     let text = "0123456789".repeat(50_000);
     if let Ok(base) = std::env::var(WRITER) {
-        let dice = Arc::new(TestEnv::new(std::process::id().into())); // others than of the one before
+        let dice = Arc::new(TestEnv::new(std::process::id().into())); // a different seed for each process
         let way = FileDrop::open("ann", Path::new(&base), "ann", dice).unwrap();
         for n in 0_u64.. {
             way.deliver("ann", &augment(&format!("{}-{n}", std::process::id()), &text)).await.unwrap();
@@ -273,7 +273,7 @@ async fn what_a_killed_process_left_under_a_name_is_whole() {
     let mut before = 0;
     for round in 1..=8 {
         let mut writer = std::process::Command::new(std::env::current_exe().unwrap());
-        writer.args(["--exact", "file::what_a_killed_process_left_under_a_name_is_whole"]).env(WRITER, base.path());
+        writer.args(["--exact", "file::named_files_of_a_killed_process_are_complete"]).env(WRITER, base.path());
         let mut writer = writer.stdout(std::process::Stdio::null()).spawn().unwrap();
         let written = async {
             while !dir.is_dir() || whole(&dir).len() < before + round {
@@ -292,7 +292,7 @@ async fn what_a_killed_process_left_under_a_name_is_whole() {
 }
 
 #[tokio::test]
-async fn section_5_a_wake_is_a_file_and_wakes_nobody() {
+async fn section_5_a_wake_writes_a_file_and_does_not_wake() {
     let base = base();
     let way = opened(base.path(), "ann").unwrap();
     let opts = WakeOpts { context: Some("look".into()), ..WakeOpts::default() };
@@ -315,14 +315,14 @@ async fn section_5_a_wake_is_a_file_and_wakes_nobody() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_is_sick_and_takes_nothing() {
+async fn an_unwritable_folder_fails_health_check_and_delivery() {
     let base = base();
     let way = opened(base.path(), "ann").unwrap();
     way.health_check().await.unwrap();
     let dir = base.path().join("ann");
-    assert!(names(&dir).is_empty(), "the probe is gone");
+    assert!(names(&dir).is_empty(), "the probe file was removed");
     if fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0) {
-        // Modes do not bind root. A file in the place of the folder does.
+        // Permissions do not restrict root. A file in place of the folder does.
         fs::remove_dir(&dir).unwrap();
         fs::write(&dir, "").unwrap();
     } else {

@@ -1,4 +1,4 @@
-//! The bundled ways to agents, against real servers, folders and terminals of this machine.
+//! Tests of the bundled connectors with real servers, folders and terminals on this machine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod conformance;

@@ -1,4 +1,4 @@
-//! Opening a way by its specification, and what the operator did not allow.
+//! Opening connectors from specifications, including kinds that the operator has not enabled.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn open(settings: &Settings, spec: Value) -> Result<Arc<dyn AgentConnector>, Fau
 }
 
 #[tokio::test]
-async fn rule_28_every_specification_opens_where_it_is_allowed() {
+async fn rule_28_every_specification_opens_if_enabled() {
     let base = tempfile::tempdir().unwrap();
     let all = Settings { file_base: Some(base.path().into()), tmux: Some(TmuxSettings::default()) };
     for spec in [
@@ -32,7 +32,7 @@ async fn rule_28_every_specification_opens_where_it_is_allowed() {
 }
 
 #[test]
-fn what_is_not_allowed_says_which_setting_allows_it() {
+fn a_disabled_kind_names_the_setting_that_enables_it() {
     for (spec, word) in [
         (json!({ "type": "file", "dir": "ann" }), "[agents] file_base"),
         (json!({ "type": "tmux", "target": "ann" }), "[agents] tmux"),

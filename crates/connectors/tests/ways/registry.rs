@@ -1,4 +1,4 @@
-//! The registry: who is taken, and one message over every way to an agent.
+//! The registry: registration, and broadcasts over all connectors of an agent.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ fn hook(agent_id: &str, site: &Site) -> Arc<dyn AgentConnector> {
     Arc::new(HttpWebhook::open(agent_id, &spec, Arc::new(TestEnv::default()), Arc::new(Near)).unwrap())
 }
 
-fn words(receipts: &[ConnectorReceipt]) -> Vec<(&str, bool)> {
+fn outcomes(receipts: &[ConnectorReceipt]) -> Vec<(&str, bool)> {
     receipts.iter().map(|it| (it.connector.as_str(), it.ok)).collect()
 }
 
 #[tokio::test]
-async fn a_sick_connector_is_refused_with_its_name_and_the_reason() {
+async fn an_unhealthy_connector_is_refused_with_name_and_reason() {
     let site = Site::open(says(503, "")).await;
     let mut registry = Registry::new();
     let error = registry.register("pager", hook("ann", &site)).await.unwrap_err();
@@ -54,11 +54,11 @@ async fn rule_5_one_notify_is_one_dispatch_over_every_connector_of_the_agent() {
     registry.register("file", Arc::new(file)).await.unwrap();
     registry.register("nowhere", noop("ann")).await.unwrap();
     broken.now(says(500, ""));
-    // As a server would hold it: the future can be moved between threads.
+    // In a task, because the future must be Send for a server.
     let (registry, payload) = (Arc::new(registry), augment("d-1", "to all"));
     let held = registry.clone();
     let receipts = tokio::spawn(async move { held.broadcast("ann", &payload).await.unwrap() }).await.unwrap();
-    assert_eq!(words(&receipts), [("site", true), ("broken", false), ("file", true), ("nowhere", true)]);
+    assert_eq!(outcomes(&receipts), [("site", true), ("broken", false), ("file", true), ("nowhere", true)]);
     assert_eq!(receipts[0].receipt.as_ref().unwrap()["delivery_id"], "m-1");
     let error = receipts[1].error.as_ref().unwrap();
     assert_eq!((&error["class"], &error["http_status"]), (&json!("DeliveryFailedError"), &json!(500)));
@@ -67,7 +67,7 @@ async fn rule_5_one_notify_is_one_dispatch_over_every_connector_of_the_agent() {
         assert_eq!(site.last().json()["meta"]["dispatch_id"], "d-1");
     }
     let receipts = registry.broadcast_wake("ann@kitchen", &WakeOpts::default()).await.unwrap();
-    assert_eq!(words(&receipts), [("site", true), ("broken", false), ("file", true), ("nowhere", true)]);
+    assert_eq!(outcomes(&receipts), [("site", true), ("broken", false), ("file", true), ("nowhere", true)]);
     assert_eq!(site.last().json()["session_id"], "kitchen");
     assert_eq!(receipts[3].receipt.as_ref().unwrap()["woken"], false);
     let asked = site.asked().len();

@@ -1,4 +1,4 @@
-//! A tmux server of the test's own, with a program in its pane that hands on what it reads.
+//! A tmux server for one test, with a program in its pane that records what it reads.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// A session `agent` whose pane runs `cat`, and a session with a longer name.
+    /// A session `agent` whose pane runs `cat`, and a session with a longer name that has the same prefix.
     pub(crate) fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("read");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-        // For both directions, so that it is open before the pane opens its end and after it.
+        // Opened for reading and writing, so that it stays open before and after the pane opens its end.
         let receiver = pipe::OpenOptions::new().read_write(true).open_receiver(&fifo).unwrap();
         let lines = tokio::sync::Mutex::new((BufReader::new(receiver), Vec::new()));
         let terminal = Self { folder, lines };
@@ -39,7 +39,7 @@ impl Terminal {
         self.folder.path().join("socket").to_str().unwrap().into()
     }
 
-    /// Where a pane's program writes what it reads.
+    /// FIFO to which the pane's program writes what it reads.
     pub(crate) fn fifo(&self) -> String {
         self.folder.path().join("read").to_str().unwrap().into()
     }
@@ -53,7 +53,7 @@ impl Terminal {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What the pane's program has read, from the beginning, once it contains this.
+    /// Everything that the pane's program has read, as soon as it contains this text.
     pub(crate) async fn read_until(&self, text: &str) -> Option<String> {
         let mut lines = self.lines.lock().await;
         let (pipe, seen) = &mut *lines;

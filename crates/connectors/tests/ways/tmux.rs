@@ -1,4 +1,4 @@
-//! The terminal: what reaches the pane, what never does, and a tmux that hangs.
+//! The tmux connector: what reaches the pane, what never does, and a tmux that hangs.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn head(line: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_message_is_a_line_of_meta_and_the_text_as_it_is() {
+async fn a_message_is_a_metadata_line_and_the_unchanged_text() {
     let terminal = Terminal::open();
     let way = opened("agent", terminal.settings()).unwrap();
     let text = "Enter C-c ; kill-server\n$(touch x) `id` \"quoted\" 'single' #{pane_id} -- grüße\n\ttabbed \\n";
@@ -39,7 +39,10 @@ async fn a_message_is_a_line_of_meta_and_the_text_as_it_is() {
     assert_eq!(terminal.tmux(&["list-buffers"]), "", "no paste buffer is left");
     way.deliver("ann", &template("d-2", "")).await.unwrap();
     let read = terminal.read_until("d-2").await.unwrap();
-    assert!(read.lines().last().unwrap().contains(r#""kind":"template""#), "rule 9: an empty text is only its meta");
+    assert!(
+        read.lines().last().unwrap().contains(r#""kind":"template""#),
+        "rule 9: an empty text leaves only the metadata line"
+    );
 }
 
 #[tokio::test]
@@ -57,14 +60,14 @@ async fn control_characters_never_reach_the_terminal() {
         ),
         "{read:?}"
     );
-    assert_eq!(read.lines().count(), 3, "the line of meta is one line: {read:?}");
+    assert_eq!(read.lines().count(), 3, "the metadata is one line: {read:?}");
     way.wake("ann", &WakeOpts { context: Some("w\u{1b}".into()), ..WakeOpts::default() }).await.unwrap();
     assert!(terminal.read_until("w\u{fffd}\n").await.is_some());
 }
 
-/// A program that asked for bracketed paste gets one paste, and Enter after it.
+/// A program that enabled bracketed paste gets one paste followed by Enter.
 #[tokio::test]
-async fn a_paste_is_bracketed_where_the_program_asked_for_it() {
+async fn a_paste_is_bracketed_if_the_program_enabled_it() {
     let terminal = Terminal::open();
     let fifo = terminal.fifo();
     let asks = format!("printf '\\033[?2004h'; stty raw -echo; echo ready > '{fifo}'; exec cat > '{fifo}'");
@@ -88,7 +91,11 @@ async fn rule_14_a_live_pane_is_woken_and_a_missing_one_is_a_fault() {
     let read = terminal.read_until("look at this\n").await.unwrap();
     assert_eq!(head(read.lines().next().unwrap()), json!({ "agent_id": "ann", "kind": "wake" }));
     let elsewhere = way.wake("ann@kitchen", &opts).await.unwrap();
-    assert_eq!((elsewhere.session_id.as_deref(), elsewhere.warnings.len()), (Some("agent"), 1), "it has one terminal");
+    assert_eq!(
+        (elsewhere.session_id.as_deref(), elsewhere.warnings.len()),
+        (Some("agent"), 1),
+        "the agent has only one terminal"
+    );
     for target in ["nobody", "age", "agent:7", "agent:0.9", "%99", "@99", "$99", "agent.9"] {
         let way = opened(target, terminal.settings()).unwrap();
         for fault in [
@@ -109,9 +116,9 @@ async fn rule_14_a_live_pane_is_woken_and_a_missing_one_is_a_fault() {
     assert_eq!(terminal.tmux(&["list-buffers"]), "");
 }
 
-/// Scrolling back is a mode that takes keys for itself.
+/// Copy mode takes keys for itself.
 #[tokio::test]
-async fn a_pane_in_which_somebody_scrolls_gets_its_message_all_the_same() {
+async fn a_pane_in_copy_mode_gets_its_message() {
     let terminal = Terminal::open();
     terminal.tmux(&["copy-mode", "-t", "=agent:"]);
     opened("agent", terminal.settings()).unwrap().deliver("ann", &augment("d", "through")).await.unwrap();
@@ -119,7 +126,7 @@ async fn a_pane_in_which_somebody_scrolls_gets_its_message_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_pane_whose_program_has_ended_takes_nothing() {
+async fn a_pane_whose_program_has_exited_is_refused() {
     let terminal = Terminal::open();
     terminal.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
     terminal.tmux(&["new-session", "-d", "-s", "short", "exec cat"]);
@@ -133,7 +140,7 @@ async fn a_pane_whose_program_has_ended_takes_nothing() {
 }
 
 #[tokio::test]
-async fn no_server_and_no_tmux_are_faults_that_say_so() {
+async fn a_missing_server_and_a_missing_tmux_are_faults() {
     let folder = tempfile::tempdir().unwrap();
     let socket = Some(folder.path().join("none").to_str().unwrap().to_owned());
     let way = opened("agent", TmuxSettings { socket, ..TmuxSettings::default() }).unwrap();
@@ -144,7 +151,7 @@ async fn no_server_and_no_tmux_are_faults_that_say_so() {
     assert!(fault.message.contains("starting tmux failed"), "{fault}");
 }
 
-/// A tmux that never ends is killed, and the fault has the kind `timeout`.
+/// A tmux that never finishes is killed, and the fault has the kind `timeout`.
 #[tokio::test]
 async fn a_tmux_that_hangs_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +165,7 @@ async fn a_tmux_that_hangs_is_killed() {
     assert_eq!((&fault.fields["cause_kind"], &fault.fields["timeout_ms"]), (&json!("timeout"), &json!(2000)));
     let pid = std::fs::read_to_string(&pid).unwrap();
     let gone = async {
-        // Killed already; the runtime reaps it as soon as it hears of it.
+        // Already killed; the runtime reaps it after SIGCHLD.
         while std::fs::metadata(format!("/proc/{}", pid.trim())).is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -167,11 +174,11 @@ async fn a_tmux_that_hangs_is_killed() {
 }
 
 #[test]
-fn a_target_is_a_plain_word() {
+fn a_target_has_only_plain_characters() {
     let long = "a".repeat(129);
     for target in ["", "-t", "-", "a b", "a;b", "a\n", "$(id)", "=a", "{last}", "a'b", "ä", "a/b", "~", "!", "+", &long]
     {
-        let fault = opened(target, TmuxSettings::default()).err().unwrap_or_else(|| panic!("{target:?} was taken"));
+        let fault = opened(target, TmuxSettings::default()).err().unwrap_or_else(|| panic!("{target:?} was accepted"));
         assert_eq!((fault.class, &fault.fields["field"]), (Class::ValidationError, &json!("target")));
     }
     for target in ["agent", "my-agent_2", "a:1.0", "%12", "@3", "$4", "a@b", &long[..128]] {

@@ -1,6 +1,6 @@
-//! A site on the loopback that notes what it is asked, and an Outcall that may go there.
+//! A loopback HTTP server that records requests, and an Outcall that may call it.
 //!
-//! The guarded client of the desk is tested where it lives; this one only speaks enough HTTP for a test.
+//! The guarded client is tested in its own crate; this one supports only as much HTTP as the tests need.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,9 +33,9 @@ impl Asked {
 #[derive(Clone)]
 pub(crate) enum Says {
     Status(u16, String),
-    /// Takes the question and never answers.
+    /// Accepts the request and never responds.
     Nothing,
-    /// Hangs up instead of answering.
+    /// Closes the connection instead of responding.
     Hangs,
 }
 
@@ -86,7 +86,7 @@ impl Site {
         *self.says.lock().unwrap() = says;
     }
 
-    /// Once this is done, nobody listens there any more.
+    /// After this the port is closed.
     pub(crate) async fn close(mut self) {
         self.task.abort();
         assert!((&mut self.task).await.unwrap_err().is_cancelled());
@@ -101,7 +101,7 @@ impl Site {
     }
 }
 
-/// Head and body of a question or an answer. `None`: the other side hung up.
+/// Head and body of a request or response. `None`: the peer closed the connection.
 async fn read_message(stream: &mut TcpStream) -> Option<Asked> {
     let mut bytes = Vec::new();
     let end = loop {
@@ -127,7 +127,7 @@ async fn read_message(stream: &mut TcpStream) -> Option<Asked> {
     Some(message)
 }
 
-/// Goes to the loopback only, and obeys the rules of the port: one call, no redirect, bounded.
+/// Calls loopback addresses only and follows the rules of the port: one call, no redirects, bounded.
 pub(crate) struct Near;
 
 impl Near {
@@ -159,7 +159,7 @@ impl Outcall for Near {
     fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         Box::pin(async move {
             self.check(call.url)?;
-            assert!(call.cut, "an answer that is too long is no failure");
+            assert!(call.cut, "a response that is too long must not fail the call");
             tokio::time::timeout(call.time.unwrap_or(LIMIT), Self::ask(call))
                 .await
                 .unwrap_or(Err(OutcallError::TimedOut))

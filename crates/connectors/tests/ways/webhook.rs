@@ -1,4 +1,4 @@
-//! The webhook: what is sent, how it is signed, what its answers mean, and every way in which it fails.
+//! The webhook connector: requests, signatures, responses and failures.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn cause(fault: &Fault) -> &str {
     fault.fields["cause_kind"].as_str().unwrap()
 }
 
-/// The bytes, and a signature that another implementation (Python's hmac) made of them.
+/// The exact body, with a signature computed by another implementation (Python's hmac).
 #[tokio::test]
 async fn rule_13_the_exact_body_is_signed_and_the_authorization_is_verbatim() {
     const BODY: &str = r#"{"agent_id":"ann","kind":"augment","content":"grüße","meta":{"dispatch_id":"d-1","sent_at":1700000000000,"origin":{"skill_name":"watcher","trigger_kind":"cron"}}}"#;
@@ -46,7 +46,7 @@ async fn rule_13_the_exact_body_is_signed_and_the_authorization_is_verbatim() {
     assert_eq!(String::from_utf8(asked.body.clone()).unwrap(), BODY);
     assert_eq!(asked.header("x-signature"), Some(SIGNATURE));
     assert_eq!(asked.header("authorization"), Some("Token  a=b, c"));
-    // Without secrets nothing is made up.
+    // Without secrets no such header is sent.
     to(&site).deliver("ann", &template("d-2", "do it")).await.unwrap();
     let asked = site.last();
     assert_eq!((asked.header("x-signature"), asked.header("authorization")), (None, None));
@@ -55,7 +55,7 @@ async fn rule_13_the_exact_body_is_signed_and_the_authorization_is_verbatim() {
 }
 
 #[tokio::test]
-async fn a_receipt_is_read_from_what_the_other_side_says() {
+async fn a_receipt_is_read_from_the_response() {
     let site = Site::open(says(200, "")).await;
     let ours = DeliveryReceipt { delivered_at: TestEnv::START_MS, ..DeliveryReceipt::default() };
     let id = |id: &str| DeliveryReceipt { delivery_id: Some(id.into()), ..ours.clone() };
@@ -84,7 +84,7 @@ async fn a_receipt_is_read_from_what_the_other_side_says() {
         site.now(says(202, answer));
         assert_eq!(to(&site).deliver("ann", &augment("d", "hi")).await.unwrap(), receipt, "{answer}");
     }
-    // What is too long is cut, or not read at all.
+    // Values that are too long are truncated, or not read at all.
     site.now(says(200, &json!({ "id": "x".repeat(5000), "warnings": vec!["y".repeat(5000); 500] }).to_string()));
     let long = to(&site).deliver("ann", &augment("d", "hi")).await.unwrap();
     assert_eq!((long.delivery_id, long.warnings.len()), (None, 0), "over 64 KiB");
@@ -94,7 +94,7 @@ async fn a_receipt_is_read_from_what_the_other_side_says() {
 }
 
 #[tokio::test]
-async fn rule_10_whatever_is_not_2xx_was_not_taken() {
+async fn rule_10_any_status_other_than_2xx_is_a_failure() {
     let site = Site::open(says(200, "")).await;
     for status in [301, 302, 307, 400, 401, 404, 410, 429, 500, 503] {
         site.now(says(status, r#"{"delivered_at":1}"#));
@@ -103,11 +103,11 @@ async fn rule_10_whatever_is_not_2xx_was_not_taken() {
         assert!(fault.message.contains(&status.to_string()), "{fault}");
     }
     let asked = site.asked();
-    assert_eq!(asked.len(), 10, "no redirect is followed, nothing is tried twice");
+    assert_eq!(asked.len(), 10, "no redirect is followed, nothing is retried");
 }
 
 #[tokio::test]
-async fn every_failure_of_the_way_has_its_kind() {
+async fn every_failure_has_its_cause_kind() {
     let site = Site::open(Says::Nothing).await;
     let hasty = opened(json!({ "url": site.url, "timeout_ms": 30 })).unwrap();
     let fault = fault_of(&hasty).await;
@@ -119,7 +119,7 @@ async fn every_failure_of_the_way_has_its_kind() {
     assert_eq!(cause(&fault_of(&gone).await), "network");
 }
 
-/// A URL that was good when it was given and is not when it is called (its name resolves elsewhere now).
+/// A URL that was allowed when configured and is refused when called (its name resolves elsewhere now).
 #[tokio::test]
 async fn a_destination_that_is_refused_later_is_a_failure_without_details() {
     struct Turned;
@@ -141,7 +141,7 @@ async fn a_destination_that_is_refused_later_is_a_failure_without_details() {
 }
 
 #[tokio::test]
-async fn rule_14_only_a_wake_url_that_says_so_has_woken_somebody() {
+async fn rule_14_only_a_wake_url_can_confirm_a_wake() {
     let site = Site::open(says(200, "")).await;
     let wake_url = site.url.replace("/hook", "/wake");
     let hook = opened(json!({ "url": site.url, "wake_url": wake_url, "hmac_secret": "k" })).unwrap();
@@ -163,7 +163,7 @@ async fn rule_14_only_a_wake_url_that_says_so_has_woken_somebody() {
     assert_eq!(asked.line, "POST /wake HTTP/1.1");
     assert_eq!(asked.json(), json!({ "agent_id": "ann", "context": "look", "session_id": "tab" }));
     assert!(asked.header("x-signature").is_some());
-    // The suffix is the session, unless one is given.
+    // The session comes from the suffix, unless one is given.
     hook.wake("ann@desk", &WakeOpts::default()).await.unwrap();
     assert_eq!(site.last().json(), json!({ "agent_id": "ann", "session_id": "desk" }));
     hook.wake("ann@desk", &opts).await.unwrap();
@@ -173,21 +173,21 @@ async fn rule_14_only_a_wake_url_that_says_so_has_woken_somebody() {
 }
 
 #[tokio::test]
-async fn section_5_without_a_wake_url_the_context_is_delivered_and_nobody_is_woken() {
+async fn section_5_without_a_wake_url_the_context_is_only_delivered() {
     let site = Site::open(says(200, r#"{"woken":true}"#)).await;
     let hook = to(&site);
     let opts = WakeOpts { context: Some("look".into()), ..WakeOpts::default() };
     let receipt = hook.wake("ann", &opts).await.unwrap();
-    assert!(!receipt.woken && !receipt.warnings.is_empty(), "a delivery URL cannot know");
+    assert!(!receipt.woken && !receipt.warnings.is_empty(), "a delivery URL cannot confirm a wake");
     assert_eq!(site.last().json(), json!({ "agent_id": "ann", "kind": "wake", "content": "look" }));
     hook.wake("ann", &WakeOpts::default()).await.unwrap();
     assert_eq!(site.last().json(), json!({ "agent_id": "ann", "kind": "wake", "content": "" }));
     site.now(says(404, ""));
-    assert_eq!(cause(&hook.wake("ann", &opts).await.unwrap_err()), "http_status", "a way that broke is a fault");
+    assert_eq!(cause(&hook.wake("ann", &opts).await.unwrap_err()), "http_status", "a failed request is a fault");
 }
 
 #[tokio::test]
-async fn rule_4_a_session_is_dropped_from_a_delivery_and_that_is_said() {
+async fn rule_4_a_session_is_dropped_from_a_delivery_with_a_warning() {
     let site = Site::open(says(200, "")).await;
     let receipt = to(&site).deliver("ann@kitchen", &augment("d", "hi")).await.unwrap();
     assert_eq!(receipt.warnings.len(), 1, "{:?}", receipt.warnings);
@@ -196,7 +196,7 @@ async fn rule_4_a_session_is_dropped_from_a_delivery_and_that_is_said() {
         let fault = to(&site).deliver(stranger, &augment("d", "hi")).await.unwrap_err();
         assert_eq!(fault.class, Class::UnknownAgentError, "{stranger}");
     }
-    assert_eq!(site.asked().len(), 1, "nothing was sent for a stranger");
+    assert_eq!(site.asked().len(), 1, "nothing was sent for an unknown agent");
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn health_and_status_come_from_the_status_url() {
     let hook = to(&site);
     assert_eq!(hook.health_check().await, Ok(()));
     assert_eq!(hook.agent_status("ann").await, Ok(AgentStatus::Unknown));
-    assert!(site.asked().is_empty(), "it has no status URL");
+    assert!(site.asked().is_empty(), "no status URL is configured");
     let hook = opened(json!({ "url": site.url, "status_url": site.url, "authorization": "Bearer t" })).unwrap();
     assert_eq!(hook.health_check().await, Ok(()));
     let asked = site.last();
@@ -228,7 +228,7 @@ async fn health_and_status_come_from_the_status_url() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_when_it_is_given() {
+fn invalid_values_are_refused_at_open() {
     let url = "http://127.0.0.1:1/x";
     for (field, spec) in [
         ("url", json!({ "url": "http://10.0.0.1/" })),
