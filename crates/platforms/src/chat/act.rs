@@ -1,4 +1,4 @@
-//! What agents do in the built-in chat: every op of the contract.
+//! Actions of agents in the built-in chat: every op of the contract.
 
 use frontdesk_core::port::media::{MediaPut, body_of};
 use frontdesk_core::port::outcall::OutcallError;
@@ -13,7 +13,7 @@ use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 use super::lines::Line;
 use super::{BuiltInChat, ChatFacts, PLATFORM, Signal};
 
-/// More options than this would not fit on buttons: they become numbered text.
+/// Prompts with more options are shown as numbered text instead of buttons.
 const BUTTONS_MAX: usize = 10;
 
 impl BuiltInChat {
@@ -48,7 +48,7 @@ impl BuiltInChat {
                     !std::mem::replace(&mut line.shown.deleted, true)
                 };
                 match self.amend_own(tenant, chat_id, message_id, delete).await? {
-                    gone if gone.code == Some(Code::NotFound) => Ok(ActionResult::done()), // gone already
+                    gone if gone.code == Some(Code::NotFound) => Ok(ActionResult::done()), // already deleted
                     result => Ok(result),
                 }
             }
@@ -79,8 +79,7 @@ impl BuiltInChat {
                 self.change_facts(tenant, chat_id, begin).await?;
                 Ok(ActionResult { thread_id: Some(thread_id), ..ActionResult::done() })
             }
-            // Every thread that is known here was made by `thread_create`, so `only_if_connector_created`
-            // asks for nothing more.
+            // All threads here were created by `thread_create`, so `only_if_connector_created` needs no check.
             Act::ThreadRename { chat_id, message_id, thread_name, only_if_current_name, .. } => {
                 self.rename_thread(tenant, chat_id, message_id, thread_name, only_if_current_name.as_deref()).await
             }
@@ -97,7 +96,7 @@ impl BuiltInChat {
         line
     }
 
-    /// Agents change what agents wrote, never what people wrote.
+    /// Agents can change messages of agents, not messages of users.
     async fn amend_own(
         &self,
         tenant: &str,
@@ -122,7 +121,7 @@ impl BuiltInChat {
         })
     }
 
-    /// Checks the capability as a foreign platform would: by its own record, in constant time.
+    /// Checks the capability as an external platform would: against its own record, in constant time.
     async fn follow_up(
         &self,
         tenant: &str,
@@ -162,7 +161,7 @@ impl BuiltInChat {
                 false if !there => line.shown.reactions.push(reaction.clone()),
                 false => {}
             }
-            there == remove // otherwise it is as asked already
+            there == remove // otherwise the message already has the requested state
         };
         let found = self.amend(tenant, chat_id, message_id, change).await?;
         Ok(match (found, remove) {
@@ -198,7 +197,7 @@ impl BuiltInChat {
         Ok(ActionResult::sent(self.append(tenant, chat_id, line).await?))
     }
 
-    /// A public URL, through the guarded way out, kept like an upload.
+    /// Fetches a public URL with the guarded client and stores the file like an upload.
     async fn fetch(
         &self,
         tenant: &str,
@@ -262,7 +261,7 @@ impl BuiltInChat {
         })
     }
 
-    /// A preview is shown, not kept; the seal is kept, once per (chat, draft).
+    /// A preview is shown but not stored; the sealed draft is stored, once per (chat, draft).
     async fn draft(
         &self,
         tenant: &str,
@@ -276,7 +275,7 @@ impl BuiltInChat {
         line.shown.message_id = format!("d{}", hex::encode(short_hash(&[chat_id, draft_id])));
         let message_id = line.shown.message_id.clone();
         if !sealed {
-            let seq = u64::MAX >> 11; // past every kept line, and exact in a browser's numbers
+            let seq = u64::MAX >> 11; // after every stored line, and exact as a JavaScript number
             let shown = ChatMessage { draft: true, seq, ..line.shown };
             self.signal(tenant, chat_id, Signal::Message(Box::new(shown)));
             return Ok(ActionResult::done());
@@ -314,7 +313,7 @@ fn with_prompt(mut line: Line, kind: &str, prompt_id: &str, options: &[PromptOpt
     line
 }
 
-/// Which chat and message a capability of ours was given out for.
+/// The chat and message for which this capability was issued.
 fn place_of(capability: &Secret) -> Option<(String, String)> {
     let mut parts = capability.expose().strip_prefix("rit1.")?.split('.');
     let mut text = || String::from_utf8(hex::decode(parts.next()?).ok()?).ok();

@@ -1,4 +1,4 @@
-//! Lines of a chat: appended once, amended by revision, shown to whoever watches.
+//! Lines of a chat: appended once, amended by revision, and signaled to watchers.
 
 use frontdesk_core::port::platform::Nearby;
 use frontdesk_core::port::store::{ChatRow, PAGE_MAX_BYTES, StoreError};
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use super::{BuiltInChat, ChatFacts, Signal};
 
-/// Somebody else may amend the same line in between; after this many tries something is wrong.
+/// Attempts to amend a line that is changed concurrently.
 const AMEND_TRIES: usize = 8;
-/// How many times the lines that are asked for are read, to find those of one thread.
+/// Factor by which more lines are read than asked for, to find those of one thread.
 const THREADS_READ: usize = 4;
 /// Lines per page of history.
 const PAGE: usize = 500;
 /// Chats per page of the list.
 const CHATS_PAGE: usize = 1_000;
 
-/// A line as it is kept: what people see, and what they do not.
+/// A stored line: the visible message and internal fields.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Line {
     #[serde(flatten)]
     pub(super) shown: ChatMessage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) interaction: Option<Interaction>,
-    /// It was said to the bot, so it was a turn and is no context.
+    /// The message was addressed to the bot: it started a turn and is not context for later turns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) addressed: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_bot: bool,
 }
 
-/// The platform's own record of a capability that it gave out: only a hash.
+/// Record of an issued capability; only its hash is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Interaction {
     pub(super) hash: String,
@@ -55,7 +55,7 @@ impl BuiltInChat {
         Line { shown, ..Line::default() }
     }
 
-    /// Appends the line and shows it. The same message id twice is the same line.
+    /// Appends the line and signals it. A repeated message id is not appended again.
     pub(super) async fn append(&self, tenant: &str, chat_id: &str, line: Line) -> Result<String, StoreError> {
         let json = serde_json::to_string(&line).unwrap_or_default();
         let message_id = line.shown.message_id.clone();
@@ -66,7 +66,7 @@ impl BuiltInChat {
         Ok(message_id)
     }
 
-    /// Shows a line that was written to whoever watches.
+    /// Signals a stored line to watchers.
     pub(super) fn show(&self, tenant: &str, chat_id: &str, seq: u64, line: Line) {
         let shown = ChatMessage { seq, ..line.shown };
         if shown.direction == "out" {
@@ -79,7 +79,7 @@ impl BuiltInChat {
         Ok(self.log.chat_line(tenant, chat_id, message_id).await?.as_ref().map(parse))
     }
 
-    /// Changes one line and shows it. `None`: there is no such line. The change may decline (`false`).
+    /// Changes one line and signals it. `None`: the line does not exist. The closure returns false to change nothing.
     pub(super) async fn amend(
         &self,
         tenant: &str,
@@ -114,7 +114,7 @@ impl BuiltInChat {
         Ok(ChatHistory { messages, typing: self.is_typing(tenant, chat_id), more })
     }
 
-    /// What people said last in this chat and thread, oldest first.
+    /// Recent messages of users in this chat and thread, oldest first.
     pub(super) async fn said_nearby(
         &self,
         tenant: &str,
@@ -122,7 +122,7 @@ impl BuiltInChat {
         thread_id: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Nearby>, StoreError> {
-        // Of all threads: a lively one must not hide another.
+        // The store returns lines of all threads, so more are read: a busy thread must not hide another.
         let rows = self.log.chat_latest(tenant, chat_id, limit * THREADS_READ).await?;
         let by_people = rows.iter().map(parse).filter(|line| {
             let shown = &line.shown;
@@ -144,7 +144,7 @@ impl BuiltInChat {
         Ok(said)
     }
 
-    /// Chats after this one, in the order of their ids. A full page means that there may be more.
+    /// Chats after this id, ordered by id. A full page means that there may be more.
     pub async fn chats(&self, tenant: &str, after: &str) -> Result<ChatList, StoreError> {
         let records = self.log.chats(tenant, after, CHATS_PAGE).await?;
         let bytes: usize = records.iter().map(|record| record.json.len()).sum();

@@ -1,7 +1,7 @@
-//! The built-in chat: the platform that needs no account anywhere. On the wire it is `relay`, bot `desk`.
+//! The built-in chat, a platform that needs no external account. On the wire it is `relay`, bot `desk`.
 //!
-//! Each tenant has a chat of its own; the chat token is its credential and its discriminator. It
-//! implements every op, so it is also the reference for how platforms behave.
+//! Each tenant has its own chat; the chat token is its credential and determines the tenant. It implements every op and
+//! serves as the reference for platforms.
 
 mod act;
 mod lines;
@@ -25,21 +25,21 @@ use tokio::sync::broadcast;
 
 pub use post::Posted;
 
-/// Its name on the wire: the gateway's generic plane.
+/// Name on the wire: the generic relay platform of gateways.
 pub const PLATFORM: &str = "relay";
-/// The one bot that every tenant has here.
+/// The bot that every tenant has here.
 pub const BOT: &str = "desk";
-/// The kind under which a command's capability is bound.
+/// Kind of the capability of a command.
 pub const CAPABILITY_KIND: &str = "relay.interaction_token";
 
 const MESSAGE_MAX_CHARS: usize = 8_000;
-/// A typing indicator that nobody renews is gone after this.
+/// A typing indicator that is not renewed disappears after this time.
 const TYPING_MS: u64 = 8_000;
-/// Somebody else may change a chat in between; after this many tries something is wrong.
+/// Attempts to change the facts of a chat that are changed concurrently.
 const FACTS_TRIES: usize = 32;
-/// Watchers that fall behind lose the oldest signals and read the history again.
+/// A watcher that falls behind loses the oldest signals and must read the history again.
 const SIGNALS_MAX: usize = 1024;
-/// Actions of one tenant: a thousand at once, then a thousand a second.
+/// Limit for the actions of one tenant: a burst of 1000, then 1000 per second.
 const TENANT_RATE: Rate = Rate { burst: 1_000, every_ms: 1 };
 const OPS: [&str; 12] = [
     "send",
@@ -60,10 +60,10 @@ const OPS: [&str; 12] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Commands {
-    /// As an ordinary event: what gateways of today understand.
+    /// As an ordinary event, which current gateways understand.
     #[default]
     Event,
-    /// As a sanitized request, for agents that understand it.
+    /// As a sanitized request, for agents that support it.
     Forward,
 }
 
@@ -73,13 +73,13 @@ pub struct ChatRules {
     pub capability_ttl_ms: u64,
     pub media_ttl_ms: u64,
     pub media_max_bytes: usize,
-    /// Of one tenant together; 0 is no limit.
+    /// Limit for all files of one tenant; 0: no limit.
     pub media_tenant_bytes: u64,
-    /// Our own address, for media links.
+    /// Public URL of this server, for media links.
     pub base_url: String,
 }
 
-/// Something to show in a chat, right now.
+/// A live change of a chat.
 #[derive(Debug, Clone)]
 pub enum Signal {
     Message(Box<ChatMessage>),
@@ -101,26 +101,26 @@ pub struct BuiltInChat {
     rules: ChatRules,
     descriptor: Descriptor,
     signals: broadcast::Sender<Arc<Signaled>>,
-    /// (tenant, chat) to when its indicator fades.
+    /// (tenant, chat) to the time at which the indicator expires.
     typing: Mutex<HashMap<(String, String), u64>>,
 }
 
-/// What is kept of a chat besides its lines.
+/// Stored data of a chat besides its lines.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ChatFacts {
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
     pub chat_type: Option<String>,
-    /// Visible to these only; `None` is everyone of the tenant.
+    /// Only these users see the chat; `None`: all users of the tenant.
     #[serde(default)]
     pub members: Option<Vec<String>>,
-    /// Where it was last said to be: a button in it is pressed there.
+    /// Scope of the latest message that had one; a button press is reported with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scope: Option<String>,
     #[serde(default)]
     profile: Option<String>,
-    /// Threads that `thread_create` made here, and their names.
+    /// Threads created by `thread_create`, with their names.
     #[serde(default)]
     threads: HashMap<String, String>,
 }
@@ -191,7 +191,7 @@ impl BuiltInChat {
 
     fn signal(&self, tenant: &str, chat_id: &str, signal: Signal) {
         let signaled = Signaled { tenant: tenant.into(), chat_id: chat_id.into(), signal };
-        let _ = self.signals.send(Arc::new(signaled)); // nobody may be watching
+        let _ = self.signals.send(Arc::new(signaled)); // there may be no watchers
     }
 
     pub async fn facts(&self, tenant: &str, chat_id: &str) -> Result<Option<ChatFacts>, StoreError> {
@@ -199,8 +199,8 @@ impl BuiltInChat {
         Ok(kept.map(|record| serde_json::from_str(&record.json).unwrap_or_default()))
     }
 
-    /// Changes what is kept of a chat; whoever changes it at the same time loses nothing. The change may be
-    /// asked for more than once, and may decline (`false`).
+    /// Changes the facts of a chat without losing concurrent changes. The closure may run several times, and returns
+    /// false to change nothing.
     pub async fn change_facts(
         &self,
         tenant: &str,
@@ -266,7 +266,7 @@ impl Platform for BuiltInChat {
         })
     }
 
-    /// Generous, and apart for each tenant: one that floods its chats waits for itself.
+    /// Each tenant has its own bucket, so a tenant that floods its chats delays only itself.
     fn cost(&self, acting_as: ActingAs<'_>, action: &Action) -> Cost {
         Cost::of(action).in_bucket(acting_as.tenant, TENANT_RATE)
     }
@@ -297,7 +297,7 @@ impl Platform for BuiltInChat {
         Box::pin(self.said_nearby(acting_as.tenant, chat_id, thread_id, limit))
     }
 
-    /// A chat of its own, where people see what agents say to each other.
+    /// Shows messages between agents in a chat of their own.
     fn overheard<'a>(&'a self, acting_as: ActingAs<'a>, event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut line = self.new_line("in", &event.text);

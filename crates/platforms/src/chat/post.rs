@@ -1,4 +1,4 @@
-//! What people type and press, made into events for the desk.
+//! Messages and button presses of users, converted to events.
 
 use std::collections::HashMap;
 
@@ -20,17 +20,17 @@ use super::{BOT, BuiltInChat, CAPABILITY_KIND, ChatFacts, Commands, PLATFORM, Si
 
 const TEXT_MAX_CHARS: usize = 32_000;
 const MEDIA_PER_MESSAGE: usize = 10;
-/// A prompt may change while it is pressed (a reaction, an edit); after this many tries something is wrong.
+/// Attempts to press a prompt that is changed concurrently (by a reaction or an edit).
 const PRESS_TRIES: usize = 8;
 
-/// A message that was taken: where it is in the chat, and what the desk said.
+/// An accepted message: its id in the chat and the receipt of the server.
 pub struct Posted {
     pub message_id: String,
     pub receipt: Receipt,
 }
 
 impl BuiltInChat {
-    /// A person says something. The chat token was checked by the edge; `tenant` is its tenant.
+    /// Posts a message of a user. The edge has checked the chat token, and `tenant` is its tenant.
     pub async fn post(&self, desk: &Desk, tenant: &str, chat_id: &str, post: ChatPost) -> Result<Posted, DeskError> {
         if post.text.chars().count() > TEXT_MAX_CHARS {
             return Err(DeskError::TooLarge(format!("the message text is longer than {TEXT_MAX_CHARS} characters")));
@@ -77,8 +77,8 @@ impl BuiltInChat {
         Box::pin(self.take(desk, tenant, chat_id, event, line, post.mentions_bot || answers_bot, None)).await
     }
 
-    /// A person presses a button of a prompt that is really there. A prompt is answered once: the answer and the
-    /// mark on the prompt are one commit.
+    /// Presses a button of a stored prompt. A prompt is answered once: the answer and the mark on the prompt are one
+    /// commit.
     pub async fn press(
         &self,
         desk: &Desk,
@@ -89,7 +89,7 @@ impl BuiltInChat {
     ) -> Result<Posted, DeskError> {
         for _ in 0..PRESS_TRIES {
             match Box::pin(self.try_press(desk, tenant, chat_id, message_id, &press)).await {
-                Err(DeskError::Store(StoreError::Conflict)) => {} // the prompt changed meanwhile: look again
+                Err(DeskError::Store(StoreError::Conflict)) => {} // the prompt was changed concurrently: read it again
                 done => return done,
             }
         }
@@ -118,7 +118,7 @@ impl BuiltInChat {
         let prompt_id = prompt.prompt_id.clone();
         let facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
         let chat_type = facts.chat_type.clone().unwrap_or_else(|| "dm".into());
-        // It is pressed where it stands: in the same thread, in the scope of the chat.
+        // The press belongs to the thread of the prompt and the scope of the chat.
         let post = ChatPost {
             user_id: press.user_id.clone(),
             user_name: press.user_name.clone(),
@@ -131,7 +131,7 @@ impl BuiltInChat {
         line.shown.user_name.clone_from(&post.user_name);
         line.shown.reply_to = Some(message_id.into());
         line.shown.thread_id.clone_from(&post.thread_id);
-        // The same press twice is the same message.
+        // A repeated press has the same message id.
         line.shown.message_id = format!("press-{message_id}-{}", hex::encode(short_hash(&[&post.user_id])));
         let event = MessageEvent {
             text: format!("/{}", option.id),
@@ -148,7 +148,7 @@ impl BuiltInChat {
             ..MessageEvent::default()
         };
         check_source(&event)?;
-        // If nobody receives it, the prompt is not answered.
+        // If no agent receives the press, the prompt stays unanswered.
         let json = serde_json::to_string(&asked).unwrap_or_default();
         let answers = ChatAmend { message_id: message_id.into(), rev: row.rev, json };
         let posted = Box::pin(self.take(desk, tenant, chat_id, event, line, true, Some(answers))).await?;
@@ -158,7 +158,7 @@ impl BuiltInChat {
         Ok(posted)
     }
 
-    #[allow(clippy::too_many_arguments)] // one message with its place; a struct would only rename them
+    #[allow(clippy::too_many_arguments)] // the fields of one message; a struct would only rename them
     async fn take(
         &self,
         desk: &Desk,
@@ -198,7 +198,7 @@ impl BuiltInChat {
         Ok(Posted { message_id, receipt })
     }
 
-    /// What this platform gives out for a command: it names its own place and cannot be guessed.
+    /// A new capability for a command: it contains its chat and message, and a random part.
     fn new_capability(&self, chat_id: &str, message_id: &str) -> Secret {
         Secret::new(format!("rit1.{}.{}.{}", hex::encode(chat_id), hex::encode(message_id), self.env.random_hex(32)))
     }
@@ -275,7 +275,7 @@ fn source(facts: &ChatFacts, chat_id: &str, chat_type: &str, post: &ChatPost) ->
     source
 }
 
-/// `/name args`: a slash, a letter, then what a command is made of.
+/// `/name args`: a slash, an ASCII letter, then ASCII letters, digits, `_` or `-`.
 fn parse_command(text: &str) -> Option<(&str, &str)> {
     let typed = text.trim().strip_prefix('/')?;
     let (name, args) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
@@ -283,7 +283,7 @@ fn parse_command(text: &str) -> Option<(&str, &str)> {
     (plain && name.starts_with(|c: char| c.is_ascii_alphabetic())).then_some((name, args.trim()))
 }
 
-/// The sanitized request: everything but the credential.
+/// The sanitized request: everything except the credential.
 fn forward(event: &MessageEvent, name: &str, args: &str) -> PassthroughForward {
     let source = &event.source;
     let body = json!({
@@ -310,7 +310,7 @@ mod tests {
     use super::parse_command;
 
     #[test]
-    fn what_is_a_command_and_what_is_not() {
+    fn only_a_slash_and_a_plain_name_is_a_command() {
         assert_eq!(parse_command("/weather oslo now"), Some(("weather", "oslo now")));
         assert_eq!(parse_command("  /help  "), Some(("help", "")));
         assert_eq!(parse_command("/set-mode x"), Some(("set-mode", "x")));
