@@ -1,4 +1,4 @@
-//! Verbs for agents: who they are, a message to one, its inbox.
+//! Commands for agents: list, message, inbox.
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
@@ -120,10 +120,10 @@ fn tell_place(after: u64, newest: u64) {
     }
 }
 
-/// What is there, and then what comes: whatever the desk does for this agent is a reason to look again.
+/// Prints the stored messages, then reads the inbox again at each event of this agent.
 async fn follow(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> {
     let watched = format!("/events/stream?tenant={}&instance={}", segment(&args.tenant), segment(&args.agent));
-    // Opened before the first look: nothing falls between the two.
+    // Opened before the first read, so that no message in between is missed.
     let mut events = desk.send(Method::GET, &watched, None).await?;
     let mut after = args.after;
     loop {
@@ -139,7 +139,7 @@ async fn follow(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> {
                 print_message(desk, message)?;
             }
         }
-        // Comments keep the line alive; only data is news.
+        // Comments are keep-alives; only data is an event.
         loop {
             match events.chunk().await.context("the server closed the connection")? {
                 Some(chunk) if chunk.windows(5).any(|it| it == b"data:") => break,

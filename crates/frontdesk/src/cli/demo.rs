@@ -1,4 +1,4 @@
-//! `frontdesk demo`: a desk, an agent that sleeps, and a page to type in.
+//! `frontdesk demo`: a server with an example agent that goes idle, and a chat page.
 
 use std::path::PathBuf;
 
@@ -27,9 +27,9 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     let mut config = Config::load(None)?;
     config.data_dir.clone_from(&folder.folder);
     config.listen = format!("127.0.0.1:{port}");
-    config.outcall.allow = vec!["127.0.0.1/32".into()]; // its own agent's bell
-    config.wake.cooldown_ms = 1_000; // it sleeps often, and nobody else is poked
-    config.relay.settle_ms = 0; // this agent is ready when it says hello
+    config.outcall.allow = vec!["127.0.0.1/32".into()]; // wake URL of the example agent
+    config.wake.cooldown_ms = 1_000; // the agent goes idle often, and no other service is called
+    config.relay.settle_ms = 0; // the agent is ready as soon as it has sent hello
     let desk = Frontdesk::open(&config).await?;
     let stop = desk.app.stop.clone();
     let dial = invite_agent(&desk).await?;
@@ -54,7 +54,7 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     Ok(())
 }
 
-/// What an operator would do by hand: provision the agent, and link the page's user to it.
+/// Does the operator's steps: provisions the agent, and links the page's user to it.
 async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
     let bell = WakeBell::listen(([127, 0, 0, 1], 0).into())
         .await
@@ -86,7 +86,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
     Ok((dial, bell))
 }
 
-/// A folder that goes when the demo ends, unless the user named one.
+/// A folder that is removed at the end, unless the user named one.
 struct DemoFolder {
     folder: PathBuf,
     fresh: bool,
@@ -102,7 +102,7 @@ impl DemoFolder {
 impl Drop for DemoFolder {
     fn drop(&mut self) {
         if self.fresh {
-            let _ = std::fs::remove_dir_all(&self.folder); // a leftover in the temp folder harms nobody
+            let _ = std::fs::remove_dir_all(&self.folder); // a leftover in the temporary folder is harmless
         }
     }
 }

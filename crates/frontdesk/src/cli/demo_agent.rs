@@ -1,4 +1,4 @@
-//! The demo's agent: it echoes in small edits, asks with buttons, can be stopped, sleeps and is woken.
+//! The example agent of the demo: echoes in small edits, asks with buttons, can be interrupted, goes idle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +11,9 @@ use frontdesk_wire::{Act, MessageEvent};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Quiet for this long, it goes to sleep.
+/// The agent goes idle after this time without messages.
 const QUIET: Duration = Duration::from_secs(6);
-/// Between two edits of an answer that streams in.
+/// Time between two edits of a streamed answer.
 const STEP: Duration = Duration::from_millis(140);
 const HELP: &str = "I am a small example. Say anything and I echo it. /buttons asks you something, /count counts \
                     slowly until you type /stop. After a few quiet seconds I sleep, and your next message wakes me.";
@@ -21,9 +21,9 @@ const HELP: &str = "I am a small example. Say anything and I echo it. /buttons a
 struct Agent {
     transport: SocketTransport,
     turns: AtomicUsize,
-    /// Rung at the beginning and the end of each turn.
+    /// Notified at the start and end of each turn.
     stir: Notify,
-    /// Stops the turns that run.
+    /// Cancels the running turns.
     running: Mutex<CancellationToken>,
 }
 
@@ -55,7 +55,7 @@ impl Agent {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the event (which acks it) and runs the turn beside the others.
+    /// Takes the event, which acks it, and runs the turn concurrently with others.
     fn take(self: Arc<Self>, inbound: Inbound) {
         match inbound {
             Inbound::Interrupt { .. } => std::mem::take(&mut *self.token()).cancel(),
@@ -80,7 +80,7 @@ impl Agent {
         let chat = &event.source.chat_id;
         self.act(Act::Typing { chat_id: chat.clone(), content: None }).await?;
         if event.delivery.is_some() {
-            // Another agent may wait for this: it takes the first line for the answer, so it gets a whole one.
+            // Another agent may wait for this and takes the first message as the reply, so it is sent complete.
             let (content, reply_to) = (format!("echo: {}", event.text), event.message_id.clone());
             return self.act(Act::Send { chat_id: chat.clone(), content, reply_to }).await.map(drop);
         }
@@ -121,7 +121,7 @@ impl Agent {
         .map(drop)
     }
 
-    /// The answer grows by edits, as a model's would.
+    /// Streams the answer by edits, like a model.
     async fn stream(&self, chat: &str, pieces: &[&str], stopped: &CancellationToken) -> Result<(), TransportError> {
         let mut shown = String::new();
         let mut message_id: Option<String> = None;

@@ -1,4 +1,4 @@
-//! The command line. `serve`, `demo`, `bench` and `config` work here; every other verb speaks the admin API.
+//! The command line. `serve`, `demo`, `bench` and `config` run locally; all other commands use the admin API.
 
 mod agents;
 mod demo;
@@ -25,7 +25,7 @@ struct Cli {
     verb: Verb,
 }
 
-/// Where the desk is, and how to print.
+/// Location of the server, and the output format.
 #[derive(Args, Clone)]
 struct Place {
     /// Settings file
@@ -97,9 +97,9 @@ enum ConfigVerb {
     Example,
 }
 
-/// 0: done, 1: refused with the reason on stderr, 2: usage.
+/// Exit codes: 0 success, 1 error with the reason on stderr, 2 usage.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse(); // exits with 2 on bad usage
+    let cli = Cli::parse(); // exits with 2 on a usage error
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -142,7 +142,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Works on the folder itself: a desk with a database that needs this does not start.
+/// Repairs the data folder directly, because a server does not start with a database that needs repair.
 fn repair(config: &Config) -> anyhow::Result<()> {
     let told = crate::app::repair(config)?;
     if told.is_empty() {
@@ -158,7 +158,7 @@ fn settings(place: &Place) -> anyhow::Result<Config> {
     load_settings(place).map(|(config, _)| config)
 }
 
-/// For whoever runs the desk, who should hear of a variable that sets nothing.
+/// Warns about environment variables that look like settings and are ignored.
 fn checked_settings(place: &Place) -> anyhow::Result<Config> {
     let (config, ignored) = load_settings(place)?;
     if !ignored.is_empty() {

@@ -1,4 +1,4 @@
-//! Speaking to a running desk, and showing what it says.
+//! Requests to a running server, and output of the responses.
 
 use anyhow::{Context as _, anyhow, bail};
 use comfy_table::{Table, presets};
@@ -17,7 +17,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// By flags and environment, else by what the data folder says.
+    /// From flags and environment, otherwise from the data folder.
     pub(super) fn find(place: &Place) -> anyhow::Result<Self> {
         let folder = settings(place)?.data_dir;
         let from_folder = |name: &str, flag: &str| {
@@ -28,7 +28,7 @@ impl Remote {
         };
         let url = place.url.clone().map_or_else(|| from_folder("url", "--url"), Ok)?;
         let token = place.admin_token.clone().map_or_else(|| from_folder("admin.token", "--admin-token"), Ok)?;
-        #[allow(clippy::disallowed_methods)] // the operator's own desk, at an address the operator named
+        #[allow(clippy::disallowed_methods)] // the operator's own server, at an address that the operator gave
         let client = reqwest::Client::builder().no_proxy().build()?;
         Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token, json: place.json })
     }
@@ -65,7 +65,7 @@ impl Remote {
         serde_json::from_slice(&bytes).context("the server's response is not JSON")
     }
 
-    /// A list as a table, or as it came with `--json`.
+    /// Prints a list as a table, or unchanged with `--json`.
     pub(super) fn show_list(&self, answer: &Value, list: &str, columns: &[&str]) -> anyhow::Result<()> {
         if self.json {
             return print_json(answer);
@@ -84,7 +84,7 @@ impl Remote {
         Ok(())
     }
 
-    /// One thing: its fields line by line, or JSON.
+    /// Prints one object: one field per line, or JSON.
     pub(super) fn show(&self, answer: &Value) -> anyhow::Result<()> {
         match answer {
             Value::Object(fields) if !self.json => {
@@ -104,7 +104,7 @@ pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Texts without quotes, times as times, nothing as a dash.
+/// Strings without quotes, timestamps as dates, null as a dash.
 fn plain(name: &str, value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
@@ -120,7 +120,7 @@ fn plain(name: &str, value: &Value) -> String {
     }
 }
 
-/// One path segment, percent-encoded: ids of gateways may hold anything.
+/// Percent-encodes one path segment, because ids of gateways may contain any character.
 pub(super) fn segment(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -1,4 +1,4 @@
-//! `frontdesk serve`: one line on stdout when it is ready, logs on stderr, a graceful end.
+//! `frontdesk serve`: one line on stdout when ready, logs on stderr, graceful shutdown.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -8,7 +8,7 @@ use crate::app::Frontdesk;
 use crate::config::{Config, LogForm};
 use crate::print::err_line;
 
-/// Whatever this process writes from now on is its owner's alone.
+/// Files that this process creates from now on are accessible to their owner only.
 pub(super) fn keep_files_private() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
@@ -44,7 +44,7 @@ pub(super) fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-/// The first signal stops gracefully, the second at once: nothing accepted is lost either way.
+/// The first signal stops gracefully, the second immediately. Neither loses accepted messages.
 pub(super) async fn stop_on_signal(stop: CancellationToken) {
     let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
         return tracing::error!("installing the signal handlers failed; stop the process with SIGKILL");

@@ -1,4 +1,4 @@
-//! Every verb that speaks to a running desk.
+//! Commands that use the admin API of a running server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -283,7 +283,7 @@ pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
                 ["kind", "tenant", "instance", "connected", "idle", "seen_at", "wake_url", "waiting", "waiting_since"];
             let mut answer = desk.call(get, "/instances", None).await?;
             if !desk.json {
-                // One table: an agent without a gateway of its name has an inbox instead of a ledger.
+                // One table: agents without a gateway of the same name have an inbox instead of ledger rows.
                 let agents = answer["agents"].as_array().cloned().unwrap_or_default().into_iter().map(agent_row);
                 answer["instances"] =
                     answer["instances"].as_array().cloned().unwrap_or_default().into_iter().chain(agents).collect();
@@ -531,7 +531,7 @@ fn read_secret(from: &str) -> anyhow::Result<String> {
     bail!("pass a secret as env:NAME or file:PATH, not on the command line")
 }
 
-/// `90s`, `10m`, `1h`, `30d`.
+/// Parses `90s`, `10m`, `1h` or `30d`.
 fn seconds(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -552,7 +552,7 @@ mod tests {
     use super::seconds;
 
     #[test]
-    fn times_are_read_with_their_unit() {
+    fn durations_are_parsed_with_their_unit() {
         assert_eq!(seconds("90s"), Ok(90));
         assert_eq!(seconds("30d"), Ok(2_592_000));
         assert_eq!(seconds("5"), Ok(5));
