@@ -1,4 +1,4 @@
-//! Signed words about an agent: RS256 tokens with `aud = agent:{instanceId}`, by which a portal manages it.
+//! JWTs (RS256) with `aud = agent:{instanceId}`, with which a portal manages an agent.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::config::Manage;
 pub struct AgentJwt {
     keys: KeySet,
     issuer: String,
-    /// The one tenant whose agents such tokens may be about.
+    /// The only tenant whose agents these tokens may name.
     pub tenant: Option<String>,
 }
 
@@ -34,7 +34,7 @@ enum Audience {
 }
 
 impl AgentJwt {
-    /// `None`: nothing is configured, so nobody is believed.
+    /// `None`: not configured, so every token is refused.
     pub async fn open(config: &Manage, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Option<Self>> {
         if config.jwks.is_empty() {
             return Ok(None);
@@ -45,7 +45,7 @@ impl AgentJwt {
         Ok(Some(Self { keys, issuer: config.issuer.clone(), tenant }))
     }
 
-    /// The instance that the token is about.
+    /// The instance that the token names.
     pub async fn prove(&self, token: &str) -> Result<String, Unproven> {
         let claims: Claims = self.keys.read(token).await?;
         if claims.iss != self.issuer {
@@ -101,14 +101,14 @@ mod tests {
             let b64 = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
             let message = format!("{}.{}", b64(header), b64(claims));
             let mut signature = vec![0; self.0.public_modulus_len()];
-            #[allow(clippy::disallowed_methods)] // the library wants its own
+            #[allow(clippy::disallowed_methods)] // required by the library
             let random = aws_lc_rs::rand::SystemRandom::new();
             self.0.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
             format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
         }
     }
 
-    /// Serves one set of keys, and counts how often it was asked.
+    /// Serves one key set and counts the requests.
     struct Served {
         keys: std::sync::Mutex<Value>,
         asked: AtomicU64,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_good_token_names_its_agent_and_every_other_is_refused() {
+    async fn a_valid_token_names_its_agent_and_others_are_refused() {
         let (signer, stranger) = (Signer::new(), Signer::new());
         let (jwks, _, _) = open(json!({ "keys": [signer.jwk("k1")] })).await;
         assert_eq!(jwks.prove(&signer.sign(&header(), &claims())).await, Ok("home".into()));
@@ -197,9 +197,9 @@ mod tests {
         }
     }
 
-    /// The classic: the public key's text taken as an HMAC secret.
+    /// Algorithm confusion: the text of the public key used as an HMAC secret.
     #[tokio::test]
-    async fn the_public_key_is_no_shared_secret() {
+    async fn the_public_key_is_not_accepted_as_hmac_secret() {
         let signer = Signer::new();
         let (jwks, _, _) = open(json!({ "keys": [signer.jwk("k1")] })).await;
         let secret = signer.jwk("k1")["n"].as_str().unwrap().to_owned();
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_key_makes_us_look_again_but_not_for_every_stranger() {
+    async fn an_unknown_key_id_refreshes_the_key_set_at_a_limited_rate() {
         let (old, new) = (Signer::new(), Signer::new());
         let (jwks, env, served) = open(json!({ "keys": [old.jwk("k1")] })).await;
         let asked = || served.asked.load(Ordering::SeqCst);
         assert_eq!(asked(), 1);
         let rotated = new.sign(&with(header(), "kid", json!("k2")), &claims());
         *served.keys.lock().unwrap() = json!({ "keys": [old.jwk("k1"), new.jwk("k2")] });
-        assert_eq!(jwks.prove(&rotated).await, Err(Unproven::Key), "the last look was just now");
+        assert_eq!(jwks.prove(&rotated).await, Err(Unproven::Key), "the keys were read just now");
         assert_eq!(asked(), 1);
         env.advance_ms(LOOK_AGAIN_MS + 1);
         assert_eq!(jwks.prove(&rotated).await, Ok("home".into()));
@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(jwks.prove(&unknown).await, Err(Unproven::Key));
         }
         assert_eq!(asked(), 2);
-        // A key that was taken back is noticed when the keys are old.
+        // A removed key is noticed when the cached keys expire.
         *served.keys.lock().unwrap() = json!({ "keys": [new.jwk("k2")] });
         env.advance_ms(20_000);
         assert_eq!(
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_rsa_signing_keys_count_and_a_broken_file_stops_the_start() {
+    async fn only_rsa_signing_keys_are_used_and_an_invalid_file_fails_the_start() {
         let signer = Signer::new();
         let encryption = with(signer.jwk("k2"), "use", json!("enc"));
         let (jwks, _, _) = open(json!({ "keys": [signer.jwk("k1"), encryption] })).await;

@@ -1,7 +1,7 @@
-//! Public keys of others: read from a file or a URL, kept, and looked at again when an unknown key id
-//! comes, but not more often than a little while apart, whoever asks and however often.
+//! Public keys of issuers, read from a file or URL and cached. An unknown key id causes a refresh, but with a minimum
+//! interval, however many requests come.
 //!
-//! The algorithm belongs to the key, never to the token.
+//! The algorithm is taken from the key, never from the token.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use serde::de::DeserializeOwned;
 
 const TOKEN_MAX_BYTES: usize = 8 * 1024;
 const KEYS_MAX_BYTES: usize = 256 * 1024;
-/// Keys are looked at again after this, so that one taken back is noticed.
+/// Cached keys are refreshed after this time, so that a removed key is noticed.
 pub(super) const KEYS_LIFE_MS: u64 = 600_000;
-/// At most one look in this time, however many unknown key ids come.
+/// Minimum time between two refreshes, however many unknown key ids come.
 pub(super) const LOOK_AGAIN_MS: u64 = 10_000;
-/// Clocks of others.
+/// Tolerated clock difference.
 pub(super) const LEEWAY_S: u64 = 30;
 
-/// Why a token proves nothing. For the log; the caller is told only that it does not.
+/// Why a token was refused. Only logged; the caller learns only that it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
     #[error("the token is not a well-formed JWT")]
@@ -44,12 +44,12 @@ pub enum Unproven {
 
 pub(super) struct KeySet {
     source: KeySource,
-    /// What may sign.
+    /// Accepted algorithms.
     algorithms: &'static [Algorithm],
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
     keys: RwLock<Keys>,
-    /// One look at a time; the others wait for what it finds.
+    /// One refresh at a time; other callers wait for its result.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -63,13 +63,13 @@ type Key = (DecodingKey, Algorithm);
 #[derive(Default)]
 struct Keys {
     by_id: HashMap<String, Key>,
-    /// When they were last read, and when that was last tried.
+    /// When the keys were last read, and when reading was last attempted.
     read_ms: u64,
     tried_ms: u64,
 }
 
 impl KeySet {
-    /// A file that cannot be read stops the start; a URL may come up later than we do.
+    /// A file that cannot be read is an error at start. A URL may become available later.
     pub(super) async fn open(
         at: &str,
         algorithms: &'static [Algorithm],
@@ -85,7 +85,7 @@ impl KeySet {
         match set.look().await {
             Ok(()) => {}
             Err(error) if matches!(set.source, KeySource::File(_)) => return Err(error),
-            // Until it does nobody is proven by it.
+            // Until then all its tokens are refused.
             Err(error) => {
                 tracing::warn!(error = format!("{error:#}"), "loading the public keys failed; retrying on use");
             }
@@ -93,14 +93,14 @@ impl KeySet {
         Ok(set)
     }
 
-    /// What a token says, if a key of this set signed it. Times, issuer and audience are the caller's to check.
+    /// The claims of a token if a key of this set signed it. The caller checks time, issuer and audience.
     pub(super) async fn read<T: DeserializeOwned>(&self, token: &str) -> Result<T, Unproven> {
         if token.len() > TOKEN_MAX_BYTES {
             return Err(Unproven::Form);
         }
         let header = jsonwebtoken::decode_header(token).map_err(|error| match error.kind() {
             jsonwebtoken::errors::ErrorKind::InvalidAlgorithmName | jsonwebtoken::errors::ErrorKind::Json(_) => {
-                Unproven::Algorithm // "none" is no algorithm that it knows
+                Unproven::Algorithm // includes "none", which the library does not know
             }
             _ => Unproven::Form,
         })?;
@@ -112,7 +112,7 @@ impl KeySet {
             return Err(Unproven::Algorithm);
         }
         let mut rules = Validation::new(algorithm);
-        // By our own clock, and by the caller.
+        // The caller checks these, with the clock of `Env`.
         (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
         rules.required_spec_claims.clear();
         let read = jsonwebtoken::decode::<T>(token, &key, &rules).map_err(|error| match error.kind() {
@@ -122,7 +122,7 @@ impl KeySet {
         Ok(read.claims)
     }
 
-    /// Whether a token is good at this moment.
+    /// Checks that the token is valid at this time.
     pub(super) fn check_time(&self, exp: u64, nbf: Option<u64>) -> Result<(), Unproven> {
         let now_s = self.env.now_s();
         let begun = nbf.is_none_or(|nbf| nbf <= now_s + LEEWAY_S);
@@ -174,7 +174,7 @@ impl KeySet {
     }
 }
 
-/// The signing keys of the algorithms that we take, by id.
+/// The signing keys with accepted algorithms, by key id.
 fn parse(bytes: &[u8], algorithms: &[Algorithm]) -> anyhow::Result<HashMap<String, Key>> {
     let set: JwkSet = serde_json::from_slice(bytes).context("not a valid JWKS")?;
     let mut by_id = HashMap::new();

@@ -1,7 +1,7 @@
-//! Who stands behind a bearer: tokens that the admin made, an issuer's signed tokens, or an account that
-//! answers to them. The same verifiers serve provision, enroll and the time plane.
+//! Identity of a bearer token: a token created by the admin, a signed token of an issuer, or an account that is asked
+//! about it. The same verifiers serve provision, enroll and cron.
 //!
-//! The tenant and the instance come from what was proven and from our records, never from a body.
+//! Tenant and instance come from the verified identity and our records, never from a request body.
 
 mod agent_jwt;
 mod keyset;
@@ -22,24 +22,24 @@ use keyset::{KeySet, Unproven};
 
 use crate::config::{self, VerifierKind};
 
-/// Sessions that are mapped to instances are links on this "platform".
+/// Sessions are mapped to instances by links on this pseudo platform.
 const SESSION_PLATFORM: &str = "session";
-/// What an account said is believed this long.
+/// How long an account response is cached.
 const ACCOUNT_LIFE_MS: u64 = 30_000;
 const ACCOUNTS_MAX: usize = 10_000;
 const ACCOUNT_MAX_BYTES: usize = 64 * 1024;
 const ALGORITHMS: &[Algorithm] =
     &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
 
-/// Why nobody stands behind a bearer.
+/// Why a bearer token was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     #[error("a valid bearer token is required")]
     Nobody,
-    /// Proven, but of a tenant that this desk does not have.
+    /// Verified, but without a tenant on this server.
     #[error("{0}")]
     Stranger(String),
-    /// Our side, or the issuer's, does not work: not the bearer's fault.
+    /// The identity provider failed or returned nonsense; the token may be valid.
     #[error("the identity provider is unavailable; try again later")]
     Down,
 }
@@ -55,14 +55,14 @@ enum Kind {
     Introspect(Introspect),
 }
 
-/// What a token or an account says.
+/// Claims of a token or an account.
 type Claims = Map<String, Value>;
 
 struct Introspect {
     url: String,
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
-    /// By the token's hash: what its account said, and until when that is believed.
+    /// Account claims by token hash, with the time at which they expire.
     known: Mutex<HashMap<String, (Claims, u64)>>,
 }
 
@@ -82,7 +82,7 @@ impl Verifier {
         Ok(Self { kind, tenant_claim: config.tenant_claim.clone() })
     }
 
-    /// The tokens that the admin made work with every verifier.
+    /// Tokens created by the admin are accepted with every verifier.
     pub async fn prove(&self, desk: &Desk, bearer: &str) -> Result<Identity, Unknown> {
         if let Some(identity) = desk.directory().prove_identity(bearer) {
             return Ok(identity);
@@ -159,7 +159,7 @@ impl Introspect {
                 return Err(Unknown::Down);
             }
         };
-        // RFC 7662 answers 200 for a token that is no longer good, too.
+        // RFC 7662 responds with 200 for a token that is no longer valid, too.
         if claims.get("active") == Some(&Value::Bool(false)) {
             return Err(Unknown::Nobody);
         }
