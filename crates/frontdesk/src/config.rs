@@ -17,7 +17,7 @@ pub const DEFAULTS: &str = include_str!("default.toml");
 const PREFIX: &str = "FRONTDESK_";
 /// Read by the command line itself, not settings of the server.
 const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
-/// Of the test command, which starts desks with its own environment.
+/// Variables of the test command, which servers under test inherit.
 const OF_TESTS: [&str; 7] =
     ["BIN", "TEST_CACHE", "SCREENSHOT", "NODE_MODULES", "CHROMIUM", "SESSION_KEY_BIN", "GATE_SEED"];
 
@@ -27,7 +27,7 @@ pub struct Config {
     pub listen: String,
     pub public_url: String,
     pub data_dir: PathBuf,
-    /// By `--new`: a data folder that lost its database is begun anew.
+    /// Set by `--new`: creates an empty database in a data folder that has lost its own.
     #[serde(skip)]
     pub fresh: bool,
     pub log: LogForm,
@@ -50,7 +50,7 @@ pub struct Config {
     pub chat: Chat,
 }
 
-/// The agents plane.
+/// Settings of agent messaging.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Agents {
@@ -77,7 +77,7 @@ impl Agents {
     }
 }
 
-/// What is asked of approved skills, where a tenant says nothing of its own.
+/// Requirements for approved skills, if a tenant has no own ones.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skills {
@@ -86,7 +86,7 @@ pub struct Skills {
 }
 
 impl Skills {
-    /// Whether approval needs a signature, and the key that it is checked with.
+    /// Whether approval needs a signature, and the public key that verifies it.
     pub(crate) fn rules(&self) -> anyhow::Result<(bool, String)> {
         if self.public_key.as_os_str().is_empty() {
             if self.secured {
@@ -119,7 +119,7 @@ pub struct Relay {
     pub gateways_per_tenant: usize,
 }
 
-/// Bounds on connections and on what is held for them.
+/// Limits for connections and their memory.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
@@ -189,7 +189,7 @@ pub struct Manage {
     pub tenant: String,
 }
 
-/// Who says who a bearer is.
+/// How bearer tokens are verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VerifierKind {
@@ -234,14 +234,14 @@ pub struct Chat {
 }
 
 impl Config {
-    /// Defaults, file, environment. The error names the key and where it came from.
+    /// Loads defaults, file and environment. An error names the key and its origin.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         Self::load_noting(file).map(|(config, _)| config)
     }
 
-    /// With the environment variables that begin like settings and are none.
+    /// Also returns environment variables that start like settings but are none.
     pub fn load_noting(file: Option<&Path>) -> anyhow::Result<(Self, Vec<String>)> {
-        // Names and values that are not Unicode are nobody's settings.
+        // Names and values that are not Unicode are no settings.
         let read = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -343,7 +343,7 @@ impl Config {
     }
 }
 
-/// Only keys that the defaults know may be set.
+/// Only keys that exist in the defaults can be set.
 fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
     for (key, value) in given {
         let full = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -357,8 +357,8 @@ fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a variable is meant as a setting: it is a key, or begins with one or with a section. Anything else is of
-/// another program, or of an agent that keeps its own token under our name.
+/// Whether a variable is meant as a setting: it is a key, or starts with a key or section. Others belong to other
+/// programs, or to an agent that stores its own token under our prefix.
 fn is_setting(table: &Table, path: &str) -> bool {
     table
         .keys()
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_are_no_settings_are_ignored_and_named() {
+    fn variables_that_are_not_settings_are_ignored_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("f.toml");
         std::fs::write(&file, "").unwrap();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named() {
+    fn every_error_names_its_setting() {
         let text = |toml: &str, vars: &[(&str, &str)]| format!("{:#}", load(toml, vars).unwrap_err());
         assert!(text("[relay]\nwidow = 3", &[]).contains("relay.widow"));
         assert!(text("[relay]\nwindow = \"3\"", &[]).contains("must be of type integer"));
@@ -446,7 +446,7 @@ mod tests {
         assert!(text("[outcall]\nallow = [\"10.0.0.0/99\"]", &[]).contains("10.0.0.0/99"));
         assert!(text("public_url = \"ftp://x\"", &[]).contains("public_url"));
         let oidc = "[identity]\nverifier = \"oidc\"\nissuer = \"https://i.example\"\njwks = \"https://i.example/keys\"";
-        assert!(text(oidc, &[]).contains("identity.audience"), "tokens made for others are not for us");
+        assert!(text(oidc, &[]).contains("identity.audience"), "an audience is required");
         assert!(load(&format!("{oidc}\naudience = \"desk\""), &[]).is_ok());
         assert!(text("[server]\nanswers_per_tenant_kib = 9", &[]).contains("answers_per_tenant_kib"));
     }

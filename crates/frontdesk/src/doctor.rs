@@ -1,4 +1,4 @@
-//! The doctor: looks at keys, store, agents and wake URLs, and says what is wrong and how to mend it.
+//! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
 use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
@@ -46,14 +46,14 @@ async fn store_is_whole(app: &App) -> Vec<Value> {
     }
 }
 
-/// A clock far in the past refuses every token; one far ahead makes all of them expire.
+/// With a clock far in the past all signed tokens are refused; with one far ahead all have expired.
 fn clock(app: &App) -> Value {
     let now_s = app.desk.env().now_ms() / 1000;
-    let built_s = 1_760_000_000; // October 2025: no honest clock is before it
+    let built_s = 1_760_000_000; // October 2025: a correct clock is later
     finding("clock", now_s > built_s, format!("unix time {now_s}"))
 }
 
-/// Names of instances are audiences of signed tokens. New ones are unique; a database of the first release may hold
+/// Instance names are audiences of signed tokens. New names are unique, but a database of the first release may have
 /// the same name in several tenants.
 fn shared_names(app: &App) -> Vec<Value> {
     let mut shared: Vec<(String, Vec<String>)> = app.desk.directory().read(|view| {
@@ -114,7 +114,7 @@ async fn agents(app: &App) -> Vec<Value> {
     findings
 }
 
-/// Messages that an agent got several times on a live socket and never acked.
+/// Messages that an agent received several times on a live connection and never acked.
 fn given_up(app: &App) -> Vec<Value> {
     let desk = &app.desk;
     let show = |(no, rows): (u64, Vec<_>)| {
@@ -131,7 +131,7 @@ fn given_up(app: &App) -> Vec<Value> {
     desk.delivery().switchboard().given_up().into_iter().filter_map(show).collect()
 }
 
-/// Agents that have an inbox: a wake that waits, and a wake URL that does not answer.
+/// Agents with an inbox: pending wakes, and wake URLs that fail.
 fn inboxes(app: &App) -> Vec<Value> {
     let desk = &app.desk;
     let agents: Vec<_> = desk.directory().read(|view| {

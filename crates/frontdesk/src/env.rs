@@ -1,4 +1,4 @@
-//! The machine's clock and dice: the one place where they are asked.
+//! Clock and randomness of the machine: the only place that uses them directly.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -9,21 +9,21 @@ use frontdesk_core::Env;
 pub struct SystemEnv;
 
 impl Env for SystemEnv {
-    #[allow(clippy::disallowed_methods)] // this is the Env that everybody else must ask
+    #[allow(clippy::disallowed_methods)] // this is the Env that all other code uses
     fn now_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    #[allow(clippy::disallowed_methods)] // likewise
+    #[allow(clippy::disallowed_methods)] // see above
     fn steady_ms(&self) -> u64 {
         static BEGAN: OnceLock<Instant> = OnceLock::new();
         u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    #[allow(clippy::disallowed_methods)] // likewise
+    #[allow(clippy::disallowed_methods)] // see above
     fn fill(&self, bytes: &mut [u8]) {
-        // The generator fails only before the system's own is seeded; going on without would be worse.
+        // Fails only before the system's generator is seeded; continuing without randomness would be worse.
         assert!(SystemRandom::new().fill(bytes).is_ok(), "the system's random number generator failed");
     }
 }

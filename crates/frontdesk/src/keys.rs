@@ -1,4 +1,4 @@
-//! The data folder's secrets: made at first start, readable by their owner only.
+//! Secrets in the data folder: created at the first start, readable by their owner only.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -16,7 +16,7 @@ pub(crate) struct Keys {
     pub(crate) admin_token: Secret,
 }
 
-/// `may_be_new`: there is a database, or the operator wants to begin without one.
+/// Opens or creates the keys. `may_be_new`: a database exists, or the operator asked for an empty one.
 pub(crate) fn open(folder: &Path, env: &dyn Env, may_be_new: bool) -> anyhow::Result<Keys> {
     if !folder.exists() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
@@ -40,7 +40,7 @@ pub(crate) fn open(folder: &Path, env: &dyn Env, may_be_new: bool) -> anyhow::Re
     Ok(Keys { sealer: Sealer::new(key), admin_token })
 }
 
-/// The file's text, or a new one written there first (0600, synced).
+/// Reads the file, or creates it with a new secret (mode 0600, synced).
 fn secret_file(path: &Path, make: impl FnOnce() -> String) -> anyhow::Result<Secret> {
     match fs::read_to_string(path) {
         Ok(text) => {
@@ -72,7 +72,7 @@ fn secret_file(path: &Path, make: impl FnOnce() -> String) -> anyhow::Result<Sec
     }
 }
 
-/// A file that only its owner may read, written anew.
+/// Writes a file that is created with mode 0600, and replaces its content.
 pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
