@@ -1,4 +1,4 @@
-//! The admin API: every verb of the command line as JSON.
+//! The admin API, used by the command line.
 
 mod agents;
 
@@ -30,9 +30,9 @@ use super::auth::Admin;
 use super::body::Json;
 use super::error::Refusal;
 
-/// Armed shots shown at once.
+/// Armed alarms per response.
 const ARMED_PAGE: usize = 1_000;
-/// Dead shots shown at once.
+/// Dead alarms per response.
 const DEAD_PAGE: usize = 1_000;
 
 type Answer<T> = Result<Reply<T>, Refusal>;
@@ -131,7 +131,7 @@ async fn create_enrollment(_: Admin, State(app): State<App>, Json(ask): Json<Enr
     Ok((StatusCode::CREATED, Reply(app.desk.directory().create_enrollment(&ask.tenant, ask.ttl_s).await?)))
 }
 
-/// A one-time link to the chat page of a tenant.
+/// Creates a one-time link to the chat page of a tenant.
 async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
     let known = app.desk.directory().read(|view| view.tenants.contains_key(&ask.name));
     if !known {
@@ -391,7 +391,7 @@ async fn replay_alarm(_: Admin, State(app): State<App>, Path(id): Path<u64>) -> 
     Ok(Reply(json!({ "id": id, "state": "armed" })))
 }
 
-/// A new key signs fires from now on; the one before can be checked for a day more.
+/// A new key signs alarm calls from now on; the previous one stays in the JWKS for one day.
 async fn rotate_signing_key(_: Admin, State(app): State<App>) -> Answer<Value> {
     let id = app.desk.cron().keys().rotate().await?;
     Ok(Reply(json!({ "id": id })))
@@ -405,10 +405,10 @@ async fn journal(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answ
     Ok(Reply(json!({ "actions": app.desk.outbound().entries(of.tenant.as_deref(), 200).await? })))
 }
 
-/// How many dispatches are shown at once.
+/// Dispatches per response.
 const DISPATCH_PAGE: usize = 200;
 
-/// What agents said to each other lately, with how every connector took it.
+/// Recent messages between agents, with the result of each connector.
 async fn dispatches(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
     let tenants: Vec<String> = match of.tenant {
         Some(tenant) => vec![tenant],
@@ -445,7 +445,7 @@ async fn skill_rules(
     Ok(Reply(json!({ "tenant": tenant, "secured": put.secured })))
 }
 
-/// What the desk does, live. A watcher that is too slow is told how much it missed.
+/// Live server events. A client that is too slow is told how many it missed.
 async fn tail(
     _: Admin,
     State(app): State<App>,
@@ -478,7 +478,7 @@ async fn tail(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-// ---- care -------------------------------------------------------------------------------------
+// ---- maintenance ------------------------------------------------------------------------------
 
 async fn doctor(_: Admin, State(app): State<App>) -> Answer<Value> {
     Ok(Reply(crate::doctor::examine(&app).await))

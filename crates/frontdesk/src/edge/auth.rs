@@ -1,4 +1,4 @@
-//! Who is calling. The only place where a bearer becomes a `Caller`, an `Identity` or a tenant.
+//! Authentication: the only place where a bearer token becomes a `Caller`, an `Identity` or a tenant.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -20,7 +20,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// A gateway, by its upgrade token.
+/// A gateway, authenticated by its upgrade token.
 pub(crate) fn gateway(app: &App, headers: &HeaderMap) -> Result<Caller, Unproven> {
     bearer(headers).map_or(Err(Unproven::Unauthorized), |token| app.desk.directory().prove_gateway(token))
 }
@@ -35,7 +35,7 @@ impl FromRequestParts<App> for Gateway {
     }
 }
 
-/// An instance that manages its own affairs: by its gateway's upgrade token, or by a signed word about it.
+/// An instance that manages itself, authenticated by its gateway's upgrade token or by a JWT about it.
 pub(crate) struct Managed(pub(crate) Guest);
 
 impl FromRequestParts<App> for Managed {
@@ -45,7 +45,7 @@ impl FromRequestParts<App> for Managed {
         let unauthorized = || Refusal::unauthorized().plain();
         let token = bearer(&parts.headers).ok_or_else(unauthorized)?;
         if !token.contains('.') {
-            // An upgrade token is base64url and has no dots; a signed word has two.
+            // Upgrade tokens are base64url without dots; a JWT has two dots.
             return app
                 .desk
                 .directory()
@@ -62,7 +62,7 @@ impl FromRequestParts<App> for Managed {
     }
 }
 
-/// Whoever holds an identity token, for provision and enroll.
+/// The holder of an identity token, for provision and enroll.
 pub(crate) struct Proven(pub(crate) Identity);
 
 impl FromRequestParts<App> for Proven {
@@ -92,21 +92,21 @@ impl FromRequestParts<App> for Admin {
     }
 }
 
-/// Somebody at the built-in chat: by a token of scope `chat`, or by the page's cookie.
+/// A client of the built-in chat, with a token of scope `chat` or the page's cookie.
 pub(crate) struct ChatCaller {
     pub(crate) tenant: String,
     proof: ChatProof,
 }
 
 enum ChatProof {
-    /// The id of a token.
+    /// Id of the token.
     Token(String),
-    /// The value of a cookie.
+    /// Value of the cookie.
     Session(String),
 }
 
 impl ChatCaller {
-    /// Whether the proof would still be taken now: a stream ends with the token that opened it.
+    /// Whether the proof is still valid: a stream ends when the token that opened it does.
     pub(crate) fn is_still_good(&self, app: &App) -> bool {
         match &self.proof {
             ChatProof::Token(id) => is_live_token(app, id),
@@ -134,13 +134,13 @@ fn is_live_token(app: &App, id: &str) -> bool {
     app.desk.directory().read(|view| view.tokens.get(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
 }
 
-/// The tenant of a page session, if it is in time and the token that opened it is still good.
+/// The tenant of a page session that has not expired and whose token is still valid.
 pub(crate) fn chat_session(app: &App, session: &str) -> Option<String> {
     let (tenant, token) = app.pages.session(session, app.desk.env().now_ms())?;
     token.is_none_or(|id| is_live_token(app, &id)).then_some(tenant)
 }
 
-/// The tenant of the built-in chat.
+/// The tenant of a chat client.
 pub(crate) struct ChatTenant(pub(crate) String);
 
 impl FromRequestParts<App> for ChatTenant {

@@ -1,4 +1,4 @@
-//! JSON bodies: the right content type, bounded, and an error that says what is wrong with them.
+//! JSON bodies: content type, size limit, and errors that say what is wrong.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::App;
 use super::error::{Form, Refusal};
 use super::flow::discard;
 
-/// Larger than any honest body of ours; media have their own door and limit.
+/// Larger than any valid body; media have their own route and limit.
 const JSON_MAX_BYTES: usize = 2 << 20;
-/// Bodies that are read before anybody has proven who they are.
+/// Limit for bodies that are read before authentication.
 const STRANGER_MAX_BYTES: usize = 4 << 10;
-/// A body comes as a whole in this time.
+/// Time limit for a complete body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) struct Json<T>(pub(crate) T);
@@ -48,13 +48,13 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-/// The whole body, or `too_large` once that is plain.
+/// Reads the whole body, or returns `too_large` as soon as that is known.
 pub(crate) async fn whole(request: Request, max_bytes: usize) -> Result<Bytes, Refusal> {
     let waits = waits_to_send(request.headers());
     limited(request.into_body(), max_bytes, waits).await
 }
 
-/// Whether the client asks before it sends its body: one that is refused is not sent at all.
+/// Whether the client sent `Expect` and waits before it sends the body: a refused body is then not sent at all.
 pub(crate) fn waits_to_send(headers: &HeaderMap) -> bool {
     headers.contains_key(header::EXPECT)
 }
@@ -63,7 +63,7 @@ pub(crate) fn too_large(max_bytes: usize) -> Refusal {
     Refusal::new(Code::TooLarge, format!("the request body is larger than {max_bytes} bytes"))
 }
 
-/// `waits`: the client has not sent it yet, so there is nothing to discard.
+/// `waits`: the client has not sent the body yet, so there is nothing to discard.
 pub(crate) async fn limited(body: Body, max_bytes: usize, waits: bool) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > max_bytes as u64 {
         if !waits {

@@ -1,4 +1,4 @@
-//! The built-in chat's API: what the page and scripts use. The tenant is the token's or the session's.
+//! API of the built-in chat, for the page and for scripts. The tenant is that of the token or session.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use super::flow::{PAGE_KIB, Spent, holding};
 
 const MEMBERS_MAX: usize = 10_000;
 const MEMBERS_MAX_BYTES: usize = 256 << 10;
-/// The person at the page; the desk's own user until people have accounts of their own.
+/// User of the page, until there are accounts.
 const PAGE_USER: (&str, &str) = ("you", "You");
 
 #[derive(Deserialize)]
@@ -65,10 +65,10 @@ fn unread() -> Refusal {
     Refusal::new(Code::RateLimited, "too many unread responses are buffered for this tenant; read them, then try again")
 }
 
-/// How many dispatches the page shows.
+/// Dispatches per response.
 const DISPATCH_PAGE: usize = 50;
 
-/// What agents of this tenant said to each other lately.
+/// Recent messages between agents of this tenant.
 pub(crate) async fn dispatches(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
@@ -147,14 +147,14 @@ fn reply(posted: Posted) -> ChatPosted {
     ChatPosted { event_id: posted.receipt.event_id, message_id: posted.message_id, verdict: posted.receipt.verdict }
 }
 
-/// Lines, typing, the agents' state, and what the desk does with each message.
+/// Stream of chat lines, typing, agent states and the progress of each message.
 pub(crate) async fn stream(
     State(app): State<App>,
     caller: ChatCaller,
     Path(chat_id): Path<String>,
     Query(After { after }): Query<After>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    // Watch first, then read: nothing falls between.
+    // Subscribed before the history is read, so that nothing in between is missed.
     let (signals, notices) = (app.chat.watch(), app.desk.tail().watch());
     let instances = instances_of(&app, &caller.tenant);
     let first = instances.iter().map(|it| event("agent", &agent_state(&app, it))).collect();
@@ -165,7 +165,7 @@ pub(crate) async fn stream(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-/// How often it is seen to that the caller may still watch.
+/// How often the caller's access is checked again.
 const LOOK_TIME: Duration = Duration::from_secs(5);
 
 struct Watch {
@@ -175,16 +175,16 @@ struct Watch {
     chat_id: String,
     signals: Receiver<Arc<Signaled>>,
     notices: Receiver<Arc<Notice>>,
-    /// Events that were read and not asked for yet.
+    /// Events that were read but not sent yet.
     ready: VecDeque<Event>,
-    /// What those take of the tenant's budget.
+    /// Share of the tenant's budget for these events.
     spent: Option<Spent>,
-    /// The last line that was read. `None`: all of the history was.
+    /// The last line read from the history. `None`: all of the history was sent.
     history: Option<u64>,
 }
 
 impl Watch {
-    /// The next event; `None` ends the stream (the page dials again and reads all).
+    /// The next event; `None` ends the stream (the page reconnects and reads everything again).
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -201,7 +201,7 @@ impl Watch {
         }
     }
 
-    /// One page at a time, when the one before has been taken.
+    /// Reads one page, after the previous one was sent.
     async fn read_page(&mut self, after: u64) -> Option<()> {
         self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
         let page = self.app.chat.history(&self.tenant, &self.chat_id, after).await;
@@ -234,7 +234,7 @@ impl Watch {
 
     fn timeline(&self, notice: &Notice) -> Vec<Event> {
         if notice.platform == "agents" {
-            // Words between agents have a place of their own on the page.
+            // Messages between agents have their own place on the page.
             let told = json!({ "event_id": notice.event_id, "agent_id": notice.instance, "step": notice.step });
             return vec![event("dispatch", &told)];
         }

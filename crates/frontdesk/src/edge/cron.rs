@@ -1,5 +1,5 @@
-//! The time plane: agents arm one shot per job, list and cancel them; anybody may read our public keys.
-//! The contract fixes `{"error": "..."}` here.
+//! The cron API: agents arm one alarm per job, list and cancel them; the public keys are open to everybody. The
+//! contract requires errors as `{"error": "..."}`.
 
 use axum::Json as Reply;
 use axum::body::Body;
@@ -20,7 +20,7 @@ use super::auth::Proven;
 use super::body::{Json, whole};
 use super::error::Refusal;
 
-/// A word that something is due is short.
+/// Calls of the scheduler have short bodies.
 const RELAY_MAX_BYTES: usize = 16 * 1024;
 
 type Answer<T> = Result<Reply<T>, Refusal>;
@@ -48,8 +48,8 @@ pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<
     Ok(Reply(json!({ "ok": true })))
 }
 
-/// The contract's answer holds everything that is armed, however much that is. It is read and sent a page at a time; if
-/// a page cannot be read the answer breaks off, so that nobody takes a part for the whole.
+/// The contract requires all armed alarms in one response. They are read and sent page by page; if a page cannot be
+/// read, the response is cut off, so that it is not mistaken for a complete one.
 pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response, Refusal> {
     let guest = guest(&app, &who).await?;
     let (first, next) = app.desk.cron().armed_page(guest.instance.no, 0).await.map_err(|error| plain(error.into()))?;
@@ -88,7 +88,7 @@ pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Quer
     app.desk.cron().shot_history(&guest.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
 }
 
-/// An outside scheduler says that a shot is due. 2xx only once the agent has it.
+/// An external scheduler reports that an alarm is due. Responds with 2xx only after the agent has accepted it.
 pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Value> {
     let headers = request.headers().clone();
     let body = whole(request, RELAY_MAX_BYTES).await.map_err(Refusal::plain)?;
@@ -110,7 +110,7 @@ pub(crate) async fn relay(State(app): State<App>, request: Request) -> Answer<Va
     }
 }
 
-/// Public keys; a rotation keeps the one before for a day, so they may be kept for a while.
+/// Public keys. They can be cached, because a rotated key stays valid for one day.
 pub(crate) async fn jwks(State(app): State<App>) -> Response {
     let cache = HeaderValue::from_static("public, max-age=300");
     ([(header::CACHE_CONTROL, cache)], Reply(app.desk.cron().keys().jwks())).into_response()

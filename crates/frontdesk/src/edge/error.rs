@@ -1,4 +1,4 @@
-//! The one mapping from the desk's refusals to HTTP. The client's text and the log's text are separate.
+//! Maps refusals to HTTP. Clients and the log get separate texts.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,7 +9,7 @@ use frontdesk_wire::Code;
 use frontdesk_wire::agents::{Class, Fault};
 use frontdesk_wire::api::Problem;
 
-/// A refusal on its way out. `plain` is for the routes whose contract fixes `{"error": "..."}`.
+/// A refusal as a response. `plain` is for routes whose contract requires `{"error": "..."}`.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -94,14 +94,14 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// What a refusal looks like, by the door where it is given.
+/// Format of a refusal, depending on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `application/problem+json`
     Problem,
-    /// `{"error": "..."}`, fixed by the contract
+    /// `{"error": "..."}`, required by the contract
     Plain,
-    /// `{"error": {"class", "message"}}`, of the agents plane
+    /// `{"error": {"class", "message"}}`, for the agents API
     Classed,
 }
 
@@ -115,7 +115,7 @@ impl Form {
     }
 }
 
-/// Gives a refusal that is plain text the form that all others have at this path. Status and headers stay.
+/// Converts a plain text refusal to the format of its path. Status and headers are unchanged.
 pub(crate) async fn in_form(response: Response, form: Form) -> Response {
     let (mut parts, body) = response.into_parts();
     let text = axum::body::to_bytes(body, 4096).await.unwrap_or_default();
@@ -138,6 +138,6 @@ pub(crate) async fn in_form(response: Response, form: Form) -> Response {
     Response::from_parts(parts, body.unwrap_or_default().into())
 }
 
-/// Left on a response so that the outermost layer can count it.
+/// Attached to a response, so that the outermost layer can count it.
 #[derive(Clone, Copy)]
 pub(crate) struct RefusedWith(pub(crate) &'static str);

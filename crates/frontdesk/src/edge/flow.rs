@@ -1,5 +1,5 @@
-//! Bounds on what a peer makes us hold: time for bodies to come and for answers to go, and memory per tenant for
-//! answers that nobody reads yet.
+//! Limits for what a peer can make us hold: time to receive bodies and send responses, and memory per tenant for
+//! responses that are not read yet.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,18 +17,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
 
-/// A body from which nothing comes for this long has been left.
+/// A body without progress for this time is given up.
 const BODY_IDLE_TIME: Duration = Duration::from_secs(15);
-/// A peer that takes nothing for this long has been left. Gateways stall for half a minute when they wait for
-/// themselves; whether one is alive is judged by its pongs and acks, long before this.
+/// A peer that reads nothing for this time is given up. Gateways can block for half a minute, so it must be longer;
+/// dead ones are detected much earlier by missing pongs and acks.
 const WRITE_TIME: Duration = Duration::from_mins(1);
-/// How long an answer waits for others of its tenant to be read.
+/// How long a response waits for budget of its tenant.
 const BUDGET_TIME: Duration = Duration::from_secs(5);
-/// What is read of a body that is too large, so that its sender hears that it is.
+/// How much of a body that is too large is read and discarded, so that the sender can read the refusal.
 const DISCARD_BYTES: usize = 32 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(3);
 
-/// Rings when nothing has happened for a while. Made when it is first waited for: most bodies and answers never are.
+/// Fires after a time without progress. The timer is created on first use, because most bodies and responses need none.
 #[derive(Default)]
 struct Stall(Option<Pin<Box<Sleep>>>);
 
@@ -42,9 +42,9 @@ impl Stall {
     }
 }
 
-// ---- bodies that come ------------------------------------------------------------------------
+// ---- request bodies --------------------------------------------------------------------------
 
-/// A request's body that ends with an error when it stops coming.
+/// A request body that fails when it stops making progress.
 pub(super) struct TimedBody<B> {
     body: B,
     stall: Stall,
@@ -81,7 +81,8 @@ impl<B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Unpin> HttpBody fo
     }
 }
 
-/// Reads on for a moment and forgets what comes: a peer that is cut off while it sends may never see the answer.
+/// Reads and discards the rest for a moment: a peer whose connection is closed while it sends may never see the
+/// response.
 pub(super) async fn discard(body: Body) {
     let mut pieces = body.into_data_stream();
     let reading = async {
@@ -93,12 +94,12 @@ pub(super) async fn discard(body: Body) {
             }
         }
     };
-    let _ = timeout(DISCARD_TIME, reading).await; // it has had its chance
+    let _ = timeout(DISCARD_TIME, reading).await; // bounded; the peer had its chance
 }
 
-// ---- answers that go -------------------------------------------------------------------------
+// ---- responses -------------------------------------------------------------------------------
 
-/// A connection whose writes fail when the peer stops taking them.
+/// A connection whose writes fail when the peer stops reading.
 pub(super) struct TimedStream<S> {
     stream: S,
     stall: Stall,
@@ -156,17 +157,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 
 // ---- budgets ---------------------------------------------------------------------------------
 
-/// So much of something per tenant at the same time.
+/// A limited amount of a resource per tenant.
 pub struct Budgets {
     each: usize,
-    /// One per tenant of our records, so there are never more than those.
+    /// One per known tenant, so the map is bounded.
     tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// KiB that a page of what people or agents wrote may take: its rows, and the JSON around them.
+/// KiB that one page of messages may need: its rows and the JSON around them.
 pub(crate) const PAGE_KIB: usize = 2 * PAGE_MAX_BYTES / 1024;
 
-/// Held while it is used.
+/// Held while the budget is in use.
 pub(crate) type Spent = OwnedSemaphorePermit;
 
 impl Budgets {
@@ -174,7 +175,7 @@ impl Budgets {
         Self { each, tenants: Mutex::default() }
     }
 
-    /// `None`: the tenant's budget is used up, and stayed so for a while.
+    /// `None`: the tenant's budget is used up, and stayed so for the waiting time.
     pub(crate) async fn take(&self, tenant: &str, amount: usize) -> Option<Spent> {
         let budget = {
             let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +186,7 @@ impl Budgets {
     }
 }
 
-/// An answer that gives its budget back when it was sent, or given up.
+/// A response that returns its budget when it was sent or given up.
 pub(crate) fn holding(response: Response, spent: Spent) -> Response {
     response.map(|body| Body::new(HeldBody { body, _spent: spent }))
 }
@@ -221,13 +222,13 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_nothing_is_given_up_and_a_slow_one_is_not() {
+    async fn a_peer_that_stops_reading_fails_and_a_slow_one_does_not() {
         let (ours, mut theirs) = tokio::io::duplex(16);
         let mut stream = TimedStream::new(ours);
         let reading = tokio::spawn(async move {
             let mut taken = Vec::new();
             while taken.len() < 64 {
-                sleep(Duration::from_secs(35)).await; // longer than a gateway waits for itself
+                sleep(Duration::from_secs(35)).await; // longer than a gateway can block
                 theirs.read_buf(&mut taken).await.unwrap();
             }
             theirs
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stops_coming_ends_and_a_slow_one_comes() {
+    async fn a_stalled_body_fails_and_a_slow_one_does_not() {
         let pieces = |pauses: &'static [u64]| {
             let each = futures_util::stream::iter(pauses).then(|pause| async move {
                 sleep(Duration::from_secs(*pause)).await;
@@ -253,11 +254,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_budget_is_a_tenants_own_and_comes_back() {
+    async fn a_budget_is_per_tenant_and_is_returned() {
         let budgets = Budgets::new(10);
         let held = budgets.take("a", 8).await.unwrap();
         assert!(budgets.take("a", 3).await.is_none());
-        assert!(budgets.take("b", 99).await.is_some(), "more than there is counts as all of it");
+        assert!(budgets.take("b", 99).await.is_some(), "an amount above the limit takes the whole budget");
         drop(held);
         assert!(budgets.take("a", 3).await.is_some());
     }

@@ -1,7 +1,7 @@
-//! Joining, leaving, and what an agent decides about itself. The contract fixes `{"error": "..."}` here.
+//! Provision, enroll, and the settings that an agent manages itself. The contract requires errors as `{"error":
+//! "..."}`.
 //!
-//! The instance is the one that the bearer proved. A body that names another is not contradicted: the
-//! name is not read.
+//! The instance is the authenticated one. An instance named in a body is ignored.
 
 use axum::Json as Reply;
 use axum::extract::{Query, State};
@@ -97,7 +97,7 @@ pub(crate) struct Which {
     chat_id: Option<String>,
 }
 
-/// Why this agent did, or did not, get a message.
+/// Why this agent did, or did not, receive a message.
 pub(crate) async fn why(
     State(app): State<App>,
     Managed(who): Managed,

@@ -1,5 +1,5 @@
-//! The media plane: files that pass through the desk for about an hour. Ids cannot be guessed, and
-//! only the tenant that put a file may get it.
+//! Media routes: files that are stored for about an hour. Ids are random, and only the tenant that uploaded a file can
+//! read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,7 +91,7 @@ async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Resu
 
 type Bounded = (MediaBody, Arc<AtomicBool>);
 
-/// The pieces of a body, which break off where it is too long; the flag says that this was why. `None`: it is empty.
+/// The chunks of a body, cut off at the limit; the flag tells that this happened. `None`: the body is empty.
 async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
     let broken = |_| Refusal::new(Code::BadRequest, "the request body was incomplete or stalled");
     let mut pieces = body.into_data_stream();
@@ -134,7 +134,7 @@ async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
     let headers = [
         (header::CONTENT_TYPE, item.mime),
         (header::CONTENT_DISPOSITION, format!("{shown}; filename=\"{name}\"")),
-        // Somebody else's file: it must never run as a page of ours.
+        // Untrusted content: it must never run as a page of this server.
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".into()),
         (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".into()),
         (header::CACHE_CONTROL, "private, max-age=600".into()),
@@ -143,7 +143,7 @@ async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
     Ok((headers, [(header::CONTENT_LENGTH, length)], Body::from_stream(body)).into_response())
 }
 
-/// Browsers send the name percent-encoded; no path survives.
+/// Browsers percent-encode the name. Path components are removed.
 fn decode_filename(raw: &str) -> String {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();

@@ -1,4 +1,4 @@
-//! The doors: HTTP and WebSocket. Everything here translates; nothing here decides.
+//! HTTP and WebSocket edge. It translates requests and responses; decisions are made in core.
 
 mod admin;
 pub(crate) mod agents;
@@ -39,30 +39,30 @@ pub use flow::Budgets;
 pub(crate) use server::Place;
 pub use server::{ConnectionLimits, serve};
 
-/// Room for requests that are worked on to their end.
+/// Budget for requests that run to completion.
 pub(crate) fn in_hand() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(to_end::IN_HAND_KIB))
 }
 
 use crate::identity::{AgentJwt, Verifier};
 
-/// Everything a handler may need. Cheap to clone.
+/// Everything that handlers need. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub desk: Arc<Desk>,
     pub chat: Arc<BuiltInChat>,
     pub admin_token: Arc<Secret>,
-    /// Whose signed words about agents are believed, if anybody's.
+    /// Verifies JWTs about agents, if configured.
     pub agent_jwt: Option<Arc<AgentJwt>>,
-    /// Who stands behind the bearers of provision, enroll and alarms.
+    /// Verifies the bearer tokens of provision, enroll and cron.
     pub identities: Arc<Verifier>,
     pub pages: Arc<page::Pages>,
-    /// KiB of answers that are read by nobody yet, per tenant.
+    /// KiB of responses that are not read yet, per tenant.
     pub answers: Arc<Budgets>,
-    /// Uploads under way, per tenant.
+    /// Uploads in progress, per tenant.
     pub uploads: Arc<Budgets>,
     pub readiness: Arc<ops::Readiness>,
-    /// KiB of requests that are worked on to their end.
+    /// KiB of requests that run to completion.
     pub in_hand: Arc<Semaphore>,
     /// Requests that platforms refused.
     pub doors_refused: Arc<std::sync::atomic::AtomicU64>,
@@ -72,7 +72,7 @@ pub struct App {
     pub metrics: Arc<prometheus_client::registry::Registry>,
     pub retention: RetentionDays,
     pub public_url: Arc<str>,
-    /// Tasks of relay sessions; the server waits for them when it stops.
+    /// Tasks of relay sessions; the server waits for them at shutdown.
     pub sessions: TaskTracker,
     pub stop: CancellationToken,
 }
@@ -145,7 +145,7 @@ async fn unknown_path(request: Request) -> Response {
     }
 }
 
-/// An upgrade elsewhere than `/relay` is 400 by contract, whatever else is there.
+/// The contract requires 400 for a WebSocket upgrade at any path other than `/relay`.
 async fn sockets_at_relay_only(request: Request, next: Next) -> Response {
     let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if asked.eq_ignore_ascii_case("websocket") && request.uri().path() != "/relay" {
@@ -166,6 +166,6 @@ async fn count_refusals(State(app): State<App>, request: Request, next: Next) ->
     app.desk.meters().requests_refused.get_or_create(&Why { why }).inc();
     match response.extensions().get::<error::RefusedWith>() {
         Some(_) => response,
-        None => error::in_form(response, form).await, // the framework's own refusal: a bad query, a wrong method
+        None => error::in_form(response, form).await, // a refusal by axum itself: an invalid query, a wrong method
     }
 }

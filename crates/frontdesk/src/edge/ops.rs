@@ -1,4 +1,4 @@
-//! For operators and their machines: alive, ready, metrics, the API's description.
+//! Routes for operators and monitoring: health, readiness, metrics, OpenAPI.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ const OPENAPI: &str = include_str!("openapi.json");
 pub struct RetentionDays {
     pub dedup: u64,
     pub explain: u64,
-    /// These are kept for ever where it is 0.
+    /// 0: kept forever.
     pub inbox: u64,
     pub journal: u64,
     pub chat: u64,
     pub reach: u64,
 }
 
-/// What the store said last, for everybody who asks within the next moment: a check is a write.
+/// Result of the last check, reused for a moment because each check writes to the store.
 #[derive(Default)]
 pub struct Readiness {
     last: tokio::sync::Mutex<Option<(Instant, Result<(), StoreError>)>>,
@@ -53,7 +53,7 @@ pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Ready means that an accept would work: the store is asked to write.
+/// Ready means that a message could be accepted, so the check writes to the store.
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
     match app.readiness.check(&app).await {
         Ok(()) => (StatusCode::OK, "ready\n").into_response(),

@@ -1,6 +1,6 @@
-//! The pages: the built-in chat and the API's description. They load nothing from outside.
+//! Pages: the built-in chat and the API documentation. They load nothing from other sites.
 //!
-//! The chat opens by a one-time link, by a chat token, or without anything from this very machine.
+//! The chat opens with a one-time link, a chat token, or, on this machine only, without either.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use super::error::Refusal;
 
 const CODE_TTL_MS: u64 = 3_600_000;
 const SESSION_TTL_MS: u64 = 7 * 86_400_000;
-/// Page sessions kept; the oldest go first.
+/// Limit for page sessions; the oldest are removed first.
 const SESSIONS_MAX: usize = 10_000;
 const CSP: &str =
     "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
@@ -40,7 +40,7 @@ const ASSETS: [(&str, &str, &str); 7] = [
 const CHAT_PAGE: &str = include_str!("../../assets/chat/index.html");
 const DOCS_PAGE: &str = include_str!("../../assets/chat/docs.html");
 
-/// One-time links and page sessions: by hash, in memory, for one tenant each.
+/// One-time links and page sessions, in memory by their hash. Each belongs to one tenant.
 #[derive(Default)]
 pub struct Pages {
     kept: Mutex<Kept>,
@@ -50,14 +50,14 @@ pub struct Pages {
 struct Kept {
     codes: HashMap<String, (String, u64)>,
     sessions: HashMap<String, Session>,
-    /// Whose chat opens on this machine without a link.
+    /// The tenant whose chat opens on this machine without a link.
     local_tenant: Option<String>,
 }
 
 struct Session {
     tenant: String,
     until_ms: u64,
-    /// The token that opened it: the session ends with it.
+    /// The token that opened the session; the session ends with it.
     token: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Pages {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The code of a link that opens the chat of a tenant once.
+    /// Creates a one-time code that opens the chat of a tenant.
     pub fn new_code(&self, env: &dyn Env, tenant: &str) -> String {
         let code = env.random_hex(16);
         let now_ms = env.now_ms();
@@ -89,7 +89,7 @@ impl Pages {
         found.filter(|(_, until)| *until > env.now_ms()).map(|(tenant, _)| tenant)
     }
 
-    /// A new session and how long it is good. One that a token opened lives no longer than that.
+    /// Starts a session and returns its lifetime, which is limited by that of the token.
     fn begin(&self, env: &dyn Env, tenant: &str, token: Option<&Token>) -> (String, u64) {
         let (session, now_ms) = (env.random_hex(24), env.now_ms());
         let expires_ms = token.and_then(|token| token.expires_ms).unwrap_or(u64::MAX);
@@ -105,7 +105,7 @@ impl Pages {
         (session, until_ms.saturating_sub(now_ms))
     }
 
-    /// The tenant of a session that is in time, and the token that opened it.
+    /// The tenant of an unexpired session, and the token that opened it.
     pub(crate) fn session(&self, session: &str, now_ms: u64) -> Option<(String, Option<String>)> {
         let kept = self.kept();
         let found = kept.sessions.get(&sha256_hex(session)).filter(|it| it.until_ms > now_ms)?;
@@ -118,7 +118,7 @@ pub(crate) struct Opening {
     code: Option<String>,
 }
 
-/// The chat page. A link's code, or this machine itself, opens a session.
+/// The chat page. A one-time code, or a request from this machine, opens a session.
 pub(crate) async fn open(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -129,7 +129,7 @@ pub(crate) async fn open(
     if let Some(code) = opening.code {
         return match app.pages.redeem(env, &code) {
             Some(tenant) => (session_cookie(&app, &tenant, None), Redirect::to("/chat")).into_response(),
-            // A used link of somebody who is in already is no reason to show them out.
+            // A used link must not lock out somebody who has a session.
             None if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
             None => {
                 let text = "this link was already used or has expired; use the newest link that the server printed, or \
@@ -140,7 +140,7 @@ pub(crate) async fn open(
     }
     let page = html(CHAT_PAGE);
     if signed_in(&app, &headers) || !is_local(peer, &headers) {
-        return page; // the page itself asks for a token where there is no session
+        return page; // without a session the page asks for a token
     }
     match tenant_of_this_machine(&app) {
         Some(tenant) => (session_cookie(&app, &tenant, None), page).into_response(),
@@ -148,8 +148,8 @@ pub(crate) async fn open(
     }
 }
 
-/// Whose chat opens without a link or token: nobody's where the desk has several tenants, or is known by an address
-/// that others can reach (then whoever is on this machine may be a proxy for them).
+/// The tenant whose chat opens without link or token. None if there are several tenants, or if the public URL is not a
+/// loopback address (a local peer could then be a proxy for remote users).
 fn tenant_of_this_machine(app: &App) -> Option<String> {
     let tenant = app.pages.kept().local_tenant.clone()?;
     let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
@@ -193,7 +193,7 @@ fn signed_in(app: &App, headers: &HeaderMap) -> bool {
         || cookie(headers, SESSION_COOKIE).is_some_and(|session| chat_session(app, session).is_some())
 }
 
-/// From this machine and for this machine: a proxy or a rebound name does not count.
+/// Whether the request comes from this machine and names this machine. Excludes proxies and DNS rebinding.
 fn is_local(peer: SocketAddr, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -208,7 +208,7 @@ fn session_cookie(app: &App, tenant: &str, token: Option<&Token>) -> [(header::H
         "{SESSION_COOKIE}={session}; Path=/chat; HttpOnly; SameSite=Strict; Max-Age={}{secure}",
         good_ms / 1000
     );
-    // Hex and fixed words: always a valid header.
+    // Hex digits and fixed text: always a valid header.
     [(header::SET_COOKIE, HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))]
 }
 

@@ -1,4 +1,4 @@
-//! The door for an outside scheduler: Standard Webhooks, checked over the raw bytes before anything is parsed.
+//! Webhook for an external scheduler: Standard Webhooks, verified over the raw bytes before parsing.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,10 +7,10 @@ use axum::http::HeaderMap;
 use frontdesk_platforms::shared::standard_webhooks::{Forged, Keys, WINDOW_S};
 use frontdesk_wire::Secret;
 
-/// Ids remembered at most; the window forgets them anyway.
+/// Above this number expired ids are removed.
 const IDS_MAX: usize = 100_000;
 
-/// Why a call is not believed. All look the same from outside.
+/// Why a call was refused. The response is the same for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Disbelieved {
     #[error("{0} (the keys are in cron.relay_keys)")]
@@ -21,7 +21,7 @@ pub(crate) enum Disbelieved {
 
 pub struct SchedulerWebhook {
     keys: Keys,
-    /// Webhook ids that were taken, and when they may be forgotten.
+    /// Accepted webhook ids, and the time until which they are remembered.
     seen: Mutex<HashMap<String, u64>>,
 }
 
@@ -31,8 +31,8 @@ impl SchedulerWebhook {
         Self { keys: Keys::new(keys.iter()), seen: Mutex::default() }
     }
 
-    /// The id of a call that is genuine, fresh and new. It must be given back if the work fails, so that
-    /// the scheduler may try again.
+    /// Returns the id of a call that is genuine, recent and new. The id must be given back if the work fails, so that
+    /// the scheduler can retry.
     pub(crate) fn check(&self, headers: &HeaderMap, body: &[u8], now_s: u64) -> Result<String, Disbelieved> {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let id = self.keys.verify(header, body, now_s)?;
@@ -47,7 +47,7 @@ impl SchedulerWebhook {
         Ok(id.to_owned())
     }
 
-    /// It did not work out: the same call may come again.
+    /// Forgets the id after a failure, so that the call can be retried.
     pub(crate) fn give_back(&self, id: &str) {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(id);
     }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_taken_once() {
+    fn a_call_is_accepted_once() {
         let door = SchedulerWebhook::new(&["plain key".into()]);
         let body = b"{}";
         let good = headers("a", &NOW_S.to_string(), &sign(b"plain key", "a", NOW_S, body));
@@ -79,6 +79,6 @@ mod tests {
         assert_eq!(door.check(&forged, body, NOW_S), Err(Forged::Signature.into()));
         assert_eq!(door.check(&HeaderMap::new(), body, NOW_S), Err(Forged::Headers.into()));
         let shut = SchedulerWebhook::new(&[String::new()]);
-        assert_eq!(shut.check(&good, body, NOW_S), Err(Forged::NoKey.into()), "an empty key is none");
+        assert_eq!(shut.check(&good, body, NOW_S), Err(Forged::NoKey.into()), "an empty key does not count");
     }
 }

@@ -1,4 +1,4 @@
-//! Accepting connections: how many there may be, how slowly they may come and go, and a graceful end.
+//! Accepts connections: limits, timeouts and graceful shutdown.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,22 +20,22 @@ use tower::ServiceExt as _;
 use super::App;
 use super::flow::{TimedBody, TimedStream};
 
-/// A head that takes longer is an attack or a dead peer.
+/// Time limit for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// What is in hand gets this long to finish when the server stops.
+/// Time for requests in progress to finish at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(8);
-/// Pause after a failed accept (out of file descriptors): trying at once would only spin.
+/// Pause after a failed accept (out of file descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// A peer that is turned away has this long to take the reason.
+/// Time for a refused peer to read the reason.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 10\r\n\
     connection: close\r\ncontent-length: 63\r\n\r\ntoo many connections are open; close some, or try again in 10 s";
 
-/// How many connections may be open. 0 is no limit.
+/// Limits for open connections. 0: no limit.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     pub total: usize,
-    /// From one address. Loopback is exempt: behind a proxy on this machine everybody comes from there.
+    /// From one address. Loopback is exempt, because a local proxy makes all clients appear there.
     pub per_peer: usize,
 }
 
@@ -45,27 +45,27 @@ struct Open {
     by_peer: HashMap<IpAddr, usize>,
 }
 
-/// Which limit is reached.
+/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Total,
     Peer,
 }
 
-/// The connections that are open, counted.
+/// Counts open connections.
 #[derive(Clone)]
 struct Counter {
     limits: ConnectionLimits,
     open: Arc<Mutex<Open>>,
 }
 
-/// A place among them. An upgraded socket holds it for as long as it is open, though its HTTP connection has ended.
+/// A counted connection. An upgraded socket holds it while it is open, although its HTTP connection has ended.
 #[derive(Clone)]
 pub(crate) struct Place {
     _counted: Arc<Counted>,
 }
 
-/// One of them; dropped, it is closed.
+/// One counted connection; uncounted when dropped.
 struct Counted {
     counter: Counter,
     peer: IpAddr,
@@ -76,7 +76,7 @@ impl Counter {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why there is no room, or a place.
+    /// Counts the connection, or returns the limit that was reached.
     fn admit(&self, peer: IpAddr) -> Result<Counted, Limit> {
         let mut open = self.open();
         if self.limits.total > 0 && open.total >= self.limits.total {
@@ -105,7 +105,7 @@ impl Drop for Counted {
     }
 }
 
-/// Serves until the app's `stop`; returns when the connections have ended or their time is up.
+/// Serves until the app's `stop`; returns when all connections have ended or the drain time is over.
 pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     let (sessions, stop, desk) = (app.sessions.clone(), app.stop.clone(), app.desk.clone());
     let router = super::router(app);
@@ -146,7 +146,7 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
 }
 
 async fn serve_one(stream: TcpStream, peer: SocketAddr, place: Place, router: Router, stop: CancellationToken) {
-    let _ = stream.set_nodelay(true); // only a hint
+    let _ = stream.set_nodelay(true); // optimization only
     let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
         let mut request = request.map(|body| axum::body::Body::new(TimedBody::new(body)));
         request.extensions_mut().insert(ConnectInfo(peer));
@@ -173,7 +173,7 @@ async fn serve_one(stream: TcpStream, peer: SocketAddr, place: Place, router: Ro
     }
 }
 
-/// The first refusal of each power of two is logged: a flood must not fill the log.
+/// Logs only the refusals 1, 2, 4, 8 and so on, so that a flood does not fill the log.
 fn note_refused(meters: &Meters, limit: Limit, peer: IpAddr) {
     let (why, setting) = match limit {
         Limit::Total => ("total", "server.connections_max"),
@@ -190,7 +190,7 @@ async fn turn_away(mut stream: TcpStream) {
         stream.write_all(REFUSAL).await?;
         stream.shutdown().await
     };
-    let _ = tokio::time::timeout(REFUSAL_TIME, told).await; // it may be gone already
+    let _ = tokio::time::timeout(REFUSAL_TIME, told).await; // the peer may already be gone
 }
 
 #[cfg(test)]
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_counted_in_all_and_by_peer() {
+    fn connections_are_counted_in_total_and_per_peer() {
         let counter = Counter { limits: ConnectionLimits { total: 4, per_peer: 2 }, open: Arc::default() };
         let peer = |last: u8| IpAddr::from([192, 0, 2, last]);
         let held: Vec<_> = [1, 1, 2].map(|last| counter.admit(peer(last)).ok().unwrap()).into();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_is_a_whole_answer() {
+    fn the_refusal_is_a_complete_response() {
         let text = std::str::from_utf8(REFUSAL).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());

@@ -1,4 +1,4 @@
-//! A request that changes something runs to its end, whatever its client does.
+//! Runs requests that change something to completion, even if the client disconnects.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use tokio::time::timeout;
 use super::App;
 use super::error::Refusal;
 
-/// An exchange waits for an answer as long as its asker is on the line, and sees to its own writes.
+/// An exchange waits for its reply only while the client is connected, and protects its own writes.
 fn waits_for_its_client(path: &str) -> bool {
     path.starts_with("/v1/agents/") && path.ends_with("/exchange")
 }
 
-/// Bodies of requests that are being worked on, in KiB: a client that hangs up no longer takes its body along.
+/// Limit for the bodies of requests in progress, in KiB: a request that continues after a disconnect keeps its body.
 pub(super) const IN_HAND_KIB: usize = 1 << 20;
-/// How long a request waits for others to end.
+/// How long a request waits for others to finish.
 const WAIT_TIME: Duration = Duration::from_secs(5);
-/// What a request counts for whose length is not known, or whose body goes to disk in pieces.
+/// Weight of a request whose length is unknown or whose body is streamed to disk.
 const UNKNOWN_KIB: u64 = 64;
 
-/// What a request may take while it is worked on, in KiB.
+/// Memory that a request may hold, in KiB.
 fn weight(request: &Request) -> u32 {
     let length = request.body().size_hint().exact().filter(|_| !request.uri().path().ends_with("/media"));
     let kib = length.map_or(UNKNOWN_KIB, |bytes| bytes / 1024 + 1);
     u32::try_from(kib.min(8 << 10)).unwrap_or(1)
 }
 
-/// Hyper drops a handler when its client disconnects; what it had begun would be left half done. So handlers of
-/// changing methods run in a task that is waited for when the desk stops.
+/// Hyper drops a handler when its client disconnects, which would leave a change half done. Handlers of methods that
+/// change something therefore run in a task that the server waits for at shutdown.
 pub(super) async fn run_to_end(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if is_safe || waits_for_its_client(request.uri().path()) {
@@ -52,7 +52,7 @@ pub(super) async fn run_to_end(State(app): State<App>, request: Request, next: N
         Ok(response) => response,
         Err(error) => {
             tracing::error!(%error, "request handler panicked");
-            // The layer outside gives it the form of its path.
+            // The outer layer converts it to the format of the path.
             let text = "internal error while processing this request; it may be partly done, see the server log";
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
         }

@@ -1,4 +1,4 @@
-//! Agents for the operator: who they are, what is in their inboxes, and a message to them.
+//! Admin routes for agents: list, inboxes, messages.
 
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
@@ -85,7 +85,7 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Into the inbox, or a wake. The receipt says what happened.
+/// Delivers to the inbox, or wakes. The receipt tells which.
 pub(super) async fn say(
     _: Admin,
     State(app): State<App>,

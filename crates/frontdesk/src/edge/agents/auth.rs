@@ -1,5 +1,5 @@
-//! Who calls the agents plane: a token in the header, or in the path of a capability URL. The token names
-//! the tenant and the scope; what a caller calls itself is attribution.
+//! Authentication of the agents API: a token in the header, or in the path of a capability URL. The token determines
+//! tenant and scope; the name that a caller gives is only attribution.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,19 +15,19 @@ use super::Refused;
 use crate::edge::App;
 use crate::edge::auth::bearer;
 
-/// Names of callers are shown to people; longer ones are none.
+/// Longer caller names are ignored. They are shown to users.
 const CALLER_MAX_CHARS: usize = 256;
-/// Tokens whose pace is remembered; beyond this those at rest are forgotten.
+/// Above this number the rate state of tokens that are not in use is removed.
 const PACES_MAX: usize = 10_000;
 
-/// Whoever holds a token of scope agents or operator.
+/// The holder of a token of scope agents or operator.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) tenant: String,
     pub(crate) operator: bool,
     pub(crate) token_id: String,
     pub(crate) caller: Option<String>,
-    /// The agent that the token belongs to, if it is bound to one.
+    /// The agent to which the token is bound, if any.
     pub(crate) bound: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Api {
 }
 
 impl Api {
-    /// A row of data says whose it is in its metadata or beside it.
+    /// A row of data can name its agent in the metadata and in a field of its own; both are checked.
     pub(crate) fn check_data(&self, entry: &DataWrite) -> Result<(), Fault> {
         let beside = entry.more.get("agent_id");
         let within = entry.metadata.as_ref().and_then(|metadata| metadata.get("agent_id"));
@@ -76,7 +76,7 @@ impl FromRequestParts<App> for Api {
         let caller = bound.clone().or_else(|| caller.map(str::to_owned));
         let who =
             Self { operator: token.scope == Scope::Operator, tenant: token.tenant, token_id: token.id, caller, bound };
-        // Every one that is given: which of several a proxy meant cannot be known.
+        // All values are checked, because it is unknown which one a proxy uses.
         for name in parts.headers.get_all(&app.limits.caller_header) {
             let name = String::from_utf8_lossy(name.as_bytes());
             who.speaker().check_name(&format!("the header {}", app.limits.caller_header), Some(name.trim()))?;
@@ -90,12 +90,11 @@ fn unauthorized() -> Refused {
     Fault::new(Class::UnauthorizedError, text).into()
 }
 
-/// The token of a capability URL. It has no `Debug`: it must not be seen anywhere.
+/// The token of a capability URL. No `Debug`, so that it is never logged.
 #[derive(Clone)]
 struct Capability(String);
 
-/// `/k/{token}/v1/...` becomes `/v1/...`, with the token beside it: from here on nothing that is logged or
-/// measured holds it.
+/// Rewrites `/k/{token}/v1/...` to `/v1/...` and stores the token separately, so that it appears in no log or metric.
 pub(crate) fn take_capability<B>(request: &mut Request<B>) {
     let Some(rest) = request.uri().path().strip_prefix("/k/") else { return };
     let Some((token, rest)) = rest.split_once('/') else { return };
@@ -110,7 +109,7 @@ pub(crate) fn take_capability<B>(request: &mut Request<B>) {
     }
 }
 
-/// How fast each token may call, and the header in which callers say who they are.
+/// Request rate per token, and the header with the caller's name.
 pub struct Limits {
     per_s: f64,
     burst: f64,
@@ -118,14 +117,14 @@ pub struct Limits {
     paces: Mutex<HashMap<String, Pace>>,
 }
 
-/// A bucket that fills with time.
+/// A token bucket.
 struct Pace {
     left: f64,
     at_ms: u64,
 }
 
 impl Limits {
-    /// 0 requests a second is no limit.
+    /// `per_s` 0: no limit.
     pub(crate) fn new(per_s: u32, burst: u32, caller_header: header::HeaderName) -> Self {
         let burst = f64::from(burst.max(per_s).max(1));
         Self { per_s: f64::from(per_s), burst, caller_header, paces: Mutex::default() }
@@ -160,18 +159,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_a_burst_and_then_a_pace() {
+    fn a_token_has_a_burst_and_then_a_rate() {
         let limits = Limits::new(10, 20, header::HeaderName::from_static("x-agent-id"));
         assert!((0..20).all(|_| limits.admit("a", 1_000)) && !limits.admit("a", 1_000));
-        assert!(limits.admit("b", 1_000), "each token has its own");
-        assert!(limits.admit("a", 1_100) && !limits.admit("a", 1_100), "ten a second");
-        assert!(limits.admit("a", 500) || !limits.admit("a", 500), "a clock that goes back does no harm");
+        assert!(limits.admit("b", 1_000), "each token has its own bucket");
+        assert!(limits.admit("a", 1_100) && !limits.admit("a", 1_100), "ten per second");
+        assert!(limits.admit("a", 500) || !limits.admit("a", 500), "a clock that goes back does not panic");
         let open = Limits::new(0, 0, header::HeaderName::from_static("x-agent-id"));
         assert!((0..10_000).all(|_| open.admit("a", 0)));
     }
 
     #[test]
-    fn a_capability_url_becomes_the_plain_path_and_its_token_leaves_it() {
+    fn a_capability_url_becomes_the_plain_path_without_the_token() {
         for (path, plain) in [
             ("/k/tok_1/v1/agents/a%2540b/wake?x=1", Some("/v1/agents/a%2540b/wake?x=1")),
             ("/k/tok_1/mcp", Some("/mcp")),

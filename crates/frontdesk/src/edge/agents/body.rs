@@ -1,5 +1,5 @@
-//! Bodies of the agents plane: raw bytes first, for those who sign them, then JSON. No content type is
-//! asked for, because some clients cannot send one.
+//! Bodies of the agents API: raw bytes for signature checks, then JSON. The content type is not checked, because some
+//! clients cannot set it.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::Refused;
 use crate::edge::App;
 
-/// A message of 1 MiB, escaped.
+/// Enough for a message of 1 MiB with JSON escapes.
 const BODY_MAX_BYTES: usize = 4 << 20;
 
 pub(crate) struct Raw(pub(crate) Bytes);
@@ -30,7 +30,8 @@ impl FromRequest<App> for Raw {
 }
 
 impl Raw {
-    /// An empty body is an empty object. A list is none: its entries would be taken for fields in their order.
+    /// An empty body counts as an empty object. An array is refused, because serde would read its entries as fields in
+    /// order.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         let bytes: &[u8] = if self.0.is_empty() { b"{}" } else { &self.0 };
         if !bytes.trim_ascii_start().starts_with(b"{") {
@@ -41,7 +42,7 @@ impl Raw {
     }
 }
 
-/// What is wrong, without the value that is wrong: it may be a secret in the wrong place.
+/// The error without the wrong value, which may be a misplaced secret.
 fn without_value(told: &str) -> String {
     let shows = ["invalid type: ", "invalid value: ", "unknown variant "].iter().any(|it| told.starts_with(it));
     match (told.find(['"', '`']), told.rfind(", expected")) {
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_no_object_whose_fields_are_not_named() {
+    fn an_array_is_not_accepted_as_an_object() {
         for body in [r#"["a skill"]"#, " [1]", "null", r#""a skill""#, "7", " "] {
             let fault = Raw(Bytes::from_static(body.as_bytes())).json::<SkillPut>().err().map(|it| it.message);
             assert_eq!(fault.as_deref(), Some("the request body must be a JSON object"), "{body}");
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_does_not_fit_is_told_why_and_not_what() {
+    fn an_invalid_body_is_explained_without_its_value() {
         for (body, told) in [
             (r#"{"connectors":"s3cr3t\", expected"}"#, "invalid type: string, expected a sequence at line 1 column 34"),
             (r#"{"webhook_secret":5}"#, "invalid type: integer, expected a string at line 1 column 19"),

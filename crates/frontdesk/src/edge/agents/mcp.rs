@@ -1,5 +1,5 @@
-//! The same plane as MCP tools, for clients that speak that. Behind rmcp: nothing else in the house knows
-//! it. Who calls is proven for every request; a session proves nothing and is its opener's alone.
+//! The agents API as MCP tools. Only this module uses rmcp. Every request is authenticated; a session id alone proves
+//! nothing, and a session can be used only with the token that opened it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -27,23 +27,23 @@ use super::messages::{TIMEOUT_MS, ask, read_wake};
 use crate::edge::App;
 use crate::edge::flow::PAGE_KIB;
 
-/// A session that nobody used for this long is over; its client begins another.
+/// Unused sessions expire after this time; the client then opens another.
 const SESSION_TIME: Duration = Duration::from_mins(30);
-/// Sessions at once. More are refused before anything happens.
+/// Limit for all sessions. Further ones are refused before any work.
 const SESSIONS_MAX: usize = 10_000;
-/// Those of one tenant: nobody keeps the others out.
+/// Limit per tenant, so that no tenant takes all sessions.
 const TENANT_SESSIONS_MAX: usize = 2_500;
 const BODY_MAX_BYTES: usize = 4 << 20;
-/// What `data_read` takes beside filters.
+/// Arguments of `data_read` that are not filters.
 const DATA_OPTIONS: [&str; 4] = ["query", "mode", "limit", "permissive_filters"];
 
-/// The MCP server, made once.
+/// The MCP server.
 pub struct Tools {
     service: StreamableHttpService<Handler, LocalSessionManager>,
     sessions: Mutex<HashMap<String, Opened>>,
 }
 
-/// Whose a session is, and when it was used last.
+/// Owner of a session, and when it was last used.
 struct Opened {
     tenant: String,
     token_id: String,
@@ -54,10 +54,11 @@ impl Default for Tools {
     fn default() -> Self {
         let mut manager = LocalSessionManager::default();
         manager.session_config.keep_alive = Some(SESSION_TIME);
-        // The runtime's client takes the last frame for the answer and reads nothing but data: no preamble.
+        // The client of the skill runtime takes the last frame as the answer and reads only data, so no preamble is
+        // sent.
         manager.session_config.sse_retry = None;
         let config = StreamableHttpServerConfig::default()
-            .disable_allowed_hosts() // a bearer is asked for; a page in a browser has none
+            .disable_allowed_hosts() // a bearer token is required, which a page in a browser does not have
             .with_sse_retry(None)
             .with_max_request_body_bytes(BODY_MAX_BYTES);
         let service = StreamableHttpService::new(|| Ok(Handler), Arc::new(manager), config);
@@ -70,7 +71,7 @@ impl Tools {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session of another token is as unknown as one that never was.
+    /// A session of another token is treated as unknown.
     fn admit(&self, session: &str, who: &Api, now_ms: u64) -> bool {
         match self.sessions().get_mut(session) {
             Some(opened) if opened.token_id == who.token_id => {
@@ -94,7 +95,7 @@ impl Tools {
     }
 }
 
-/// Who asks, and the desk: put beside each request for its tool.
+/// The caller and the app, attached to each request for its tool.
 #[derive(Clone)]
 struct Asker {
     app: App,
@@ -136,7 +137,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
     }
     match response.status() {
         http::StatusCode::ACCEPTED if ended => http::StatusCode::NO_CONTENT.into_response(),
-        // What it says of any body that it cannot read, whatever the content type is.
+        // rmcp returns this status for every unreadable body, whatever the content type.
         http::StatusCode::UNSUPPORTED_MEDIA_TYPE if is_json => {
             let text = "the body is not a JSON-RPC 2.0 message: one JSON object with jsonrpc, method, params and, for a \
                         call, id";
@@ -174,7 +175,7 @@ impl rmcp::ServerHandler for Handler {
         TOOLS.iter().find(|tool| tool.name == name).cloned()
     }
 
-    /// A failure is a JSON-RPC error: the runtime's client does not look at `isError`.
+    /// Failures are JSON-RPC errors, because the client of the skill runtime ignores `isError`.
     async fn call_tool(
         &self,
         call: CallToolRequestParams,
@@ -189,13 +190,13 @@ impl rmcp::ServerHandler for Handler {
         let waits = call.name == "agent_exchange";
         let (name, ct) = (call.name.into_owned(), context.ct);
         let answer = if waits {
-            // Whoever hung up does not wait for an answer: a late one goes where the asker finds it.
+            // Stops waiting when the client cancels; a late reply is delivered to the caller's inbox.
             tokio::select! {
                 answer = Box::pin(run(app, who, name, arguments)) => answer,
                 () = ct.cancelled() => Err(Fault::new(Class::TimeoutError, "the call was cancelled by the client")),
             }
         } else {
-            Box::pin(run(app, who, name, arguments)).await // rmcp runs a call to its end
+            Box::pin(run(app, who, name, arguments)).await // rmcp runs a call to completion
         };
         let answer = answer.map_err(rpc_error)?;
         let text = ContentBlock::text(answer.to_string());
@@ -215,7 +216,7 @@ fn rpc_error(fault: Fault) -> ErrorData {
 async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) -> Result<Value, Fault> {
     let (app, who, tool) = (&app, &who, tool.as_str());
     check_arguments(tool, &given)?;
-    // Null is as absent, but not as a filter: one that is left out shows what the asker did not want to see.
+    // Null counts as absent, except for a filter: without it the result would contain rows that the caller excluded.
     let is_filter = |name: &str| tool == "data_read" && !DATA_OPTIONS.contains(&name);
     given.retain(|name, value| !value.is_null() || is_filter(name));
     let desk = &app.desk;
@@ -293,7 +294,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
         "cron_list" => {
             let mut armed = desk.cron().armed_of_tenant(&who.tenant).await?;
             if let Some(bound) = who.speaker().bound {
-                armed.retain(|(name, _)| name == bound); // a bound token sees its own agent only
+                armed.retain(|(name, _)| name == bound); // a bound token sees only its own agent
             }
             let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts });
             Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
@@ -302,8 +303,8 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
     }
 }
 
-/// An argument that no tool reads is a mistake that would change what the call means. Filters and rows of data are
-/// open: their stores say what they know.
+/// An unknown argument is an error, because ignoring it could change the meaning of a call. Filters and rows of data
+/// are open: their stores check them.
 fn check_arguments(tool: &str, given: &Map<String, Value>) -> Result<(), Fault> {
     let Some(known) = TOOLS.iter().find(|it| it.name == tool) else { return Ok(()) };
     if known.input_schema.get("additionalProperties") != Some(&Value::Bool(false)) {
@@ -317,7 +318,7 @@ fn check_arguments(tool: &str, given: &Map<String, Value>) -> Result<(), Fault> 
     Err(Fault::invalid(format!("{tool} has no argument {shown:?}; it takes {takes}")))
 }
 
-/// Drafts only: approval is a person's, by another door.
+/// Stores drafts only. Approval has its own route and is for people.
 async fn write_skill(app: &App, who: &Api, mut given: Map<String, Value>) -> Result<Value, Fault> {
     let name = text(&mut given, "name")?;
     let source = text(&mut given, "source")?;
@@ -331,7 +332,7 @@ async fn write_skill(app: &App, who: &Api, mut given: Map<String, Value>) -> Res
     shown(&made)
 }
 
-/// The envelope is ours to fill: a tool call is an agent's own act.
+/// The metadata is filled in here, because a tool call is an action of the agent itself.
 fn payload_of(app: &App, who: &Api, mut given: Map<String, Value>) -> Result<DeliveryPayload, Fault> {
     let meta = DeliveryMeta {
         dispatch_id: app.desk.env().uuid_v4(),
@@ -365,7 +366,7 @@ fn shown(answer: &impl serde::Serialize) -> Result<Value, Fault> {
     serde_json::to_value(answer).map_err(|error| Fault::new(Class::InternalError, error.to_string()))
 }
 
-/// Made once: they are looked at with every call.
+/// Built once, because every call looks at them.
 static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(tools);
 
 fn tools() -> Vec<Tool> {
@@ -474,7 +475,7 @@ mod tests {
         }
         assert!(!tools.has_room("home", 2) && tools.has_room("other", 2));
         let later_ms = 1 + u64::try_from(SESSION_TIME.as_millis()).unwrap();
-        assert!(tools.has_room("home", later_ms), "what nobody used for so long is over");
+        assert!(tools.has_room("home", later_ms), "unused sessions have expired");
         assert_eq!(tools.sessions().len(), TENANT_SESSIONS_MAX / 2);
         for number in 0..SESSIONS_MAX {
             open(&number.to_string(), number, later_ms);

@@ -1,4 +1,4 @@
-//! Agents: who they are, words for them, their answers.
+//! Routes for agents, their messages and replies.
 
 use aws_lc_rs::hmac;
 use axum::Json as Reply;
@@ -20,7 +20,7 @@ use super::{Answer, Refused};
 use crate::edge::App;
 use crate::edge::flow::{PAGE_KIB, holding};
 
-/// How long an exchange waits if it does not say.
+/// Default timeout of an exchange.
 pub(super) const TIMEOUT_MS: u64 = 30_000;
 
 pub(crate) async fn health(_: Api) -> Reply<Value> {
@@ -63,10 +63,10 @@ pub(crate) async fn deliver(
     body: Raw,
 ) -> Answer<DeliveryReceipt> {
     if let Some(secret) = app.desk.agents().webhook_secret(&who.tenant, &id)? {
-        // Over the bytes as they came, before anything is read from them.
+        // Verified over the raw bytes before they are parsed.
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
         let signed = format!("sha256={}", hex::encode(hmac::sign(&key, &body.0)));
-        // Given more than once, every one must be right.
+        // If the header is repeated, every value must be correct.
         let mut given = headers.get_all("x-signature").iter().peekable();
         let signed = |given: &http::HeaderValue| same_bytes(given.as_bytes(), signed.as_bytes());
         if given.peek().is_none() || !given.all(signed) {
@@ -78,7 +78,7 @@ pub(crate) async fn deliver(
     Ok(Reply(app.desk.messages().deliver(who.speaker(), &id, &payload).await?))
 }
 
-/// The kind is looked at first: one that is not known is another fault than a bad shape.
+/// The kind is checked first, because an unknown kind has its own fault class.
 fn read_payload(app: &App, who: &Api, id: &str, body: Value) -> Result<DeliveryPayload, Fault> {
     let Value::Object(body) = body else { return Err(Fault::invalid("the request body must be a JSON object")) };
     check_named(app, who, id, &body)?;
@@ -99,7 +99,7 @@ fn read_payload(app: &App, who: &Api, id: &str, body: Value) -> Result<DeliveryP
     Ok(payload)
 }
 
-/// A body that names an agent must mean the one of the path: anything else would be a word gone astray.
+/// An agent named in the body must be the one in the path; otherwise the message may be misdirected.
 fn check_named(app: &App, who: &Api, id: &str, body: &Map<String, Value>) -> Result<(), Fault> {
     let named = match body.get("agent_id") {
         None | Some(Value::Null) => return Ok(()),
@@ -119,7 +119,7 @@ pub(crate) async fn wake(
     Path(id): Path<String>,
     Json(body): Json<Map<String, Value>>,
 ) -> Answer<WakeReceipt> {
-    app.desk.inboxes().inbox_of(&who.tenant, &id)?; // an unknown agent is that, whatever else is wrong
+    app.desk.inboxes().inbox_of(&who.tenant, &id)?; // an unknown agent is reported before any other error
     check_named(&app, &who, &id, &body)?;
     let opts = read_wake(body)?;
     Ok(Reply(app.desk.messages().wake(who.speaker(), &id, &opts).await?))
@@ -149,7 +149,7 @@ pub(crate) async fn exchange(
     Ok(Reply(ask(&app, who, id, payload, timeout_ms).await?))
 }
 
-/// In a task of its own: whoever asked may hang up, which frees its place, and the question goes on to its end.
+/// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion.
 pub(crate) async fn ask(
     app: &App,
     who: Api,

@@ -1,5 +1,5 @@
-//! The agents plane: `/v1` by bearer, `/k/{token}/v1` by capability URL, `/mcp` for tools. Errors are
-//! `{"error":{"class","message",...}}`; adapters switch on the class.
+//! The agents API: `/v1` with a bearer token, `/k/{token}/v1` with a capability URL, `/mcp` for tools. Errors are
+//! `{"error":{"class","message",...}}`; clients decide by the class.
 
 mod auth;
 mod body;
@@ -47,7 +47,7 @@ pub(super) fn router() -> Router<App> {
         .route("/mcp", get(mcp::serve).post(mcp::serve).delete(mcp::serve))
 }
 
-/// A fault on its way out.
+/// A fault as a response.
 pub(crate) struct Refused(pub(crate) Fault);
 
 impl From<Fault> for Refused {

@@ -1,4 +1,4 @@
-//! Skills and data of a tenant. The desk's own stores, by the contracts' names.
+//! Skills and data of a tenant, with the names of the contracts.
 
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
@@ -94,7 +94,7 @@ pub(crate) async fn write(
     Ok((StatusCode::CREATED, Reply(written)))
 }
 
-/// What is not there has a class of its own: adapters turn exactly this one into null.
+/// A missing row has its own class, which adapters convert to null.
 pub(crate) async fn get(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<PortableData> {
     let found = app.desk.tenant_stores().data(&who.tenant).get(&id).await?;
     let absent = || Fault::new(Class::DataNotFound, "row not found").with("id", id.as_str());

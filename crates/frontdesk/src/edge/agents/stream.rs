@@ -1,4 +1,4 @@
-//! An agent's inbox as server-sent events. While it is open its session is live: it can be woken.
+//! An agent's inbox as server-sent events. While a stream is open its session is live and can be woken.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,12 +22,13 @@ use super::auth::Api;
 use crate::edge::App;
 use crate::edge::flow::{PAGE_KIB, Spent};
 
-/// Inbox read at once.
+/// Messages per read.
 const PAGE: usize = 100;
-/// How often it is seen to that the token is still good.
+/// How often the token is checked again.
 const LOOK_TIME: Duration = Duration::from_secs(15);
 const SESSION_MAX_CHARS: usize = 256;
-/// Words of other sessions that a stream keeps an eye on; each is settled in seconds. Beyond it the inbox tells.
+/// Messages of other sessions that a stream keeps track of; each is settled within seconds. Further ones are only in
+/// the inbox.
 const PASSED_OVER_MAX: usize = 64;
 
 #[derive(Deserialize)]
@@ -52,9 +53,9 @@ pub(crate) async fn open(
     let resumed = last_event_id(&headers)?;
     let agent = app.desk.inboxes().open_inbox(who.speaker(), &id).await?;
     let desk = &app.desk;
-    // Where it begins is read before it sits down: what is said to whoever sits there is behind that.
+    // Read before the stream is registered, so that messages to this session come after it.
     let newest = desk.inboxes().newest(agent).await.map_err(Fault::from)?;
-    // A place above the newest is of a desk that was restored from an older backup: what comes now is new.
+    // A position after the newest message comes from before a restore of an older backup.
     let cursor = resumed.or(which.after).map_or(newest, |after| after.min(newest));
     let order = desk.delivery().switchboard().next_session();
     let live = desk.agents().live().streams.open(agent, session, order, desk.env().now_ms());
@@ -86,7 +87,7 @@ pub(crate) async fn open(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// Where a client that was cut off goes on. An empty one is none.
+/// Position at which a reconnecting client continues. An empty header counts as absent.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
     let place = id.to_str().ok().and_then(|id| id.trim().parse().ok());
@@ -94,7 +95,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     place.map(Some).ok_or_else(|| Fault::invalid(text))
 }
 
-/// Closed when the stream ends, however it ends.
+/// Closes the stream when dropped.
 struct Session {
     app: App,
     live: Arc<LiveStream>,
@@ -112,17 +113,18 @@ struct Listener {
     token_id: String,
     tenant: String,
     agent: u64,
-    /// Inbox up to this one were read.
+    /// Messages up to this one were read.
     cursor: u64,
-    /// The newest message when it was opened.
+    /// The newest message when the stream was opened.
     newest: u64,
     messages: VecDeque<StoredMessage>,
-    /// What those take of the tenant's budget.
+    /// Share of the tenant's budget for these messages.
     spent: Option<Spent>,
-    /// Another session's, when they were read and not handed over yet. One that is not taken becomes everybody's.
+    /// Messages that were addressed to another session and still in flight when read. If not delivered there, they go
+    /// to all sessions.
     passed_over: Vec<u64>,
     greeted: bool,
-    /// The last message that was given away.
+    /// The last message that was sent.
     yielded: u64,
 }
 
@@ -130,11 +132,11 @@ impl Listener {
     /// `None` ends the stream.
     async fn next(&mut self) -> Option<Event> {
         if !std::mem::replace(&mut self.greeted, true) {
-            // With the place where it begins: whoever is cut off before the first message resumes there.
+            // Contains the start position, so that a client that disconnects before the first message resumes there.
             let told = json!({ "session_id": self.session.live.session, "newest": self.newest }).to_string();
             return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
         }
-        // We are asked for more: what was given away before is in the socket's hands.
+        // The next event is requested, so the previous one was written to the socket.
         self.session.live.handed.hand(self.yielded);
         loop {
             while let Some(filed) = self.messages.pop_front() {
@@ -154,7 +156,7 @@ impl Listener {
                 Ok(None) => {}
                 Err(error) => return broken(&error),
             }
-            // Held until the page has been taken: streams that nobody reads hold so much and no more.
+            // Held until the page was sent, which limits the memory of streams that are not read.
             self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
             let read = self.app.desk.inboxes().page(self.agent, self.cursor, PAGE).await;
             match read {
@@ -182,7 +184,7 @@ impl Listener {
         Event::default().id(message.seq.to_string()).event("message").data(data)
     }
 
-    /// A message that was passed over and is for this stream by now.
+    /// A message that was skipped and is now for this stream.
     async fn look_back(&mut self) -> Result<Option<StoredMessage>, StoreError> {
         for event in std::mem::take(&mut self.passed_over) {
             match self.app.desk.inboxes().message(event).await? {
@@ -196,7 +198,7 @@ impl Listener {
         Ok(self.messages.pop_front())
     }
 
-    /// The token is still good and the agent still there.
+    /// Whether the token is still valid and the agent still exists.
     fn is_welcome(&self) -> bool {
         let now_ms = self.app.desk.env().now_ms();
         self.app.desk.directory().read(|view| {

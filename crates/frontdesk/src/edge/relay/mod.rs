@@ -1,4 +1,4 @@
-//! The relay socket's door: prove the gateway, then a session.
+//! The relay route: authenticates the gateway, then runs a session.
 
 mod session;
 
@@ -17,16 +17,16 @@ use tokio::time::timeout;
 use super::{App, Place, auth};
 use session::Begin;
 
-/// The tuned sizes keep an idle socket small; large frames grow the buffer for as long as they last.
+/// Keeps an idle socket small; the buffer grows while large frames are read.
 const READ_BUFFER_BYTES: usize = 1024;
 
-/// Nobody who has proven nothing has much to say.
+/// Message limit for peers that are not authenticated.
 const STRANGER_MAX_BYTES: usize = 4096;
 
-/// How long we wait for the peer's half of a close.
+/// Time limit for the peer's close frame.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// Refusals are told by closing the opened socket: clients read a close code, and dial for ever on HTTP 401.
+/// Refusals are sent as a close code on the open socket, because clients retry forever on HTTP 401.
 pub(crate) async fn upgrade(
     State(app): State<App>,
     Extension(place): Extension<Place>,
@@ -36,7 +36,7 @@ pub(crate) async fn upgrade(
     let upgrade = upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0);
     match auth::gateway(&app, &headers) {
         Ok(caller) => {
-            let max = app.desk.rules().frame_max_bytes * 4; // several frames may share one message
+            let max = app.desk.rules().frame_max_bytes * 4; // one message may contain several frames
             let upgrade = upgrade.max_message_size(max).max_frame_size(max);
             let sessions = app.sessions.clone();
             let begin = Box::new(Begin { app, caller, place });
@@ -58,7 +58,7 @@ pub(crate) async fn upgrade(
     }
 }
 
-/// Says in the log that a gateway was refused, and why: once a minute for each, for it may dial for ever.
+/// Logs why a gateway was refused, once per minute and gateway, because it may retry forever.
 fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
     let claimed = auth::bearer(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
     let known = claimed.as_ref().and_then(|id| app.desk.directory().read(|view| view.gateways.get(id).cloned()));
@@ -81,14 +81,14 @@ fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
     tracing::warn!(gateway, why, "relay connection refused");
 }
 
-/// Waits for the peer's half: hanging up on one that is still talking could cost it the reason.
+/// Waits for the peer's close frame: closing while the peer sends could lose the reason.
 async fn refuse(mut socket: WebSocket, close: Close) {
     let polite = async {
         socket.send(close_message(close)).await?;
         while let Some(Ok(_)) = socket.recv().await {}
         Ok::<_, axum::Error>(())
     };
-    let _ = timeout(CLOSE_TIME, polite).await; // it may be gone already
+    let _ = timeout(CLOSE_TIME, polite).await; // the peer may already be gone
 }
 
 fn close_message(close: Close) -> Message {

@@ -1,7 +1,6 @@
-//! Carries the bytes of one relay session: reads, writes, keeps time, and does what the session asks for.
+//! I/O of one relay session: reads, writes, timers, and the effects that the session requests.
 //!
-//! It never waits on one of these while another could go on, with one exception: a peer that does not read what it
-//! was sent is not read from.
+//! These run concurrently, with one exception: a peer that does not read is not read from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +19,17 @@ use tungstenite::error::ProtocolError;
 use super::{CLOSE_TIME, close_message};
 use crate::edge::{App, Place};
 
-/// Messages read in one go before deliveries get their turn.
+/// Messages read in a row before deliveries get their turn.
 const READ_BURST: usize = 64;
 
-/// What a session begins with. On the heap, because it waits in the upgrade and then moves through several futures,
-/// each of which would keep room for it.
+/// Input of a session. Boxed, because it moves through several futures, each of which would reserve space for it.
 pub(super) struct Begin {
     pub(super) app: App,
     pub(super) caller: Caller,
     pub(super) place: Place,
 }
 
-/// What the store answered, or a lookup ended.
+/// Result of a store request or lookup.
 enum Done {
     Begun(Result<Position, StoreError>),
     Read(Result<Vec<Row>, StoreError>, usize),
@@ -44,7 +42,7 @@ struct Carrier {
     app: App,
     session: Session,
     started: Instant,
-    /// What was asked of the store and is not answered yet.
+    /// Store requests in progress.
     pending: FuturesUnordered<Pending>,
 }
 
@@ -54,7 +52,7 @@ pub(super) async fn run(begin: Box<Begin>, socket: WebSocket) {
     let session = Session::new(app.desk.delivery(), caller, 0);
     let carrier = Box::new(Carrier { app, session, started: Instant::now(), pending: FuturesUnordered::new() });
     carrier.live(sink, stream).await;
-    drop(place); // a socket counts as a connection for as long as it is open
+    drop(place); // a socket counts as a connection while it is open
 }
 
 impl Carrier {
@@ -105,7 +103,7 @@ impl Carrier {
                 () = stop.cancelled() => self.session.close(Close::GoingAway),
             }
         }
-        // What the peer asked for before it went is done, and what was begun is brought to its end.
+        // Frames that the peer sent before it left are processed, and work in progress is finished.
         self.session.hang_up();
         self.carry_out_all();
         while let Some(done) = self.pending.next().await {
@@ -115,7 +113,7 @@ impl Carrier {
         Box::pin(self.end(sink, stream, is_gone)).await;
     }
 
-    /// Lets the next socket go on, then closes politely.
+    /// Releases the instance for the next socket, then closes this one.
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
         let (app, caller) = (self.app, self.session.caller().clone());
         let mut farewell = self.session.end().await;
@@ -137,7 +135,7 @@ impl Carrier {
             });
         }
         if is_gone {
-            let _ = timeout(CLOSE_TIME, sink.close()).await; // our half, if it is there to see it
+            let _ = timeout(CLOSE_TIME, sink.close()).await; // our close frame, if the peer still reads
             return;
         }
         let Some(close) = farewell.close else { return };
@@ -149,7 +147,7 @@ impl Carrier {
             while let Some(Ok(_)) = stream.next().await {}
             Ok::<_, axum::Error>(())
         };
-        let _ = timeout(CLOSE_TIME, polite).await; // a peer that does not answer is let go
+        let _ = timeout(CLOSE_TIME, polite).await; // a peer that does not respond is dropped
     }
 
     /// False: the peer is gone.
@@ -165,7 +163,7 @@ impl Carrier {
                 if is_gone(error) {
                     return false;
                 }
-                // Over the message limit, or not a WebSocket any more: say so, it may still hear.
+                // Over the message limit, or not a valid WebSocket frame. The peer may still read the reason.
                 self.session.unreadable("unreadable");
             }
         }
@@ -245,12 +243,12 @@ impl Carrier {
         }
     }
 
-    /// The session hears how this ended.
+    /// The session gets the result of this work.
     fn wait(&self, work: impl Future<Output = Done> + Send + 'static) {
         self.pending.push(Box::pin(work));
     }
 
-    /// This goes on whatever becomes of the session.
+    /// Runs independently of the session.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.app.sessions.spawn(work);
     }
@@ -266,7 +264,7 @@ async fn interrupt(desk: &Desk, caller: &Caller, session_key: &str) {
     }
 }
 
-/// Whether the peer hung up or vanished. Everything else is something that it said and must not.
+/// Whether the peer disconnected. All other errors are protocol violations.
 fn is_gone(error: axum::Error) -> bool {
     use tungstenite::Error;
     let error = error.into_inner().downcast::<Error>();
