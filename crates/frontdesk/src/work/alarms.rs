@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes which jobs were fired, and takes them all unless told otherwise. A job called `hangs` is never answered.
+    /// Records fired jobs and accepts all unless told otherwise. A job named `hangs` gets no response.
     #[derive(Default)]
     struct Taken(Mutex<Vec<String>>, std::sync::atomic::AtomicBool);
 
@@ -99,7 +99,7 @@ mod tests {
             self.desk.cron().provision_shot(&self.guest, ask).await.unwrap();
         }
 
-        /// The loop has had several naps; what it would do it has done. Time is paused, so this takes none.
+        /// Waits for several rounds of the loop. Time is paused, so this is immediate.
         async fn settled(&self) -> Vec<String> {
             tokio::time::sleep(PAUSE_MAX * 4).await;
             self.taken.0.lock().unwrap().clone()
@@ -108,25 +108,25 @@ mod tests {
 
     const HOUR_MS: u64 = 3_600_000;
 
-    /// A clock set forward, or a machine that was suspended: what came due meanwhile is fired, once.
+    /// The clock was set forward, or the machine was suspended: alarms that came due are fired once.
     #[tokio::test(start_paused = true)]
     async fn a_jump_forward_is_noticed() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("soon", 60_000).await;
         clock.arm("beyond the window", 2 * HOUR_MS).await;
         clock.arm("tomorrow", 24 * HOUR_MS).await;
-        assert!(clock.settled().await.is_empty(), "not early");
+        assert!(clock.settled().await.is_empty(), "nothing fires early");
         clock.env.advance_ms(3 * HOUR_MS);
         let mut fired = clock.settled().await;
         fired.sort();
         assert_eq!(fired, ["beyond the window", "soon"]);
         clock.env.advance_ms(3 * HOUR_MS);
-        assert_eq!(clock.settled().await.len(), 2, "once each");
+        assert_eq!(clock.settled().await.len(), 2, "each fired once");
         clock.stop.cancel();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_jump_backward_shots_wait_for_their_time() {
+    async fn after_a_jump_backward_alarms_wait_for_their_time() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 10_000).await;
         clock.arm("now", 0).await;
@@ -140,8 +140,8 @@ mod tests {
         clock.stop.cancel();
     }
 
-    /// A refused shot is planned by the clock that showed the later time. Without a restart, and not before
-    /// its time either.
+    /// The retry of a refused alarm was planned with the clock before the jump. It is replanned without a restart, and
+    /// does not fire before its time.
     #[tokio::test(start_paused = true)]
     async fn after_a_jump_backward_retries_do_not_wait_for_the_old_time() {
         let clock = Clock::running(Rules::default()).await;
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(clock.settled().await, ["tea"]);
         clock.taken.1.store(false, std::sync::atomic::Ordering::SeqCst);
         clock.env.set_ms(clock.env.now_ms() - 2 * HOUR_MS);
-        assert_eq!(clock.settled().await, ["tea"], "the step is noticed; nothing is fired because of it");
+        assert_eq!(clock.settled().await, ["tea"], "the jump is noticed, but fires nothing");
         clock.env.advance_ms(RETRY_LONGEST_MS);
         assert_eq!(clock.settled().await, ["tea", "tea"]);
         assert_eq!(clock.desk.meters().clock_steps.get_or_create(&Why { why: "back" }).get(), 1);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn jitter_spreads_fires_and_never_before_their_moment() {
+    async fn jitter_spreads_fires_and_fires_none_early() {
         let clock = Clock::running(Rules { fire_jitter_ms: 10_000, ..Rules::default() }).await;
         for number in 0..50 {
             clock.arm(&number.to_string(), 1_000).await;
@@ -174,24 +174,24 @@ mod tests {
         clock.stop.cancel();
     }
 
-    /// A claim that nobody ended, as a broken-off relay call leaves it: found again, without a restart.
+    /// A claim that was never finished, as left by an aborted relay call, is found again without a restart.
     #[tokio::test(start_paused = true)]
-    async fn a_shot_that_somebody_claimed_and_left_is_found_again() {
+    async fn an_abandoned_claim_is_found_again() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
         let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
         clock.desk.stores().alarms.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.env.advance_ms(2_000);
-        assert!(clock.settled().await.is_empty(), "it is somebody's");
+        assert!(clock.settled().await.is_empty(), "still claimed");
         clock.env.advance_ms(2 * LEASE_MS);
         assert_eq!(clock.settled().await, ["tea"]);
         clock.stop.cancel();
     }
 
-    /// The same while other shots are due and being fired: a busy desk forgets nothing either.
+    /// The same while other alarms are due and being fired.
     #[tokio::test(start_paused = true)]
-    async fn a_shot_that_somebody_left_is_found_on_a_busy_desk_too() {
+    async fn an_abandoned_claim_is_found_on_a_busy_server() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
         let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
@@ -199,30 +199,30 @@ mod tests {
         clock.desk.stores().alarms.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.arm("hangs", 0).await;
         clock.env.advance_ms(2_000);
-        assert!(clock.settled().await.is_empty(), "it is somebody's");
+        assert!(clock.settled().await.is_empty(), "still claimed");
         clock.env.advance_ms(2 * LEASE_MS);
-        clock.arm("later", 60_000).await; // and one that waits for its time
+        clock.arm("later", 60_000).await; // and an alarm that is not due yet
         assert_eq!(clock.settled().await, ["tea"]);
         clock.stop.cancel();
     }
 
-    /// A job that is armed again for another time leaves nothing behind for long.
+    /// A job that is armed again for another time leaves no old entries behind for long.
     #[tokio::test(start_paused = true)]
-    async fn what_replaced_shots_left_in_the_schedule_is_freed() {
+    async fn entries_of_replaced_alarms_are_freed() {
         let clock = Clock::running(Rules::default()).await;
-        clock.settled().await; // from here on what is armed goes into the schedule
+        clock.settled().await; // from here on armed alarms go into the schedule
         for number in 0..3_000 {
             clock.arm("tea", 60_000 + number).await;
         }
         clock.settled().await;
         let held = clock.desk.cron().clock().schedule().len();
-        assert!(held < 2_000, "{held} entries for one shot");
+        assert!(held < 2_000, "{held} entries for one alarm");
         clock.env.advance_ms(70_000);
         assert_eq!(clock.settled().await, ["tea"]);
         clock.stop.cancel();
     }
 
-    /// The clock was set back while nobody watched it: the loop begins with a look at what was planned.
+    /// The clock was set back while the server was down: the loop checks planned times at start.
     #[tokio::test(start_paused = true)]
     async fn a_clock_set_back_while_the_desk_was_down_delays_no_retry() {
         let clock = Clock::running(Rules::default()).await;
