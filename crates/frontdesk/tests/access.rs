@@ -1,6 +1,6 @@
-//! Access: who may still do what, after tokens expire, tenants multiply and files change hands.
+//! Access control after tokens expire, tenants are added and files change owners.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 
 #[path = "harness/mod.rs"]
 mod harness;
@@ -19,76 +19,76 @@ fn cookie(reply: &Reply) -> Option<String> {
     reply.header("set-cookie").split(';').next().filter(|it| !it.is_empty()).map(str::to_owned)
 }
 
-async fn login(house: &Harness, token: &str) -> String {
-    let reply = house.post("/chat/login", "", &json!({ "token": token })).await;
+async fn login(harness: &Harness, token: &str) -> String {
+    let reply = harness.post("/chat/login", "", &json!({ "token": token })).await;
     assert_eq!(reply.status, 204, "{}", reply.text());
     cookie(&reply).unwrap()
 }
 
-async fn with_cookie(house: &Harness, cookie: &str, path: &str) -> Reply {
-    house.send(house.request("GET", path).header("cookie", cookie)).await
+async fn with_cookie(harness: &Harness, cookie: &str, path: &str) -> Reply {
+    harness.send(harness.request("GET", path).header("cookie", cookie)).await
 }
 
 #[tokio::test]
-async fn a_chat_session_lives_no_longer_than_its_token() {
-    let (house, clock) = Harness::still().await;
+async fn a_chat_session_ends_with_its_token() {
+    let (harness, clock) = Harness::still().await;
     let make = async |ttl_s: Option<u64>| {
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "chat", "ttl_s": ttl_s });
-        house.admin("POST", "/tokens", &ask).await.expect(201)
+        harness.admin("POST", "/tokens", &ask).await.expect(201)
     };
     let short = make(Some(2)).await;
-    let session = login(&house, short["token"].as_str().unwrap()).await;
-    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 200);
-    let mut open = house.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
+    let session = login(&harness, short["token"].as_str().unwrap()).await;
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 200);
+    let mut open = harness.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
     clock.advance_ms(2_001);
-    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 401, "expired");
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401, "expired");
     let ended = async { while open.chunk().await.unwrap().is_some() {} };
-    timeout(PATIENCE, ended).await.expect("an open stream ends with its token");
+    timeout(PATIENCE, ended).await.expect("the stream did not end with its token");
 
     let long = make(None).await;
-    let session = login(&house, long["token"].as_str().unwrap()).await;
+    let session = login(&harness, long["token"].as_str().unwrap()).await;
     let mut by_cookie =
-        house.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
+        harness.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
     let bearer = long["token"].as_str().unwrap();
-    let mut by_token = house.request("GET", "/chat/v1/chats/c/stream").bearer_auth(bearer).send().await.unwrap();
+    let mut by_token = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(bearer).send().await.unwrap();
     assert_eq!((by_cookie.status(), by_token.status()), (reqwest::StatusCode::OK, reqwest::StatusCode::OK));
-    let revoked = house.admin("DELETE", &format!("/tokens/{}", long["id"].as_str().unwrap()), &Value::Null).await;
+    let revoked = harness.admin("DELETE", &format!("/tokens/{}", long["id"].as_str().unwrap()), &Value::Null).await;
     assert_eq!(revoked.status, 204);
-    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 401, "revoked");
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401, "revoked");
     for open in [&mut by_cookie, &mut by_token] {
         let ended = async { while open.chunk().await.unwrap().is_some() {} };
-        timeout(PATIENCE, ended).await.expect("an open stream ends with its token");
+        timeout(PATIENCE, ended).await.expect("the stream did not end with its token");
     }
-    // A session without a token ends by the clock at the time of use, not by the time of the last login.
-    let link = house.admin("POST", "/chat-link", &json!({ "name": FIRST_TENANT })).await.expect(201);
+    // Expiry of a session without token is checked at the time of use, not at the last login.
+    let link = harness.admin("POST", "/chat-link", &json!({ "name": FIRST_TENANT })).await.expect(201);
     let path = link["url"].as_str().unwrap().split_once("/chat").unwrap().1.to_owned();
-    let session = cookie(&house.get(&format!("/chat{path}"), "").await).unwrap();
-    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 200);
+    let session = cookie(&harness.get(&format!("/chat{path}"), "").await).unwrap();
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 200);
     clock.advance_ms(7 * 86_400_000 + 1);
-    assert_eq!(with_cookie(&house, &session, "/chat/v1/me").await.status, 401);
-    house.finish().await;
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401);
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn the_page_opens_by_itself_only_where_nobody_else_is_meant() {
-    let opens = async |house: &Harness| cookie(&house.get("/chat", "").await).is_some();
-    let house = Harness::open().await;
-    assert!(opens(&house).await, "one tenant, on this machine");
-    house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
-    assert!(!opens(&house).await, "whose chat would it be?");
-    house.finish().await;
+async fn the_page_opens_without_link_only_with_one_tenant_and_a_local_url() {
+    let opens = async |harness: &Harness| cookie(&harness.get("/chat", "").await).is_some();
+    let harness = Harness::open().await;
+    assert!(opens(&harness).await, "one tenant, local URL");
+    harness.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    assert!(!opens(&harness).await, "several tenants: ambiguous");
+    harness.finish().await;
     for change in
         [(|config: &mut Config| config.public_url = "https://desk.example".into()) as fn(&mut Config), |config| {
             config.chat.open_locally = false;
         }]
     {
-        let house = Harness::with(change).await;
-        assert!(!opens(&house).await);
-        house.finish().await;
+        let harness = Harness::with(change).await;
+        assert!(!opens(&harness).await);
+        harness.finish().await;
     }
-    let house = Harness::with(|config| config.public_url = "http://localhost:8787".into()).await;
-    assert!(opens(&house).await);
-    house.finish().await;
+    let harness = Harness::with(|config| config.public_url = "http://localhost:8787".into()).await;
+    assert!(opens(&harness).await);
+    harness.finish().await;
 }
 
 fn mode(path: &Path) -> u32 {
@@ -96,16 +96,16 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn files_are_their_owners_alone_in_any_folder() {
+async fn files_are_private_in_any_folder() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let house = Harness::again(folder, |_| {}).await;
-    let seat = house.seat("gw").await;
-    let request = house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
-    let id = house.send(request.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
-    assert_eq!(mode(&data), 0o700, "a folder that others could read is narrowed");
+    let harness = Harness::again(folder, |_| {}).await;
+    let seat = harness.seat("gw").await;
+    let request = harness.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
+    let id = harness.send(request.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
+    assert_eq!(mode(&data), 0o700, "permissions of a readable folder are removed");
     for file in [
         "frontdesk.db",
         "frontdesk.db-wal",
@@ -117,93 +117,93 @@ async fn files_are_their_owners_alone_in_any_folder() {
     ] {
         assert_eq!(mode(&data.join(file)), 0o600, "{file}");
     }
-    // A database that was made readable is narrowed at the next start.
-    let folder = house.finish().await;
+    // Permissions of a readable database are removed at the next start.
+    let folder = harness.finish().await;
     std::fs::set_permissions(data.join("frontdesk.db"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    let house = Harness::again(folder, |_| {}).await;
+    let harness = Harness::again(folder, |_| {}).await;
     assert_eq!(mode(&data.join("frontdesk.db")), 0o600);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prompt_is_answered_once_however_many_press() {
-    let house = std::sync::Arc::new(Harness::open().await);
-    let seat = house.seat("gw").await;
+async fn a_prompt_is_answered_once_by_concurrent_presses() {
+    let harness = std::sync::Arc::new(Harness::open().await);
+    let seat = harness.seat("gw").await;
     for person in 0..8 {
-        house.bind(FIRST_TENANT, &format!("p-{person}"), "gw").await;
+        harness.bind(FIRST_TENANT, &format!("p-{person}"), "gw").await;
     }
     for round in 0..10 {
         let id = format!("ask-{round}");
         let shown = json!({ "message_id": id, "direction": "out", "text": "?", "at": 1, "seq": 0, "edited": false,
             "deleted": false, "reactions": [], "prompt": { "prompt_id": "p", "kind": "choice",
             "options": [{ "id": "yes", "label": "Yes" }, { "id": "no", "label": "No" }] } });
-        house.app.desk.stores().chat.chat_append(FIRST_TENANT, "c", &id, shown.to_string(), 1).await.unwrap();
+        harness.app.desk.stores().chat.chat_append(FIRST_TENANT, "c", &id, shown.to_string(), 1).await.unwrap();
         let mut presses = JoinSet::new();
         for person in 0..8 {
-            let (house, chat, path) =
-                (house.clone(), seat.chat.clone(), format!("/chat/v1/chats/c/messages/{id}/press"));
+            let (harness, chat, path) =
+                (harness.clone(), seat.chat.clone(), format!("/chat/v1/chats/c/messages/{id}/press"));
             let option = if person % 2 == 0 { "yes" } else { "no" };
             let press = json!({ "prompt_id": "p", "option_id": option, "user_id": format!("p-{person}") });
-            presses.spawn(async move { house.post(&path, &chat, &press).await.status });
+            presses.spawn(async move { harness.post(&path, &chat, &press).await.status });
         }
         let mut said = presses.join_all().await;
         said.sort_unstable();
         assert_eq!(said, [202, 409, 409, 409, 409, 409, 409, 409]);
     }
-    let events = house.mail(&seat).await.len();
-    assert_eq!(events, 10, "one answer a prompt");
-    let Ok(house) = std::sync::Arc::try_unwrap(house) else { panic!("somebody still works") };
-    house.finish().await;
+    let events = harness.mail(&seat).await.len();
+    assert_eq!(events, 10, "one answer per prompt");
+    let Ok(harness) = std::sync::Arc::try_unwrap(harness) else { panic!("a task still holds the harness") };
+    harness.finish().await;
 }
 
 /// The name is the audience of signed tokens: with two owners, each could act as the other.
 #[tokio::test]
-async fn an_instance_id_has_one_owner_in_a_desk() {
-    let house = Harness::open().await;
-    house.seat("theirs").await;
-    house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
-    let identity = house.token("other", "identity").await;
+async fn an_instance_id_has_one_owner_per_server() {
+    let harness = Harness::open().await;
+    harness.seat("theirs").await;
+    harness.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    let identity = harness.token("other", "identity").await;
     let ask =
         |gateway: &str, instance: &str| json!({ "gatewayId": gateway, "platform": "relay", "instanceId": instance });
-    let taken = house.post("/relay/provision", &identity, &ask("mine", "theirs")).await.error(403);
-    assert!(!taken.contains(FIRST_TENANT), "whose it is, is nothing to be told: {taken}");
-    // As alarms would make it, and as the operator would.
+    let taken = harness.post("/relay/provision", &identity, &ask("mine", "theirs")).await.error(403);
+    assert!(!taken.contains(FIRST_TENANT), "must not name the owner: {taken}");
+    // Created by an alarm request, and by the operator.
     let bound = json!({ "tenant": "other", "scope": "identity", "instance": "theirs" });
-    let bearer = house.admin("POST", "/tokens", &bound).await.expect(201)["token"].as_str().unwrap().to_owned();
+    let bearer = harness.admin("POST", "/tokens", &bound).await.expect(201)["token"].as_str().unwrap().to_owned();
     let shot = json!({ "job_id": "j", "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
-    assert_eq!(house.post("/api/agent-cron/provision", &bearer, &shot).await.error(403), taken);
+    assert_eq!(harness.post("/api/agent-cron/provision", &bearer, &shot).await.error(403), taken);
     let link = json!({ "platform": "relay", "user_id": "u", "tenant": "other", "instance": "theirs" });
-    let told = house.admin("POST", "/bindings", &link).await;
+    let told = harness.admin("POST", "/bindings", &link).await;
     assert_eq!(told.problem(409), "conflict");
-    assert!(told.text().contains(FIRST_TENANT), "the operator may know: {}", told.text());
-    house.post("/relay/provision", &identity, &ask("mine", "mine")).await.expect(200);
-    house.finish().await;
+    assert!(told.text().contains(FIRST_TENANT), "the operator may see the owner: {}", told.text());
+    harness.post("/relay/provision", &identity, &ask("mine", "mine")).await.expect(200);
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_retired_signing_key_leaves_the_key_set_at_its_time() {
-    let (house, clock) = Harness::still().await;
+async fn a_retired_signing_key_leaves_the_jwks_on_time() {
+    let (harness, clock) = Harness::still().await;
     let kids = async || {
-        let set = house.get("/.well-known/jwks.json", "").await.expect(200);
+        let set = harness.get("/.well-known/jwks.json", "").await.expect(200);
         set["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let first = kids().await;
     let second =
-        house.admin("POST", "/signing-keys/rotate", &json!({})).await.expect(200)["id"].as_str().unwrap().to_owned();
+        harness.admin("POST", "/signing-keys/rotate", &json!({})).await.expect(200)["id"].as_str().unwrap().to_owned();
     assert_eq!(kids().await, [second.clone(), first[0].clone()]);
     clock.advance_ms(86_400_000 + 1);
-    assert_eq!(kids().await, [second], "without a restart, and without another rotation");
-    house.finish().await;
+    assert_eq!(kids().await, [second], "without a restart or another rotation");
+    harness.finish().await;
 }
 
-/// What is written into a file that is gone is gone with it.
+/// Data written to a deleted file would be lost.
 #[tokio::test]
-async fn a_database_that_is_removed_under_the_desk_is_noticed() {
+async fn removal_of_the_database_file_is_noticed() {
     for how in ["removed", "replaced", "truncated", "log"] {
-        let house = Harness::open().await;
-        let seat = house.seat("gw").await;
-        house.say(&seat, "c", "before").await;
-        let data = house.folder.path().join("data");
+        let harness = Harness::open().await;
+        let seat = harness.seat("gw").await;
+        harness.say(&seat, "c", "before").await;
+        let data = harness.folder.path().join("data");
         let file = data.join("frontdesk.db");
         match how {
             "removed" => std::fs::remove_file(&file).unwrap(),
@@ -214,15 +214,15 @@ async fn a_database_that_is_removed_under_the_desk_is_noticed() {
             "truncated" => std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap(),
             _ => std::fs::remove_file(data.join("frontdesk.db-wal")).unwrap(),
         }
-        let refused = house.say_as(&seat, "c", json!({ "user_id": seat.user, "text": "after" })).await;
+        let refused = harness.say_as(&seat, "c", json!({ "user_id": seat.user, "text": "after" })).await;
         assert_eq!(refused.problem(503), "unavailable", "{how}");
-        let ready = house.get("/readyz", "").await;
+        let ready = harness.get("/readyz", "").await;
         let text = ready.text();
         assert!(
             ready.status == 503 && text.contains("while the server was running") && text.contains("backup"),
             "{how}: {text}"
         );
-        house.finish().await;
+        harness.finish().await;
     }
 }
 
@@ -234,21 +234,21 @@ fn config(folder: &Path) -> Config {
 }
 
 #[tokio::test]
-async fn keys_without_a_database_are_begun_anew_only_when_that_is_meant() {
+async fn keys_without_a_database_start_only_with_new() {
     let folder = Harness::open().await.finish().await;
     for file in ["frontdesk.db", "frontdesk.db-wal", "frontdesk.db-shm"] {
-        let _ = std::fs::remove_file(folder.path().join("data").join(file)); // the log goes with the last connection
+        let _ = std::fs::remove_file(folder.path().join("data").join(file)); // the write-ahead log may already be gone
     }
     let mut config = config(folder.path());
-    let Err(refused) = Frontdesk::open(&config).await else { panic!("it started") };
+    let Err(refused) = Frontdesk::open(&config).await else { panic!("the server started") };
     let text = format!("{refused:#}");
     assert!(text.contains("--new") && text.contains("backup"), "{text}");
     config.fresh = true;
     Frontdesk::open(&config).await.unwrap();
 }
 
-/// Leaves a database as the first release could when a client hung up: two instances with one number. The lost one's
-/// messages lie behind the other's, `shift` further on.
+/// Makes a database as the first release could leave it after a disconnect: two instances with one number. The rows of
+/// the lost one follow those of the other, shifted by `shift`.
 fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
     let database = rusqlite::Connection::open(folder.join("data/frontdesk.db")).unwrap();
     let spoil = format!(
@@ -264,103 +264,103 @@ fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
 
 #[tokio::test]
 async fn a_database_with_shared_numbers_is_refused_and_repaired() {
-    let house = Harness::open().await;
-    let ours = house.seat("ours").await;
-    let theirs = house.seat_in("other", "theirs").await;
+    let harness = Harness::open().await;
+    let ours = harness.seat("ours").await;
+    let theirs = harness.seat_in("other", "theirs").await;
     for (seat, text) in [(&ours, "for us"), (&theirs, "for them"), (&ours, "again"), (&theirs, "more")] {
-        house.say(seat, "c", text).await;
+        harness.say(seat, "c", text).await;
     }
-    let number = |name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
+    let number = |name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number("ours"), number("theirs"));
-    let folder = house.finish().await;
+    let folder = harness.finish().await;
     share_number(folder.path(), kept, lost, 2);
     let config = config(folder.path());
-    let Err(refused) = Frontdesk::open(&config).await else { panic!("it started") };
+    let Err(refused) = Frontdesk::open(&config).await else { panic!("the server started") };
     let text = format!("{refused:#}");
     assert!(text.contains("home/ours") && text.contains("other/theirs") && text.contains("doctor --repair"), "{text}");
     let told = frontdesk::app::repair(&config).unwrap();
     assert!(told.iter().any(|line| line.contains("2 messages were moved")), "{told:?}");
     assert!(frontdesk::app::repair(&config).unwrap().is_empty(), "once");
 
-    let house = Harness::again(folder, |_| {}).await;
-    let number = |name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
+    let harness = Harness::again(folder, |_| {}).await;
+    let number = |name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
     assert_ne!(number("ours"), number("theirs"));
     for (seat, texts) in [(&ours, ["for us", "again"]), (&theirs, ["for them", "more"])] {
-        let mut socket = house.socket(seat).await;
+        let mut socket = harness.socket(seat).await;
         for text in texts {
             assert_eq!(socket.event().await.text(), text);
         }
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
-/// The same within one tenant: whose a message is, its verdict tells.
+/// The same within one tenant: the verdict of a message tells its receiver.
 #[tokio::test]
-async fn instances_of_one_tenant_with_a_shared_number_are_told_apart() {
-    let house = Harness::open().await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
+async fn instances_of_one_tenant_with_a_shared_number_are_separated() {
+    let harness = Harness::open().await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
     for (seat, text) in [(&ann, "a1"), (&bob, "b1"), (&ann, "a2"), (&bob, "b2"), (&ann, "a3")] {
-        house.say(seat, "c", text).await;
+        harness.say(seat, "c", text).await;
     }
-    let number = |house: &Harness, name: &str| house.app.desk.directory().find_instance(name, None).unwrap().no;
-    let (kept, lost) = (number(&house, "ann"), number(&house, "bob"));
-    let folder = house.finish().await;
+    let number = |harness: &Harness, name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
+    let (kept, lost) = (number(&harness, "ann"), number(&harness, "bob"));
+    let folder = harness.finish().await;
     share_number(folder.path(), kept, lost, 3);
     frontdesk::app::repair(&config(folder.path())).unwrap();
-    let house = Harness::again(folder, |_| {}).await;
-    let waiting = house.app.desk.stores().ledger.waiting().await.unwrap();
-    let owed = |name: &str| waiting.iter().find(|it| it.instance == number(&house, name)).map(|it| it.count);
-    assert_eq!((owed("ann"), owed("bob")), (Some(3), Some(2)), "both are known to have mail, and are woken");
+    let harness = Harness::again(folder, |_| {}).await;
+    let waiting = harness.app.desk.stores().ledger.waiting().await.unwrap();
+    let owed = |name: &str| waiting.iter().find(|it| it.instance == number(&harness, name)).map(|it| it.count);
+    assert_eq!((owed("ann"), owed("bob")), (Some(3), Some(2)), "both have waiting rows and are woken");
     for (seat, texts) in [(&ann, &["a1", "a2", "a3"][..]), (&bob, &["b1", "b2"][..])] {
-        let mut socket = house.socket(seat).await;
+        let mut socket = harness.socket(seat).await;
         for text in texts {
             assert_eq!(socket.event().await.text(), *text);
         }
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_post_says_whether_it_was_pushed_or_waits() {
-    let house = Harness::open().await;
-    let seat = house.seat("gw").await;
-    let asleep = house.say(&seat, "c", "one").await;
+async fn a_post_reports_whether_it_was_pushed_or_waits() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("gw").await;
+    let asleep = harness.say(&seat, "c", "one").await;
     assert_eq!(
         (&asleep["verdict"]["outcome"], &asleep["verdict"]["delivery"]),
         (&json!("delivered"), &json!("queued"))
     );
-    let socket = house.socket(&seat).await;
-    let awake = house.say(&seat, "c", "two").await;
+    let socket = harness.socket(&seat).await;
+    let awake = harness.say(&seat, "c", "two").await;
     assert_eq!(awake["verdict"]["delivery"], "pushed");
-    let nobody = house.say_as(&seat, "c", json!({ "user_id": "stranger", "text": "x" })).await.expect(202);
+    let nobody = harness.say_as(&seat, "c", json!({ "user_id": "stranger", "text": "x" })).await.expect(202);
     assert!(nobody["verdict"].get("delivery").is_none(), "{nobody}");
     drop(socket);
-    house.finish().await;
+    harness.finish().await;
 }
 
-/// A bot that is silent must not be silent about why.
+/// The operator must be able to find out why a bot does not answer.
 #[tokio::test]
 async fn the_doctor_names_a_wake_url_that_keeps_failing() {
-    let house = Harness::open().await;
-    let seat = house.seat("sleeper").await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("sleeper").await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/wake", nobody.local_addr().unwrap());
     drop(nobody);
     let ask = json!({ "gatewayId": "sleeper", "platform": "relay", "wakeUrl": url });
-    house.post("/relay/provision", &seat.identity, &ask).await.expect(200);
-    house.say(&seat, "c", "wake up").await;
+    harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
+    harness.say(&seat, "c", "wake up").await;
     let told = async {
         loop {
-            let found = house.admin("GET", "/doctor", &Value::Null).await.expect(200);
+            let found = harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
             if found["ok"] == false {
                 return found.to_string();
             }
         }
     };
-    let told = timeout(PATIENCE, told).await.expect("the doctor finds nothing");
+    let told = timeout(PATIENCE, told).await.expect("the doctor reported nothing");
     assert!(told.contains("home/sleeper: 1 messages waiting, the wake URL keeps failing"), "{told}");
-    let socket = house.socket(&seat).await; // it came by itself
-    assert_eq!(house.admin("GET", "/doctor", &Value::Null).await.expect(200)["ok"], true);
+    let socket = harness.socket(&seat).await; // the agent connects by itself
+    assert_eq!(harness.admin("GET", "/doctor", &Value::Null).await.expect(200)["ok"], true);
     drop(socket);
-    house.finish().await;
+    harness.finish().await;
 }

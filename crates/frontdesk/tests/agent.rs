@@ -1,9 +1,5 @@
-//! The agent's half (spec section 7) against a whole desk: dial, take, ack, send, sleep, wake, and the ends.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "tests speak HTTP to their own desk and panic to say no"
-)]
+//! The Rust client (spec section 7) against a complete server: connect, receive, ack, send, go idle, wake, and close.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests call their own server and fail by panic")]
 
 mod harness;
 
@@ -21,16 +17,16 @@ use tokio::time::timeout;
 
 type Taken = mpsc::UnboundedReceiver<Inbound>;
 
-fn transport(house: &Harness, seat: &Seat) -> SocketTransport {
+fn transport(harness: &Harness, seat: &Seat) -> SocketTransport {
     SocketTransport::new(Dial {
-        url: house.url.clone(),
+        url: harness.url.clone(),
         gateway_id: seat.gateway.clone(),
         secret: Secret::new(seat.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
     })
 }
 
-/// A handler that passes on what it takes.
+/// A handler that passes on everything it receives.
 fn taker() -> (Handler, Taken) {
     let (tell, taken) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |inbound| {
@@ -40,29 +36,29 @@ fn taker() -> (Handler, Taken) {
     (handler, taken)
 }
 
-async fn connected(house: &Harness, seat: &Seat) -> (SocketTransport, Taken) {
-    let transport = transport(house, seat);
+async fn connected(harness: &Harness, seat: &Seat) -> (SocketTransport, Taken) {
+    let transport = transport(harness, seat);
     let (handler, taken) = taker();
     transport.set_inbound_handler(handler);
-    timeout(PATIENCE, transport.connect()).await.expect("in time").expect("connected");
+    timeout(PATIENCE, transport.connect()).await.expect("timed out").expect("connecting failed");
     (transport, taken)
 }
 
 async fn event(taken: &mut Taken) -> MessageEvent {
-    match timeout(PATIENCE, taken.recv()).await.expect("in time") {
+    match timeout(PATIENCE, taken.recv()).await.expect("timed out") {
         Some(Inbound::Event(event)) => *event,
         other => panic!("not an event: {other:?}"),
     }
 }
 
-/// Waits until the desk has settled everything that it owes this agent.
-async fn settled(house: &Harness, seat: &Seat) {
+/// Waits until all rows of this agent are settled.
+async fn settled(harness: &Harness, seat: &Seat) {
     let all_acked = async {
-        while house.mail(seat).await.iter().any(|row| row["state"] != "acked") {
+        while harness.mail(seat).await.iter().any(|row| row["state"] != "acked") {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, all_acked).await.expect("everything is acked in time");
+    timeout(PATIENCE, all_acked).await.expect("not all rows were acked");
 }
 
 fn send(chat: &str, text: &str) -> frontdesk_wire::Action {
@@ -70,44 +66,44 @@ fn send(chat: &str, text: &str) -> frontdesk_wire::Action {
 }
 
 #[tokio::test]
-async fn it_shakes_hands_takes_acks_and_answers() {
-    let house = Harness::open().await;
-    let seat = house.seat("agent").await;
-    let (transport, mut taken) = connected(&house, &seat).await;
+async fn it_handshakes_receives_acks_and_sends() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("agent").await;
+    let (transport, mut taken) = connected(&harness, &seat).await;
     let descriptor = transport.handshake().await.expect("a descriptor");
     assert_eq!((descriptor.platform.as_str(), descriptor.contract_version), ("relay", 1));
 
-    house.say(&seat, "room", "hello there").await;
+    harness.say(&seat, "room", "hello there").await;
     let event = event(&mut taken).await;
     assert_eq!((event.text.as_str(), event.source.chat_id.as_str()), ("hello there", "room"));
-    settled(&house, &seat).await;
+    settled(&harness, &seat).await;
 
     let result = transport.send_outbound(send("room", "hello back")).await.expect("a result");
     assert!(result.success);
-    let line = house.line(&seat, "room", &result.message_id.expect("an id")).await;
+    let line = harness.line(&seat, "room", &result.message_id.expect("an id")).await;
     assert_eq!(line["text"], "hello back");
     assert_eq!(transport.get_chat_info("room").await.expect("info").chat_type, "dm");
     let nowhere = transport.get_chat_info("nowhere").await.expect("an answer");
-    assert_eq!(nowhere.name, "", "a chat that is not ours has no info");
-    house.finish().await;
+    assert_eq!(nowhere.name, "", "a foreign chat has no info");
+    harness.finish().await;
 }
 
 #[tokio::test]
 async fn it_is_ready_when_it_says_hello() {
-    let house = Harness::with(|config| config.relay.settle_ms = 600_000).await;
-    let seat = house.seat("agent").await;
-    house.say(&seat, "room", "you were away").await;
-    let (_transport, mut taken) = connected(&house, &seat).await;
+    let harness = Harness::with(|config| config.relay.settle_ms = 600_000).await;
+    let seat = harness.seat("agent").await;
+    harness.say(&seat, "room", "you were away").await;
+    let (_transport, mut taken) = connected(&harness, &seat).await;
     assert_eq!(event(&mut taken).await.text, "you were away");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_command_is_followed_up_without_ever_seeing_its_capability() {
-    let house = Harness::open().await;
-    let seat = house.seat("agent").await;
-    let (transport, mut taken) = connected(&house, &seat).await;
-    house.say(&seat, "room", "/weather oslo").await;
+async fn a_command_is_followed_up_without_its_capability() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("agent").await;
+    let (transport, mut taken) = connected(&harness, &seat).await;
+    harness.say(&seat, "room", "/weather oslo").await;
     let event = event(&mut taken).await;
     assert_eq!(event.message_type, "command");
     let key = build_session_key(&event.source);
@@ -115,33 +111,33 @@ async fn a_command_is_followed_up_without_ever_seeing_its_capability() {
     assert!(result.success, "{result:?}");
     let other = transport.send_follow_up("agent:main:relay:dm:elsewhere", "relay.interaction_token", "x").await;
     assert!(!other.expect("a result").success);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn an_interrupt_passes_the_queue_and_goes_both_ways() {
-    let house = Harness::open().await;
-    let seat = house.seat("agent").await;
-    let (transport, mut taken) = connected(&house, &seat).await;
-    house.say(&seat, "room", "think").await;
+async fn an_interrupt_overtakes_the_queue_and_works_both_ways() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("agent").await;
+    let (transport, mut taken) = connected(&harness, &seat).await;
+    harness.say(&seat, "room", "think").await;
     let key = build_session_key(&event(&mut taken).await.source);
-    house.say(&seat, "room", "/stop").await;
+    harness.say(&seat, "room", "/stop").await;
     let stopped = Inbound::Interrupt { session_key: key.clone(), chat_id: "room".into() };
-    assert_eq!(timeout(PATIENCE, taken.recv()).await.expect("in time"), Some(stopped.clone()));
+    assert_eq!(timeout(PATIENCE, taken.recv()).await.expect("timed out"), Some(stopped.clone()));
     transport.send_interrupt(&key, Some("enough")).await.expect("sent");
-    assert_eq!(timeout(PATIENCE, taken.recv()).await.expect("in time"), Some(stopped));
-    house.finish().await;
+    assert_eq!(timeout(PATIENCE, taken.recv()).await.expect("timed out"), Some(stopped));
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn dormant_it_keeps_away_until_it_is_woken_and_then_takes_what_waited_in_order() {
-    let house = Harness::open().await;
-    let seat = house.seat("agent").await;
+async fn a_dormant_agent_stays_disconnected_until_woken_and_then_gets_waiting_rows() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("agent").await;
     let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
     let body = json!({ "gatewayId": "agent", "platform": "relay", "wakeUrl": bell.url });
-    house.post("/relay/provision", &seat.identity, &body).await.expect(200);
-    let (transport, mut taken) = connected(&house, &seat).await;
-    assert!(transport.go_dormant().await, "the desk confirms");
+    harness.post("/relay/provision", &seat.identity, &body).await.expect(200);
+    let (transport, mut taken) = connected(&harness, &seat).await;
+    assert!(transport.go_dormant().await, "the server confirms");
     timeout(PATIENCE, async {
         while !transport.is_dormant() {
             tokio::task::yield_now().await;
@@ -150,69 +146,69 @@ async fn dormant_it_keeps_away_until_it_is_woken_and_then_takes_what_waited_in_o
     .await
     .expect("dormant");
     for number in 0..3 {
-        house.say(&seat, "room", &format!("while you slept {number}")).await;
+        harness.say(&seat, "room", &format!("while you slept {number}")).await;
     }
-    timeout(PATIENCE, bell.rung()).await.expect("the desk rings the bell");
-    assert!(taken.try_recv().is_err(), "nothing comes to a sleeper");
+    timeout(PATIENCE, bell.rung()).await.expect("the wake URL was not called");
+    assert!(taken.try_recv().is_err(), "nothing is delivered to a dormant agent");
     transport.wake();
     for number in 0..3 {
         assert_eq!(event(&mut taken).await.text, format!("while you slept {number}"));
     }
-    settled(&house, &seat).await;
-    house.finish().await;
+    settled(&harness, &seat).await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn it_dials_again_after_a_loss_and_takes_nothing_twice() {
-    let house = Harness::open().await;
-    let seat = house.seat("agent").await;
-    let (_transport, mut taken) = connected(&house, &seat).await;
-    house.say(&seat, "room", "one").await;
+async fn it_reconnects_after_a_loss_and_receives_nothing_twice() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("agent").await;
+    let (_transport, mut taken) = connected(&harness, &seat).await;
+    harness.say(&seat, "room", "one").await;
     assert_eq!(event(&mut taken).await.text, "one");
-    settled(&house, &seat).await;
-    // A second process takes over for a moment: the first one loses its socket, and wins it back.
-    let rival = house.socket(&seat).await;
+    settled(&harness, &seat).await;
+    // A second process takes over for a moment: the first loses its socket and gets it back.
+    let rival = harness.socket(&seat).await;
     drop(rival);
-    house.say(&seat, "room", "two").await;
-    assert_eq!(event(&mut taken).await.text, "two", "and not one again");
-    settled(&house, &seat).await;
-    house.finish().await;
+    harness.say(&seat, "room", "two").await;
+    assert_eq!(event(&mut taken).await.text, "two", "the first row must not come again");
+    settled(&harness, &seat).await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_revoked_credential_ends_it_for_good() {
-    let house = Harness::open().await;
-    let seat = house.seat("agent").await;
-    let (transport, _taken) = connected(&house, &seat).await;
-    house.admin("POST", "/gateways/agent/revoke", &json!({})).await.expect(200);
-    assert_eq!(timeout(PATIENCE, transport.ended()).await.expect("in time"), TransportError::Revoked);
+async fn a_revoked_credential_ends_the_client() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("agent").await;
+    let (transport, _taken) = connected(&harness, &seat).await;
+    harness.admin("POST", "/gateways/agent/revoke", &json!({})).await.expect(200);
+    assert_eq!(timeout(PATIENCE, transport.ended()).await.expect("timed out"), TransportError::Revoked);
     assert!(transport.is_revoked());
     assert_eq!(transport.send_outbound(send("room", "x")).await, Err(TransportError::NotConnected));
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_wrong_secret_is_tried_again_because_it_may_be_a_race_at_the_start() {
-    let house = Harness::open().await;
-    let mut seat = house.seat("agent").await;
+async fn a_wrong_secret_is_retried_because_it_may_be_a_race_at_the_start() {
+    let harness = Harness::open().await;
+    let mut seat = harness.seat("agent").await;
     seat.secret = "wrong".into();
-    let transport = transport(&house, &seat);
+    let transport = transport(&harness, &seat);
     let refused = async {
         tokio::select! {
-            end = transport.ended() => panic!("it gave up: {end}"),
-            () = async { while house.metric(r#"frontdesk_sockets_refused_total{why="unauthorized"}"#).await < 2 { tokio::task::yield_now().await; } } => {}
-            _ = transport.connect() => panic!("it got in"),
+            end = transport.ended() => panic!("the client gave up: {end}"),
+            () = async { while harness.metric(r#"frontdesk_sockets_refused_total{why="unauthorized"}"#).await < 2 { tokio::task::yield_now().await; } } => {}
+            _ = transport.connect() => panic!("the client connected"),
         }
     };
-    timeout(PATIENCE, refused).await.expect("two tries in time");
-    house.finish().await;
+    timeout(PATIENCE, refused).await.expect("not two attempts in time");
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn the_transport_in_memory_behaves_like_the_socket_for_an_agents_own_tests() {
-    let house = Harness::open().await;
-    let seat = house.seat("agent").await;
-    let (socket, _) = connected(&house, &seat).await;
+async fn the_in_memory_transport_behaves_like_the_socket() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("agent").await;
+    let (socket, _) = connected(&harness, &seat).await;
     let descriptor = socket.handshake().await.expect("a descriptor");
     let (transport, mut seen) = MemoryTransport::new(descriptor.clone(), |_| ActionResult::sent("m1"));
     let (handler, mut taken) = taker();
@@ -230,12 +226,12 @@ async fn the_transport_in_memory_behaves_like_the_socket_for_an_agents_own_tests
         all.push(one);
     }
     assert_eq!(all, [Seen::Action(send("c", "x")), Seen::Idle, Seen::Dormant]);
-    house.finish().await;
+    harness.finish().await;
 }
 
-/// Long enough for any honest answer, short enough for a test.
+/// A client that sends an endless request must not block the wake listener for others.
 #[tokio::test]
-async fn a_stranger_who_rings_the_bell_slowly_does_not_hold_it() {
+async fn a_slow_client_does_not_block_the_wake_listener() {
     let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
     let address = bell.url.trim_start_matches("http://").trim_end_matches("/wake").to_owned();
     let mut rude = tokio::net::TcpStream::connect(&address).await.expect("connected");

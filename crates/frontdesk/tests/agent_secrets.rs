@@ -1,7 +1,7 @@
-//! What agents entrust to the desk stays inside: a token in a capability URL, the secret of an agent's webhook,
-//! the keys of its connectors. Looked for in everything that a real desk answers, tells, logs and keeps.
+//! Secrets of agents must not leak: tokens in capability URLs, webhook secrets, keys of connectors. Checked in
+//! everything that a real server returns, logs and stores.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 
 mod process;
 
@@ -22,37 +22,37 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const WEBHOOK_SECRET: &str = "webhook-s3cr3t-0123456789";
 const HMAC_SECRET: &str = "hmac-s3cr3t-0123456789";
 const AUTHORIZATION: &str = "Bearer authorization-s3cr3t-0123456789";
-/// What is no secret, and must be found: then the tests did look.
+/// A text that is not secret and must be found, which shows that the checks work.
 const PLAIN: &str = "words-in-plain";
 
-/// A client that keeps every byte it is answered, heads too.
-struct Ear {
+/// A client that records all bytes of responses, including headers.
+struct RecordingClient {
     desk: Desk,
-    heard: Arc<Mutex<Vec<u8>>>,
+    received: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Ear {
+impl RecordingClient {
     async fn start(log: &str) -> Self {
         let desk = Desk::start(&[("LOG", log), ("LOG_FILTER", "trace"), ("WAKE_COOLDOWN_MS", "0")]).await;
-        Self { desk, heard: Arc::default() }
+        Self { desk, received: Arc::default() }
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> (u16, HeaderMap, Vec<u8>) {
         let answer = request.send().await.unwrap();
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = answer.bytes().await.unwrap().to_vec();
-        let mut heard = self.heard.lock().unwrap();
+        let mut received = self.received.lock().unwrap();
         for (name, value) in &headers {
-            heard.extend_from_slice(name.as_str().as_bytes());
-            heard.extend_from_slice(value.as_bytes());
+            received.extend_from_slice(name.as_str().as_bytes());
+            received.extend_from_slice(value.as_bytes());
         }
-        heard.extend_from_slice(&body);
+        received.extend_from_slice(&body);
         (status, headers, body)
     }
 
     fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        self.desk.door.client.request(method, format!("{}{path}", self.desk.door.url))
+        self.desk.api.client.request(method, format!("{}{path}", self.desk.api.url))
     }
 
     async fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -63,39 +63,39 @@ impl Ear {
     }
 
     async fn admin(&self, method: &str, path: &str, body: &Value) -> Value {
-        let request = self.request(method, &format!("/admin/v1{path}")).bearer_auth(&self.desk.door.admin);
+        let request = self.request(method, &format!("/admin/v1{path}")).bearer_auth(&self.desk.api.admin);
         let request = if body.is_null() { request } else { request.json(body) };
         let (status, _, body) = self.send(request).await;
         assert!((200..300).contains(&status), "{path}: {status} {}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap_or_default()
     }
 
-    /// Bytes that no HTTP library would send.
+    /// Sends bytes that no HTTP library would send.
     async fn raw(&self, head: &str) -> String {
-        let mut stream = TcpStream::connect(self.desk.door.url.trim_start_matches("http://")).await.unwrap();
+        let mut stream = TcpStream::connect(self.desk.api.url.trim_start_matches("http://")).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it hangs").unwrap();
-        self.heard.lock().unwrap().extend_from_slice(&answer);
+        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no response").unwrap();
+        self.received.lock().unwrap().extend_from_slice(&answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// An open stream of events, kept as it comes.
+    /// Opens an event stream and records it.
     async fn follow(&self, request: reqwest::RequestBuilder, words: &'static str) -> tokio::task::JoinHandle<()> {
         let mut answer = request.send().await.unwrap();
         assert_eq!(answer.status(), 200);
-        let heard = self.heard.clone();
+        let received = self.received.clone();
         tokio::spawn(async move {
             let mut came = Vec::new();
             while !holds(&came, words) {
                 let chunk = answer.chunk().await.unwrap().expect("the stream ended early");
-                heard.lock().unwrap().extend_from_slice(&chunk);
+                received.lock().unwrap().extend_from_slice(&chunk);
                 came.extend_from_slice(&chunk);
             }
         })
     }
 
-    /// Every door that shows something of what was said, to whom, and by whom.
+    /// Calls every route that shows messages, receivers or senders.
     async fn look_at_everything(&self) {
         let shown = self.admin("GET", "/dispatches?tenant=home", &Value::Null).await;
         let shown = shown["dispatches"].as_array().unwrap().clone();
@@ -110,22 +110,22 @@ impl Ear {
         for path in ["/metrics", "/openapi.json", "/readyz", "/healthz"] {
             self.send(self.request("GET", path)).await;
         }
-        let dispatches = self.request("GET", "/chat/v1/dispatches").bearer_auth(&self.desk.door.chat);
+        let dispatches = self.request("GET", "/chat/v1/dispatches").bearer_auth(&self.desk.api.chat);
         assert_eq!(self.send(dispatches).await.0, 200);
     }
 
-    /// None of these is in any answer, in the log or in a file.
+    /// None of these secrets is in any response, log or file.
     fn nowhere(&self, secrets: &[(&str, &str)]) {
-        let heard = self.heard.lock().unwrap().clone();
-        assert!(holds(&heard, PLAIN), "the test heard nothing");
+        let received = self.received.lock().unwrap().clone();
+        assert!(holds(&received, PLAIN), "no response was recorded");
         let log = std::fs::read(self.desk.folder().join("stderr")).unwrap();
         assert!(holds(&log, "TRACE") && holds(&log, "DEBUG"), "nothing was logged");
         assert!(!holds(&log, "panicked"), "{}", self.desk.log());
         let files = files(self.desk.folder());
-        assert!(files.iter().any(|(name, bytes)| name != "stderr" && holds(bytes, PLAIN)), "the test read nothing");
+        assert!(files.iter().any(|(name, bytes)| name != "stderr" && holds(bytes, PLAIN)), "no file was checked");
         for (what, secret) in secrets {
             assert!(secret.len() > 16, "{what}");
-            assert!(!holds(&heard, secret), "{what} was told");
+            assert!(!holds(&received, secret), "{what} is in a response");
             for (name, bytes) in &files {
                 assert!(!holds(bytes, secret), "{what} is in {name}: {}", around(bytes, secret));
             }
@@ -133,18 +133,18 @@ impl Ear {
     }
 }
 
-/// Where it was found, for whoever must mend it.
+/// The context of the secret, for debugging.
 fn around(bytes: &[u8], secret: &str) -> String {
     let at = bytes.windows(secret.len()).position(|window| window == secret.as_bytes()).unwrap_or_default();
     let (from, to) = (at.saturating_sub(300), bytes.len().min(at + secret.len() + 100));
     String::from_utf8_lossy(&bytes[from..to]).into_owned()
 }
 
-/// A token, and its id.
-async fn token(ear: &Ear, scope: &str) -> (String, String) {
+/// Creates a token; returns it with its id.
+async fn token(client: &RecordingClient, scope: &str) -> (String, String) {
     let body = json!({ "tenant": process::TENANT, "scope": scope });
     let (status, made) =
-        ear.desk.door.ask(Method::POST, "/admin/v1/tokens", &ear.desk.door.admin, Some(&body)).await.unwrap();
+        client.desk.api.ask(Method::POST, "/admin/v1/tokens", &client.desk.api.admin, Some(&body)).await.unwrap();
     assert_eq!(status, 201, "{made}");
     let word = |name: &str| made[name].as_str().unwrap().to_owned();
     (word("token"), word("id"))
@@ -158,14 +158,14 @@ fn augment(dispatch_id: &str, content: &str) -> Value {
 // ---- capability URLs ------------------------------------------------------------------------
 
 async fn capability_urls(log: &str) {
-    let ear = Ear::start(log).await;
-    let (good, _) = token(&ear, "agents").await;
-    let (gone, gone_id) = token(&ear, "agents").await;
-    let tail = ear.request("GET", "/admin/v1/events/stream").bearer_auth(&ear.desk.door.admin);
-    let tail = ear.follow(tail, "\"degraded\"").await;
+    let client = RecordingClient::start(log).await;
+    let (good, _) = token(&client, "agents").await;
+    let (gone, gone_id) = token(&client, "agents").await;
+    let tail = client.request("GET", "/admin/v1/events/stream").bearer_auth(&client.desk.api.admin);
+    let tail = client.follow(tail, "\"degraded\"").await;
     let root = format!("/k/{good}");
 
-    // All that goes well.
+    // Successful requests.
     let of = |path: &str| format!("{root}{path}");
     for (method, path, body, status) in [
         ("GET", "/v1/health", Value::Null, 200),
@@ -173,10 +173,10 @@ async fn capability_urls(log: &str) {
         ("GET", "/v1/agents", Value::Null, 200),
         ("GET", "/v1/agents/ann/status", Value::Null, 200),
     ] {
-        assert_eq!(ear.call(method, &of(path), &body).await.0, status, "{method} {path}");
+        assert_eq!(client.call(method, &of(path), &body).await.0, status, "{method} {path}");
     }
-    let stream = ear.request("GET", &of("/v1/agents/ann/inbox/stream?session=tab"));
-    let stream = ear.follow(stream, "stop-here").await;
+    let stream = client.request("GET", &of("/v1/agents/ann/inbox/stream?session=tab"));
+    let stream = client.follow(stream, "stop-here").await;
     let exchange = |timeout_ms: u64| {
         let mut body = augment("d-2", "anybody?");
         body["meta"]["correlation_id"] = json!("c-1");
@@ -191,7 +191,7 @@ async fn capability_urls(log: &str) {
         ("GET", "/v1/agents/ann/inbox?after=0", Value::Null, 200),
         ("PUT", "/v1/skills/hello", json!({ "source": format!("# Skill: hello\n{PLAIN}\n") }), 200),
         ("POST", "/v1/data", json!({ "content": PLAIN }), 201),
-        // And all that does not.
+        // Failing requests.
         ("POST", "/v1/agents/ann/exchange", exchange(30), 504),
         ("POST", "/v1/agents/nobody/deliver", augment("d-3", PLAIN), 404),
         ("POST", "/v1/agents/ann/deliver", json!({ "kind": "song" }), 422),
@@ -204,14 +204,14 @@ async fn capability_urls(log: &str) {
         ("GET", "/v1/nothing/here", Value::Null, 404),
         ("DELETE", "/v1/notify", Value::Null, 405),
     ] {
-        let (seen, told) = ear.call(method, &of(path), &body).await;
+        let (seen, told) = client.call(method, &of(path), &body).await;
         assert_eq!(seen, status, "{method} {path}: {told}");
     }
-    timeout(PATIENCE, stream).await.expect("no such word in the stream").unwrap();
+    timeout(PATIENCE, stream).await.expect("the text did not arrive in the stream").unwrap();
 
-    // Doors that are none, tokens that are none, and what only looks like one of them.
-    ear.admin("DELETE", &format!("/tokens/{gone_id}"), &Value::Null).await;
-    assert_eq!(ear.call("GET", &format!("/k/{gone}/v1/health"), &Value::Null).await.0, 401);
+    // Unknown routes, invalid tokens and similar paths.
+    client.admin("DELETE", &format!("/tokens/{gone_id}"), &Value::Null).await;
+    assert_eq!(client.call("GET", &format!("/k/{gone}/v1/health"), &Value::Null).await.0, 401);
     for path in [
         root.clone(),
         of("/"),
@@ -227,39 +227,39 @@ async fn capability_urls(log: &str) {
         format!("/v1/agents/{good}/k/v1/health"),
         format!("/chat/{good}"),
     ] {
-        let (status, _) = ear.call("GET", &path, &Value::Null).await;
+        let (status, _) = client.call("GET", &path, &Value::Null).await;
         assert!((400..500).contains(&status), "{path}: {status}");
     }
-    let other = ear.request("GET", &of("/v1/health")).bearer_auth(&gone);
-    assert_eq!(ear.send(other).await.0, 400, "two tokens");
-    let large = ear.request("POST", &of("/v1/data")).header("content-type", "application/json");
-    assert_eq!(ear.send(large.body(vec![b' '; 9 << 20])).await.0, 413);
-    let told = ear.raw(&format!("GET {root}/v1/he alth HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n")).await;
+    let other = client.request("GET", &of("/v1/health")).bearer_auth(&gone);
+    assert_eq!(client.send(other).await.0, 400, "two tokens");
+    let large = client.request("POST", &of("/v1/data")).header("content-type", "application/json");
+    assert_eq!(client.send(large.body(vec![b' '; 9 << 20])).await.0, 413);
+    let told = client.raw(&format!("GET {root}/v1/he alth HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n")).await;
     assert!(told.starts_with("HTTP/1.1 400"), "{told}");
-    let told = ear.raw(&format!("GET {root}/v1/health HTTP/1.0\r\n\r\n")).await;
+    let told = client.raw(&format!("GET {root}/v1/health HTTP/1.0\r\n\r\n")).await;
     assert!(told.contains(" 200 "), "{told}");
     let upgrade = "Connection: close, upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
-    let told = ear.raw(&format!("GET {root}/relay HTTP/1.1\r\nHost: desk\r\n{upgrade}\r\n")).await;
+    let told = client.raw(&format!("GET {root}/relay HTTP/1.1\r\nHost: desk\r\n{upgrade}\r\n")).await;
     assert!(told.starts_with("HTTP/1.1 4"), "{told}");
 
-    mcp(&ear, &of("/mcp")).await;
-    timeout(PATIENCE, tail).await.expect("nothing of that in the tail").unwrap();
-    ear.look_at_everything().await;
+    mcp(&client, &of("/mcp")).await;
+    timeout(PATIENCE, tail).await.expect("the tail did not report it").unwrap();
+    client.look_at_everything().await;
     let secrets = [("the token of a capability URL", good.as_str()), ("a revoked token", &gone)];
-    ear.nowhere(&secrets);
-    end(ear, &secrets).await;
+    client.nowhere(&secrets);
+    end(client, &secrets).await;
 }
 
-/// The same door as MCP: greeted, used well and badly, and left.
-async fn mcp(ear: &Ear, path: &str) {
+/// The same URL as MCP: initialized, used correctly and incorrectly, and closed.
+async fn mcp(client: &RecordingClient, path: &str) {
     let post = |session: &str, method: &str, params: Value| {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let request = ear.request("POST", path).header("accept", "application/json, text/event-stream").json(&body);
+        let request = client.request("POST", path).header("accept", "application/json, text/event-stream").json(&body);
         if session.is_empty() { request } else { request.header("mcp-session-id", session) }
     };
     let hello =
         json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
-    let (status, headers, _) = ear.send(post("", "initialize", hello)).await;
+    let (status, headers, _) = client.send(post("", "initialize", hello)).await;
     assert_eq!(status, 200);
     let session = headers["mcp-session-id"].to_str().unwrap();
     for (tool, arguments) in [
@@ -268,36 +268,36 @@ async fn mcp(ear: &Ear, path: &str) {
         ("no_such_tool", json!({})),
     ] {
         let call = json!({ "name": tool, "arguments": arguments });
-        assert_eq!(ear.send(post(session, "tools/call", call)).await.0, 200);
+        assert_eq!(client.send(post(session, "tools/call", call)).await.0, 200);
     }
-    assert_eq!(ear.send(post("nobodys", "tools/list", json!({}))).await.0, 404);
-    let broken = ear.request("POST", path).header("accept", "text/event-stream, application/json");
+    assert_eq!(client.send(post("nobodys", "tools/list", json!({}))).await.0, 404);
+    let broken = client.request("POST", path).header("accept", "text/event-stream, application/json");
     let broken = broken.header("content-type", "application/json").header("mcp-session-id", session).body("{");
-    assert!((400..500).contains(&ear.send(broken).await.0));
-    assert!(ear.send(ear.request("DELETE", path).header("mcp-session-id", session)).await.0 < 300);
+    assert!((400..500).contains(&client.send(broken).await.0));
+    assert!(client.send(client.request("DELETE", path).header("mcp-session-id", session)).await.0 < 300);
 }
 
-/// Its last words, and what lies in its folder when it is gone.
-async fn end(mut ear: Ear, secrets: &[(&str, &str)]) {
-    ear.desk.signal("TERM");
-    let ended = ear.desk.ended(PATIENCE).await.expect("it does not end");
-    assert!(ended.success(), "{}", ear.desk.log());
-    ear.nowhere(secrets);
+/// Stops the server and checks its last log lines and its data folder.
+async fn end(mut client: RecordingClient, secrets: &[(&str, &str)]) {
+    client.desk.signal("TERM");
+    let ended = client.desk.ended(PATIENCE).await.expect("the server did not stop");
+    assert!(ended.success(), "{}", client.desk.log());
+    client.nowhere(secrets);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_of_a_capability_url_is_nowhere_and_not_in_a_log_of_text() {
+async fn the_token_of_a_capability_url_does_not_leak_with_text_logs() {
     capability_urls("text").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_of_a_capability_url_is_nowhere_and_not_in_a_log_of_json() {
+async fn the_token_of_a_capability_url_does_not_leak_with_json_logs() {
     capability_urls("json").await;
 }
 
 // ---- secrets of agents and their connectors ---------------------------------------------------
 
-/// An agent behind a URL: keeps the heads of what it is sent, and answers as it is told.
+/// An agent behind a URL: records request heads and responds as told.
 struct Hook {
     url: String,
     heads: Arc<Mutex<Vec<HeaderMap>>>,
@@ -321,7 +321,7 @@ impl Hook {
         Self { url, heads, status }
     }
 
-    /// How many came with the keys that the desk was given.
+    /// Number of requests with the configured keys.
     fn authorized(&self) -> usize {
         let heads = self.heads.lock().unwrap();
         heads.iter().filter(|it| it.get("authorization").is_some_and(|it| it == AUTHORIZATION)).count()
@@ -329,16 +329,16 @@ impl Hook {
 }
 
 async fn secrets_of_agents(log: &str) {
-    let mut ear = Ear::start(log).await;
-    let (token, operator) = (token(&ear, "agents").await.0, token(&ear, "operator").await.0);
+    let mut client = RecordingClient::start(log).await;
+    let (token, operator) = (token(&client, "agents").await.0, token(&client, "operator").await.0);
     let hook = Hook::open().await;
     let root = format!("/k/{token}/v1");
     let connector = json!({ "type": "webhook", "url": hook.url, "authorization": AUTHORIZATION,
         "hmac_secret": HMAC_SECRET });
     let put = json!({ "agent_name": PLAIN, "webhook_secret": WEBHOOK_SECRET, "connectors": [connector] });
-    let (status, told) = ear.call("PUT", &format!("{root}/agents/ann"), &put).await;
+    let (status, told) = client.call("PUT", &format!("{root}/agents/ann"), &put).await;
     assert_eq!(status, 200, "{told}");
-    // Refused ones, each for a reason of its own.
+    // Invalid specifications, each for another reason.
     for bad in [
         json!({ "webhook_secret": WEBHOOK_SECRET, "connectors": [{ "type": "webhook", "url": "ftp://x", "authorization": AUTHORIZATION, "hmac_secret": HMAC_SECRET }] }),
         json!({ "webhook_secret": WEBHOOK_SECRET, "connectors": [{ "type": "webhook", "url": hook.url, "authorization": format!("{AUTHORIZATION}\n"), "hmac_secret": HMAC_SECRET }] }),
@@ -348,36 +348,36 @@ async fn secrets_of_agents(log: &str) {
         json!({ "connectors": AUTHORIZATION }),
         json!({ "webhook_secret": [WEBHOOK_SECRET] }),
     ] {
-        let (status, told) = ear.call("PUT", &format!("{root}/agents/eve"), &bad).await;
+        let (status, told) = client.call("PUT", &format!("{root}/agents/eve"), &bad).await;
         assert_eq!(status, 400, "{told}");
     }
-    let tail = ear.request("GET", "/admin/v1/events/stream").bearer_auth(&ear.desk.door.admin);
-    let tail = ear.follow(tail, "webhook: failed").await;
+    let tail = client.request("GET", "/admin/v1/events/stream").bearer_auth(&client.desk.api.admin);
+    let tail = client.follow(tail, "webhook: failed").await;
 
     let signed = |body: &Value, secret: &str| {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let body = body.to_string();
         let signature = format!("sha256={}", hex::encode(hmac::sign(&key, body.as_bytes())));
-        let request = ear.request("POST", &format!("{root}/agents/ann/deliver"));
+        let request = client.request("POST", &format!("{root}/agents/ann/deliver"));
         request.header("content-type", "application/json").header("x-signature", signature).body(body)
     };
-    assert_eq!(ear.send(signed(&augment("d-1", PLAIN), WEBHOOK_SECRET)).await.0, 200);
-    assert_eq!(ear.send(signed(&augment("d-2", PLAIN), "another")).await.0, 401);
-    assert_eq!(ear.call("POST", &format!("{root}/agents/ann/deliver"), &augment("d-3", PLAIN)).await.0, 401);
-    assert!(hook.authorized() >= 1, "the keys are used");
+    assert_eq!(client.send(signed(&augment("d-1", PLAIN), WEBHOOK_SECRET)).await.0, 200);
+    assert_eq!(client.send(signed(&augment("d-2", PLAIN), "another")).await.0, 401);
+    assert_eq!(client.call("POST", &format!("{root}/agents/ann/deliver"), &augment("d-3", PLAIN)).await.0, 401);
+    assert!(hook.authorized() >= 1, "the keys were not used");
     assert!(hook.heads.lock().unwrap().iter().any(|head| head.contains_key("x-signature")));
-    // The way breaks: refused, and then gone.
+    // The webhook fails: first it refuses, then it is gone.
     *hook.status.lock().unwrap() = StatusCode::UNAUTHORIZED;
-    assert_eq!(ear.send(signed(&augment("d-4", PLAIN), WEBHOOK_SECRET)).await.0, 200);
-    ear.call("POST", &format!("{root}/agents/ann/wake"), &json!({ "context": PLAIN })).await;
-    ear.call("POST", &format!("{root}/notify"), &json!({ "agent": "ann", "message": PLAIN })).await;
-    timeout(PATIENCE, tail).await.expect("nothing of that in the tail").unwrap();
+    assert_eq!(client.send(signed(&augment("d-4", PLAIN), WEBHOOK_SECRET)).await.0, 200);
+    client.call("POST", &format!("{root}/agents/ann/wake"), &json!({ "context": PLAIN })).await;
+    client.call("POST", &format!("{root}/notify"), &json!({ "agent": "ann", "message": PLAIN })).await;
+    timeout(PATIENCE, tail).await.expect("the tail did not report it").unwrap();
     for path in ["/agents", "/agents/ann", "/agents/ann/status", "/agents/ann/inbox"] {
-        assert_eq!(ear.call("GET", &format!("{root}{path}"), &Value::Null).await.0, 200, "{path}");
+        assert_eq!(client.call("GET", &format!("{root}{path}"), &Value::Null).await.0, 200, "{path}");
     }
-    ear.look_at_everything().await;
-    let backup = ear.desk.folder().join("backup.db");
-    ear.admin("POST", "/backup", &json!({ "file": backup })).await;
+    client.look_at_everything().await;
+    let backup = client.desk.folder().join("backup.db");
+    client.admin("POST", "/backup", &json!({ "file": backup })).await;
     let secrets = [
         ("the secret of a webhook", WEBHOOK_SECRET),
         ("the key of a connector", HMAC_SECRET),
@@ -385,31 +385,31 @@ async fn secrets_of_agents(log: &str) {
         ("an agents token", &token),
         ("an operator's token", &operator),
     ];
-    ear.nowhere(&secrets);
+    client.nowhere(&secrets);
 
-    // They are kept all the same: a desk that begins anew can use them.
-    ear.desk.kill().await;
-    ear.desk.start_again().await;
+    // The secrets are stored, so a restarted server can use them.
+    client.desk.kill().await;
+    client.desk.start_again().await;
     *hook.status.lock().unwrap() = StatusCode::OK;
     let before = hook.authorized();
-    assert_eq!(ear.call("POST", &format!("{root}/agents/ann/deliver"), &augment("d-5", PLAIN)).await.0, 401);
+    assert_eq!(client.call("POST", &format!("{root}/agents/ann/deliver"), &augment("d-5", PLAIN)).await.0, 401);
     let body = augment("d-6", PLAIN).to_string();
     let key = hmac::Key::new(hmac::HMAC_SHA256, WEBHOOK_SECRET.as_bytes());
     let signature = format!("sha256={}", hex::encode(hmac::sign(&key, body.as_bytes())));
-    let request = ear.request("POST", &format!("{root}/agents/ann/deliver")).header("x-signature", signature);
-    assert_eq!(ear.send(request.header("content-type", "application/json").body(body)).await.0, 200);
+    let request = client.request("POST", &format!("{root}/agents/ann/deliver")).header("x-signature", signature);
+    assert_eq!(client.send(request.header("content-type", "application/json").body(body)).await.0, 200);
     until("the hook is called", PATIENCE, async || (hook.authorized() > before).then_some(())).await;
-    let delete = ear.request("DELETE", "/v1/agents/ann").bearer_auth(&operator);
-    assert_eq!(ear.send(delete).await.0, 204);
-    end(ear, &secrets).await;
+    let delete = client.request("DELETE", "/v1/agents/ann").bearer_auth(&operator);
+    assert_eq!(client.send(delete).await.0, 204);
+    end(client, &secrets).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_of_agents_and_connectors_are_nowhere_and_not_in_a_log_of_text() {
+async fn secrets_of_agents_and_connectors_do_not_leak_with_text_logs() {
     secrets_of_agents("text").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_of_agents_and_connectors_are_nowhere_and_not_in_a_log_of_json() {
+async fn secrets_of_agents_and_connectors_do_not_leak_with_json_logs() {
     secrets_of_agents("json").await;
 }

@@ -1,9 +1,9 @@
-//! `kill -9` at random points during a thousand mixed writes of the agents plane: everything that was answered
-//! 2xx is there, once and whole; nothing that was refused is; what got no answer is there once or not at all.
+//! `kill -9` at random points during a thousand mixed writes of the agents API: every write with a 2xx response is
+//! stored once and complete, no refused one is stored, and one without response is stored once or not at all.
 //!
 //! `CRASH_SEED` changes the points.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test compares with the world's clock, as a client does")]
+#![allow(clippy::disallowed_methods, reason = "the test compares with the system clock, as a client does")]
 
 mod process;
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use frontdesk_core::port::alarms::Alarms as _;
 use frontdesk_core::port::store::Directory as _;
 use frontdesk_store::sqlite::SqliteStore;
-use process::{Desk, Dice, Door};
+use process::{Api, Desk, Dice};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -26,12 +26,12 @@ const SEED: u64 = 20_261_115;
 const WRITES: u64 = 1_000;
 const WRITERS: u64 = 8;
 const KILLS: u64 = 12;
-/// Planned wakes are for a time that this test does not see.
+/// Time of scheduled wakes, after the end of this test.
 const FAR_MS: u64 = 4_000_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
-    /// To an agent with an inbox, and to one that is an instance.
+    /// For an agent with an inbox, and for one that is an instance.
     InboxMessage,
     Row,
     Wake,
@@ -39,7 +39,7 @@ enum Kind {
     Skill,
     Status,
     Data,
-    /// To be refused.
+    /// Must be refused.
     Song,
     Nobody,
     BadName,
@@ -58,17 +58,17 @@ const KINDS: [Kind; 10] = [
     Kind::BadName,
 ];
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone)]
 enum End {
     Done(Value),
     Refused(u16),
-    /// The line went dead: nobody knows.
+    /// The connection was lost, so the result is unknown.
     Unknown,
 }
 
 struct Run {
-    door: Door,
+    api: Api,
     token: String,
     up: watch::Receiver<bool>,
     next: AtomicU64,
@@ -77,7 +77,7 @@ struct Run {
 
 impl Run {
     async fn ask(&self, method: Method, path: &str, body: &Value) -> End {
-        match self.door.ask(method, path, &self.token, Some(body)).await {
+        match self.api.ask(method, path, &self.token, Some(body)).await {
             Ok((status, body)) if (200..300).contains(&status) => End::Done(body),
             Ok((status, _)) => End::Refused(status),
             Err(_) => End::Unknown,
@@ -94,7 +94,7 @@ impl Run {
                 let path = if kind == Kind::Row { "/v1/agents/bob/deliver" } else { "/v1/agents/alice/deliver" };
                 match post(path, augment.clone()).await {
                     End::Unknown => {
-                        // What a client does: the same dispatch again, until it is answered.
+                        // Like a client: repeats the same dispatch until it is answered.
                         self.wait_until_up().await;
                         post(path, augment).await
                     }
@@ -121,15 +121,15 @@ impl Run {
     }
 
     async fn wait_until_up(&self) {
-        let _ = self.up.clone().wait_for(|up| *up).await; // its end is the end of the test
+        let _ = self.up.clone().wait_for(|up| *up).await; // closed at the end of the test
     }
 
     async fn look(&self, path: &str) -> Option<Value> {
-        let (status, body) = self.door.ask(Method::GET, path, &self.token, None).await.unwrap();
+        let (status, body) = self.api.ask(Method::GET, path, &self.token, None).await.unwrap();
         (status == 200).then_some(body)
     }
 
-    /// The whole inbox of an agent, page by page.
+    /// All messages of an inbox, page by page.
     async fn inbox(&self, agent: &str) -> Vec<Value> {
         let mut all: Vec<Value> = Vec::new();
         loop {
@@ -145,17 +145,17 @@ impl Run {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_is_there_and_nothing_else() {
+async fn answered_writes_are_stored_and_nothing_else() {
     let seed = std::env::var("CRASH_SEED").ok().and_then(|it| it.parse().ok()).unwrap_or(SEED);
     let mut dice = Dice::new(seed);
     let mut desk = Desk::start(&[("AGENTS_RATE_PER_S", "0")]).await;
-    let door = desk.door.apart();
+    let api = desk.api.apart();
     let make = json!({ "tenant": process::TENANT, "scope": "agents" });
-    let (_, made) = door.ask(Method::POST, "/admin/v1/tokens", &door.admin, Some(&make)).await.unwrap();
+    let (_, made) = api.ask(Method::POST, "/admin/v1/tokens", &api.admin, Some(&make)).await.unwrap();
     let (tell, up) = watch::channel(true);
     let token = made["token"].as_str().unwrap().to_owned();
-    let run = Arc::new(Run { door, token, up, next: AtomicU64::new(0), ends: Mutex::default() });
-    run.door.seat("bob", None).await;
+    let run = Arc::new(Run { api, token, up, next: AtomicU64::new(0), ends: Mutex::default() });
+    run.api.seat("bob", None).await;
     assert!(matches!(run.ask(Method::PUT, "/v1/agents/alice", &json!({})).await, End::Done(_)));
     let shared = json!({ "source": "# Skill: shared\n# Status: Draft\n" });
     assert!(matches!(run.ask(Method::PUT, "/v1/skills/shared", &shared).await, End::Done(_)));
@@ -173,12 +173,12 @@ async fn what_was_answered_is_there_and_nothing_else() {
                 let kind = KINDS[usize::try_from(number).unwrap() % KINDS.len()];
                 let end = run.write(number, kind).await;
                 run.ends.lock().unwrap().insert(number, (kind, end));
-                sleep(dice.millis(0, 8)).await; // a pace that spreads the writes over all the kills
+                sleep(dice.millis(0, 8)).await; // spreads the writes over all kills
             }
         });
     }
     for kill in 1..=KILLS {
-        // By progress, not by time: each kill falls into another part of the writes.
+        // Depends on progress, not on time, so that each kill hits another part of the writes.
         let due = WRITES * kill / (KILLS + 1) + dice.below(20);
         while run.next.load(Ordering::SeqCst) < due {
             sleep(dice.millis(1, 4)).await;
@@ -245,21 +245,24 @@ async fn check(run: &Run, seed: u64) {
             (_, End::Refused(status)) => panic!("{name} was refused with {status}"),
         }
     }
-    // History and token agree with what was answered: as many versions as changes, and the last one is the head.
+    // The history agrees with the responses: as many versions as changes, and the last one is current.
     let answered = ends.values().filter(|(kind, end)| *kind == Kind::Status && matches!(end, End::Done(_))).count();
     let lost = ends.values().filter(|(kind, end)| *kind == Kind::Status && matches!(end, End::Unknown)).count();
     let versions = run.look("/v1/skills/shared/versions").await.unwrap()["versions"].as_array().unwrap().clone();
     assert!((answered + 1..=answered + lost + 1).contains(&versions.len()), "{} of {answered}", versions.len());
     let head = run.look("/v1/skills/shared").await.unwrap();
     assert_eq!(head["content_hash"], versions.last().unwrap()["content_hash"]);
-    assert!(versions[1..].windows(2).all(|two| two[1]["previous_status"] == two[0]["status"]), "a chain of statuses");
-    // The rows of the instance are the letters that it got.
-    assert_eq!(run.door.mail("bob", "accepted").await.len(), bob.len());
-    assert!(done > 600 && unknown < 100, "{done} done, {unknown} unknown: the test must test something");
+    assert!(
+        versions[1..].windows(2).all(|two| two[1]["previous_status"] == two[0]["status"]),
+        "previous_status must form a chain"
+    );
+    // The rows of the instance are the messages that it got.
+    assert_eq!(run.api.mail("bob", "accepted").await.len(), bob.len());
+    assert!(done > 600 && unknown < 100, "{done} done, {unknown} unknown: too few writes succeeded");
     println!("{done} answered 2xx, {unknown} unknown, {} refused, {KILLS} kills", ends.len() - done - unknown);
 }
 
-/// As many wakes are armed as were promised.
+/// As many wakes are armed as were confirmed.
 async fn check_plans(run: &Run, folder: &std::path::Path) {
     let (promised, unknown) = {
         let ends = run.ends.lock().unwrap();

@@ -1,9 +1,9 @@
-//! `kill -9` at random points while ten thousand shots come due: each is fired at least once, none before
-//! its time, and none again after its end was written down.
+//! `kill -9` at random points while ten thousand alarms come due: each is fired at least once, none before its time,
+//! and none again after its result was stored.
 //!
-//! `CRASH_SEED` changes the points, `CRASH_SHOTS` how many shots there are.
+//! `CRASH_SEED` changes the points, `CRASH_SHOTS` the number of alarms.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test compares with the world's clock, as an agent does")]
+#![allow(clippy::disallowed_methods, reason = "the test compares with the system clock, as an agent does")]
 
 mod process;
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use frontdesk_core::port::alarms::Alarms as _;
 use frontdesk_store::sqlite::SqliteStore;
-use process::{Desk, Dice, Door, until};
+use process::{Api, Desk, Dice, until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -29,17 +29,17 @@ const SHOTS: u64 = 10_000;
 const KILLS: u64 = 16;
 const INSTANCES: [&str; 4] = ["ann", "ben", "cleo", "dora"];
 const ARMERS: u64 = 24;
-/// Shots come due within this of their arming: before, between and after the kills.
+/// Alarms come due within this time after arming: before, between and after the kills.
 const SPREAD_MS: u64 = 8_000;
-/// A door says no to one job this often at most: the wait before the third try is bounded by it.
+/// Limit for the refusals of one job, which bounds the delay of its third attempt.
 const REFUSALS: u8 = 2;
 const DRAIN_TIME: Duration = Duration::from_secs(40);
 
-/// What the agents' doors saw.
+/// What the webhooks of the agents received.
 #[derive(Default)]
 struct Book {
     seen: HashMap<String, Seen>,
-    /// The store said, after a kill, that these were fired.
+    /// Jobs that were stored as fired, read after a kill.
     written_down: HashSet<String>,
     fires: u64,
     taken: usize,
@@ -53,8 +53,8 @@ struct Seen {
 }
 
 struct Run {
-    door: Door,
-    /// Whether the desk is up; armers wait for it instead of knocking all the time.
+    api: Api,
+    /// Whether the server is up; clients wait for it instead of polling.
     up: watch::Receiver<bool>,
     book: Mutex<Book>,
     came: Notify,
@@ -65,11 +65,11 @@ fn now_ms() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap()
 }
 
-/// What a door does with one fire.
+/// Response of a webhook to one fire.
 enum Answer {
     Take,
     Refuse,
-    /// The connection ends without an answer.
+    /// Closes the connection without a response.
     HangUp,
 }
 
@@ -108,7 +108,7 @@ impl Run {
         assert_eq!(self.book.lock().unwrap().wrong, [""; 0], "seed {seed}");
     }
 
-    /// Waits until so many jobs were taken by their doors.
+    /// Waits until this many jobs were accepted by their webhooks.
     async fn all_taken(&self, count: usize, seed: u64) {
         let waiting = async {
             loop {
@@ -120,12 +120,12 @@ impl Run {
             }
         };
         let in_time = timeout(DRAIN_TIME, waiting).await.is_ok();
-        assert!(in_time, "{} of {count} shots were fired, seed {seed}", self.taken());
+        assert!(in_time, "{} of {count} alarms were fired, seed {seed}", self.taken());
     }
 }
 
-/// An agent's door on loopback; its address.
-async fn open_door(run: Arc<Run>, seed: u64) -> String {
+/// Opens the webhook of an agent on loopback; returns its address.
+async fn open_webhook(run: Arc<Run>, seed: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -138,7 +138,7 @@ async fn open_door(run: Arc<Run>, seed: u64) -> String {
     url
 }
 
-/// Requests of one connection, one after the other; a killed desk ends it anywhere.
+/// Handles the requests of one connection in order; a killed server ends it at any point.
 async fn serve(stream: TcpStream, run: Arc<Run>, mut dice: Dice) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -169,7 +169,7 @@ async fn serve(stream: TcpStream, run: Arc<Run>, mut dice: Dice) -> Option<()> {
     }
 }
 
-/// Whose shots these are, and where they go.
+/// The owner of the alarms, and their callback.
 #[derive(Clone)]
 struct Agent {
     identity: String,
@@ -182,21 +182,21 @@ async fn arm(run: &Run, agent: &Agent, job: &str, due_ms: u64) {
     let body = json!({ "job_id": job, "fire_at": fire_at, "agent_callback_url": agent.url,
                        "dedup_key": format!("{job}:{fire_at}") });
     loop {
-        let _ = run.up.clone().wait_for(|up| *up).await; // its end is the end of the test
-        match run.door.ask(Method::POST, "/api/agent-cron/provision", &agent.identity, Some(&body)).await {
+        let _ = run.up.clone().wait_for(|up| *up).await; // closed at the end of the test
+        match run.api.ask(Method::POST, "/api/agent-cron/provision", &agent.identity, Some(&body)).await {
             Ok((200, _)) => return,
             Ok((500.., _)) | Err(_) => drop(run.armed_again.fetch_add(1, Ordering::Relaxed)),
-            Ok((status, answer)) => panic!("a shot is refused: {status} {answer}"),
+            Ok((status, answer)) => panic!("an alarm was refused: {status} {answer}"),
         }
         tokio::task::yield_now().await;
     }
 }
 
-/// What a desk that was killed left behind. A copy is opened, so that the next start finds it untouched.
+/// The stored results after a kill. Read from a copy, so that the next start finds the data unchanged.
 async fn left_behind(folder: &Path) -> Vec<frontdesk_core::port::alarms::Ended> {
     let copy = tempfile::tempdir().unwrap();
     for name in ["frontdesk.db", "frontdesk.db-wal"] {
-        let _ = std::fs::copy(folder.join(name), copy.path().join(name)); // there may be no such file
+        let _ = std::fs::copy(folder.join(name), copy.path().join(name)); // the file may not exist
     }
     let store = SqliteStore::open(copy.path(), 0).unwrap();
     let mut ended = Vec::new();
@@ -211,14 +211,14 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_shot_is_fired_and_none_after_its_end_was_written_down() {
+async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
     let (seed, shots) = (setting("CRASH_SEED", SEED), setting("CRASH_SHOTS", SHOTS));
     let began = Instant::now();
     let mut dice = Dice::new(seed);
     let mut desk = Desk::start(&[]).await;
     let (up, is_up) = watch::channel(true);
     let run = Arc::new(Run {
-        door: desk.door.clone(),
+        api: desk.api.clone(),
         up: is_up,
         book: Mutex::default(),
         came: Notify::new(),
@@ -226,8 +226,8 @@ async fn every_shot_is_fired_and_none_after_its_end_was_written_down() {
     });
     let mut agents = Vec::new();
     for (number, instance) in (0..).zip(INSTANCES) {
-        let url = open_door(run.clone(), seed ^ (number << 32)).await;
-        agents.push(Agent { identity: desk.door.identity_of(instance).await, url });
+        let url = open_webhook(run.clone(), seed ^ (number << 32)).await;
+        agents.push(Agent { identity: desk.api.identity_of(instance).await, url });
     }
 
     let mut armers = JoinSet::new();
@@ -258,17 +258,17 @@ async fn every_shot_is_fired_and_none_after_its_end_was_written_down() {
         up.send_replace(true);
         run.check(seed);
     }
-    timeout(DRAIN_TIME, armers.join_all()).await.expect("all shots are armed");
+    timeout(DRAIN_TIME, armers.join_all()).await.expect("not all alarms were armed");
     run.all_taken(usize::try_from(shots).unwrap(), seed).await;
     for agent in &agents {
         let none_armed = async || {
-            let listed = desk.door.ask(Method::GET, "/api/agent-cron/list", &agent.identity, None).await.unwrap();
+            let listed = desk.api.ask(Method::GET, "/api/agent-cron/list", &agent.identity, None).await.unwrap();
             (listed.1["armed"] == json!([])).then_some(())
         };
-        until("nothing is armed any more", DRAIN_TIME, none_armed).await;
+        until("no alarm is armed", DRAIN_TIME, none_armed).await;
     }
 
-    // One more kill: everything has one end, and nothing of it comes again.
+    // One more kill: every alarm has one result and is not fired again.
     desk.kill().await;
     let mut ends: HashMap<String, Vec<String>> = HashMap::new();
     for it in left_behind(desk.folder()).await {
@@ -276,17 +276,17 @@ async fn every_shot_is_fired_and_none_after_its_end_was_written_down() {
     }
     assert_eq!(u64::try_from(ends.len()).unwrap(), shots, "seed {seed}");
     let odd: Vec<_> = ends.iter().filter(|(_, outcomes)| **outcomes != ["fired"]).collect();
-    assert!(odd.is_empty(), "these ended otherwise than once as fired: {odd:?}, seed {seed}");
+    assert!(odd.is_empty(), "alarms with a result other than one `fired`: {odd:?}, seed {seed}");
     run.book.lock().unwrap().written_down.extend(ends.into_keys());
     desk.start_again().await;
     for (number, agent) in agents.iter().enumerate() {
-        // Whatever was still to come would come before it.
+        // Any remaining fire would come before this one.
         arm(&run, agent, &format!("last-{number}"), now_ms()).await;
     }
     run.all_taken(usize::try_from(shots).unwrap() + agents.len(), seed).await;
     run.check(seed);
     println!(
-        "{shots} shots, {KILLS} kills, {} fires, {watched} ends watched over restarts, {} armings tried again, all in {:?}",
+        "{shots} alarms, {KILLS} kills, {} fires, {watched} results checked over restarts, {} armings retried, in {:?}",
         run.book.lock().unwrap().fires,
         run.armed_again.load(Ordering::Relaxed),
         began.elapsed(),

@@ -1,5 +1,5 @@
-//! The command line as a person uses it: a desk, then verbs against it, their words and exit codes.
-#![allow(clippy::unwrap_used, reason = "tests panic to say no")]
+//! The command line: a server, and commands with their output and exit codes.
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -30,14 +30,14 @@ impl Desk {
         program(self.folder.path(), words).output().unwrap()
     }
 
-    /// A verb that must succeed, as JSON.
+    /// Runs a command that must succeed; returns its JSON.
     fn json(&self, words: &[&str]) -> Value {
         let output = self.run(&[words, &["--json"]].concat());
         assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
-    /// A verb that is refused: exit code 1, and the reason on stderr.
+    /// Runs a command that must fail with exit code 1; returns the reason on stderr.
     fn refused(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert_eq!(output.status.code(), Some(1), "{words:?}");
@@ -64,7 +64,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn an_operator_sets_up_a_tenant_and_looks_at_it() {
+fn an_operator_sets_up_a_tenant_and_inspects_it() {
     let desk = Desk::start();
     assert_eq!(desk.json(&["tenant", "create", "acme"])["id"], "acme");
     assert!(desk.refused(&["tenant", "create", "acme"]).contains("already exists"));
@@ -87,7 +87,10 @@ fn an_operator_sets_up_a_tenant_and_looks_at_it() {
 
     let token = desk.json(&["token", "create", "--tenant", "acme", "--scope", "chat", "--ttl", "1h"]);
     let id = token["id"].as_str().unwrap();
-    assert!(!text(&desk.run(&["token", "ls"]).stdout).contains(token["token"].as_str().unwrap()), "shown once");
+    assert!(
+        !text(&desk.run(&["token", "ls"]).stdout).contains(token["token"].as_str().unwrap()),
+        "a token is shown once only"
+    );
     desk.json(&["token", "revoke", id]);
     assert!(desk.json(&["token", "ls"])["tokens"].as_array().unwrap().is_empty());
     assert!(desk.json(&["enroll-token", "--tenant", "acme"])["token"].as_str().unwrap().starts_with("fde_"));
@@ -107,7 +110,7 @@ fn an_operator_sets_up_a_tenant_and_looks_at_it() {
 }
 
 #[test]
-fn the_doctor_finds_a_fresh_desk_well_and_a_backup_is_whole() {
+fn the_doctor_accepts_a_new_server_and_a_backup_is_complete() {
     let desk = Desk::start();
     let words = text(&desk.run(&["doctor"]).stdout);
     assert!(words.contains("ok    store: writes are durable") && words.contains("integrity"), "{words}");
@@ -119,7 +122,7 @@ fn the_doctor_finds_a_fresh_desk_well_and_a_backup_is_whole() {
 }
 
 #[test]
-fn mistakes_are_told_with_a_way_to_mend_them() {
+fn errors_name_a_solution() {
     let folder = tempfile::tempdir().unwrap();
     let no_desk = program(folder.path(), &["tenant", "ls"]).output().unwrap();
     assert_eq!(no_desk.status.code(), Some(1));
@@ -134,14 +137,14 @@ fn mistakes_are_told_with_a_way_to_mend_them() {
 }
 
 #[test]
-fn a_second_desk_on_the_same_folder_is_refused() {
+fn a_second_server_on_the_same_folder_is_refused() {
     let desk = Desk::start();
     let second = desk.run(&["serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second.stderr).contains("in use by another frontdesk process"), "{}", text(&second.stderr));
 }
 
-/// A pipe that nobody reads, as after `| head -1` has read enough.
+/// A pipe whose reader has closed it, as `| head -1` does.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -149,7 +152,7 @@ fn closed_pipe() -> Stdio {
 }
 
 #[test]
-fn a_closed_pipe_ends_a_verb_quietly() {
+fn a_closed_pipe_ends_a_command_quietly() {
     let desk = Desk::start();
     for words in [
         &["config", "example"] as &[&str],
@@ -166,11 +169,11 @@ fn a_closed_pipe_ends_a_verb_quietly() {
         assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""), "{words:?}");
     }
     let refused = program(desk.folder.path(), &["explain", "ev-999"]).stderr(closed_pipe()).output().unwrap();
-    assert_eq!(refused.status.code(), Some(1), "a refusal stays one, also if nobody reads why");
+    assert_eq!(refused.status.code(), Some(1), "an error keeps its exit code if nobody reads its text");
 }
 
 #[test]
-fn a_desk_whose_output_nobody_reads_works_on() {
+fn a_server_with_closed_stdout_keeps_running() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"])
         .stdout(closed_pipe())
@@ -180,12 +183,12 @@ fn a_desk_whose_output_nobody_reads_works_on() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let ready = lines.by_ref().map(Result::unwrap).find(|line| line.starts_with("chat: "));
     let desk = Desk { child, folder };
-    assert!(ready.is_some(), "it ended");
+    assert!(ready.is_some(), "the server ended");
     assert!(text(&desk.run(&["tenant", "ls"]).stdout).contains("home"));
 }
 
 #[test]
-fn variables_of_others_stop_no_verb_and_are_told_to_whoever_runs_the_desk() {
+fn foreign_variables_stop_no_command_and_are_reported_by_serve() {
     let desk = Desk::start();
     let with = |words: &[&str]| {
         let mut command = program(desk.folder.path(), words);
@@ -204,7 +207,7 @@ fn variables_of_others_stop_no_verb_and_are_told_to_whoever_runs_the_desk() {
 }
 
 #[test]
-fn an_operator_speaks_to_an_agent_and_reads_its_inbox() {
+fn an_operator_messages_an_agent_and_reads_its_inbox() {
     let desk = Desk::start();
     desk.json(&["gateway", "add", "bot:1", "--tenant", "home", "--instance", "helper"]);
     assert_eq!(desk.json(&["agents", "ls", "--tenant", "home"])["agents"][0]["kind"], "instance");

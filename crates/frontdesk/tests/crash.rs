@@ -1,7 +1,7 @@
-//! `kill -9` at random points, many times, under traffic: nothing accepted is lost, nothing comes out
-//! of order, and what was signed for never comes again.
+//! `kill -9` at random points, many times, under traffic: no accepted message is lost, none is out of order, and no
+//! acked one is sent again.
 //!
-//! `CRASH_ROUNDS` and `CRASH_SEED` change how often and at which points.
+//! `CRASH_ROUNDS` and `CRASH_SEED` change the number of kills and their points.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod process;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use process::{Desk, Dice, Door, Heard, Seat, Socket, person, until};
+use process::{Api, Desk, Dice, Received, Seat, Socket, person, until};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -20,17 +20,17 @@ const INSTANCES: [&str; 3] = ["ann", "ben", "cleo"];
 const POSTERS: u64 = 6;
 const ROUNDS: u64 = 200;
 const SEED: u64 = 20_260_601;
-/// Everything that is still on its way when the kills end must arrive in this time.
+/// Time for all remaining deliveries after the last kill.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// What one instance's gateway has seen, over all its sockets.
+/// What the gateway of one instance received, over all its sockets.
 #[derive(Default)]
 struct Book {
-    /// Message ids in the order of their first arrival, with the number of their row.
+    /// Message ids in the order of their first arrival, with their row number.
     first: Vec<(String, u64)>,
-    /// The one buffer id under which each message comes.
+    /// The buffer id of each message, which must not change.
     buffer_ids: HashMap<String, String>,
-    /// The ledger said that these were acked.
+    /// Messages that the ledger reported as acked.
     signed_for: HashSet<String>,
     again: u64,
     wrong: Vec<String>,
@@ -46,19 +46,19 @@ impl Book {
             Some(known) => self.wrong.push(format!("{message_id} has two rows, {known} and {buffer_id}")),
             None => {
                 let row = buffer_id.rsplit('-').next().and_then(|row| u64::from_str_radix(row, 16).ok());
-                self.first.push((message_id.clone(), row.expect("a row number ends every buffer id")));
+                self.first.push((message_id.clone(), row.expect("a buffer id ends with a row number")));
                 self.buffer_ids.insert(message_id, buffer_id);
             }
         }
     }
 }
 
-/// What all tasks share.
+/// Shared by all tasks.
 struct Run {
-    door: Door,
-    /// Whether the desk is up; clients wait for it instead of knocking all the time.
+    api: Api,
+    /// Whether the server is up; clients wait for it instead of polling.
     up: watch::Receiver<bool>,
-    /// No more messages, and every row is acked at once.
+    /// No more messages are posted, and every row is acked at once.
     calm: AtomicBool,
     books: [Mutex<Book>; 3],
     failed_posts: AtomicU64,
@@ -66,11 +66,11 @@ struct Run {
 
 impl Run {
     async fn wait_until_up(&self) {
-        let _ = self.up.clone().wait_for(|up| *up).await; // its end is the end of the test
+        let _ = self.up.clone().wait_for(|up| *up).await; // closed at the end of the test
     }
 }
 
-/// What became of one message: its poster, its number, its instance, its event.
+/// An accepted message: poster, number, instance and event.
 struct Accepted {
     poster: u64,
     number: u64,
@@ -88,9 +88,9 @@ fn chat(poster: u64, instance: usize) -> String {
     format!("c{poster}-{}", INSTANCES[instance])
 }
 
-/// One message after the other, each until the desk says that it has it.
+/// Posts one message after the other, each until the server has accepted it.
 async fn post(run: Arc<Run>, poster: u64, mut dice: Dice) -> Vec<Accepted> {
-    let door = run.door.apart();
+    let api = run.api.apart();
     let mut all = Vec::new();
     while !run.calm.load(Ordering::SeqCst) {
         let instance = usize::try_from(dice.below(3)).unwrap();
@@ -100,7 +100,7 @@ async fn post(run: Arc<Run>, poster: u64, mut dice: Dice) -> Vec<Accepted> {
         let (chat, user) = (chat(poster, instance), person(INSTANCES[instance]));
         loop {
             run.wait_until_up().await;
-            if let Ok(answer) = door.try_post(&chat, &user, &id, &id).await {
+            if let Ok(answer) = api.try_post(&chat, &user, &id, &id).await {
                 assert_eq!(answer["verdict"]["outcome"], "delivered");
                 answer["event_id"].as_str().unwrap().clone_into(&mut one.event_id);
                 break;
@@ -114,15 +114,15 @@ async fn post(run: Arc<Run>, poster: u64, mut dice: Dice) -> Vec<Accepted> {
     all
 }
 
-/// Dials for ever; acks most rows at once, some late, some not at all, and sometimes hangs up.
+/// Reconnects forever; acks most rows at once, some late, some not at all, and sometimes disconnects.
 async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
     loop {
         run.wait_until_up().await;
-        let Ok(mut socket) = Socket::dial(&run.door.url, &seat).await else {
+        let Ok(mut socket) = Socket::dial(&run.api.url, &seat).await else {
             sleep(Duration::from_millis(5)).await;
             continue;
         };
-        // A late ack goes only into the socket on which its row came.
+        // A late ack is sent only on the socket on which its row came.
         let mut late: Vec<(Instant, String)> = Vec::new();
         loop {
             let next = late.iter().map(|(at, _)| *at).min();
@@ -133,9 +133,9 @@ async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
                 }
             };
             let said = tokio::select! {
-                heard = socket.hear() => match heard {
-                    Heard::Row { buffer_id, message_id, text } => {
-                        assert_eq!(text, message_id, "a message carries its own text");
+                received = socket.receive() => match received {
+                    Received::Row { buffer_id, message_id, text } => {
+                        assert_eq!(text, message_id, "the text of a message must be its id");
                         run.books[instance].lock().unwrap().note(message_id, buffer_id.clone());
                         match dice.below(100) {
                             _ if run.calm.load(Ordering::SeqCst) => socket.ack(&buffer_id).await,
@@ -148,8 +148,8 @@ async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
                             _ => break,
                         }
                     }
-                    Heard::Frame(_) => Ok(()),
-                    Heard::Closed(_) => break,
+                    Received::Frame(_) => Ok(()),
+                    Received::Closed(_) => break,
                 },
                 () = due => {
                     let now = Instant::now();
@@ -167,10 +167,10 @@ async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
     }
 }
 
-/// Remembers what the ledger calls acked: none of it may come again from here on.
+/// Records what the ledger reports as acked: none of it may be sent again.
 async fn observe(run: &Run) {
     for (instance, book) in INSTANCES.iter().zip(&run.books) {
-        if let Ok(rows) = run.door.try_mail(instance, "acked", 0).await {
+        if let Ok(rows) = run.api.try_mail(instance, "acked", 0).await {
             let ids = rows.iter().map(|row| row["message_id"].as_str().unwrap().to_owned());
             book.lock().unwrap().signed_for.extend(ids);
         }
@@ -178,7 +178,8 @@ async fn observe(run: &Run) {
 }
 
 fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text:?}")))
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,7 +190,7 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
     let mut desk = Desk::start(&[("LOG_FILTER", "warn")]).await;
     let (up, is_up) = watch::channel(true);
     let run = Arc::new(Run {
-        door: desk.door.clone(),
+        api: desk.api.clone(),
         up: is_up,
         calm: AtomicBool::new(false),
         books: Default::default(),
@@ -197,7 +198,7 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
     });
     let mut gateways = JoinSet::new();
     for (number, instance) in INSTANCES.iter().enumerate() {
-        let seat = desk.door.seat(instance, None).await;
+        let seat = desk.api.seat(instance, None).await;
         gateways.spawn(serve(run.clone(), number, seat, Dice::new(seed ^ (number as u64 + 1))));
     }
     let mut posters = JoinSet::new();
@@ -211,7 +212,7 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
         let traffic = dice.millis(20, 150);
         sleep(traffic / 2).await;
         match dice.below(4) {
-            0 => observe(&run).await, // and killed at once
+            0 => observe(&run).await, // and killed immediately
             1 => {
                 observe(&run).await;
                 sleep(traffic / 2).await;
@@ -233,23 +234,23 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
         assert!(gateways.try_join_next().is_none(), "a gateway has ended");
     }
 
-    // The posters bring their last message home; one more start makes every unacked row come again.
+    // The posters finish their last message; one more restart makes all unacked rows come again.
     run.calm.store(true, Ordering::SeqCst);
-    let posted = timeout(DRAIN_TIME, posters.join_all()).await.expect("the last messages are taken");
+    let posted = timeout(DRAIN_TIME, posters.join_all()).await.expect("the last messages were not accepted");
     let accepted: Vec<Accepted> = posted.into_iter().flatten().collect();
     desk.kill().await;
     desk.start_again().await;
     let drained = Instant::now();
     for instance in INSTANCES {
-        let none_waits = async || (desk.door.waiting(instance).await == 0).then_some(());
+        let none_waits = async || (desk.api.waiting(instance).await == 0).then_some(());
         until(&format!("all mail of {instance} is acked"), DRAIN_TIME, none_waits).await;
     }
     let drained = drained.elapsed();
     gateways.abort_all();
 
     let again = check_books(&run, &accepted, seed);
-    check_ledger(&desk.door, &accepted).await;
-    check_chats(&desk.door, &accepted).await;
+    check_ledger(&desk.api, &accepted).await;
+    check_chats(&desk.api, &accepted).await;
     let signed_for: usize = run.books.iter().map(|book| book.lock().unwrap().signed_for.len()).sum();
     println!(
         "{} messages, {} kills ({stumbles} of a desk that was just starting), {again} redeliveries, {} posts tried again, \
@@ -262,7 +263,7 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
     );
 }
 
-/// What the gateways saw. Returns how often a row came again.
+/// Checks what the gateways received. Returns how often a row came again.
 fn check_books(run: &Run, accepted: &[Accepted], seed: u64) -> u64 {
     let mut again = 0;
     for (number, book) in run.books.iter().enumerate() {
@@ -276,7 +277,7 @@ fn check_books(run: &Run, accepted: &[Accepted], seed: u64) -> u64 {
         let lost: Vec<&String> = expected.difference(&arrived).collect();
         assert!(lost.is_empty(), "{name} never got {lost:?}, seed {seed}");
         let strange: Vec<&String> = arrived.difference(&expected).collect();
-        assert!(strange.is_empty(), "{name} got {strange:?}, which are not its own");
+        assert!(strange.is_empty(), "{name} got {strange:?}, which belong to others");
         let jump = book.first.windows(2).find(|pair| pair[0].1 >= pair[1].1);
         assert_eq!(jump, None, "{name} got rows out of order, seed {seed}");
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
@@ -290,31 +291,31 @@ fn check_books(run: &Run, accepted: &[Accepted], seed: u64) -> u64 {
     again
 }
 
-/// What the ledger says: one row and one event for each message, every row acked.
-async fn check_ledger(door: &Door, accepted: &[Accepted]) {
+/// Checks the ledger: one row and one event per message, every row acked.
+async fn check_ledger(api: &Api, accepted: &[Accepted]) {
     let mut events = HashSet::new();
     for (number, instance) in INSTANCES.iter().enumerate() {
-        let rows = door.mail(instance, "").await;
+        let rows = api.mail(instance, "").await;
         let unsettled: Vec<_> = rows.iter().filter(|row| row["state"] != "acked").collect();
-        assert!(unsettled.is_empty(), "{instance} is still owed {unsettled:?}");
+        assert!(unsettled.is_empty(), "{instance} still has waiting rows {unsettled:?}");
         let told: HashMap<String, &str> =
             accepted.iter().filter(|one| one.instance == number).map(|one| (one.id(), one.event_id.as_str())).collect();
         assert_eq!(rows.len(), told.len(), "one row for each message to {instance}");
         for row in &rows {
             let (id, event) = (row["message_id"].as_str().unwrap(), row["event_id"].as_str().unwrap());
-            assert_eq!(told.get(id), Some(&event), "the poster of {id} was told another event");
+            assert_eq!(told.get(id), Some(&event), "the poster of {id} got another event id");
             assert!(events.insert(event.to_owned()), "{event} has two messages");
         }
     }
 }
 
-/// What people see: each message once, in the order in which it was written.
-async fn check_chats(door: &Door, accepted: &[Accepted]) {
+/// Checks the chat histories: each message once, in the order in which it was posted.
+async fn check_chats(api: &Api, accepted: &[Accepted]) {
     for poster in 0..POSTERS {
         for instance in 0..INSTANCES.len() {
             let of_chat = accepted.iter().filter(|one| one.poster == poster && one.instance == instance);
             let expected: Vec<String> = of_chat.map(Accepted::id).collect();
-            let lines = door.history(&chat(poster, instance)).await;
+            let lines = api.history(&chat(poster, instance)).await;
             let shown: Vec<&str> = lines.iter().map(|line| line["message_id"].as_str().unwrap()).collect();
             assert_eq!(shown, expected, "the history of {}", chat(poster, instance));
         }

@@ -1,7 +1,7 @@
-//! Every route that changes something, cut off by its client at random points under load. A request happens wholly or
-//! not at all, and memory says what the database says.
+//! Every route that changes something is cut off by its client at random points under load. A request must happen
+//! completely or not at all, and memory must agree with the database.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 
 #[path = "harness/mod.rs"]
 mod harness;
@@ -31,15 +31,15 @@ use tokio::time::timeout;
 
 /// Cuts per route.
 const CUTS: usize = 200;
-/// Requests that are cut at the same time.
+/// Requests that are cut concurrently.
 const AT_ONCE: usize = 24;
-/// A cut comes at most this long after the request was written.
+/// Maximum time between the request and the cut.
 const CUT_TIME_US: u64 = 4_000;
 const CHAT: &str = "room";
 const HOOK: &str = "builds";
 const HOOK_KEY: &str = "the key of the hook";
 
-/// A number that looks random and is the same in every run.
+/// A pseudorandom number, the same in every run.
 fn dice(seed: u64) -> u64 {
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -48,15 +48,15 @@ fn dice(seed: u64) -> u64 {
 }
 
 struct Scene {
-    house: Harness,
+    harness: Harness,
     seat: Seat,
     agents: String,
     operator: String,
-    /// Bound to an instance of its own, for alarms.
+    /// Identity bound to its own instance, for alarms.
     sleeper: String,
 }
 
-/// One request, ready to be cut.
+/// A request that will be cut.
 struct Request {
     path: String,
     bearer: String,
@@ -68,20 +68,20 @@ struct Request {
 
 impl Scene {
     async fn open() -> Self {
-        let house = Harness::with(|config| {
+        let harness = Harness::with(|config| {
             config.agents.rate_per_s = 0;
             config.cron.relay_keys = vec!["a key".into()];
         })
         .await;
-        let seat = house.seat("home-gw").await;
+        let seat = harness.seat("home-gw").await;
         let (agents, operator) =
-            (house.token(FIRST_TENANT, "agents").await, house.token(FIRST_TENANT, "operator").await);
+            (harness.token(FIRST_TENANT, "agents").await, harness.token(FIRST_TENANT, "operator").await);
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "sleeper" });
-        let sleeper = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
-        let scene = Self { house, seat, agents, operator, sleeper };
+        let sleeper = harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
+        let scene = Self { harness, seat, agents, operator, sleeper };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
-        scene.house.admin("POST", "/bots", &hook).await.expect(201);
+        scene.harness.admin("POST", "/bots", &hook).await.expect(201);
         scene
             .desk()
             .directory()
@@ -92,11 +92,11 @@ impl Scene {
     }
 
     fn desk(&self) -> &Arc<Desk> {
-        &self.house.app.desk
+        &self.harness.app.desk
     }
 }
 
-/// Who may do everything in the first tenant.
+/// May do everything in the first tenant.
 const OPERATOR: Speaker<'static> = Speaker { tenant: FIRST_TENANT, operator: true, caller: None, bound: None };
 
 impl Scene {
@@ -119,11 +119,11 @@ impl Scene {
         BindingNew { platform, user_id, tenant, instance }
     }
 
-    /// A request of this route that nobody made before, with what it needs to be there.
-    #[allow(clippy::too_many_lines, reason = "one line or two a route")]
+    /// A new request for this route, with everything that it needs in place.
+    #[allow(clippy::too_many_lines, reason = "one or two lines per route")]
     async fn request(&self, route: &str, n: usize) -> Request {
         let (desk, t) = (self.desk().clone(), FIRST_TENANT);
-        let admin = || self.house.admin.clone();
+        let admin = || self.harness.admin.clone();
         let gateway = || self.seat.bearer();
         let made = |path: String, bearer: String, body: Value| {
             let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
@@ -286,7 +286,8 @@ impl Scene {
                     "edited": false, "deleted": false, "reactions": [],
                     "prompt": { "prompt_id": "p", "kind": "choice", "options": options } });
                 let id = format!("ask-{n}");
-                // Of now: on a slow machine the run lasts over a minute, and retention would take an old line.
+                // The current time: on a slow machine the test takes over a minute, and retention would delete an old
+                // line.
                 desk.stores().chat.chat_append(t, CHAT, &id, shown.to_string(), desk.env().now_ms()).await.unwrap();
                 let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.seat.user });
                 made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.seat.chat.clone(), body)
@@ -366,14 +367,14 @@ impl Scene {
             "POST /admin/v1/signing-keys/rotate" => made("/admin/v1/signing-keys/rotate".into(), admin(), Value::Null),
             "POST /admin/v1/chat-link" => made("/admin/v1/chat-link".into(), admin(), json!({ "name": t })),
             "POST /admin/v1/backup" => {
-                let file = self.house.folder.path().join(format!("backup-{n}.db"));
+                let file = self.harness.folder.path().join(format!("backup-{n}.db"));
                 made("/admin/v1/backup".into(), admin(), json!({ "file": file }))
             }
             other => panic!("no request is known for {other}; add one here"),
         }
     }
 
-    /// Sends it and hangs up: after a part of it, or some time after all of it.
+    /// Sends the request and disconnects: after a part of it, or some time after all of it.
     async fn cut(&self, route: &str, request: Request, seed: u64) {
         let method = route.split(' ').next().unwrap();
         let Request { path, bearer, kind, body, headers } = request;
@@ -384,19 +385,19 @@ impl Scene {
         )
         .into_bytes();
         bytes.extend_from_slice(&body);
-        let mut stream = TcpStream::connect(self.house.url.trim_start_matches("http://")).await.unwrap();
+        let mut stream = TcpStream::connect(self.harness.url.trim_start_matches("http://")).await.unwrap();
         if seed.is_multiple_of(8) {
             bytes.truncate(usize::try_from(dice(seed)).unwrap_or(0) % bytes.len());
         }
-        let _ = stream.write_all(&bytes).await; // it may be answered before all of it came
+        let _ = stream.write_all(&bytes).await; // the server may respond before it has read everything
         tokio::time::sleep(Duration::from_micros(dice(seed ^ 0xff) % CUT_TIME_US)).await;
         drop(stream);
     }
 }
 
-/// From the desk's own description: a route that is added there is cut here.
-async fn changing_routes(house: &Harness) -> Vec<String> {
-    let page = house.get("/openapi.json", "").await.expect(200);
+/// Read from the OpenAPI description, so that a new route is tested automatically.
+async fn changing_routes(harness: &Harness) -> Vec<String> {
+    let page = harness.get("/openapi.json", "").await.expect(200);
     let mut routes = Vec::new();
     for (path, methods) in page["paths"].as_object().unwrap() {
         for method in ["post", "put", "patch", "delete"] {
@@ -422,22 +423,22 @@ fn assert_same(memory: &[Record], stored: &[Record]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_cut_off_happens_wholly_or_not_at_all() {
+async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
     let scene = Arc::new(Scene::open().await);
-    let routes = changing_routes(&scene.house).await;
+    let routes = changing_routes(&scene.harness).await;
     assert!(routes.len() > 50, "{routes:?}");
-    // Rows for the operator to drop: instance 1 is the first one that was made.
+    // Rows for the operator to drop: instance 1 is the first instance.
     for n in 0..CUTS {
-        scene.house.say(&scene.seat, "mail", &format!("row {n}")).await;
+        scene.harness.say(&scene.seat, "mail", &format!("row {n}")).await;
     }
-    let resting = scene.house.app.sessions.len();
+    let resting = scene.harness.app.sessions.len();
 
     let (stop, posted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let load = tokio::spawn({
         let (scene, stop, posted) = (scene.clone(), stop.clone(), posted.clone());
         async move {
             while !stop.load(Ordering::SeqCst) {
-                scene.house.say(&scene.seat, "load", "x").await;
+                scene.harness.say(&scene.seat, "load", "x").await;
                 posted.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -457,23 +458,23 @@ async fn a_request_that_is_cut_off_happens_wholly_or_not_at_all() {
     }
     stop.store(true, Ordering::SeqCst);
     load.await.unwrap();
-    // What was begun goes on to its end; then nothing is under way.
+    // Waits until all requests in progress have finished.
     let ended = async {
-        while scene.house.app.sessions.len() > resting {
+        while scene.harness.app.sessions.len() > resting {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, ended).await.expect("what was begun did not end");
-    assert!(posted.load(Ordering::SeqCst) > 100, "the desk worked meanwhile");
+    timeout(PATIENCE, ended).await.expect("requests did not finish");
+    assert!(posted.load(Ordering::SeqCst) > 100, "too few messages were accepted meanwhile");
 
     compare(&scene).await;
-    let Ok(scene) = Arc::try_unwrap(scene) else { panic!("somebody still works") };
-    let Scene { house, .. } = scene;
-    let before = stored(&house.app.desk).await;
-    let folder = house.finish().await;
-    let house = Harness::again(folder, |_| {}).await;
-    assert_same(&house.app.desk.directory().read(View::records), &before);
-    house.finish().await;
+    let Ok(scene) = Arc::try_unwrap(scene) else { panic!("a task still holds the scene") };
+    let Scene { harness, .. } = scene;
+    let before = stored(&harness.app.desk).await;
+    let folder = harness.finish().await;
+    let harness = Harness::again(folder, |_| {}).await;
+    assert_same(&harness.app.desk.directory().read(View::records), &before);
+    harness.finish().await;
 }
 
 async fn compare(scene: &Scene) {
@@ -481,11 +482,11 @@ async fn compare(scene: &Scene) {
     let memory = desk.directory().read(View::records);
     assert_same(&memory, &stored(desk).await);
 
-    // Numbers: one owner each.
+    // Instance numbers are unique.
     let numbers: Vec<u64> = desk.directory().read(|view| view.instances.values().map(|it| it.no).collect());
     assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
 
-    // A gateway and its instance, an enrollment and its gateway, a link and its instance.
+    // Gateways have their instance, enrollments their gateway, links their instance.
     let whole = desk.directory().read(|view| {
         let seated = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
         let used: HashSet<&String> = view.enrollments.values().filter_map(|it| it.used_by.as_ref()).collect();
@@ -499,7 +500,7 @@ async fn compare(scene: &Scene) {
     });
     assert_eq!(whole, [true; 3], "seated, enrolled, linked");
 
-    // A line of the chat and its event; a press, its line, its event and the mark on its prompt.
+    // Chat lines have their event; presses have line, event and the mark on their prompt.
     let mut happened = [0; 2];
     for n in 0..CUTS {
         let press = format!("press-ask-{n}-");
@@ -529,7 +530,7 @@ async fn compare(scene: &Scene) {
     let rows = rows.iter().filter(|row| row.delivery.platform == "hooks").count();
     assert_eq!((rows, rows > 0), (hooked, true), "a row for each webhook that is stored");
 
-    // Alarms that are armed are in the schedule.
+    // Armed alarms are in the schedule.
     let instance = desk.directory().find_instance("sleeper", None).unwrap();
     let armed = desk.stores().alarms.armed(instance.no, 0, 9_999).await.unwrap();
     let of_cut: Vec<_> = armed.iter().filter(|it| it.job_id.starts_with("arm-")).collect();
@@ -537,7 +538,7 @@ async fn compare(scene: &Scene) {
     let entries = desk.cron().clock().schedule().len();
     assert!(entries >= armed.len(), "{entries} entries for {} armed alarms", armed.len());
 
-    // Words between agents: every letter was carried to its end, and none is left of agents that are gone.
+    // Messages between agents: none is still in flight, and none belongs to a deleted agent.
     for no in desk.stores().inbox.inboxes().await.unwrap() {
         assert!(desk.directory().read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
         let mut after = 0;
@@ -545,20 +546,20 @@ async fn compare(scene: &Scene) {
             let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
             let Some(last) = page.last() else { break };
             after = last.event;
-            assert!(page.iter().all(|filed| !is_in_flight(filed)), "a letter that nobody carries any more");
+            assert!(page.iter().all(|filed| !is_in_flight(filed)), "a message is still in flight");
         }
     }
     // Files and their rows.
-    let database = rusqlite::Connection::open(scene.house.folder.path().join("data/frontdesk.db")).unwrap();
+    let database = rusqlite::Connection::open(scene.harness.folder.path().join("data/frontdesk.db")).unwrap();
     let mut ids = database.prepare("SELECT id FROM media").unwrap();
     let rows: HashSet<String> = ids.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    let files = std::fs::read_dir(scene.house.folder.path().join("data/media")).unwrap();
+    let files = std::fs::read_dir(scene.harness.folder.path().join("data/media")).unwrap();
     let files: HashSet<String> = files.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(rows, files);
     assert!(!rows.is_empty());
 }
 
-/// As the desk marks a message: by its id, or a hash of a long one.
+/// Prefix of the message's files: its id, or the hash of a long one.
 fn prefix(id: &str) -> Vec<u8> {
     if id.len() <= 48 {
         return id.as_bytes().to_vec();

@@ -1,9 +1,9 @@
-//! A disk that is full: the desk says so, takes nothing, and goes on by itself when there is room again.
+//! A full disk: the server reports it, accepts nothing, and continues without a restart when there is space again.
 //!
-//! It happens in a child: this same program with a small disk of its own, told by the environment to
-//! play the `child_*` test, which does nothing when it is run by itself.
+//! Runs in a child process: this program with a small disk of its own. An environment variable makes it run the
+//! `child_*` test, which otherwise does nothing.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls only the server")]
 
 mod harness;
 
@@ -16,15 +16,15 @@ use serde_json::json;
 
 use harness::Harness;
 
-/// Where the child finds its disk.
+/// Environment variable with the folder of the small disk.
 const FOLDER: &str = "DESK_TEST_DISK";
-/// Messages after which a full disk must have said so; fewer than a socket takes without acks.
+/// More messages than fit on the disk, but fewer than a socket gets without acks.
 const MANY: usize = 30;
 
 #[test]
-fn a_full_disk_refuses_in_so_many_words_and_recovers_without_a_restart() {
-    // A tmpfs in a mount namespace that ends with the child. Without root it takes a user namespace
-    // too, which some machines forbid.
+fn a_full_disk_refuses_with_a_reason_and_recovers_without_a_restart() {
+    // A tmpfs in a mount namespace that ends with the child. Without root it needs a user namespace, which some
+    // machines forbid.
     let mount = format!(r#"mount -t tmpfs -o size=8m tmpfs "${FOLDER}""#);
     let ways: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
     let folder = tempfile::tempdir().unwrap();
@@ -46,14 +46,14 @@ fn a_full_disk_refuses_in_so_many_words_and_recovers_without_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a part played for a_full_disk_refuses_in_so_many_words_and_recovers_without_a_restart"]
+#[ignore = "run as a child process by a_full_disk_refuses_with_a_reason_and_recovers_without_a_restart"]
 async fn child_fills_the_disk() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let folder = Path::new(&folder);
-    let house = Harness::with(|config| config.data_dir = folder.join("data")).await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
-    house.say(&seat, "c", "before").await;
+    let harness = Harness::with(|config| config.data_dir = folder.join("data")).await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
+    harness.say(&seat, "c", "before").await;
     let event = socket.event().await;
     assert_eq!(event.text(), "before");
     socket.ack(&event).await;
@@ -63,30 +63,30 @@ async fn child_fills_the_disk() {
     fill(&ballast);
     let mut kept = Vec::new();
     let refused = loop {
-        assert!(kept.len() < MANY, "it never filled");
+        assert!(kept.len() < MANY, "the disk never became full");
         let text = format!("{} {}", kept.len(), "x".repeat(2_000));
-        let reply = house.say_as(&seat, "c", json!({ "user_id": seat.user, "text": text })).await;
+        let reply = harness.say_as(&seat, "c", json!({ "user_id": seat.user, "text": text })).await;
         if reply.status != 202 {
             break reply;
         }
         kept.push(text);
         let event = socket.event().await;
-        assert_eq!(event.text(), kept[kept.len() - 1], "what was accepted is delivered");
+        assert_eq!(event.text(), kept[kept.len() - 1], "an accepted message is delivered");
     };
     assert_eq!(refused.problem(503), "unavailable");
-    let ready = house.get("/readyz", "").await;
+    let ready = harness.get("/readyz", "").await;
     assert_eq!(ready.problem(503), "unavailable");
     assert!(ready.json()["detail"].as_str().unwrap().contains("full"), "{}", ready.text());
-    assert_eq!(house.get("/healthz", "").await.status, 200, "it lives");
-    assert!(house.metric("frontdesk_store_faults_total").await > 0);
+    assert_eq!(harness.get("/healthz", "").await.status, 200, "the process is alive");
+    assert!(harness.metric("frontdesk_store_faults_total").await > 0);
 
     fs::remove_file(&ballast).unwrap();
-    // What was said last holds for a second: a check is a write.
-    let ready = async { while house.get("/readyz", "").await.status != 200 {} };
-    tokio::time::timeout(harness::PATIENCE, ready).await.expect("ready again");
-    house.say(&seat, "c", "after").await;
-    let mut again = house.socket(&seat).await;
-    // Nothing was acked since: all that was answered with 202 comes, and nothing else.
+    // The result of a check is cached for a second, because each check writes.
+    let ready = async { while harness.get("/readyz", "").await.status != 200 {} };
+    tokio::time::timeout(harness::PATIENCE, ready).await.expect("not ready again");
+    harness.say(&seat, "c", "after").await;
+    let mut again = harness.socket(&seat).await;
+    // Nothing was acked: exactly the messages that were answered with 202 are delivered.
     let mut came = Vec::new();
     while came.last().is_none_or(|text| text != "after") {
         let event = again.event().await;
@@ -95,14 +95,14 @@ async fn child_fills_the_disk() {
     }
     kept.push("after".into());
     assert_eq!(came, kept);
-    let lines = house.history(&seat, "c").await;
+    let lines = harness.history(&seat, "c").await;
     let shown: Vec<&str> = lines.iter().skip(1).filter_map(|line| line["text"].as_str()).collect();
-    assert_eq!(shown, kept, "the history shows what was taken and nothing that was refused");
-    house.finish().await;
+    assert_eq!(shown, kept, "the history has the accepted messages and no refused ones");
+    harness.finish().await;
     println!("RECOVERED");
 }
 
-/// Writes until there is no room.
+/// Writes until the disk is full.
 fn fill(path: &Path) {
     let mut file = fs::File::create(path).unwrap();
     let block = vec![1; 4096];

@@ -1,5 +1,4 @@
-//! Agents that sleep: pokes of their wake URL, what people are told meanwhile, and a desk that is
-//! asked to stop while everybody is connected.
+//! Agents that sleep: calls of their wake URL, notices to users, and shutdown with connected clients.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod process;
@@ -9,18 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_wire::frame::GatewayLine;
-use process::{Desk, Door, Heard, Seat, Socket, person, until};
+use process::{Api, Desk, Received, Seat, Socket, person, until};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Long enough for anything that happens at once.
+/// Time limit for everything that should happen at once.
 const SOON: Duration = Duration::from_secs(5);
-/// Clocks of two processes and timers that fire a little early.
+/// Tolerance for clocks of two processes and timers that fire a little early.
 const SLACK: Duration = Duration::from_millis(400);
 
-/// A machine that can be woken: it answers every request with one status and remembers when it came.
+/// A wake URL: responds to every request with one status and records the time.
 struct WakeServer {
     url: String,
     status: Arc<AtomicU16>,
@@ -50,7 +49,7 @@ impl WakeServer {
                 seen.lock().unwrap().push((Instant::now(), String::from_utf8(head).unwrap()));
                 let status = answer.load(Ordering::SeqCst);
                 let text = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-                let _ = stream.write_all(text.as_bytes()).await; // the desk may have been killed
+                let _ = stream.write_all(text.as_bytes()).await; // the server may have been killed
             }
         });
         Self { url, status, pokes, task }
@@ -65,7 +64,7 @@ impl WakeServer {
     }
 
     async fn wait_for(&self, count: usize, within: Duration) {
-        until(&format!("poke {count} comes"), within, async || (self.count() >= count).then_some(())).await;
+        until(&format!("wake call {count}"), within, async || (self.count() >= count).then_some(())).await;
     }
 }
 
@@ -75,229 +74,230 @@ impl Drop for WakeServer {
     }
 }
 
-async fn say(door: &Door, instance: &str, id: &str) -> Value {
-    door.post("chat", &person(instance), id, "are you there?").await
+async fn say(api: &Api, instance: &str, id: &str) -> Value {
+    api.post("chat", &person(instance), id, "are you there?").await
 }
 
-async fn dial(door: &Door, seat: &Seat) -> Socket {
-    Socket::dial(&door.url, seat).await.unwrap()
+async fn dial(api: &Api, seat: &Seat) -> Socket {
+    Socket::dial(&api.url, seat).await.unwrap()
 }
 
 /// Sends `going_idle` and waits for its ack.
 async fn go_idle(socket: &mut Socket) {
     socket.say(&GatewayLine::GoingIdle.line()).await.unwrap();
-    match timeout(Duration::from_secs(10), socket.hear()).await.unwrap() {
-        Heard::Frame(frame) if frame["type"] == "going_idle_ack" => {}
+    match timeout(Duration::from_secs(10), socket.receive()).await.unwrap() {
+        Received::Frame(frame) if frame["type"] == "going_idle_ack" => {}
         other => panic!("no ack of going_idle: {other:?}"),
     }
 }
 
-async fn wait_until_gone(door: &Door, gateway: &str) {
-    until("the desk sees the socket end", SOON, async || (!door.connected(gateway).await).then_some(())).await;
+async fn wait_until_gone(api: &Api, gateway: &str) {
+    until("the server notices that the socket ended", SOON, async || (!api.connected(gateway).await).then_some(()))
+        .await;
 }
 
-// ---- pokes ------------------------------------------------------------------------------------
+// ---- wake calls -------------------------------------------------------------------------------
 
 #[tokio::test]
-async fn a_sleeper_is_poked_once_per_cooldown_until_it_dials() {
+async fn a_sleeping_agent_is_called_once_per_cooldown_until_it_connects() {
     let cooldown = Duration::from_secs(2);
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "2000")]).await;
     let wake = WakeServer::start(200).await;
-    let seat = desk.door.seat("ann", Some(&wake.url)).await;
-    let door = &desk.door;
-    assert_eq!(wake.count(), 0, "nobody is poked for nothing");
+    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let api = &desk.api;
+    assert_eq!(wake.count(), 0, "no wake call without waiting rows");
 
-    say(door, "ann", "m0").await;
+    say(api, "ann", "m0").await;
     wake.wait_for(1, SOON).await;
     let first = wake.times()[0];
     for number in 1..5 {
-        say(door, "ann", &format!("m{number}")).await;
+        say(api, "ann", &format!("m{number}")).await;
     }
     sleep_until(first + cooldown - SLACK).await;
-    assert_eq!(wake.count(), 1, "five messages, one poke");
+    assert_eq!(wake.count(), 1, "five messages, one wake call");
     let head = wake.pokes.lock().unwrap()[0].1.to_lowercase();
     assert!(head.starts_with("get /wake/me?machine=7 http/1.1\r\n"), "{head}");
     for absent in ["authorization", "content-length", "transfer-encoding", "cookie", "signature"] {
-        assert!(!head.contains(absent), "a poke carries and proves nothing: {head}");
+        assert!(!head.contains(absent), "a wake call contains no data or credentials: {head}");
     }
 
-    // It answered and did not come: asked again, after a whole cooldown.
+    // The URL responded, but the agent did not connect: called again after the cooldown.
     wake.wait_for(2, cooldown + SOON).await;
     let second = wake.times()[1];
     assert!(second - first + SLACK >= cooldown, "{:?}", second - first);
-    let mut socket = dial(door, &seat).await;
+    let mut socket = dial(api, &seat).await;
     assert_eq!(socket.take(5).await, ["m0", "m1", "m2", "m3", "m4"]);
-    until("all is acked", SOON, async || (door.waiting("ann").await == 0).then_some(())).await;
+    until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
 
-    // That poke brought it, so it is over: asleep again, the next message does not wait for a cooldown.
+    // The agent has connected, so the wake is finished: asleep again, the next message does not wait for the cooldown.
     socket.hang_up().await;
-    wait_until_gone(door, "ann").await;
+    wait_until_gone(api, "ann").await;
     let asked = Instant::now();
-    say(door, "ann", "m5").await;
+    say(api, "ann", "m5").await;
     wake.wait_for(3, SOON).await;
     assert!(wake.times()[2] - asked + SLACK < cooldown, "{:?}", wake.times()[2] - asked);
-    let mut socket = dial(door, &seat).await;
+    let mut socket = dial(api, &seat).await;
     assert_eq!(socket.take(1).await, ["m5"]);
     sleep(cooldown * 3).await;
-    assert_eq!(wake.count(), 3, "whoever is awake is not poked");
-    assert_eq!(door.metric("frontdesk_wakes_total{why=\"answered\"}").await, 3);
+    assert_eq!(wake.count(), 3, "a connected agent is not called");
+    assert_eq!(api.metric("frontdesk_wakes_total{why=\"answered\"}").await, 3);
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_acks_and_sleeps_is_not_poked_for_nothing() {
+async fn an_agent_that_acked_everything_is_not_called_again() {
     let cooldown = Duration::from_millis(500);
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "500")]).await;
     let wake = WakeServer::start(200).await;
-    let seat = desk.door.seat("ann", Some(&wake.url)).await;
-    let door = &desk.door;
+    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let api = &desk.api;
     for round in 0..3 {
-        say(door, "ann", &format!("m{round}")).await;
+        say(api, "ann", &format!("m{round}")).await;
         wake.wait_for(round + 1, SOON).await;
-        let mut socket = dial(door, &seat).await;
+        let mut socket = dial(api, &seat).await;
         assert_eq!(socket.take(1).await, [format!("m{round}")]);
-        until("all is acked", SOON, async || (door.waiting("ann").await == 0).then_some(())).await;
+        until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
         if round == 0 {
             go_idle(&mut socket).await;
         }
         socket.hang_up().await;
-        wait_until_gone(door, "ann").await;
+        wait_until_gone(api, "ann").await;
     }
-    sleep(cooldown * 5).await; // a poke for nothing would come after one cooldown, and again after more
+    sleep(cooldown * 5).await; // an unnecessary call would come after one cooldown, or a later one
     assert_eq!(wake.count(), 3);
 }
 
 #[tokio::test]
-async fn a_failing_wake_url_is_tried_again_with_growing_delays_until_the_agent_dials() {
+async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_connects() {
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "50")]).await;
     let wake = WakeServer::start(500).await;
-    let seat = desk.door.seat("ann", Some(&wake.url)).await;
-    let door = &desk.door;
-    say(door, "ann", "m0").await;
+    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let api = &desk.api;
+    say(api, "ann", "m0").await;
     wake.wait_for(2, SOON).await;
-    say(door, "ann", "m1").await; // new mail does not make it hurry
+    say(api, "ann", "m1").await; // a new message does not shorten the delay
     wake.wait_for(3, SOON).await;
     let times = wake.times();
     let (one, two) = (times[1] - times[0], times[2] - times[1]);
     assert!(one + SLACK >= Duration::from_secs(1), "{one:?}");
     assert!(two + SLACK >= Duration::from_secs(2), "{one:?}, then {two:?}");
-    assert_eq!(door.metric("frontdesk_wakes_total{why=\"bad_status\"}").await, 3);
+    assert_eq!(api.metric("frontdesk_wakes_total{why=\"bad_status\"}").await, 3);
 
-    let mut socket = dial(door, &seat).await;
+    let mut socket = dial(api, &seat).await;
     assert_eq!(socket.take(2).await, ["m0", "m1"]);
-    sleep_until(times[2] + Duration::from_secs(6)).await; // the next one would have come after four
-    assert_eq!(wake.count(), 3, "a poke after it dialed");
+    sleep_until(times[2] + Duration::from_secs(6)).await; // the next call would have come after four seconds
+    assert_eq!(wake.count(), 3, "a wake call after the agent connected");
 
-    // Asleep again, and the URL has been mended: the old failures are forgotten.
+    // Asleep again, with a working URL: earlier failures have no effect.
     wake.status.store(204, Ordering::SeqCst);
     socket.hang_up().await;
-    wait_until_gone(door, "ann").await;
+    wait_until_gone(api, "ann").await;
     let asked = Instant::now();
-    say(door, "ann", "m2").await;
+    say(api, "ann", "m2").await;
     wake.wait_for(4, SOON).await;
     assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
 }
 
 #[tokio::test]
-async fn a_message_that_nobody_may_have_wakes_nobody() {
+async fn a_withheld_message_wakes_no_agent() {
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "50")]).await;
     let wake = WakeServer::start(200).await;
-    let _seat = desk.door.seat("ann", Some(&wake.url)).await;
-    let door = &desk.door;
+    let _seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let api = &desk.api;
     for number in 0..3 {
-        let answer = door.post("chat", "stranger", &format!("s{number}"), "hello?").await;
+        let answer = api.post("chat", "stranger", &format!("s{number}"), "hello?").await;
         assert_eq!(answer["verdict"]["outcome"], "withheld", "{answer}");
     }
     sleep(Duration::from_millis(800)).await;
-    assert_eq!(wake.count(), 0, "a withheld message wakes nobody");
-    assert_eq!(door.waiting("ann").await, 0);
-    say(door, "ann", "m0").await;
+    assert_eq!(wake.count(), 0, "a withheld message wakes no agent");
+    assert_eq!(api.waiting("ann").await, 0);
+    say(api, "ann", "m0").await;
     wake.wait_for(1, SOON).await;
 }
 
 #[tokio::test]
-async fn an_agent_that_goes_idle_or_dies_with_mail_unacked_is_poked() {
+async fn an_agent_that_goes_idle_or_dies_with_unacked_rows_is_called() {
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "100")]).await;
     let wake = WakeServer::start(200).await;
-    let seat = desk.door.seat("ann", Some(&wake.url)).await;
-    let door = &desk.door;
+    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let api = &desk.api;
 
-    let mut socket = dial(door, &seat).await;
+    let mut socket = dial(api, &seat).await;
     go_idle(&mut socket).await;
     socket.hang_up().await;
-    wait_until_gone(door, "ann").await;
+    wait_until_gone(api, "ann").await;
     sleep(Duration::from_millis(300)).await;
-    assert_eq!(wake.count(), 0, "it sleeps and nothing waits");
-    say(door, "ann", "m0").await;
+    assert_eq!(wake.count(), 0, "asleep and nothing waits");
+    say(api, "ann", "m0").await;
     wake.wait_for(1, SOON).await;
-    let mut socket = dial(door, &seat).await;
-    let (_, message_id) = socket.row(SOON).await.expect("it dialed, so it gets its mail");
+    let mut socket = dial(api, &seat).await;
+    let (_, message_id) = socket.row(SOON).await.expect("no row after connecting");
     assert_eq!(message_id, "m0");
 
-    // It dies before it acks: the row waits, so it is poked again.
+    // The agent dies before it acks: the row waits, so the agent is called again.
     let pokes = wake.count();
     drop(socket);
     wake.wait_for(pokes + 1, SOON).await;
-    let mut socket = dial(door, &seat).await;
+    let mut socket = dial(api, &seat).await;
     assert_eq!(socket.take(1).await, ["m0"]);
-    until("all is acked", SOON, async || (door.waiting("ann").await == 0).then_some(())).await;
+    until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
 
-    // Idle with its socket still open (a machine that is suspended as it is): buffered, and poked.
+    // Idle with an open socket (a suspended machine): rows are buffered, and the agent is called.
     let pokes = wake.count();
     go_idle(&mut socket).await;
-    say(door, "ann", "m1").await;
-    assert!(socket.row(Duration::from_millis(500)).await.is_none(), "nothing is pushed to one that went idle");
+    say(api, "ann", "m1").await;
+    assert!(socket.row(Duration::from_millis(500)).await.is_none(), "nothing is pushed to an idle agent");
     wake.wait_for(pokes + 1, SOON).await;
-    let mut next = dial(door, &seat).await;
+    let mut next = dial(api, &seat).await;
     assert_eq!(next.take(1).await, ["m1"]);
-    assert!(matches!(socket.hear().await, Heard::Closed(Some(1000))), "the newest socket wins");
+    assert!(matches!(socket.receive().await, Received::Closed(Some(1000))), "the newest socket wins");
 }
 
 #[tokio::test]
-async fn mail_that_waits_through_a_crash_pokes_at_the_start() {
+async fn rows_that_wait_through_a_crash_cause_a_wake_call_at_start() {
     let mut desk = Desk::start(&[("WAKE_COOLDOWN_MS", "60000")]).await;
     let wake = WakeServer::start(200).await;
-    let (seat, idle) = (desk.door.seat("ann", Some(&wake.url)).await, WakeServer::start(200).await);
-    let _nothing_waits = desk.door.seat("ben", Some(&idle.url)).await;
-    say(&desk.door, "ann", "m0").await;
+    let (seat, idle) = (desk.api.seat("ann", Some(&wake.url)).await, WakeServer::start(200).await);
+    let _nothing_waits = desk.api.seat("ben", Some(&idle.url)).await;
+    say(&desk.api, "ann", "m0").await;
     wake.wait_for(1, SOON).await;
     desk.kill().await;
     desk.start_again().await;
     wake.wait_for(2, SOON).await;
-    let mut socket = dial(&desk.door, &seat).await;
+    let mut socket = dial(&desk.api, &seat).await;
     assert_eq!(socket.take(1).await, ["m0"]);
-    until("all is acked", SOON, async || (desk.door.waiting("ann").await == 0).then_some(())).await;
+    until("all is acked", SOON, async || (desk.api.waiting("ann").await == 0).then_some(())).await;
     desk.kill().await;
     desk.start_again().await;
     sleep(Duration::from_millis(500)).await;
-    assert_eq!((wake.count(), idle.count()), (2, 0), "nothing waits any more, so nobody is poked");
+    assert_eq!((wake.count(), idle.count()), (2, 0), "nothing waits, so nothing is called");
 }
 
 // ---- notices ----------------------------------------------------------------------------------
 
-async fn notices(door: &Door, chat: &str) -> usize {
-    door.history(chat).await.iter().filter(|line| line["kind"] == "notice").count()
+async fn notices(api: &Api, chat: &str) -> usize {
+    api.history(chat).await.iter().filter(|line| line["kind"] == "notice").count()
 }
 
 #[tokio::test]
-async fn people_are_told_once_that_their_agent_is_away_and_their_message_stays() {
+async fn users_are_notified_once_that_their_agent_is_away_and_messages_stay() {
     let mut desk = Desk::start(&[("WAKE_NOTICE_AFTER_S", "1")]).await;
     let wake = WakeServer::start(500).await;
-    let seat = desk.door.seat("ann", Some(&wake.url)).await;
-    let door = desk.door.clone();
+    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let api = desk.api.clone();
     let began = Instant::now();
     let user = person("ann");
     for (chat, id) in [("one", "a0"), ("one", "a1"), ("two", "b0")] {
-        door.post(chat, &user, id, "are you there?").await;
+        api.post(chat, &user, id, "are you there?").await;
     }
     for chat in ["one", "two"] {
-        until("people are told", SOON, async || (notices(&door, chat).await > 0).then_some(())).await;
+        until("users are notified", SOON, async || (notices(&api, chat).await > 0).then_some(())).await;
     }
-    assert!(began.elapsed() >= Duration::from_secs(1), "told too early");
-    let line = door.history("one").await.pop().unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(1), "notified too early");
+    let line = api.history("one").await.pop().unwrap();
     assert_eq!((&line["kind"], &line["direction"]), (&"notice".into(), &"out".into()), "{line}");
     sleep(Duration::from_millis(1500)).await;
 
-    // A crash and an orderly restart change nothing: the same rows, told already.
+    // After a crash and an orderly restart the rows are the same, and users were already notified.
     desk.kill().await;
     desk.start_again().await;
     sleep(Duration::from_millis(1500)).await;
@@ -305,37 +305,37 @@ async fn people_are_told_once_that_their_agent_is_away_and_their_message_stays()
     assert!(desk.ended(Duration::from_secs(10)).await.unwrap().success());
     desk.start_again().await;
     sleep(Duration::from_millis(1500)).await;
-    assert_eq!((notices(&door, "one").await, notices(&door, "two").await), (1, 1));
-    let rows = door.mail("ann", "").await;
+    assert_eq!((notices(&api, "one").await, notices(&api, "two").await), (1, 1));
+    let rows = api.mail("ann", "").await;
     assert_eq!(rows.len(), 3);
     assert!(rows.iter().all(|row| row["state"] == "accepted"), "{rows:?}");
 
-    let mut socket = dial(&door, &seat).await;
-    assert_eq!(socket.take(3).await, ["a0", "a1", "b0"], "and they are delivered when it is back");
-    until("all is acked", SOON, async || (door.waiting("ann").await == 0).then_some(())).await;
+    let mut socket = dial(&api, &seat).await;
+    assert_eq!(socket.take(3).await, ["a0", "a1", "b0"], "waiting rows are delivered when the agent returns");
+    until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
 
-    // A later wait is another one: people are told again.
+    // A later wait is a new one: users are notified again.
     socket.hang_up().await;
-    wait_until_gone(&door, "ann").await;
-    door.post("one", &user, "a2", "and now?").await;
-    until("people are told again", SOON, async || (notices(&door, "one").await == 2).then_some(())).await;
-    assert_eq!(notices(&door, "two").await, 1);
+    wait_until_gone(&api, "ann").await;
+    api.post("one", &user, "a2", "and now?").await;
+    until("users are notified again", SOON, async || (notices(&api, "one").await == 2).then_some(())).await;
+    assert_eq!(notices(&api, "two").await, 1);
 }
 
 // ---- stopping ---------------------------------------------------------------------------------
 
-async fn connect(door: &Door, request: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(door.url.trim_start_matches("http://")).await.unwrap();
+async fn connect(api: &Api, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(api.url.trim_start_matches("http://")).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }
 
-/// Opens an event stream and reads until its first bytes.
-async fn listen(door: &Door, path: &str, bearer: &str) -> reqwest::Response {
-    let mut stream = door.client.get(format!("{}{path}", door.url)).bearer_auth(bearer).send().await.unwrap();
+/// Opens an event stream and reads its first bytes.
+async fn listen(api: &Api, path: &str, bearer: &str) -> reqwest::Response {
+    let mut stream = api.client.get(format!("{}{path}", api.url)).bearer_auth(bearer).send().await.unwrap();
     assert_eq!(stream.status().as_u16(), 200, "{path}");
     if path.starts_with("/chat") {
-        stream.chunk().await.unwrap().expect("the state of the agents comes first");
+        stream.chunk().await.unwrap().expect("the stream starts with the state of the agents");
     }
     stream
 }
@@ -345,59 +345,59 @@ async fn drained(mut stream: reqwest::Response) {
 }
 
 #[tokio::test]
-async fn the_desk_says_that_it_lives_and_stops_politely_when_asked() {
+async fn the_server_is_healthy_and_stops_gracefully() {
     let mut desk = Desk::start(&[]).await;
-    let door = desk.door.clone();
+    let api = desk.api.clone();
     for (path, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
-        let (status, body) = door.ask(reqwest::Method::GET, path, "", None).await.unwrap();
+        let (status, body) = api.ask(reqwest::Method::GET, path, "", None).await.unwrap();
         assert_eq!((status, body), (200, Value::String(text.into())), "{path}");
     }
     let mut sockets = Vec::new();
     for instance in ["ann", "ben"] {
-        let seat = door.seat(instance, None).await;
-        sockets.push(dial(&door, &seat).await);
+        let seat = api.seat(instance, None).await;
+        sockets.push(dial(&api, &seat).await);
     }
-    let deaf_seat = door.seat("deaf", None).await;
-    let deaf = dial(&door, &deaf_seat).await; // it never reads again
-    say(&door, "ann", "m0").await;
-    assert_eq!(sockets[0].row(SOON).await.unwrap().1, "m0"); // and it does not ack
-    let chat = listen(&door, "/chat/v1/chats/chat/stream", &door.chat).await;
-    let tail = listen(&door, "/admin/v1/events/stream", &door.admin).await;
+    let deaf_seat = api.seat("deaf", None).await;
+    let deaf = dial(&api, &deaf_seat).await; // never reads again
+    say(&api, "ann", "m0").await;
+    assert_eq!(sockets[0].row(SOON).await.unwrap().1, "m0"); // not acked
+    let chat = listen(&api, "/chat/v1/chats/chat/stream", &api.chat).await;
+    let tail = listen(&api, "/admin/v1/events/stream", &api.admin).await;
     let asked = Instant::now();
     desk.signal("TERM");
     for socket in &mut sockets {
         let code = loop {
-            match timeout(SOON, socket.hear()).await.expect("a close comes soon") {
-                Heard::Closed(code) => break code,
-                Heard::Row { .. } | Heard::Frame(_) => {}
+            match timeout(SOON, socket.receive()).await.expect("no close frame") {
+                Received::Closed(code) => break code,
+                Received::Row { .. } | Received::Frame(_) => {}
             }
         };
-        assert_eq!(code, Some(1001), "going away: dial again");
+        assert_eq!(code, Some(1001), "going away, so that clients reconnect");
     }
     drop(sockets);
-    timeout(SOON, drained(chat)).await.expect("the chat's stream ends");
-    timeout(SOON, drained(tail)).await.expect("the tail ends");
-    let ended = desk.ended(Duration::from_secs(10)).await.expect("it ends within ten seconds");
+    timeout(SOON, drained(chat)).await.expect("the chat stream did not end");
+    timeout(SOON, drained(tail)).await.expect("the tail did not end");
+    let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
     let took = asked.elapsed();
     assert_eq!(ended.code(), Some(0), "{}", desk.log());
-    assert!(took < Duration::from_secs(5), "everybody was told to go, and yet it took {took:?}");
+    assert!(took < Duration::from_secs(5), "all clients were closed, but the shutdown took {took:?}");
     drop(deaf);
     println!("stopped in {took:?}");
 
     desk.start_again().await;
-    let rows = desk.door.mail("ann", "").await;
-    assert_eq!(rows.len(), 1, "what was accepted is there");
+    let rows = desk.api.mail("ann", "").await;
+    assert_eq!(rows.len(), 1, "accepted messages are stored");
 }
 
 #[tokio::test]
-async fn connections_that_ask_for_nothing_do_not_hold_a_stop_up_for_long() {
+async fn idle_connections_do_not_delay_a_shutdown_for_long() {
     for request in ["", "GET /healthz HT"] {
         let mut desk = Desk::start(&[]).await;
-        let silent = connect(&desk.door, request).await;
-        desk.door.look("/admin/v1/tenants").await; // and this connection stays open, too
+        let silent = connect(&desk.api, request).await;
+        desk.api.look("/admin/v1/tenants").await; // this connection stays open, too
         let asked = Instant::now();
         desk.signal("TERM");
-        let ended = desk.ended(Duration::from_secs(10)).await.expect("it ends within ten seconds");
+        let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
         assert_eq!(ended.code(), Some(0));
         println!("after {request:?} stopped in {:?}", asked.elapsed());
         drop(silent);
@@ -405,15 +405,15 @@ async fn connections_that_ask_for_nothing_do_not_hold_a_stop_up_for_long() {
 }
 
 #[tokio::test]
-async fn what_is_accepted_while_the_desk_stops_is_there_after_the_start() {
+async fn messages_accepted_during_a_shutdown_are_stored() {
     let mut desk = Desk::start(&[]).await;
-    let door = desk.door.clone();
-    let _seat = door.seat("ann", None).await;
+    let api = desk.api.clone();
+    let _seat = api.seat("ann", None).await;
     let posting = tokio::spawn(async move {
         let mut taken = Vec::new();
         loop {
             let id = format!("m{}", taken.len());
-            if door.try_post("chat", &person("ann"), &id, "quick").await.is_err() {
+            if api.try_post("chat", &person("ann"), &id, "quick").await.is_err() {
                 return taken;
             }
             taken.push(id);
@@ -421,39 +421,42 @@ async fn what_is_accepted_while_the_desk_stops_is_there_after_the_start() {
     });
     sleep(Duration::from_millis(300)).await;
     desk.signal("TERM");
-    let ended = desk.ended(Duration::from_secs(10)).await.expect("it ends within ten seconds");
+    let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
     assert_eq!(ended.code(), Some(0));
     let taken = posting.await.unwrap();
     desk.start_again().await;
     let mut there: Vec<String> =
-        desk.door.mail("ann", "").await.iter().map(|row| row["message_id"].as_str().unwrap().to_owned()).collect();
+        desk.api.mail("ann", "").await.iter().map(|row| row["message_id"].as_str().unwrap().to_owned()).collect();
     there.reverse();
     assert_eq!(there.get(..taken.len()), Some(&taken[..]));
-    assert!(there.len() <= taken.len() + 1, "one more may have been written without its answer");
+    assert!(there.len() <= taken.len() + 1, "one more may have been stored without a response");
     println!("{} messages taken until it stopped", taken.len());
 }
 
 #[tokio::test]
-async fn a_request_that_never_ends_holds_the_stop_up_only_so_long_and_a_second_signal_not_at_all() {
+async fn an_endless_request_delays_a_shutdown_only_until_the_deadline_or_a_second_signal() {
     let mut desk = Desk::start(&[]).await;
     for twice in [false, true] {
         let head = format!(
             "POST /chat/v1/chats/chat/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
              content-type: application/json\r\ncontent-length: 100\r\n\r\n{{\"user_id\":",
-            desk.door.chat
+            desk.api.chat
         );
-        let slow = connect(&desk.door, &head).await;
-        // The desk has begun with it when a later request has been answered.
-        desk.door.look("/admin/v1/tenants").await;
+        let slow = connect(&desk.api, &head).await;
+        // The server has started to handle it when a later request has been answered.
+        desk.api.look("/admin/v1/tenants").await;
         let asked = Instant::now();
         desk.signal("TERM");
         if twice {
-            assert!(desk.ended(Duration::from_millis(500)).await.is_none(), "it waits for the request in hand");
+            assert!(
+                desk.ended(Duration::from_millis(500)).await.is_none(),
+                "the shutdown waits for the request in progress"
+            );
             desk.signal("TERM");
-            let ended = desk.ended(Duration::from_secs(2)).await.expect("the second signal ends it at once");
+            let ended = desk.ended(Duration::from_secs(2)).await.expect("the second signal must stop it at once");
             assert_eq!(ended.code(), Some(0));
         } else {
-            let ended = desk.ended(Duration::from_secs(10)).await.expect("it ends within ten seconds");
+            let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
             assert_eq!(ended.code(), Some(0));
             println!("an endless request held the stop up for {:?}", asked.elapsed());
             desk.start_again().await;

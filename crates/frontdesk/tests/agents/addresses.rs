@@ -54,7 +54,7 @@ async fn rule_3_explicit_session_then_suffix_then_the_latest() {
 }
 
 #[tokio::test]
-async fn rule_4_deliver_drops_the_suffix_and_says_so() {
+async fn rule_4_deliver_drops_the_suffix_with_a_warning() {
     let plane = Plane::with_agents(&["alice"]).await;
     let receipt = plane.deliver("alice@term-1", &plane.augment("x")).await.expect(200);
     let warnings = receipt["warnings"].to_string();
@@ -74,10 +74,10 @@ async fn path_segments_are_decoded_exactly_once() {
         plane.deliver(id, &plane.augment(id)).await.expect(200);
         assert_eq!(plane.inbox(id).await[0]["text"], id);
     }
-    // Encoded twice it is another name.
+    // Encoded twice, it is another name.
     let twice = plane.post("/v1/agents/alice%2540term-1/deliver", &plane.augment("x")).await;
     assert_eq!(class(&twice, 404), "UnknownAgentError");
-    // Not encoded at all is the same name.
+    // Not encoded at all, it is the same name.
     plane.post("/v1/agents/alice@term-1/deliver", &plane.augment("x")).await.expect(200);
     let broken = plane.post("/v1/agents/%ff%fe/deliver", &plane.augment("x")).await;
     assert_eq!(class(&broken, 400), "ValidationError");

@@ -1,5 +1,5 @@
-//! The contracts once more, as a Rust program sees them that has only a URL and a token: the conformance kit
-//! over the typed client, over HTTP, over a real desk.
+//! The conformance suites over the typed client, over HTTP, against a real server: as a Rust program with only a URL
+//! and a token sees it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::harness::PATIENCE;
 use crate::plane::Plane;
 
 fn client(plane: &Plane, token: &str) -> AgentsClient {
-    AgentsClient::new(&plane.house.url, Secret::new(token)).unwrap()
+    AgentsClient::new(&plane.harness.url, Secret::new(token)).unwrap()
 }
 
 macro_rules! over_http {
@@ -54,7 +54,7 @@ over_http! { data_store:
     rule_25_nothing_expires_by_default, rule_25_curated_fields_stand_at_the_top,
 }
 
-/// The contract of a connector, with the inbox as the eyes of the other side.
+/// The contract of a connector, observed through the inbox.
 async fn keeps_the_contract(plane: &Plane, connector: &dyn AgentConnector) {
     let eyes = client(plane, &plane.token);
     let arrived = Box::new(move |text: String| {
@@ -65,7 +65,7 @@ async fn keeps_the_contract(plane: &Plane, connector: &dyn AgentConnector) {
     let expected = Expected {
         agents: vec!["ann".into(), "e.mail@example.org".into()],
         stranger: "bob".into(),
-        can_wake: false, // nobody is connected
+        can_wake: false, // no agent is connected
         can_answer: true,
         arrived: Some(arrived),
         leads_nowhere: false,
@@ -74,7 +74,7 @@ async fn keeps_the_contract(plane: &Plane, connector: &dyn AgentConnector) {
 }
 
 #[tokio::test]
-async fn a_desk_keeps_the_contract_of_a_connector() {
+async fn a_server_keeps_the_contract_of_a_connector() {
     let plane = Plane::with_agents(&["ann", "e.mail@example.org"]).await;
     keeps_the_contract(&plane, &client(&plane, &plane.token)).await;
     plane.finish().await;
@@ -83,7 +83,7 @@ async fn a_desk_keeps_the_contract_of_a_connector() {
 #[tokio::test]
 async fn the_bundled_relay_keeps_the_contract_and_can_be_registered() {
     let plane = Plane::with_agents(&["ann", "e.mail@example.org"]).await;
-    let relay = Arc::new(Relay::new(plane.house.app.desk.clone(), "home"));
+    let relay = Arc::new(Relay::new(plane.harness.app.desk.clone(), "home"));
     keeps_the_contract(&plane, &*relay).await;
     let mut registry = Registry::default();
     registry.register("desk", relay).await.unwrap();
@@ -94,11 +94,11 @@ async fn the_bundled_relay_keeps_the_contract_and_can_be_registered() {
 }
 
 #[tokio::test]
-async fn an_agent_with_the_client_is_woken_asked_and_answers() {
+async fn an_agent_with_the_client_is_woken_and_replies() {
     let plane = Plane::open().await;
     // The sender has a token, the agent only a URL.
     let sender = client(&plane, &plane.token);
-    let agent = AgentsClient::by_capability(&format!("{}/k/{}", plane.house.url, plane.token)).unwrap();
+    let agent = AgentsClient::by_capability(&format!("{}/k/{}", plane.harness.url, plane.token)).unwrap();
     agent.put_agent("ann", &AgentPut { agent_name: Some("Ann".into()), ..AgentPut::default() }).await.unwrap();
     assert_eq!(sender.list_agents().await.unwrap()[0].agent_name.as_deref(), Some("Ann"));
     let mut stream = agent.inbox_stream("ann", Some("desk"), None).await.unwrap();

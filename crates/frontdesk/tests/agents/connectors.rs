@@ -1,4 +1,4 @@
-//! Rule 12 where other connectors are involved: each hears a dispatch once, whoever hangs up or asks again.
+//! Rule 12 with further connectors: each gets a dispatch once, whatever the caller does.
 
 use frontdesk_core::directory::facts::{Agent, Fact};
 use futures_util::future::join_all;
@@ -18,15 +18,15 @@ fn warned(receipt: &Value, word: &str) -> bool {
     receipt["warnings"].as_array().into_iter().flatten().any(|it| it.as_str().is_some_and(|it| it.contains(word)))
 }
 
-/// Until nothing is carried to a connector any more.
+/// Waits until no delivery to a connector is in progress.
 async fn all_carried(plane: &Plane) {
-    let under_way = plane.house.app.desk.agents().live().in_flight.clone();
+    let under_way = plane.harness.app.desk.agents().live().in_flight.clone();
     let over = async {
         while !under_way.is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, over).await.expect("it is carried for ever");
+    tokio::time::timeout(PATIENCE, over).await.expect("a delivery to a connector never ended");
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn rule_12_a_retry_while_the_webhook_hangs_does_not_call_it_again() {
 }
 
 #[tokio::test]
-async fn rule_12_of_many_at_once_one_calls_the_webhook() {
+async fn rule_12_of_concurrent_repeats_one_calls_the_webhook() {
     let source = Source::open("application/json", b"{}").await;
     source.answer(100);
     let plane = hooked(&source).await;
@@ -75,12 +75,12 @@ async fn rule_12_of_many_at_once_one_calls_the_webhook() {
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_does_not_cut_its_delivery_short() {
+async fn a_delivery_continues_after_its_caller_disconnects() {
     let source = Source::open("application/json", br#"{"id":"hook-1"}"#).await;
     let plane = hooked(&source).await;
     let body = plane.augment("once");
     let path = format!("/v1/agents/{}/deliver", encoded("alice"));
-    let impatient = plane.house.request("POST", &path).bearer_auth(&plane.token).json(&body);
+    let impatient = plane.harness.request("POST", &path).bearer_auth(&plane.token).json(&body);
     let impatient = tokio::spawn(impatient.send());
     source.asked().await;
     impatient.abort();
@@ -89,13 +89,13 @@ async fn a_caller_that_hangs_up_does_not_cut_its_delivery_short() {
     all_carried(&plane).await;
     let again = plane.deliver("alice", &body).await.expect(200);
     assert!(again.get("delivery_skipped").is_none() && warned(&again, "delivered before"), "{again}");
-    assert!(!source.was_asked(), "the first call was the only one");
+    assert!(!source.was_asked(), "the webhook was called once");
     plane.finish().await;
 }
 
-/// Whoever waits for the receipt waits for the slowest connector, not for one after another.
+/// The receipt waits for the slowest connector, not for the sum of all.
 #[tokio::test]
-async fn connectors_are_tried_at_the_same_time() {
+async fn connectors_are_called_concurrently() {
     let (one, two) = (Source::open("application/json", b"{}").await, Source::open("application/json", b"{}").await);
     let plane = Plane::open().await;
     let hooks = [&one, &two]
@@ -103,7 +103,7 @@ async fn connectors_are_tried_at_the_same_time() {
     plane.put("alice", json!({ "connectors": hooks })).await.expect(200);
     let both_asked = async || {
         one.asked().await;
-        two.asked().await; // while the first has not been answered
+        two.asked().await; // before the first has responded
         two.answer(1);
         one.answer(1);
     };
@@ -117,12 +117,12 @@ async fn connectors_are_tried_at_the_same_time() {
     plane.finish().await;
 }
 
-/// As after a key that was lost: the inbox has the word, and the receipt does not say that this was all.
+/// As after a lost key: the message is in the inbox, and the receipt warns about the connectors.
 #[tokio::test]
-async fn connectors_that_cannot_be_read_are_told() {
+async fn unreadable_connectors_are_reported() {
     let plane = Plane::open().await;
     plane.put("alice", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     let spoilt = desk.directory().write(|view, draft| {
         let alice = (**view.agent("home", "alice").unwrap()).clone();
         draft.put(Fact::Agent(Agent { connectors: Some("00".into()), ..alice }));
@@ -150,12 +150,12 @@ async fn an_exchange_that_times_out_during_a_webhook_leaves_nothing_locked() {
     let late = plane.post("/v1/agents/alice/exchange", &body).await.expect(504);
     assert_eq!(late["error"]["class"], "TimeoutError");
     source.asked().await;
-    // Nobody waits for the answer any more; the question is carried to its end all the same.
+    // The caller has stopped waiting, but the question is still delivered to the webhook.
     source.answer(100);
     all_carried(&plane).await;
     body.as_object_mut().unwrap().remove("timeout_ms");
     let again = plane.deliver("alice", &body).await.expect(200);
-    assert!(again.get("delivery_skipped").is_none(), "the webhook took it: {again}");
+    assert!(again.get("delivery_skipped").is_none(), "the webhook accepted it: {again}");
     assert!(!source.was_asked(), "once");
     plane.finish().await;
 }

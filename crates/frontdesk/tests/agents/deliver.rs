@@ -1,4 +1,4 @@
-//! Rules 5 to 13: the envelope, and delivering.
+//! Rules 5 to 13: metadata and delivery.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::Source;
 use crate::plane::{Plane, class};
 
 #[tokio::test]
-async fn rule_5_one_notify_is_one_dispatch_id_and_a_wake_has_no_envelope() {
+async fn rule_5_one_notify_is_one_dispatch_id_and_a_wake_has_no_metadata() {
     let plane = Plane::open().await;
     plane.put("alice", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
     let said = json!({ "agent": "alice", "message": "m", "event_type": "tick", "correlation_id": "c-1",
@@ -18,7 +18,7 @@ async fn rule_5_one_notify_is_one_dispatch_id_and_a_wake_has_no_envelope() {
     let parts: Vec<usize> = id.split('-').map(str::len).collect();
     assert_eq!((parts, &id[14..15]), (vec![8, 4, 4, 4, 12], "4"), "a UUID of version 4");
     let names: Vec<&Value> = first["receipts"].as_array().unwrap().iter().map(|it| &it["connector"]).collect();
-    assert_eq!(names, ["inbox", "noop"], "every connector that it reached");
+    assert_eq!(names, ["inbox", "noop"], "all connectors that were reached");
     let inbox = plane.inbox("alice").await;
     assert_eq!(inbox[0]["meta"]["dispatch_id"], id);
     assert_eq!((&inbox[0]["meta"]["event_type"], &inbox[0]["meta"]["correlation_id"]), (&json!("tick"), &json!("c-1")));
@@ -37,7 +37,7 @@ async fn rule_6_sent_at_is_the_senders_clock() {
     assert!(receipt["delivered_at"].as_u64().unwrap() < 9_999_999_999_999);
     assert_eq!(plane.inbox("alice").await[0]["meta"]["sent_at"], 9_999_999_999_999_u64);
     let meta: frontdesk_wire::agents::DeliveryMeta = serde_json::from_value(body["meta"].clone()).unwrap();
-    assert_eq!(meta.lag_ms(receipt["delivered_at"].as_u64().unwrap()), 0, "never below zero");
+    assert_eq!(meta.lag_ms(receipt["delivered_at"].as_u64().unwrap()), 0, "never negative");
     assert_eq!(meta.lag_ms(9_999_999_999_999 + 250), 250);
     plane.finish().await;
 }
@@ -61,10 +61,10 @@ async fn rule_7_the_root_only_where_it_differs_and_no_caller_for_callerless_trig
     assert_eq!(origins[1]["entry_skill_name"], "a");
     assert!(origins[1].get("caller_agent_id").is_none(), "the owner is never substituted");
     assert!(origins[2..].iter().all(|origin| origin.get("caller_agent_id").is_none()), "{origins:?}");
-    // Who calls rides in a header, as attribution.
-    let request = plane.house.request("POST", "/v1/notify").bearer_auth(&plane.token).header("X-Agent-Id", "carol");
+    // The caller's name comes in a header, as attribution.
+    let request = plane.harness.request("POST", "/v1/notify").bearer_auth(&plane.token).header("X-Agent-Id", "carol");
     let request = request.json(&say(json!({ "skill_name": "s", "trigger_kind": "agent" })));
-    plane.house.send(request).await.expect(200);
+    plane.harness.send(request).await.expect(200);
     assert_eq!(plane.inbox("alice").await[6]["meta"]["origin"]["caller_agent_id"], "carol");
     plane.finish().await;
 }
@@ -97,7 +97,7 @@ async fn rule_9_an_empty_content_is_legal() {
 }
 
 #[tokio::test]
-async fn rule_10_what_was_answered_is_there_after_a_restart() {
+async fn rule_10_acknowledged_messages_survive_a_restart() {
     let plane = Plane::with_agents(&["alice"]).await;
     let receipt = plane.deliver("alice", &plane.augment("durable")).await.expect(200);
     let plane = plane.again().await;
@@ -151,25 +151,25 @@ async fn rule_12_and_32_a_retry_gets_the_first_receipt() {
     let kind = json!({ "kind": "template", "prompt": "once", "meta": body["meta"] });
     assert_ne!(plane.deliver("alice", &kind).await.expect(200)["delivery_id"], first["delivery_id"]);
     let elsewhere = plane.deliver("carol", &body).await.expect(200);
-    assert_ne!(elsewhere["delivery_id"], first["delivery_id"], "each agent has its own");
+    assert_ne!(elsewhere["delivery_id"], first["delivery_id"], "receipts are per agent");
     let plane = plane.again().await;
     assert_eq!(plane.deliver("alice", &body).await.expect(200)["delivery_id"], first["delivery_id"]);
     assert_eq!(plane.inbox("alice").await.len(), 3);
     plane.finish().await;
 }
 
-/// Inboxes may be kept for less time than dispatches are known.
+/// Inbox messages may be deleted before their dispatch ids are forgotten.
 #[tokio::test]
-async fn rule_12_a_retry_of_what_the_inbox_has_forgotten_gets_no_receipt_that_was_never_given() {
+async fn rule_12_a_retry_of_an_expired_message_gets_no_false_receipt() {
     let plane = Plane::with_agents(&["alice"]).await;
     let body = plane.augment("once");
     let first = plane.deliver("alice", &body).await.expect(200);
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     desk.stores().inbox.drop_inbox(desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap()).await.unwrap();
     let stream = plane.listen("alice", "").await;
     let again = plane.deliver("alice", &body).await.expect(200);
     assert_eq!((&again["delivery_id"], &again["delivered_at"]), (&first["delivery_id"], &first["delivered_at"]));
-    assert_eq!(again["delivery_skipped"], true, "nothing was pushed now");
+    assert_eq!(again["delivery_skipped"], true, "nothing was pushed by the retry");
     assert!(again["warnings"].to_string().contains("its message has expired"), "{again}");
     assert!(plane.inbox("alice").await.is_empty());
     drop(stream);
@@ -177,7 +177,7 @@ async fn rule_12_a_retry_of_what_the_inbox_has_forgotten_gets_no_receipt_that_wa
 }
 
 #[tokio::test]
-async fn rule_12_of_many_retries_at_once_one_is_written() {
+async fn rule_12_of_concurrent_retries_one_is_stored() {
     let plane = Plane::with_agents(&["alice"]).await;
     let body = plane.augment("once");
     let all = futures_util::future::join_all((0..32).map(|_| plane.deliver("alice", &body))).await;
@@ -193,27 +193,27 @@ async fn rule_13_a_webhook_secret_asks_for_a_signature_over_the_raw_bytes() {
     plane.put("alice", json!({ "webhook_secret": "s3cret" })).await.expect(200);
     let path = "/v1/agents/alice/deliver";
     let body = r#"{"kind":"augment","content":"signed  ","meta":{"dispatch_id":"d","sent_at":1,"origin":{}}}"#;
-    // All three made with Python's hmac module.
+    // All three were computed with Python's hmac module.
     let signed = "sha256=48d7f3fd55d63329c7654b439d5dce483a51ede1c63c8a2b7d9491c6852ee0b8";
     let by_another_key = "sha256=dec6394d918792986727c31aad3683d3a0640c7eba1fd1b30b031c2bc1b63d06";
     let of_nonsense = "sha256=4b182846723bcbd5b91346e9611da460827b94fdc3a46048f4fcc992ac54f99f";
     let send = |signature: Option<&str>, body: &'static str| {
-        let mut request = plane.house.request("POST", path).bearer_auth(&plane.token).body(body);
+        let mut request = plane.harness.request("POST", path).bearer_auth(&plane.token).body(body);
         if let Some(signature) = signature {
             request = request.header("X-Signature", signature);
         }
-        plane.house.send(request)
+        plane.harness.send(request)
     };
     assert_eq!(class(&send(None, body).await, 401), "SignatureError");
     for bad in [by_another_key, &signed.to_uppercase(), &signed[7..], ""] {
         assert_eq!(class(&send(Some(bad), body).await, 401), "SignatureError", "{bad}");
     }
-    // Judged before anything is parsed: nonsense with no signature is a signature fault.
+    // The signature is checked before parsing, so an invalid body without one is a signature fault.
     assert_eq!(class(&send(None, "not json").await, 401), "SignatureError");
     assert_eq!(class(&send(Some(of_nonsense), "not json").await, 400), "ValidationError");
     send(Some(signed), body).await.expect(200);
     assert_eq!(plane.inbox("alice").await.len(), 1);
-    // Taken away, nobody asks for it any more.
+    // After its removal no signature is required.
     plane.put("alice", json!({ "webhook_secret": "" })).await.expect(200);
     plane.deliver("alice", &plane.augment("x")).await.expect(200);
     plane.finish().await;
@@ -249,8 +249,8 @@ async fn a_bad_shape_is_400_a_bad_kind_422_and_nothing_is_stored() {
     let binary = json!({ "kind": "binary", "content": "x", "meta": meta });
     assert_eq!(class(&plane.deliver("alice", &binary).await, 422), "UnsupportedKindError");
     let raw =
-        |body: Vec<u8>| plane.house.request("POST", "/v1/agents/alice/deliver").bearer_auth(&plane.token).body(body);
-    let broken = plane.house.send(raw(b"{\"kind\":\"augment\",\"content\":\"\xff\xfe\"}".to_vec())).await;
+        |body: Vec<u8>| plane.harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(&plane.token).body(body);
+    let broken = plane.harness.send(raw(b"{\"kind\":\"augment\",\"content\":\"\xff\xfe\"}".to_vec())).await;
     assert_eq!(class(&broken, 400), "ValidationError", "invalid UTF-8");
     let large = plane.augment(&"x".repeat(10 << 20));
     assert_eq!(class(&plane.deliver("alice", &large).await, 413), "TooLargeError");
@@ -266,16 +266,16 @@ async fn a_bad_shape_is_400_a_bad_kind_422_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn rule_10_what_cannot_be_written_is_not_answered_with_a_receipt() {
+async fn rule_10_a_failed_write_returns_no_receipt() {
     let mut folder = std::path::PathBuf::new();
     let plane = Plane::with(|config| folder.clone_from(&config.data_dir)).await;
     plane.register("alice").await;
     plane.put("carol", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
     let stream = plane.listen("alice", "").await;
-    // Somebody else holds the file.
+    // Another connection locks the database.
     let lock = rusqlite::Connection::open(folder.join("frontdesk.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let later = plane.house.app.desk.env().now_ms() + 86_400_000;
+    let later = plane.harness.app.desk.env().now_ms() + 86_400_000;
     let mut asked = plane.augment("q");
     asked["meta"]["correlation_id"] = json!("c");
     let (body, other) = (plane.augment("x"), plane.augment("y"));
@@ -293,7 +293,7 @@ async fn rule_10_what_cannot_be_written_is_not_answered_with_a_receipt() {
         assert!(reply.text().contains("nothing was stored"), "{}", reply.text());
     }
     lock.execute_batch("ROLLBACK").unwrap();
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     assert!(desk.agents().live().waiters.is_empty() && desk.agents().live().in_flight.is_empty());
     assert!(plane.inbox("alice").await.is_empty() && plane.inbox("carol").await.is_empty());
     assert!(desk.cron().armed_of_tenant("home").await.unwrap().is_empty());
@@ -303,29 +303,33 @@ async fn rule_10_what_cannot_be_written_is_not_answered_with_a_receipt() {
 }
 
 #[tokio::test]
-async fn rule_13_the_signature_is_over_the_bytes_however_they_come() {
+async fn rule_13_the_signature_covers_the_exact_bytes() {
     let plane = Plane::open().await;
     plane.put("alice", json!({ "webhook_secret": "s3cret" })).await.expect(200);
-    let request = || plane.house.request("POST", "/v1/agents/alice/deliver").bearer_auth(&plane.token);
+    let request = || plane.harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(&plane.token);
     let plain =
         "  {\"kind\":\"augment\",\"content\":\"x\",\r\n\"meta\":{\"dispatch_id\":\"a\",\"sent_at\":1,\"origin\":{}}}\n";
-    // All three made with Python's hmac module: of this, by another key, and of this behind a byte order mark.
+    // All three were computed with Python's hmac module: of this body, with another key, and with a byte order mark.
     let signed = "sha256=53372bcc1d4b2dee2ff103b90fe15e9cd1cc58f768ecb13239267d114feffc76";
     let wrong = "sha256=c530d0d2adfa7c7503bec4315cdd7c93ee6b414ff442c3ff6f633e65456b5680";
     let of_marked = "sha256=f103ccf6beac941a2410862441bb453c3f4389d525081630cba858a35e38819a";
-    // Two headers are one lie at least.
+    // Of two different signatures at least one is wrong.
     for (first, second) in [(wrong, signed), (signed, wrong)] {
         let twice = request().header("X-Signature", first).header("X-Signature", second).body(plain);
-        assert_eq!(class(&plane.house.send(twice).await, 401), "SignatureError");
+        assert_eq!(class(&plane.harness.send(twice).await, 401), "SignatureError");
     }
     let marked = [b"\xEF\xBB\xBF".as_slice(), plain.as_bytes()].concat();
     let stripped = request().header("X-Signature", signed).body(marked.clone());
-    assert_eq!(class(&plane.house.send(stripped).await, 401), "SignatureError", "the mark is a part of it");
+    assert_eq!(
+        class(&plane.harness.send(stripped).await, 401),
+        "SignatureError",
+        "the signature includes the byte order mark"
+    );
     let whole = request().header("X-Signature", of_marked).body(marked);
-    assert_eq!(class(&plane.house.send(whole).await, 400), "ValidationError", "and is no JSON");
+    assert_eq!(class(&plane.harness.send(whole).await, 400), "ValidationError", "a byte order mark is not valid JSON");
     let chunks: Vec<_> = plain.as_bytes().chunks(7).map(|it| Ok::<_, std::io::Error>(it.to_vec())).collect();
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
-    plane.house.send(request().header("X-Signature", format!("  {signed} ")).body(chunked)).await.expect(200);
+    plane.harness.send(request().header("X-Signature", format!("  {signed} ")).body(chunked)).await.expect(200);
     assert_eq!(plane.inbox("alice").await.len(), 1);
     plane.finish().await;
 }

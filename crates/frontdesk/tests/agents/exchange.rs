@@ -1,4 +1,4 @@
-//! Rules 16, 17 and 32: a question and its answer.
+//! Rules 16, 17 and 32: exchanges.
 
 use frontdesk_core::agents::Speaker;
 use frontdesk_wire::agents::DeliveryPayload;
@@ -15,7 +15,7 @@ fn question(plane: &Plane, correlation: &str, timeout_ms: u64) -> Value {
 }
 
 #[tokio::test]
-async fn rule_32_an_agent_that_polls_answers_by_replies() {
+async fn rule_32_a_polling_agent_answers_with_replies() {
     let plane = Plane::with_agents(&["alice", "eve"]).await;
     let body = question(&plane, "c-1", 20_000);
     let ask = plane.post("/v1/agents/alice/exchange", &body);
@@ -44,7 +44,7 @@ async fn rule_32_an_agent_that_polls_answers_by_replies() {
 }
 
 #[tokio::test]
-async fn rule_16_without_correlation_400_without_answer_504_and_the_id_is_free_again() {
+async fn rule_16_no_correlation_id_is_400_no_reply_is_504_and_frees_the_id() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut bare = question(&plane, "x", 100);
     bare["meta"].as_object_mut().unwrap().remove("correlation_id");
@@ -57,7 +57,7 @@ async fn rule_16_without_correlation_400_without_answer_504_and_the_id_is_free_a
         let reply = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", timeout)).await;
         assert_eq!(class(&reply, 400), "ValidationError");
     }
-    assert!(plane.inbox("alice").await.is_empty(), "nothing of that was stored");
+    assert!(plane.inbox("alice").await.is_empty(), "nothing was stored");
     for _ in 0..2 {
         let late = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 50)).await;
         let told = late.expect(504);
@@ -71,16 +71,16 @@ async fn rule_16_without_correlation_400_without_answer_504_and_the_id_is_free_a
 }
 
 #[tokio::test]
-async fn a_late_answer_goes_to_the_inbox_of_the_agent_that_asked() {
+async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let late = |content: &str| json!({ "correlation_id": "c", "content": content });
     let told = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 20)).await;
     assert_eq!(class(&told, 504), "TimeoutError");
-    let plane = plane.again().await; // who asked is written down
+    let plane = plane.again().await; // the caller is stored
     let heard = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
     assert_eq!(heard, json!({ "ok": true, "delivered_to": "inbox" }));
     let again = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
-    assert_eq!(again["delivered_to"], "inbox", "whoever did not hear that it was taken says it again");
+    assert_eq!(again["delivered_to"], "inbox", "a repeated reply has the same result");
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &late("43")).await, 410), "GoneError");
     let inbox = plane.inbox("bob").await;
     assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("sorry, 42")));
@@ -88,12 +88,12 @@ async fn a_late_answer_goes_to_the_inbox_of_the_agent_that_asked() {
     assert_eq!((&meta["correlation_id"], &meta["event_type"]), (&json!("c"), &json!("exchange.late_reply")));
     assert_eq!(meta["origin"]["caller_agent_id"], "alice");
 
-    // Answered in time: nothing that comes later is an answer.
+    // After a reply in time, later ones are refused.
     let body = question(&plane, "d", 20_000);
     let ask = plane.post("/v1/agents/alice/exchange", &body);
     let reply = json!({ "correlation_id": "d", "content": "in time" });
     let answer = async {
-        while plane.house.app.desk.agents().live().waiters.is_empty() {
+        while plane.harness.app.desk.agents().live().waiters.is_empty() {
             tokio::task::yield_now().await;
         }
         let heard = plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
@@ -104,13 +104,13 @@ async fn a_late_answer_goes_to_the_inbox_of_the_agent_that_asked() {
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
     assert_eq!(plane.inbox("bob").await.len(), 1);
 
-    // A name that is nobody's, and an asker that is deleted meanwhile.
+    // A caller that is not an agent, and a caller that is deleted meanwhile.
     let mut stranger = question(&plane, "e", 20);
     stranger["meta"]["origin"]["caller_agent_id"] = json!("nobody");
     assert_eq!(class(&plane.post("/v1/agents/alice/exchange", &stranger).await, 504), "TimeoutError");
     let told = plane.post("/v1/agents/alice/exchange", &question(&plane, "f", 20)).await;
     assert_eq!(class(&told, 504), "TimeoutError");
-    assert_eq!(plane.house.call("DELETE", "/v1/agents/bob", &plane.operator, &Value::Null).await.status, 204);
+    assert_eq!(plane.harness.call("DELETE", "/v1/agents/bob", &plane.operator, &Value::Null).await.status, 204);
     for id in ["e", "f"] {
         let reply = json!({ "correlation_id": id, "content": "x" });
         assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError", "{id}");
@@ -119,9 +119,9 @@ async fn a_late_answer_goes_to_the_inbox_of_the_agent_that_asked() {
 }
 
 #[tokio::test]
-async fn an_answer_that_crosses_its_askers_hang_up_goes_to_the_askers_inbox() {
+async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     let speaker = Speaker { tenant: "home", operator: false, caller: None, bound: None };
     let mut body = question(&plane, "c", 60_000);
     body.as_object_mut().unwrap().remove("timeout_ms");
@@ -134,14 +134,14 @@ async fn an_answer_that_crosses_its_askers_hang_up_goes_to_the_askers_inbox() {
         }
     };
     tokio::select! {
-        () = &mut asking => panic!("nobody has answered"),
+        () = &mut asking => panic!("the exchange ended without a reply"),
         () = asked => {}
     }
-    // From here on the exchange is not polled: the answer is taken, then the asker hangs up, then it hears of both.
+    // The exchange is not polled from here on: the reply is accepted and the caller disconnects before it sees either.
     let heard = desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
     assert!(heard.ok && heard.delivered_to.is_none(), "{heard:?}");
     drop(asker);
-    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange does not end");
+    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
     let inbox = plane.inbox("bob").await;
     assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("42")));
     assert_eq!(inbox[0]["meta"]["correlation_id"], "c");
@@ -150,17 +150,17 @@ async fn an_answer_that_crosses_its_askers_hang_up_goes_to_the_askers_inbox() {
 }
 
 #[tokio::test]
-async fn the_asker_is_known_by_its_token_or_by_its_header() {
+async fn the_caller_is_known_by_its_token_or_header() {
     let plane = Plane::with_agents(&["alice", "bob", "carol"]).await;
     let token = crate::bound::bound(&plane, "carol").await;
     let ask = async |token: &str, name: Option<&str>, id: &str| {
         let mut body = question(&plane, id, 20);
         body["meta"]["origin"] = json!({});
-        let mut request = plane.house.request("POST", "/v1/agents/alice/exchange").bearer_auth(token).json(&body);
+        let mut request = plane.harness.request("POST", "/v1/agents/alice/exchange").bearer_auth(token).json(&body);
         if let Some(name) = name {
             request = request.header("x-agent-id", name);
         }
-        assert_eq!(class(&plane.house.send(request).await, 504), "TimeoutError");
+        assert_eq!(class(&plane.harness.send(request).await, 504), "TimeoutError");
         let reply = json!({ "correlation_id": id, "content": format!("late {id}") });
         plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
     };
@@ -172,32 +172,35 @@ async fn the_asker_is_known_by_its_token_or_by_its_header() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_asked_again_after_a_crash_reaches_the_agent() {
+async fn a_question_repeated_after_a_crash_reaches_the_agent() {
     let plane = Plane::open().await;
-    let seat = plane.house.seat("gw-1").await;
+    let seat = plane.harness.seat("gw-1").await;
     let body = question(&plane, "c", 60_000);
-    let mut socket = plane.house.socket(&seat).await;
-    let request = plane.house.request("POST", "/v1/agents/gw-1/exchange").bearer_auth(&plane.token).json(&body);
+    let mut socket = plane.harness.socket(&seat).await;
+    let request = plane.harness.request("POST", "/v1/agents/gw-1/exchange").bearer_auth(&plane.token).json(&body);
     let asking = tokio::spawn(request.send());
     let first = socket.of("inbound").await;
-    socket.ack(&first).await; // settled: the ledger does not owe it any more
-    let desk = plane.house.app.desk.clone();
+    socket.ack(&first).await; // settled in the ledger
+    let desk = plane.harness.app.desk.clone();
     let no = desk.directory().read(|view| view.instance("home", "gw-1").map(|it| it.no)).unwrap();
     let settled = async {
         while !desk.stores().ledger.pending(no, 0, 10).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, settled).await.expect("the question stays unsettled");
+    tokio::time::timeout(PATIENCE, settled).await.expect("the question was not settled");
     drop((desk, socket));
     asking.abort();
     let plane = plane.again().await;
-    let mut socket = plane.house.socket(&seat).await;
+    let mut socket = plane.harness.socket(&seat).await;
     let ask = plane.post("/v1/agents/gw-1/exchange", &body);
     let answer = async {
         let again = socket.of("inbound").await;
         let event = &again.json["event"];
-        assert_eq!(event["message_id"], first.json["event"]["message_id"], "the same question by the same name");
+        assert_eq!(
+            event["message_id"], first.json["event"]["message_id"],
+            "a repeated question has the same message id"
+        );
         assert_eq!(event["delivery"]["meta"]["correlation_id"], "c");
         socket.ack(&again).await;
         let send = json!({ "op": "send", "chat_id": event["source"]["chat_id"], "content": "42",
@@ -207,27 +210,27 @@ async fn a_question_that_is_asked_again_after_a_crash_reaches_the_agent() {
     };
     let (told, socket) = tokio::join!(ask, answer);
     assert_eq!(told.expect(200)["content"], "42");
-    assert_eq!(plane.inbox("gw-1").await.len(), 1, "one question, however often it is asked");
+    assert_eq!(plane.inbox("gw-1").await.len(), 1, "a repeated question is stored once");
     drop(socket);
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn rule_16_a_caller_that_hangs_up_frees_the_waiter() {
+async fn rule_16_a_disconnected_caller_frees_the_waiter() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stream = plane.listen("alice", "").await;
-    let request = plane.house.request("POST", "/v1/agents/alice/exchange").bearer_auth(&plane.token);
+    let request = plane.harness.request("POST", "/v1/agents/alice/exchange").bearer_auth(&plane.token);
     let asking = tokio::spawn(request.json(&question(&plane, "c", 60_000)).send());
     stream.message().await;
-    assert_eq!(plane.house.app.desk.agents().live().waiters.len(), 1);
+    assert_eq!(plane.harness.app.desk.agents().live().waiters.len(), 1);
     asking.abort();
-    let waiters = plane.house.app.desk.agents().live().waiters.clone();
+    let waiters = plane.harness.app.desk.agents().live().waiters.clone();
     let freed = async {
         while !waiters.is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, freed).await.expect("the waiter stays");
+    tokio::time::timeout(PATIENCE, freed).await.expect("the waiter was not freed");
     let reply = json!({ "correlation_id": "c", "content": "hello?" });
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
     drop(stream);
@@ -235,18 +238,18 @@ async fn rule_16_a_caller_that_hangs_up_frees_the_waiter() {
 }
 
 #[tokio::test]
-async fn rule_17_over_the_relay_socket_a_question_is_an_event_and_survives_a_re_dial() {
+async fn rule_17_on_a_relay_socket_a_question_is_an_event_and_survives_a_reconnect() {
     let plane = Plane::open().await;
-    let seat = plane.house.seat("gw-1").await;
-    let mut socket = plane.house.socket(&seat).await;
+    let seat = plane.harness.seat("gw-1").await;
+    let mut socket = plane.harness.socket(&seat).await;
     let body = question(&plane, "c-7", 20_000);
     let ask = plane.post("/v1/agents/gw-1/exchange", &body);
     let answer = async {
         let asked = socket.of("inbound").await;
         let delivery = &asked.json["event"]["delivery"];
         assert_eq!((asked.text(), &delivery["meta"]["correlation_id"]), ("what is it?", &json!("c-7")));
-        drop(socket); // unacked: the question goes to the next socket, and the caller still waits
-        let mut socket = plane.house.socket(&seat).await;
+        drop(socket); // unacked: the question is sent on the next socket, and the caller still waits
+        let mut socket = plane.harness.socket(&seat).await;
         let again = socket.of("inbound").await;
         assert_eq!(again.text(), asked.text());
         socket.ack(&again).await;
@@ -266,7 +269,7 @@ async fn rule_17_over_the_relay_socket_a_question_is_an_event_and_survives_a_re_
 }
 
 #[tokio::test]
-async fn rule_16_a_reply_is_heard_while_a_connector_still_hangs() {
+async fn rule_16_a_reply_is_returned_while_a_connector_hangs() {
     let source = Source::open("text/plain", b"ok").await;
     let plane = Plane::open().await;
     let hook = json!({ "type": "webhook", "url": source.url, "timeout_ms": 30_000 });
@@ -280,20 +283,20 @@ async fn rule_16_a_reply_is_heard_while_a_connector_still_hangs() {
     };
     let (told, ()) = tokio::join!(ask, answer);
     assert_eq!(told.expect(200)["content"], "quick");
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     assert!(desk.agents().live().waiters.is_empty());
-    source.answer(1); // the connector takes the question to its end, though nobody waits for it
+    source.answer(1); // the delivery to the connector completes, although nobody waits for it
     let carried = async {
         while !desk.agents().live().in_flight.is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, carried).await.expect("it is carried for ever");
+    tokio::time::timeout(PATIENCE, carried).await.expect("a delivery to a connector never ended");
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn whoever_was_told_ok_was_heard() {
+async fn an_accepted_reply_is_returned_to_the_caller() {
     let plane = Plane::with_agents(&["alice"]).await;
     for round in 0..40 {
         let id = format!("c-{round}");
@@ -314,14 +317,14 @@ async fn whoever_was_told_ok_was_heard() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_deleted_while_it_is_asked_lets_the_caller_go() {
+async fn deleting_the_agent_ends_the_exchange() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stream = plane.listen("alice", "").await;
     let body = question(&plane, "c", 60_000);
     let ask = plane.post("/v1/agents/alice/exchange", &body);
     let delete = async {
         stream.message().await;
-        let gone = plane.house.call("DELETE", "/v1/agents/alice", &plane.operator, &Value::Null).await;
+        let gone = plane.harness.call("DELETE", "/v1/agents/alice", &plane.operator, &Value::Null).await;
         assert_eq!(gone.status, 204);
     };
     let (told, ()) = tokio::join!(ask, delete);
@@ -331,20 +334,20 @@ async fn an_agent_that_is_deleted_while_it_is_asked_lets_the_caller_go() {
 }
 
 #[tokio::test]
-async fn rule_16_ids_may_be_strange_and_are_of_one_tenant() {
+async fn rule_16_correlation_ids_may_be_any_text_and_are_per_tenant() {
     let plane = Plane::with_agents(&["alice"]).await;
-    plane.house.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
-    let other = plane.house.token("other", "agents").await;
-    plane.house.call("PUT", "/v1/agents/alice", &other, &json!({})).await.expect(200);
+    plane.harness.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
+    let other = plane.harness.token("other", "agents").await;
+    plane.harness.call("PUT", "/v1/agents/alice", &other, &json!({})).await.expect(200);
     for id in ["\u{0}\n\u{1F600} \"'%00", &"x".repeat(100_000)] {
         let body = question(&plane, id, 20_000);
         let ask = plane.post("/v1/agents/alice/exchange", &body);
         let reply = json!({ "correlation_id": id, "content": id });
         let answer = async {
-            while plane.house.app.desk.agents().live().waiters.is_empty() {
+            while plane.harness.app.desk.agents().live().waiters.is_empty() {
                 tokio::task::yield_now().await;
             }
-            let theirs = plane.house.post("/v1/agents/alice/replies", &other, &reply).await;
+            let theirs = plane.harness.post("/v1/agents/alice/replies", &other, &reply).await;
             assert_eq!(class(&theirs, 410), "GoneError", "another tenant's alice was not asked");
             plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
         };
@@ -356,14 +359,17 @@ async fn rule_16_ids_may_be_strange_and_are_of_one_tenant() {
 }
 
 #[tokio::test]
-async fn rule_17_what_a_gateway_says_on_the_way_is_not_its_answer() {
+async fn rule_17_only_a_reply_to_the_question_answers_it() {
     let plane = Plane::open().await;
-    let seat = plane.house.seat("gw-1").await;
-    let mut socket = plane.house.socket(&seat).await;
+    let seat = plane.harness.seat("gw-1").await;
+    let mut socket = plane.harness.socket(&seat).await;
     plane.deliver("gw-1", &plane.augment("by the way")).await.expect(200);
-    let word = socket.of("inbound").await;
-    let source = &word.json["event"]["source"];
-    assert!(source.get("thread_id").is_none_or(Value::is_null), "a word stands in the chat itself: {source}");
+    let message = socket.of("inbound").await;
+    let source = &message.json["event"]["source"];
+    assert!(
+        source.get("thread_id").is_none_or(Value::is_null),
+        "a message without a question is in the chat itself: {source}"
+    );
     let (first, second) = (question(&plane, "c-1", 20_000), question(&plane, "c-2", 20_000));
     let ask = async |body: &Value| plane.post("/v1/agents/gw-1/exchange", body).await.expect(200);
     let answer = async {
@@ -371,7 +377,7 @@ async fn rule_17_what_a_gateway_says_on_the_way_is_not_its_answer() {
         let mut say =
             async |socket: &mut crate::harness::Socket, asked: &Value, text: &str, notify: bool, to: &Value| {
                 number += 1;
-                // As gateways do it: the thread and the person come back with whatever is said.
+                // Like real gateways: thread and user of the question are copied to everything that is sent.
                 let mut metadata = json!({ "thread_id": asked["thread_id"], "user_id": asked["user_id"] });
                 if notify {
                     metadata["notify"] = json!(true);
@@ -384,18 +390,18 @@ async fn rule_17_what_a_gateway_says_on_the_way_is_not_its_answer() {
         for _ in 0..2 {
             let frame = socket.of("inbound").await;
             let source = frame.json["event"]["source"].clone();
-            assert_eq!(source["thread_id"], frame.json["event"]["message_id"], "a question has a thread of its own");
-            assert_eq!(source["chat_id"], word.json["event"]["source"]["chat_id"]);
+            assert_eq!(source["thread_id"], frame.json["event"]["message_id"], "a question has its own thread");
+            assert_eq!(source["chat_id"], message.json["event"]["source"]["chat_id"]);
             asked
                 .push((frame.json["event"]["delivery"]["meta"]["correlation_id"].as_str().unwrap().to_owned(), source));
         }
         for (id, source) in &asked {
-            let letter = source["thread_id"].clone();
-            let stray = json!({ "op": "send", "chat_id": source["chat_id"], "content": "about the word before" });
+            let thread = source["thread_id"].clone();
+            let stray = json!({ "op": "send", "chat_id": source["chat_id"], "content": "about the previous message" });
             socket.frame(&outbound("r0", stray)).await;
             say(&mut socket, source, "no home channel is set", false, &Value::Null).await;
-            say(&mut socket, source, "looking it up", false, &letter).await;
-            say(&mut socket, source, &format!("the answer to {id}"), true, &letter).await;
+            say(&mut socket, source, "looking it up", false, &thread).await;
+            say(&mut socket, source, &format!("the answer to {id}"), true, &thread).await;
         }
     };
     let (one, two, ()) = tokio::join!(ask(&first), ask(&second), answer);

@@ -1,19 +1,19 @@
-//! Agents that speak to agents, from end to end. Tests are named by the rules of the agents plane.
+//! End-to-end tests of messages between agents. Tests are named after the rules of the agents API.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls only the server")]
 
 mod addresses;
 mod bound;
 mod client;
 mod connectors;
 mod deliver;
-mod doors;
 mod exchange;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod mcp;
 mod operator;
 mod plane;
+mod refusals;
 mod scopes;
 mod stream;
 mod talk;

@@ -1,4 +1,4 @@
-//! Rules 26, 27 and 36: the plane as MCP tools, over plain HTTP, as the least of clients would speak it.
+//! Rules 26, 27 and 36: the agents API as MCP tools, over plain HTTP with a minimal client.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::plane::{Plane, class};
 
 const BOTH: &str = "application/json, text/event-stream";
 
-/// A client that knows only what it reads: the last `data:` line is the answer.
+/// A minimal client: it takes the last `data:` line as the answer.
 struct Client<'a> {
     plane: &'a Plane,
     path: String,
@@ -17,7 +17,7 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Not greeted yet.
+    /// Before initialize.
     fn new(plane: &'a Plane, token: &str) -> Self {
         Self { plane, path: "/mcp".into(), token: token.into(), session: String::new(), name: None }
     }
@@ -28,7 +28,7 @@ impl<'a> Client<'a> {
         client
     }
 
-    /// Greets, and goes on in the session that it was given.
+    /// Initializes and uses the session that it gets.
     async fn begin(&mut self) -> Value {
         let reply = self.greet().await;
         reply.header("mcp-session-id").clone_into(&mut self.session);
@@ -46,11 +46,11 @@ impl<'a> Client<'a> {
     }
 
     async fn post(&self, body: &Value) -> Reply {
-        self.plane.house.send(self.request("POST").json(body)).await
+        self.plane.harness.send(self.request("POST").json(body)).await
     }
 
     fn request(&self, method: &str) -> reqwest::RequestBuilder {
-        let mut request = self.plane.house.request(method, &self.path).header("accept", BOTH);
+        let mut request = self.plane.harness.request(method, &self.path).header("accept", BOTH);
         if !self.token.is_empty() {
             request = request.bearer_auth(&self.token);
         }
@@ -71,7 +71,7 @@ impl<'a> Client<'a> {
         answer(&self.ask("tools/call", &json!({ "name": name, "arguments": arguments })).await)
     }
 
-    /// What a tool gave: one text, which is JSON.
+    /// The result of a tool: one text, which is JSON.
     async fn call(&self, name: &str, arguments: Value) -> Value {
         let told = self.tool(name, arguments).await;
         let result = &told["result"];
@@ -81,10 +81,10 @@ impl<'a> Client<'a> {
         serde_json::from_str(content[0]["text"].as_str().unwrap()).unwrap()
     }
 
-    /// The fault of a tool that must fail: a JSON-RPC error whose data is the fault.
+    /// The fault of a tool that must fail: the data of a JSON-RPC error.
     async fn fault(&self, name: &str, arguments: Value) -> Value {
         let told = self.tool(name, arguments).await;
-        assert!(told.get("result").is_none(), "a failure is an error and no result: {told}");
+        assert!(told.get("result").is_none(), "a failure is an error, not a result: {told}");
         let error = &told["error"];
         assert!(error["code"].as_i64().is_some_and(|code| code < 0), "{told}");
         let (class, text) = (error["data"]["class"].as_str().unwrap(), error["data"]["message"].as_str().unwrap());
@@ -93,7 +93,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The JSON-RPC answer in a stream: exactly one `data:` line, in the last frame.
+/// The JSON-RPC message of a stream: exactly one `data:` line, in the last frame.
 #[track_caller]
 fn answer(reply: &Reply) -> Value {
     assert_eq!((reply.status, reply.header("content-type")), (200, "text/event-stream"), "{}", reply.text());
@@ -102,7 +102,7 @@ fn answer(reply: &Reply) -> Value {
     assert_eq!(lines.len(), 1, "one data line: {text:?}");
     let last = text.trim_end().split("\n\n").last().unwrap();
     assert!(last.contains(lines[0]), "the answer is the last frame: {text:?}");
-    assert!(text.ends_with("\n\n"), "the frame is whole: {text:?}");
+    assert!(text.ends_with("\n\n"), "the frame is complete: {text:?}");
     let told: Value = serde_json::from_str(lines[0].trim_start_matches("data:").trim()).unwrap();
     assert_eq!((&told["jsonrpc"], &told["id"]), (&json!("2.0"), &json!(7)), "{told}");
     told
@@ -116,33 +116,33 @@ async fn rule_26_an_answer_is_one_data_line_of_a_stream() {
     assert_eq!(told["result"]["serverInfo"]["name"], "frontdesk");
     assert!(told["result"]["capabilities"]["tools"].is_object(), "{told}");
     assert_eq!(told["result"]["protocolVersion"], "2025-06-18");
-    // Text with line ends of its own is still one line of the stream.
+    // Text with line breaks is still one line of the stream.
     let written = client.call("data_write", json!({ "content": "one\ntwo\r\n\n\ndata: three\u{2028}" })).await;
     let row = client.call("data_get", json!({ "id": written["id"] })).await;
     assert_eq!(row["detail"], "one\ntwo\r\n\n\ndata: three\u{2028}");
-    // What the protocol itself refuses is an error in the same form.
+    // Errors of the protocol itself have the same form.
     let unknown = answer(&client.ask("no/such/method", &json!({})).await);
     assert_eq!(unknown["error"]["code"], -32601, "{unknown}");
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn rule_26_an_unknown_session_is_404_and_nothing_took_effect() {
+async fn rule_26_an_unknown_session_is_404_without_effect() {
     let plane = Plane::with_agents(&["alice"]).await;
     let theirs = Client::open(&plane).await.session;
-    let again = plane.house.token("home", "agents").await;
+    let again = plane.harness.token("home", "agents").await;
     for (token, session) in [(&plane.token, "nobodys"), (&plane.operator, theirs.as_str()), (&again, &theirs)] {
         let mut client = Client::new(&plane, token);
         client.session = session.into();
         let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "psst" } });
         assert_eq!(class(&client.ask("tools/call", &call).await, 404), "NotFoundError");
         for method in ["GET", "DELETE"] {
-            let reply = plane.house.send(client.request(method)).await;
-            assert_eq!(class(&reply, 404), "NotFoundError", "{method} of a session that is not theirs");
+            let reply = plane.harness.send(client.request(method)).await;
+            assert_eq!(class(&reply, 404), "NotFoundError", "{method} in a foreign session");
         }
     }
     assert!(plane.inbox("alice").await.is_empty());
-    // Its own holder still has it: nobody else could end it.
+    // The owner can still use the session: nobody else could end it.
     let mut client = Client::new(&plane, &plane.token);
     client.session = theirs;
     client.call("agent_deliver", json!({ "agent_id": "alice", "content": "hello" })).await;
@@ -151,18 +151,18 @@ async fn rule_26_an_unknown_session_is_404_and_nothing_took_effect() {
 }
 
 #[tokio::test]
-async fn rule_26_a_call_outside_a_session_takes_no_effect() {
+async fn rule_26_a_call_outside_a_session_has_no_effect() {
     let plane = Plane::with_agents(&["alice"]).await;
     let client = Client::new(&plane, &plane.token);
     let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "psst" } });
     let reply = client.ask("tools/call", &call).await;
     assert!((400..500).contains(&reply.status), "{} {}", reply.status, reply.text());
-    // Nor does one whose answer the client would not read.
+    // Nor has one whose client does not accept the response type.
     let client = Client::open(&plane).await;
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call });
     let mut request = client.request("POST").json(&body).build().unwrap();
     request.headers_mut().insert("accept", "text/html".parse().unwrap());
-    assert_eq!(plane.house.client.execute(request).await.unwrap().status(), 406);
+    assert_eq!(plane.harness.client.execute(request).await.unwrap().status(), 406);
     assert!(plane.inbox("alice").await.is_empty());
     plane.finish().await;
 }
@@ -176,7 +176,7 @@ async fn rule_26_a_session_lives_until_it_is_ended() {
     for _ in 0..3 {
         client.call("agents_list", json!({})).await;
     }
-    let ended = plane.house.send(client.request("DELETE")).await;
+    let ended = plane.harness.send(client.request("DELETE")).await;
     assert_eq!((ended.status, ended.text().as_str()), (204, ""));
     let call = json!({ "name": "agents_list", "arguments": {} });
     assert_eq!(class(&client.ask("tools/call", &call).await, 404), "NotFoundError");
@@ -188,11 +188,11 @@ async fn rule_26_a_session_lives_until_it_is_ended() {
 async fn rule_26_a_revoked_token_ends_its_session() {
     let plane = Plane::with_agents(&["alice"]).await;
     let ask = json!({ "tenant": "home", "scope": "agents" });
-    let made = plane.house.admin("POST", "/tokens", &ask).await.expect(201);
+    let made = plane.harness.admin("POST", "/tokens", &ask).await.expect(201);
     let mut client = Client::new(&plane, made["token"].as_str().unwrap());
     client.begin().await;
     let path = format!("/tokens/{}", made["id"].as_str().unwrap());
-    assert_eq!(plane.house.admin("DELETE", &path, &Value::Null).await.status, 204);
+    assert_eq!(plane.harness.admin("DELETE", &path, &Value::Null).await.status, 204);
     let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "psst" } });
     assert_eq!(class(&client.ask("tools/call", &call).await, 401), "UnauthorizedError");
     assert!(plane.inbox("alice").await.is_empty());
@@ -200,7 +200,7 @@ async fn rule_26_a_revoked_token_ends_its_session() {
 }
 
 #[tokio::test]
-async fn rule_26_a_tools_failure_is_an_error_with_its_class() {
+async fn rule_26_a_failed_tool_is_an_error_with_its_class() {
     let plane = Plane::with_agents(&["alice"]).await;
     let client = Client::open(&plane).await;
     for (tool, arguments, class) in [
@@ -232,7 +232,7 @@ async fn rule_26_a_tools_failure_is_an_error_with_its_class() {
         assert_eq!(fault["class"], class, "{tool} {arguments}");
     }
     assert!(plane.inbox("alice").await.is_empty());
-    // The fields of a fault ride along.
+    // The fields of a fault are included.
     let fault = client.fault("data_read", json!({ "query": "x", "shoe_size": 5 })).await;
     assert_eq!(fault["unsupportedKeys"], json!(["shoe_size"]));
     assert!(fault["supportedKeys"].as_array().unwrap().contains(&json!("domain_tags")));
@@ -277,15 +277,15 @@ async fn rule_27_every_tool_has_a_schema_of_an_object() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_400_and_a_wrong_word_names_the_right_ones() {
+async fn invalid_messages_are_400_and_unknown_arguments_list_the_known_ones() {
     let plane = Plane::with_agents(&["alice"]).await;
     let client = Client::open(&plane).await;
     for body in ["{", "", "[]", "null", r#"{"hello":1}"#] {
         let request = client.request("POST").header("content-type", "application/json").body(body);
-        assert_eq!(class(&plane.house.send(request).await, 400), "ValidationError", "{body:?}");
+        assert_eq!(class(&plane.harness.send(request).await, 400), "ValidationError", "{body:?}");
     }
     let request = client.request("POST").header("content-type", "text/plain").body("{}");
-    assert_eq!(plane.house.send(request).await.status, 415);
+    assert_eq!(plane.harness.send(request).await.status, 415);
     let told = async |tool: &str, arguments: Value| {
         let fault = client.fault(tool, arguments).await;
         assert!(fault["class"] == "ValidationError" || fault["class"] == "UnsupportedKindError", "{fault}");
@@ -313,7 +313,7 @@ async fn what_is_no_message_is_400_and_a_wrong_word_names_the_right_ones() {
 }
 
 #[tokio::test]
-async fn an_agent_with_nothing_but_tools_listens_asks_and_answers() {
+async fn an_agent_can_receive_ask_and_reply_with_tools_alone() {
     let plane = Plane::open().await;
     let (mut alice, mut bob) = (Client::open(&plane).await, Client::open(&plane).await);
     (alice.name, bob.name) = (Some("alice"), Some("bob"));
@@ -341,14 +341,14 @@ async fn an_agent_with_nothing_but_tools_listens_asks_and_answers() {
     plane.finish().await;
 }
 
-/// Whether it hangs up or ends its session: what was begun is done, and written down.
+/// A call is completed and stored, whether the client disconnects or ends its session.
 #[tokio::test]
-async fn a_call_is_carried_out_although_its_client_is_gone() {
+async fn a_call_is_completed_after_its_client_is_gone() {
     let source = crate::harness::Source::open("application/json", b"{}").await;
     let plane = Plane::open().await;
     let hook = json!({ "type": "webhook", "url": source.url, "timeout_ms": 30_000 });
     plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     for ends_session in [false, true] {
         let client = Client::open(&plane).await;
         let call = json!({ "name": "agent_deliver", "arguments": { "agent_id": "alice", "content": "hello" } });
@@ -356,7 +356,7 @@ async fn a_call_is_carried_out_although_its_client_is_gone() {
         let calling = tokio::spawn(client.request("POST").json(&body).send());
         source.asked().await;
         if ends_session {
-            assert_eq!(plane.house.send(client.request("DELETE")).await.status, 204);
+            assert_eq!(plane.harness.send(client.request("DELETE")).await.status, 204);
         }
         calling.abort();
         let _ = calling.await;
@@ -366,8 +366,8 @@ async fn a_call_is_carried_out_although_its_client_is_gone() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(crate::harness::PATIENCE, carried).await.expect("it is still under way");
-        let said = plane.house.admin("GET", "/dispatches", &Value::Null).await.expect(200);
+        tokio::time::timeout(crate::harness::PATIENCE, carried).await.expect("the call is still in progress");
+        let said = plane.harness.admin("GET", "/dispatches", &Value::Null).await.expect(200);
         let receipts = said["dispatches"][0]["receipts"].as_array().unwrap().clone();
         let webhook = receipts.iter().find(|it| it["connector"] == "webhook");
         assert!(webhook.is_some_and(|it| it["ok"] == true), "ends session: {ends_session}, {receipts:?}");
@@ -376,7 +376,7 @@ async fn a_call_is_carried_out_although_its_client_is_gone() {
 }
 
 #[tokio::test]
-async fn a_bound_token_is_its_agent_by_tools_as_well() {
+async fn a_bound_token_acts_as_its_agent_with_tools_too() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let mut client = Client::new(&plane, &crate::bound::bound(&plane, "alice").await);
     client.begin().await;
@@ -401,11 +401,11 @@ async fn a_bound_token_is_its_agent_by_tools_as_well() {
 }
 
 #[tokio::test]
-async fn rule_36_a_word_has_an_envelope_that_the_desk_filled() {
+async fn rule_36_the_server_fills_in_the_metadata_of_a_message() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut client = Client::open(&plane).await;
     client.name = Some("bob");
-    let before = plane.house.app.desk.env().now_ms();
+    let before = plane.harness.app.desk.env().now_ms();
     let extra = json!({ "agent_id": "alice", "kind": "augment", "content": "good morning", "event_type": "greeting",
         "correlation_id": "c-1" });
     let receipt = client.call("agent_deliver", extra).await;
@@ -421,7 +421,7 @@ async fn rule_36_a_word_has_an_envelope_that_the_desk_filled() {
     assert_eq!((&inbox[1]["type"], &inbox[1]["text"]), (&json!("template"), &json!("")));
     let (first, second) = (&inbox[0]["meta"], &inbox[1]["meta"]);
     assert_eq!(first["origin"], json!({ "trigger_kind": "agent", "caller_agent_id": "bob" }));
-    assert_eq!(second["origin"], json!({ "trigger_kind": "agent" }), "nobody is made up");
+    assert_eq!(second["origin"], json!({ "trigger_kind": "agent" }), "no caller is invented");
     assert_eq!((&first["event_type"], &first["correlation_id"]), (&json!("greeting"), &json!("c-1")));
     assert!(second.get("event_type").is_none() && second.get("correlation_id").is_none(), "{second}");
     assert!(first["sent_at"].as_u64().unwrap() >= before);
@@ -432,7 +432,7 @@ async fn rule_36_a_word_has_an_envelope_that_the_desk_filled() {
 }
 
 #[tokio::test]
-async fn rule_36_agents_are_listed_woken_and_planned_for() {
+async fn rule_36_agents_are_listed_woken_and_scheduled() {
     let plane = Plane::with_agents(&["alice"]).await;
     let client = Client::open(&plane).await;
     let listed = client.call("agents_list", json!({})).await;
@@ -449,12 +449,12 @@ async fn rule_36_agents_are_listed_woken_and_planned_for() {
     assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("tab")));
     assert_eq!(stream.message().await["text"], "now");
     let nulls = json!({ "agent_id": "alice", "context": null, "when": null, "session_id": null });
-    assert_eq!(client.call("agent_wake", nulls).await["woken"], true, "null is as absent");
+    assert_eq!(client.call("agent_wake", nulls).await["woken"], true, "null counts as absent");
     assert_eq!(stream.message().await["text"], "");
     drop(stream);
 
     assert_eq!(client.call("cron_list", json!({})).await, json!({ "armed": [] }));
-    let later = plane.house.app.desk.env().now_ms() + 3_600_000;
+    let later = plane.harness.app.desk.env().now_ms() + 3_600_000;
     let planned = client.call("agent_wake", json!({ "agent_id": "alice", "context": "tea", "when": later })).await;
     assert_eq!((&planned["woken"], &planned["scheduled_for"]), (&json!(false), &json!(later)));
     let armed = client.call("cron_list", json!({})).await["armed"].as_array().unwrap().clone();
@@ -471,7 +471,7 @@ async fn rule_36_skills_are_written_as_drafts() {
     client.name = Some("bob");
     let source = "# Skill: hello\n# Status: Approved\nemit \"hi\"\n";
     let made = client.call("skill_write", json!({ "name": "hello", "source": source })).await;
-    assert_eq!(made["status"], "Draft", "whatever the body says");
+    assert_eq!(made["status"], "Draft", "the given status is ignored");
     let read = client.call("skill_read", json!({ "name": "hello" })).await;
     assert_eq!(read["source"], "# Skill: hello\n# Status: Draft\nemit \"hi\"\n");
     assert_eq!((&read["metadata"]["status"], &read["metadata"]["author"]), (&json!("Draft"), &json!("bob")));
@@ -483,7 +483,7 @@ async fn rule_36_skills_are_written_as_drafts() {
     assert_eq!(fault["class"], "StorageConflictError");
     assert_eq!(client.call("skill_read", json!({ "name": "hello" })).await, read, "it was left as it was");
 
-    // A person approves; a tool that writes over it makes it a draft again.
+    // A person approves it; a tool that overwrites it makes it a draft again.
     let status = json!({ "status": "Approved" });
     plane.post("/v1/skills/hello/status", &status).await.expect(200);
     let over = json!({ "name": "hello", "source": "# Skill: hello\n# Status: Approved\nnew\n", "overwrite": true });
@@ -496,7 +496,7 @@ async fn rule_36_skills_are_written_as_drafts() {
 }
 
 #[tokio::test]
-async fn rule_36_a_list_of_skills_says_whether_it_changed() {
+async fn rule_36_a_skill_list_tells_whether_it_changed() {
     let plane = Plane::open().await;
     let mut client = Client::open(&plane).await;
     for (name, author) in [("one", "bob"), ("two", "eve")] {
@@ -547,9 +547,9 @@ async fn rule_36_data_is_written_read_and_filtered() {
     plane.finish().await;
 }
 
-/// A filter that is dropped shows what the asker did not want to see.
+/// Dropping a filter would return rows that the caller excluded.
 #[tokio::test]
-async fn rule_25_a_filter_that_is_null_is_refused_and_not_left_out() {
+async fn rule_25_a_null_filter_is_refused_and_not_dropped() {
     let plane = Plane::open().await;
     let client = Client::open(&plane).await;
     for vault in ["mine", "theirs"] {
@@ -560,7 +560,7 @@ async fn rule_25_a_filter_that_is_null_is_refused_and_not_left_out() {
         let asked = json!({ "query": "tea", filter: null });
         assert_eq!(client.fault("data_read", asked.clone()).await["class"], class, "{filter}");
         let told = plane.post("/v1/data-store/query", &asked).await.expect(400);
-        assert_eq!(told["error"]["class"], class, "the same by the other door");
+        assert_eq!(told["error"]["class"], class, "the same with the REST API");
     }
     let nulls = json!({ "query": "tea", "mode": null, "limit": null, "permissive_filters": null, "vault": "mine" });
     assert_eq!(client.call("data_read", nulls).await["items"].as_array().map(Vec::len), Some(1));
@@ -575,7 +575,7 @@ async fn rule_26_a_capability_url_needs_no_header() {
     client.begin().await;
     let listed = client.call("agents_list", json!({})).await;
     assert_eq!(listed["agents"][0]["agent_id"], "alice");
-    // The session is the token's, by whichever door.
+    // The session belongs to the token, however that is sent.
     let mut plain = Client::new(&plane, &plane.token);
     plain.session = client.session;
     plain.call("agents_list", json!({})).await;
@@ -586,9 +586,9 @@ async fn rule_26_a_capability_url_needs_no_header() {
 }
 
 #[tokio::test]
-async fn rule_26_without_a_token_there_is_nothing() {
+async fn rule_26_a_token_is_required() {
     let plane = Plane::open().await;
-    let chat = plane.house.token("home", "chat").await;
+    let chat = plane.harness.token("home", "chat").await;
     for (path, token) in [("/mcp", ""), ("/mcp", "wrong"), ("/mcp", chat.as_str()), ("/k/wrong/mcp", "")] {
         let mut client = Client::new(&plane, token);
         client.path = path.into();
@@ -598,10 +598,10 @@ async fn rule_26_without_a_token_there_is_nothing() {
 }
 
 #[tokio::test]
-async fn rule_29_tools_see_their_own_tenant_only() {
+async fn rule_29_tools_see_only_their_own_tenant() {
     let plane = Plane::with_agents(&["alice"]).await;
-    plane.house.admin("POST", "/tenants", &json!({ "name": "next-door" })).await.expect(201);
-    let other = plane.house.token("next-door", "agents").await;
+    plane.harness.admin("POST", "/tenants", &json!({ "name": "next-door" })).await.expect(201);
+    let other = plane.harness.token("next-door", "agents").await;
     let mine = Client::open(&plane).await;
     let row = mine.call("data_write", json!({ "content": "ours" })).await;
     mine.call("skill_write", json!({ "name": "ours", "source": "# Skill: ours\n" })).await;

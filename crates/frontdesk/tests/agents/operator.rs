@@ -1,4 +1,4 @@
-//! Agents as the operator sees them, and how their connectors and wake URLs are told apart.
+//! Agents in the admin API, and how several connectors and wake URLs are distinguished.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use crate::harness::Source;
 use crate::plane::Plane;
 
 #[tokio::test]
-async fn the_operator_lists_shows_speaks_reads_and_deletes() {
+async fn the_operator_lists_shows_messages_reads_and_deletes_agents() {
     let plane = Plane::open().await;
-    plane.house.seat("gw-1").await;
+    plane.harness.seat("gw-1").await;
     plane.put("alice", json!({ "agent_name": "Alice", "connectors": [{ "type": "noop" }] })).await.expect(200);
-    let admin = async |method: &str, path: &str, body: Value| plane.house.admin(method, path, &body).await;
+    let admin = async |method: &str, path: &str, body: Value| plane.harness.admin(method, path, &body).await;
     let listed = admin("GET", "/agents?tenant=home", Value::Null).await.expect(200);
     let of = |list: &Value, what: &str| -> Vec<Value> {
         list.as_array().unwrap().iter().map(|it| it[what].clone()).collect()
@@ -46,12 +46,12 @@ async fn the_operator_lists_shows_speaks_reads_and_deletes() {
     assert_eq!(admin("DELETE", "/agents/alice?tenant=home", Value::Null).await.status, 204);
     assert_eq!(admin("DELETE", "/agents/alice?tenant=home", Value::Null).await.status, 404);
     assert_eq!(admin("GET", "/agents/alice?tenant=home", Value::Null).await.status, 404);
-    assert_eq!(plane.house.get("/admin/v1/agents", &plane.operator).await.status, 401);
+    assert_eq!(plane.harness.get("/admin/v1/agents", &plane.operator).await.status, 401);
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn two_webhooks_of_one_agent_are_told_apart() {
+async fn two_webhooks_of_one_agent_are_distinguished() {
     let good = Source::open("application/json", b"{}").await;
     good.answer(100);
     let plane = Plane::open().await;
@@ -68,7 +68,7 @@ async fn two_webhooks_of_one_agent_are_told_apart() {
     assert_eq!(names(two).await, ["inbox true", "webhook#1 true", "noop true", "webhook#2 false"]);
     let told = plane.wake("alice", json!({ "context": "up" })).await;
     assert!(told.text().contains("inbox"), "{}", told.text());
-    let said = plane.house.admin("GET", "/dispatches", &Value::Null).await.expect(200);
+    let said = plane.harness.admin("GET", "/dispatches", &Value::Null).await.expect(200);
     let receipts = said["dispatches"][0]["receipts"].as_array().unwrap();
     assert!(receipts.iter().any(|it| it["connector"] == "webhook#2" && it["ok"] == false), "{said}");
     plane.finish().await;
@@ -78,10 +78,10 @@ async fn two_webhooks_of_one_agent_are_told_apart() {
 async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     let plane = Plane::open().await;
     plane.put("alice", json!({ "wake_url": "http://127.0.0.1:1/wake" })).await.expect(200);
-    let doctor = async || plane.house.admin("GET", "/doctor", &Value::Null).await.expect(200);
-    assert_eq!(doctor().await["ok"], true, "nobody calls it");
+    let doctor = async || plane.harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
+    assert_eq!(doctor().await["ok"], true, "the wake URL was not called yet");
     plane.wake("alice", json!({ "context": "up" })).await.expect(200);
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     let failed = async {
         while desk.delivery().wake_failure(no).is_none() {
@@ -94,16 +94,16 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     let text = found["text"].as_str().unwrap();
     assert_eq!((&told["ok"], &found["ok"]), (&json!(false), &json!(false)));
     assert!(text.starts_with("home/alice: a wake is pending, and the wake URL fails ("), "{text}");
-    let shown = plane.house.admin("GET", "/agents/alice?tenant=home", &Value::Null).await.expect(200);
+    let shown = plane.harness.admin("GET", "/agents/alice?tenant=home", &Value::Null).await.expect(200);
     assert_eq!((&shown["wake_waits"], shown["wake_failure"].is_string()), (&json!(true), true));
-    plane.inbox("alice").await; // it comes
+    plane.inbox("alice").await; // the agent reads its inbox
     let settled = async {
         while desk.delivery().wake_failure(no).is_some() || desk.delivery().switchboard().presence(no).idle {
             desk.agents().live().poke_bell.notify_one();
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::harness::PATIENCE, settled).await.expect("the wake stays open");
+    tokio::time::timeout(crate::harness::PATIENCE, settled).await.expect("the wake stays pending");
     assert_eq!(doctor().await["ok"], true);
     plane.finish().await;
 }

@@ -1,4 +1,4 @@
-//! A desk with tokens of the agents plane, and the words that tests say with them.
+//! A server with tokens for the agents API, and requests with them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use tokio::time::timeout;
 use crate::harness::{Harness, PATIENCE, Reply};
 
 pub(crate) struct Plane {
-    pub(crate) house: Harness,
-    /// Of scope agents, in the first tenant.
+    pub(crate) harness: Harness,
+    /// Token of scope agents, in the first tenant.
     pub(crate) token: String,
-    /// Of scope operator, likewise.
+    /// Token of scope operator, in the first tenant.
     pub(crate) operator: String,
     dispatches: AtomicU64,
 }
@@ -26,13 +26,13 @@ impl Plane {
         Self::of(Harness::with(change).await).await
     }
 
-    pub(crate) async fn of(house: Harness) -> Self {
-        let token = house.token("home", "agents").await;
-        let operator = house.token("home", "operator").await;
-        Self { house, token, operator, dispatches: AtomicU64::new(0) }
+    pub(crate) async fn of(harness: Harness) -> Self {
+        let token = harness.token("home", "agents").await;
+        let operator = harness.token("home", "operator").await;
+        Self { harness, token, operator, dispatches: AtomicU64::new(0) }
     }
 
-    /// A desk with these agents registered.
+    /// A server with these agents registered.
     pub(crate) async fn with_agents(ids: &[&str]) -> Self {
         let plane = Self::open().await;
         for id in ids {
@@ -42,18 +42,18 @@ impl Plane {
     }
 
     pub(crate) async fn finish(self) {
-        self.house.finish().await;
+        self.harness.finish().await;
     }
 
-    /// Stops the desk and opens it again in the same folder; tokens stay good.
+    /// Restarts the server in the same folder; tokens stay valid.
     pub(crate) async fn again(self) -> Self {
-        let Self { house, token, operator, dispatches } = self;
-        let house = Harness::again(house.finish().await, |_| {}).await;
-        Self { house, token, operator, dispatches }
+        let Self { harness, token, operator, dispatches } = self;
+        let harness = Harness::again(harness.finish().await, |_| {}).await;
+        Self { harness, token, operator, dispatches }
     }
 
     pub(crate) async fn call(&self, method: &str, path: &str, body: &Value) -> Reply {
-        self.house.call(method, path, &self.token, body).await
+        self.harness.call(method, path, &self.token, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
@@ -72,7 +72,7 @@ impl Plane {
         self.call("PUT", &format!("/v1/agents/{}", encoded(id)), &body).await
     }
 
-    /// An envelope with a dispatch id of its own.
+    /// Metadata with a new dispatch id.
     pub(crate) fn meta(&self) -> Value {
         let number = self.dispatches.fetch_add(1, Ordering::Relaxed);
         let origin = json!({ "skill_name": "teller", "trigger_kind": "agent", "caller_agent_id": "bob" });
@@ -96,7 +96,7 @@ impl Plane {
     }
 
     pub(crate) async fn inbox(&self, id: &str) -> Vec<Value> {
-        // In pages: large messages fill one quickly.
+        // Page by page, because large messages fill a page quickly.
         let (mut all, mut after): (Vec<Value>, u64) = (Vec::new(), 0);
         loop {
             let page = self.get(&format!("/v1/agents/{}/inbox?after={after}", encoded(id))).await.expect(200);
@@ -112,10 +112,10 @@ impl Plane {
         state["status"].as_str().unwrap().to_owned()
     }
 
-    /// An open stream of an agent's inbox, past its `ready`.
+    /// Opens a stream of an agent's inbox and reads its `ready`.
     pub(crate) async fn listen(&self, id: &str, query: &str) -> Listener {
         let path = format!("/v1/agents/{}/inbox/stream{query}", encoded(id));
-        let response = self.house.request("GET", &path).bearer_auth(&self.token).send().await.unwrap();
+        let response = self.harness.request("GET", &path).bearer_auth(&self.token).send().await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut listener = Listener { response, text: String::new() };
@@ -124,7 +124,7 @@ impl Plane {
     }
 }
 
-/// The words of a refusal: its class. The form is checked on the way.
+/// The class of a refusal. The form is checked, too.
 #[track_caller]
 pub(crate) fn class(reply: &Reply, status: u16) -> String {
     let told = reply.expect(status);
@@ -133,7 +133,7 @@ pub(crate) fn class(reply: &Reply, status: u16) -> String {
     told["error"]["class"].as_str().unwrap_or_else(|| panic!("no class in {told}")).to_owned()
 }
 
-/// One segment of a path, encoded once.
+/// One path segment, encoded once.
 pub(crate) fn encoded(segment: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     segment.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
@@ -161,14 +161,14 @@ impl Listener {
                 if let Some(event) = read(&block) {
                     return Some(event);
                 }
-                continue; // a comment that keeps the line alive
+                continue; // a keep-alive comment
             }
             let chunk = timeout(PATIENCE, self.response.chunk()).await.expect("no event came").ok().flatten()?;
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }
 
-    /// The next message; nothing else may come before it.
+    /// The next event, which must be a message.
     pub(crate) async fn message(&mut self) -> Value {
         let event = self.next().await.expect("the stream ended");
         assert_eq!(event.name, "message");

@@ -1,4 +1,4 @@
-//! Rules 30 and 31: the inbox as a stream, and who is there.
+//! Rules 30 and 31: the inbox as a stream, and agent status.
 
 use frontdesk_core::directory::facts::Fact;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::plane::{Plane, class};
 
 #[tokio::test]
-async fn rule_30_a_stream_gets_what_is_new_or_replays_from_where_it_is_told() {
+async fn rule_30_a_stream_gets_new_messages_or_replays_from_a_position() {
     let plane = Plane::with_agents(&["alice"]).await;
     for text in ["1", "2", "3"] {
         plane.deliver("alice", &plane.augment(text)).await.expect(200);
@@ -19,23 +19,23 @@ async fn rule_30_a_stream_gets_what_is_new_or_replays_from_where_it_is_told() {
         assert_eq!(from_one.message().await["text"], text);
     }
     let path = "/v1/agents/alice/inbox/stream?after=0";
-    let resumed = plane.house.request("GET", path).bearer_auth(&plane.token).header("Last-Event-ID", "3");
+    let resumed = plane.harness.request("GET", path).bearer_auth(&plane.token).header("Last-Event-ID", "3");
     let mut response = resumed.send().await.unwrap();
-    let came = plane.house.follow(&mut response, &["event: message", "\"4\""]).await;
+    let came = plane.harness.follow(&mut response, &["event: message", "\"4\""]).await;
     assert!(came.contains("event: ready") && !came.contains("\"text\":\"3\""), "{came}");
     drop((fresh, from_one, response));
     plane.finish().await;
 }
 
-/// A reader that was away while its agent was deleted and made again misses nothing of the new inbox.
+/// A reader that was disconnected while its agent was deleted and created again misses nothing of the new inbox.
 #[tokio::test]
-async fn rule_30_a_place_in_a_deleted_inbox_hides_nothing_of_the_next() {
+async fn rule_30_a_position_in_a_deleted_inbox_hides_nothing_of_the_next() {
     let plane = Plane::with_agents(&["alice"]).await;
     for text in ["1", "2", "3"] {
         plane.deliver("alice", &plane.augment(text)).await.expect(200);
     }
     let last = plane.inbox("alice").await[2]["seq"].clone();
-    assert_eq!(plane.house.call("DELETE", "/v1/agents/alice", &plane.operator, &Value::Null).await.status, 204);
+    assert_eq!(plane.harness.call("DELETE", "/v1/agents/alice", &plane.operator, &Value::Null).await.status, 204);
     plane.register("alice").await;
     for text in ["a", "b", "c", "d"] {
         plane.deliver("alice", &plane.augment(text)).await.expect(200);
@@ -49,14 +49,14 @@ async fn rule_30_a_place_in_a_deleted_inbox_hides_nothing_of_the_next() {
     plane.finish().await;
 }
 
-/// A crash between the two steps of a deletion leaves letters that nobody can reach; the next start erases them.
+/// A crash between the two steps of a deletion leaves unreachable messages; the next start deletes them.
 #[tokio::test]
-async fn what_a_deletion_left_behind_is_erased_at_the_next_start() {
+async fn leftovers_of_a_deletion_are_removed_at_the_next_start() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     for id in ["alice", "bob"] {
         plane.deliver(id, &plane.augment("psst")).await.expect(200);
     }
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     let gone = desk.directory().write(|view, draft| {
         draft.remove(&Fact::Agent((**view.agent("home", "alice").unwrap()).clone()));
         Ok::<_, ()>(())
@@ -65,14 +65,14 @@ async fn what_a_deletion_left_behind_is_erased_at_the_next_start() {
     assert_eq!(desk.stores().inbox.inboxes().await.unwrap().len(), 2);
     drop(desk);
     let plane = plane.again().await;
-    assert_eq!(plane.house.app.desk.stores().inbox.inboxes().await.unwrap().len(), 1);
+    assert_eq!(plane.harness.app.desk.stores().inbox.inboxes().await.unwrap().len(), 1);
     assert_eq!(plane.inbox("bob").await.len(), 1);
     plane.finish().await;
 }
 
-/// A desk that was restored from an older backup has a newest message below the place of a reader.
+/// After a restore from an older backup the newest message is before the position of a reader.
 #[tokio::test]
-async fn a_place_beyond_the_newest_replays_nothing_and_is_told() {
+async fn a_position_after_the_newest_replays_nothing_and_is_reported() {
     let plane = Plane::with_agents(&["alice"]).await;
     let empty = plane.get("/v1/agents/alice/inbox?after=7").await.expect(200);
     assert_eq!(empty, json!({ "messages": [], "newest": 0 }));
@@ -85,24 +85,24 @@ async fn a_place_beyond_the_newest_replays_nothing_and_is_told() {
         assert_eq!(page, json!({ "messages": [], "newest": newest }), "after {after}");
     }
     let path = format!("/v1/agents/alice/inbox/stream?after={}", newest + 1_000);
-    let mut stream = plane.house.request("GET", &path).bearer_auth(&plane.token).send().await.unwrap();
-    let ready = plane.house.follow(&mut stream, &["event: ready", "\n\n"]).await;
+    let mut stream = plane.harness.request("GET", &path).bearer_auth(&plane.token).send().await.unwrap();
+    let ready = plane.harness.follow(&mut stream, &["event: ready", "\n\n"]).await;
     assert!(ready.contains(&format!("\"newest\":{newest}")) && ready.contains(&format!("id: {newest}\n")), "{ready}");
     plane.deliver("alice", &plane.augment("3")).await.expect(200);
-    let came = plane.house.follow(&mut stream, &["event: message"]).await;
+    let came = plane.harness.follow(&mut stream, &["event: message"]).await;
     assert!(came.contains("\"text\":\"3\"") && !came.contains("\"text\":\"2\""), "{came}");
     drop(stream);
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn a_place_that_is_no_number_is_refused() {
+async fn a_position_that_is_not_a_number_is_refused() {
     let plane = Plane::with_agents(&["alice"]).await;
     for path in ["/v1/agents/alice/inbox?after=x", "/v1/agents/alice/inbox/stream?after=-1"] {
         assert_eq!(plane.get(path).await.status, 400, "{path}");
     }
     for (id, status) in [("junk", 400), ("-1", 400), ("1.5", 400), ("", 200), (" 3 ", 200)] {
-        let request = plane.house.request("GET", "/v1/agents/alice/inbox/stream").bearer_auth(&plane.token);
+        let request = plane.harness.request("GET", "/v1/agents/alice/inbox/stream").bearer_auth(&plane.token);
         let reply = request.header("Last-Event-ID", id).send().await.unwrap();
         assert_eq!(reply.status(), status, "{id:?}");
         if status == 400 {
@@ -115,7 +115,7 @@ async fn a_place_that_is_no_number_is_refused() {
 }
 
 #[tokio::test]
-async fn rule_30_a_session_hears_the_agents_words_and_its_own() {
+async fn rule_30_a_session_gets_messages_of_the_agent_and_its_own() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut a = plane.listen("alice", "?session=a").await;
     let mut b = plane.listen("alice", "?session=b").await;
@@ -138,10 +138,10 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
     let stream = plane.listen("alice", "?session=s").await;
     assert_eq!(plane.status("alice").await, "active");
     assert_eq!(plane.status("alice@s").await, "active");
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     let (_, no) = desk.inboxes().inbox_of("home", "alice").unwrap();
     desk.agents().live().streams.note_traffic(no.unwrap(), desk.env().now_ms() - 300_001);
-    assert_eq!(plane.status("alice").await, "idle", "five minutes without a word");
+    assert_eq!(plane.status("alice").await, "idle", "five minutes without messages");
     drop(stream);
     let attendance = &desk.agents().live().streams;
     let left = async {
@@ -149,34 +149,34 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the seat stays taken");
+    tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the stream stays registered");
     assert_eq!(plane.status("alice").await, "asleep");
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn a_stream_ends_when_its_token_or_its_agent_goes() {
+async fn a_stream_ends_with_its_token_or_agent() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
     let mut carol = plane.listen("carol", "").await;
-    let gone = plane.house.call("DELETE", "/v1/agents/carol", &plane.operator, &Value::Null).await;
+    let gone = plane.harness.call("DELETE", "/v1/agents/carol", &plane.operator, &Value::Null).await;
     assert_eq!(gone.status, 204);
-    assert!(carol.next().await.is_none(), "its agent is gone");
+    assert!(carol.next().await.is_none(), "the agent was deleted");
     let mut alice = plane.listen("alice", "").await;
-    let tokens = plane.house.admin("GET", "/tokens", &Value::Null).await.expect(200);
+    let tokens = plane.harness.admin("GET", "/tokens", &Value::Null).await.expect(200);
     let mine = tokens["tokens"].as_array().unwrap().iter().find(|it| it["scope"] == "agents").unwrap()["id"].clone();
-    let revoked = plane.house.admin("DELETE", &format!("/tokens/{}", mine.as_str().unwrap()), &Value::Null).await;
+    let revoked = plane.harness.admin("DELETE", &format!("/tokens/{}", mine.as_str().unwrap()), &Value::Null).await;
     assert!(revoked.status < 300, "{}", revoked.text());
     assert_eq!(class(&plane.get("/v1/health").await, 401), "UnauthorizedError");
     let said = plane.augment("after the token");
-    plane.house.call("POST", "/v1/agents/alice/deliver", &plane.operator, &said).await.expect(200);
-    assert!(alice.next().await.is_none(), "its token is gone");
+    plane.harness.call("POST", "/v1/agents/alice/deliver", &plane.operator, &said).await.expect(200);
+    assert!(alice.next().await.is_none(), "the token was revoked");
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn an_agent_has_so_many_streams_and_no_more() {
+async fn the_number_of_streams_per_agent_is_limited() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     let sit = |order| desk.agents().live().streams.open(no, None, order, 1);
     let mut seats: Vec<_> = (1..=256).map(|order| sit(order).unwrap()).collect();
@@ -189,9 +189,9 @@ async fn an_agent_has_so_many_streams_and_no_more() {
 }
 
 #[tokio::test]
-async fn an_instance_has_an_empty_inbox_before_its_first_word() {
+async fn an_instance_has_an_empty_inbox_before_its_first_message() {
     let plane = Plane::open().await;
-    plane.house.seat("gw-1").await;
+    plane.harness.seat("gw-1").await;
     assert!(plane.inbox("gw-1").await.is_empty());
     let listed = plane.get("/v1/agents").await.expect(200);
     assert_eq!(listed["agents"].as_array().map(Vec::len), Some(1));
@@ -212,29 +212,29 @@ async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
     let mut stream = plane.listen("alice", "?session=slow").await;
     let large = "x".repeat(1 << 20);
     for _ in 0..32 {
-        plane.deliver("alice", &plane.augment(&large)).await.expect(200); // more than sockets hold
+        plane.deliver("alice", &plane.augment(&large)).await.expect(200); // more than socket buffers hold
     }
     let told = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
-    assert_eq!(told["woken"], false, "it is open, and nobody has it");
+    assert_eq!(told["woken"], false, "the stream is open, but the client does not read");
     assert!(told["warnings"].to_string().contains("did not take"), "{told}");
     for seq in 1..=32 {
         assert_eq!(stream.message().await["seq"], seq);
     }
     let message = stream.message().await;
     assert_eq!((&message["seq"], &message["text"]), (&json!(33), &json!("up")));
-    assert_eq!(plane.wake("alice", json!({})).await.expect(200)["woken"], true, "now it reads");
+    assert_eq!(plane.wake("alice", json!({})).await.expect(200)["woken"], true, "the client reads now");
     drop(stream);
     plane.finish().await;
 }
 
-/// Also while the stream is only just being opened: a receipt that says pushed is a letter in the stream.
+/// Also while the stream is being opened: a message reported as pushed is in the stream.
 #[tokio::test]
-async fn rule_11_what_a_stream_is_said_to_have_taken_is_in_it() {
+async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
     let plane = Plane::with_agents(&["alice"]).await;
-    let desk = plane.house.app.desk.clone();
+    let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     for round in 0..20 {
-        // Whoever reads the store has to wait; whoever writes does not.
+        // Keeps the store's readers busy, but not its writer.
         let busy = futures_util::future::join_all((0..64).map(|_| desk.upkeep().report()));
         let body = plane.augment(&round.to_string());
         let deliver = async {
@@ -254,7 +254,7 @@ async fn rule_11_what_a_stream_is_said_to_have_taken_is_in_it() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the seat stays taken");
+        tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the stream stays registered");
     }
     plane.finish().await;
 }

@@ -1,5 +1,5 @@
-//! Two agents talk: A notifies B, B sleeps, is woken, takes the word and answers a question. Every receipt
-//! says exactly what happened.
+//! Two agents: A notifies B, which is asleep, is woken, takes the message and answers a question. Every receipt says
+//! exactly what happened.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use crate::harness::{Harness, PATIENCE, Seat};
 use crate::plane::Plane;
 
-/// The example agent: it answers every word that it takes.
-async fn wake_up(house: &Harness, seat: &Seat) -> (Arc<SocketTransport>, mpsc::UnboundedReceiver<MessageEvent>) {
+/// An example agent that answers every message.
+async fn wake_up(harness: &Harness, seat: &Seat) -> (Arc<SocketTransport>, mpsc::UnboundedReceiver<MessageEvent>) {
     let transport = Arc::new(SocketTransport::new(Dial {
-        url: house.url.clone(),
+        url: harness.url.clone(),
         gateway_id: seat.gateway.clone(),
         secret: Secret::new(seat.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
@@ -30,7 +30,7 @@ async fn wake_up(house: &Harness, seat: &Seat) -> (Arc<SocketTransport>, mpsc::U
             let content = format!("you said: {}", event.text);
             let (chat_id, reply_to) = (event.source.chat_id.clone(), event.message_id.clone());
             tell.send(*event).unwrap();
-            // Not awaited here: a handler that waits for its own result holds up the acks.
+            // Not awaited here: a handler that waits for its own result would block the acks.
             tokio::spawn(async move {
                 let act = Act::Send { chat_id, content, reply_to };
                 speaker.send_outbound(Action { act, metadata: serde_json::Map::new() }).await.unwrap();
@@ -38,7 +38,7 @@ async fn wake_up(house: &Harness, seat: &Seat) -> (Arc<SocketTransport>, mpsc::U
         })
     });
     transport.set_inbound_handler(handler);
-    timeout(PATIENCE, transport.connect()).await.expect("in time").expect("connected");
+    timeout(PATIENCE, transport.connect()).await.expect("timed out").expect("connecting failed");
     (transport, told)
 }
 
@@ -48,34 +48,34 @@ fn by_connector<'a>(told: &'a Value, name: &str) -> &'a Value {
 }
 
 #[tokio::test]
-async fn a_notifies_b_who_sleeps_is_woken_and_answers() {
+async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     let plane = Plane::with_agents(&["alice"]).await;
     let bell = WakeBell::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let seat = plane.house.seat("bob").await;
+    let seat = plane.harness.seat("bob").await;
     let wake = json!({ "gatewayId": "bob", "platform": "relay", "botId": "", "routeKeys": [], "wakeUrl": bell.url });
-    plane.house.post("/relay/provision", &seat.identity, &wake).await.expect(200);
+    plane.harness.post("/relay/provision", &seat.identity, &wake).await.expect(200);
     let origin = json!({ "skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": "alice" });
 
-    // B is asleep: the word is written down, nobody took it, and the receipts say so.
+    // B is asleep: the message is stored but not delivered, and the receipts say so.
     let told = plane.notify(json!({ "agent": "bob", "message": "are you there?", "origin": origin })).await.expect(200);
     assert_eq!(told["route"], "deliver");
     assert_eq!(by_connector(&told, "relay")["delivery_skipped"], true);
     assert_eq!(by_connector(&told, "inbox")["delivery_skipped"], true);
 
-    // The desk rings, B dials, and the word is there.
-    timeout(PATIENCE, bell.rung()).await.expect("nobody called its wake URL");
-    let (bob, mut heard) = wake_up(&plane.house, &seat).await;
-    let word = timeout(PATIENCE, heard.recv()).await.expect("in time").unwrap();
-    assert_eq!(word.text, "are you there?");
-    assert_eq!(word.source.user_name.as_deref(), Some("alice"));
-    let delivery = word.delivery.as_ref().expect("the envelope rides along");
+    // The server calls the wake URL, B connects and gets the message.
+    timeout(PATIENCE, bell.rung()).await.expect("the wake URL was not called");
+    let (bob, mut heard) = wake_up(&plane.harness, &seat).await;
+    let event = timeout(PATIENCE, heard.recv()).await.expect("timed out").unwrap();
+    assert_eq!(event.text, "are you there?");
+    assert_eq!(event.source.user_name.as_deref(), Some("alice"));
+    let delivery = event.delivery.as_ref().expect("the event has no delivery metadata");
     assert_eq!(delivery.meta.as_ref().unwrap()["dispatch_id"], told["dispatch_id"]);
-    assert_eq!(word.message_id.as_deref(), by_connector(&told, "relay")["delivery_id"].as_str());
+    assert_eq!(event.message_id.as_deref(), by_connector(&told, "relay")["delivery_id"].as_str());
 
-    // Now it is awake: a wake is one, a delivery is pushed, a question is answered.
+    // B is awake now: a wake is confirmed, a delivery is pushed, a question is answered.
     let woken = plane.wake("bob", json!({ "context": "look up" })).await.expect(200);
     assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("bob")));
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.expect("in time").unwrap().text, "look up");
+    assert_eq!(timeout(PATIENCE, heard.recv()).await.expect("timed out").unwrap().text, "look up");
     let mut ask = plane.augment("what is two and two?");
     ask["meta"]["correlation_id"] = json!("q-1");
     ask["meta"]["origin"] = origin;
@@ -83,29 +83,29 @@ async fn a_notifies_b_who_sleeps_is_woken_and_answers() {
     let answer = plane.post("/v1/agents/bob/exchange", &ask).await.expect(200);
     assert_eq!(answer["content"], "you said: what is two and two?");
     assert_eq!((&answer["correlation_id"], &answer["agent_id"]), (&json!("q-1"), &json!("bob")));
-    assert!(plane.inbox("alice").await.is_empty(), "an answer that nobody asked for goes to no inbox: no endless talk");
+    assert!(plane.inbox("alice").await.is_empty(), "an unsolicited answer must go to no inbox, to avoid loops");
 
-    // The console has all of it, newest first, with the receipts.
-    let shown = plane.house.admin("GET", "/dispatches?tenant=home", &Value::Null).await.expect(200);
+    // The admin API lists all of it, newest first, with the receipts.
+    let shown = plane.harness.admin("GET", "/dispatches?tenant=home", &Value::Null).await.expect(200);
     let shown = shown["dispatches"].as_array().unwrap();
     let kinds: Vec<&str> = shown.iter().map(|it| it["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["augment", "wake", "augment"]);
     assert_eq!((&shown[2]["from"], &shown[2]["agent_id"]), (&json!("alice"), &json!("bob")));
     assert_eq!(shown[2]["receipts"], told["receipts"]);
-    let page = plane.house.get("/chat/v1/dispatches", &seat.chat).await.expect(200);
+    let page = plane.harness.get("/chat/v1/dispatches", &seat.chat).await.expect(200);
     assert_eq!(page["dispatches"].as_array().unwrap().len(), 3);
     bob.disconnect().await;
     plane.finish().await;
 }
 
 #[tokio::test]
-async fn tail_tells_of_words_between_agents() {
+async fn tail_reports_messages_between_agents() {
     let plane = Plane::with_agents(&["alice"]).await;
-    let request = plane.house.request("GET", "/admin/v1/events/stream").bearer_auth(&plane.house.admin);
+    let request = plane.harness.request("GET", "/admin/v1/events/stream").bearer_auth(&plane.harness.admin);
     let mut tail = request.send().await.unwrap();
     plane.notify(json!({ "agent": "alice", "message": "psst", "origin": { "skill_name": "s" } })).await.expect(200);
     plane.wake("alice", json!({ "context": "up" })).await.expect(200);
-    let told = plane.house.follow(&mut tail, &["\"skipped\"", "\"degraded\""]).await;
+    let told = plane.harness.follow(&mut tail, &["\"skipped\"", "\"degraded\""]).await;
     assert!(told.contains("\"instance\":\"alice\"") && told.contains("inbox: kept"), "{told}");
     plane.finish().await;
 }

@@ -1,5 +1,5 @@
-//! The agent's half in Rust against the whole desk: jobs that are armed, fired through the door or down the
-//! socket, run once and are armed again; and a door that believes nobody else.
+//! The Rust client against a complete server: jobs are armed, fired by webhook or socket, run once and armed again; and
+//! the webhook accepts only the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,15 +27,15 @@ use tokio::time::timeout;
 use super::harness::{Harness, PATIENCE, Seat};
 use super::sink::Sink;
 
-/// An agent with its jobs, its provider and (unless it has no address) its door.
+/// An agent with its jobs, its provider and, if it has an address, its webhook.
 struct Agent {
     provider: Arc<Provider>,
     jobs: Arc<MemoryJobs>,
     desk: Arc<HttpCronDesk>,
-    /// Ids of jobs, in the order of their runs.
+    /// Ids of jobs, in the order in which they ran.
     ran: mpsc::UnboundedReceiver<String>,
     url: String,
-    /// Seconds that the verifier's clock is ahead.
+    /// Seconds by which the verifier's clock is ahead.
     ahead_s: Arc<AtomicI64>,
     serving: Option<JoinHandle<()>>,
 }
@@ -48,12 +48,12 @@ impl Drop for Agent {
     }
 }
 
-async fn identity(house: &Harness, instance: &str) -> String {
+async fn identity(harness: &Harness, instance: &str) -> String {
     let ask = json!({ "tenant": "home", "scope": "identity", "instance": instance });
-    house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
+    harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }
 
-/// Serves until it is aborted; its address comes first, because the agent must know its own.
+/// Serves until aborted. Opened first, because the agent must know its own address.
 async fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -69,19 +69,19 @@ fn keys_of(url: &str) -> UrlKeys {
 }
 
 impl Agent {
-    async fn open(house: &Harness, instance: &str) -> Self {
+    async fn open(harness: &Harness, instance: &str) -> Self {
         let (listener, url) = listen().await;
-        let mut agent = Self::at(house, instance, &url).await;
+        let mut agent = Self::at(harness, instance, &url).await;
         let ahead_s = agent.ahead_s.clone();
         let clock: Clock = Arc::new(move || now() + SignedDuration::from_secs(ahead_s.load(Ordering::SeqCst)));
-        let verifier = FireVerifier::new(Box::new(keys_of(&house.url)), &house.url, instance, clock);
+        let verifier = FireVerifier::new(Box::new(keys_of(&harness.url)), &harness.url, instance, clock);
         agent.serving = Some(serve(listener, door::router(agent.provider.clone(), Arc::new(verifier))));
         agent
     }
 
-    async fn at(house: &Harness, instance: &str, callback: &str) -> Self {
+    async fn at(harness: &Harness, instance: &str, callback: &str) -> Self {
         let jobs = Arc::new(MemoryJobs::default());
-        let desk = HttpCronDesk::new(&house.url, Secret::new(identity(house, instance).await)).unwrap();
+        let desk = HttpCronDesk::new(&harness.url, Secret::new(identity(harness, instance).await)).unwrap();
         let desk = Arc::new(desk);
         let (tell, ran) = mpsc::unbounded_channel();
         let work: Work = Arc::new(move |job| {
@@ -93,7 +93,7 @@ impl Agent {
         Self { provider: Arc::new(provider), jobs, desk, ran, url: callback.into(), ahead_s, serving: None }
     }
 
-    /// The next run.
+    /// Waits for the next run.
     async fn ran(&mut self) -> String {
         timeout(PATIENCE, self.ran.recv()).await.expect("no job ran").unwrap()
     }
@@ -102,13 +102,13 @@ impl Agent {
         self.desk.list().await.unwrap().into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect()
     }
 
-    /// What the jobs want, as the desk should know it.
+    /// What the jobs want, in the form in which the server lists it.
     fn wanted(&self) -> Vec<(String, String)> {
         let jobs = self.jobs.load().unwrap();
         jobs.iter().filter_map(|job| Some((job.id.clone(), job.wanted()?.to_string()))).collect()
     }
 
-    /// Waits until the desk has armed exactly what the jobs want, none of it being this time.
+    /// Waits until the server has armed exactly what the jobs want, except this time.
     async fn in_step(&self, but_not: Option<Timestamp>) -> Vec<(String, String)> {
         let waiting = async {
             loop {
@@ -126,13 +126,13 @@ impl Agent {
         armed
     }
 
-    /// Knocks at the door as the desk does.
-    async fn knock(&self, house: &Harness, bearer: &str, body: &str) -> super::harness::Reply {
-        let mut request = house.client.post(format!("{}/api/cron/fire", self.url)).body(body.to_owned());
+    /// Calls the webhook like the server does.
+    async fn knock(&self, harness: &Harness, bearer: &str, body: &str) -> super::harness::Reply {
+        let mut request = harness.client.post(format!("{}/api/cron/fire", self.url)).body(body.to_owned());
         if !bearer.is_empty() {
             request = request.header("authorization", bearer);
         }
-        house.send(request).await
+        harness.send(request).await
     }
 }
 
@@ -144,18 +144,19 @@ fn in_ms(ms: i64) -> Timestamp {
     now() + SignedDuration::from_millis(ms)
 }
 
-/// Every so often, but for the first time at this moment.
+/// A job with this interval and first run.
 fn recurring(id: &str, seconds: i64, first: Timestamp) -> Job {
     Job { next_run_at: Some(first), ..Job::new(id, Timing::Every { seconds }, first) }
 }
 
-async fn fired(house: &Harness, instance: &str, job: &str, count: usize) {
-    let identity = identity(house, instance).await;
+async fn fired(harness: &Harness, instance: &str, job: &str, count: usize) {
+    let identity = identity(harness, instance).await;
     let path = format!("/api/agent-cron/history?job_id={job}");
     let waiting = async {
         loop {
-            let told = house.get(&path, &identity).await.expect(200);
-            // A quick agent arms the next one before the desk has noted the end of the last: that is "replaced".
+            let told = harness.get(&path, &identity).await.expect(200);
+            // A fast agent arms the next run before the server has stored the end of the last, which is then
+            // "replaced".
             let (fired, other): (Vec<&Value>, Vec<&Value>) =
                 told["history"].as_array().unwrap().iter().partition(|it| it["outcome"] == "fired");
             assert!(other.iter().all(|it| it["outcome"] == "replaced"), "{told}");
@@ -166,13 +167,13 @@ async fn fired(house: &Harness, instance: &str, job: &str, count: usize) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("it is not fired");
+    timeout(PATIENCE, waiting).await.expect("the job was not fired");
 }
 
 #[tokio::test]
-async fn a_job_is_fired_through_the_door_runs_once_and_the_next_is_armed() {
-    let house = Harness::open().await;
-    let mut agent = Agent::open(&house, "home").await;
+async fn a_job_is_fired_by_webhook_runs_once_and_the_next_run_is_armed() {
+    let harness = Harness::open().await;
+    let mut agent = Agent::open(&harness, "home").await;
     let first = in_ms(250);
     agent.provider.put(recurring("tea", 600, first)).await.unwrap();
     assert_eq!(agent.armed().await, [("tea".to_owned(), first.to_string())]);
@@ -182,151 +183,151 @@ async fn a_job_is_fired_through_the_door_runs_once_and_the_next_is_armed() {
     let next: Timestamp = armed[0].1.parse().unwrap();
     let gap = next.duration_since(first);
     assert!((600..640).contains(&gap.as_secs()), "{gap:?}");
-    fired(&house, "home", "tea", 1).await;
+    fired(&harness, "home", "tea", 1).await;
 
-    // The same fire again, with a genuine token, is taken and does nothing.
+    // The same call again, with a valid token, is accepted and does nothing.
     let sink = Sink::open().await;
     let body = json!({ "job_id": "probe", "fire_at": now().to_string(), "agent_callback_url": sink.url });
-    let probe = house.post("/api/agent-cron/provision", &identity(&house, "home").await, &body).await;
+    let probe = harness.post("/api/agent-cron/provision", &identity(&harness, "home").await, &body).await;
     assert_eq!(probe.status, 200);
     let bearer = format!("Bearer {}", sink.wait(1).await[0].token);
     let again = json!({ "job_id": "tea", "fire_at": first.to_string() }).to_string();
-    let answer = agent.knock(&house, &bearer, &again).await.expect(202);
+    let answer = agent.knock(&harness, &bearer, &again).await.expect(202);
     assert_eq!(answer, json!({ "status": "accepted", "job_id": "tea" }));
-    let unknown = agent.knock(&house, &bearer, r#"{"job_id":"never-there"}"#).await;
+    let unknown = agent.knock(&harness, &bearer, r#"{"job_id":"never-there"}"#).await;
     assert_eq!(unknown.status, 202);
     agent.provider.put(Job::new("after", Timing::At { time: now() }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "after", "the second fire of tea ran it");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
 async fn a_job_with_an_end_leaves_nothing_armed() {
-    let house = Harness::open().await;
-    let mut agent = Agent::open(&house, "home").await;
+    let harness = Harness::open().await;
+    let mut agent = Agent::open(&harness, "home").await;
     agent.provider.put(Job::new("once", Timing::At { time: in_ms(200) }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "once");
     agent.provider.put(recurring("twice", 1, in_ms(100)).times(2)).await.unwrap();
     assert_eq!((agent.ran().await, agent.ran().await), ("twice".into(), "twice".into()));
-    fired(&house, "home", "twice", 2).await;
-    fired(&house, "home", "once", 1).await;
+    fired(&harness, "home", "twice", 2).await;
+    fired(&harness, "home", "once", 1).await;
     assert_eq!(agent.jobs.load().unwrap(), []);
     assert_eq!(agent.in_step(None).await, []);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
 async fn a_paused_job_is_not_armed_and_a_foreign_identity_sees_nothing() {
-    let house = Harness::open().await;
-    let agent = Agent::open(&house, "home").await;
+    let harness = Harness::open().await;
+    let agent = Agent::open(&harness, "home").await;
     agent.provider.put(recurring("tea", 600, in_ms(600_000))).await.unwrap();
     agent.provider.put(recurring("post", 600, in_ms(700_000))).await.unwrap();
     assert!(agent.provider.pause("tea", true).await.unwrap());
     assert_eq!(agent.in_step(None).await.len(), 1);
-    // Another process of the same agent, which knows nothing yet, cancels what no job wants.
-    let other = Agent::at(&house, "home", &agent.url).await;
+    // Another process of the same agent, without jobs, cancels alarms that no job wants.
+    let other = Agent::at(&harness, "home", &agent.url).await;
     other.provider.reconcile().await.unwrap();
     assert_eq!(agent.armed().await, []);
-    let stranger = HttpCronDesk::new(&house.url, Secret::new("fd_nobody")).unwrap();
+    let stranger = HttpCronDesk::new(&harness.url, Secret::new("fd_nobody")).unwrap();
     let refused = stranger.list().await.unwrap_err();
     assert!(matches!(refused, CronDeskError::Refused { status: 401, .. }), "{refused}");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_key_that_was_changed_is_looked_up_by_a_door_that_knows_the_old_one() {
-    let house = Harness::open().await;
-    let mut agent = Agent::open(&house, "home").await;
+async fn a_rotated_key_is_fetched_by_a_webhook_that_knows_the_old_one() {
+    let harness = Harness::open().await;
+    let mut agent = Agent::open(&harness, "home").await;
     agent.provider.put(Job::new("one", Timing::At { time: now() }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "one");
-    house.admin("POST", "/signing-keys/rotate", &Value::Null).await.expect(200);
-    // The keys are not read again within ten seconds; the door's clock moves on instead of the test's.
+    harness.admin("POST", "/signing-keys/rotate", &Value::Null).await.expect(200);
+    // Keys are not fetched again within ten seconds, so the webhook's clock is moved.
     agent.ahead_s.store(11, Ordering::SeqCst);
     agent.provider.put(Job::new("two", Timing::At { time: now() }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "two");
-    fired(&house, "home", "two", 1).await;
-    house.finish().await;
+    fired(&harness, "home", "two", 1).await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_whose_agent_died_between_its_202_and_its_claim_runs_after_all() {
-    let house = Harness::open().await;
-    // Its door said yes, and then the process was gone: the job was not claimed.
+async fn a_job_whose_agent_died_between_202_and_claim_still_runs() {
+    let harness = Harness::open().await;
+    // The webhook accepted, then the process died before it claimed the job.
     let gone = Sink::open().await;
-    let before = Agent::at(&house, "home", &gone.url).await;
+    let before = Agent::at(&harness, "home", &gone.url).await;
     let job = recurring("tea", 600, now());
     before.provider.put(job.clone()).await.unwrap();
     gone.wait(1).await;
-    fired(&house, "home", "tea", 1).await;
-    // The next process finds the job as it was: overdue.
-    let mut after = Agent::open(&house, "home").await;
+    fired(&harness, "home", "tea", 1).await;
+    // The next process finds the job unchanged, which is overdue.
+    let mut after = Agent::open(&harness, "home").await;
     after.jobs.put(job).unwrap();
     after.provider.start().await.unwrap();
     assert_eq!(after.ran().await, "tea");
-    house.finish().await;
+    harness.finish().await;
 }
 
-// ---- down the socket --------------------------------------------------------------------------
+// ---- by socket --------------------------------------------------------------------------------
 
-fn transport(house: &Harness, seat: &Seat) -> SocketTransport {
+fn transport(harness: &Harness, seat: &Seat) -> SocketTransport {
     SocketTransport::new(Dial {
-        url: house.url.clone(),
+        url: harness.url.clone(),
         gateway_id: seat.gateway.clone(),
         secret: Secret::new(seat.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
     })
 }
 
-/// Hands fires to the provider; notes whether each ran.
+/// Passes fires to the provider and records whether each ran.
 fn taker(provider: Arc<Provider>) -> (Handler, mpsc::UnboundedReceiver<bool>) {
     let (tell, told) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |inbound| {
         let (provider, tell) = (provider.clone(), tell.clone());
         Box::pin(async move {
             let Inbound::Forward(forward) = inbound else { panic!("not a forward: {inbound:?}") };
-            let body = Provider::relayed(&forward).expect("a fire");
-            let _ = tell.send(provider.fire(&body).await.unwrap()); // nobody may listen any more
+            let body = Provider::relayed(&forward).expect("the forward is not a fire");
+            let _ = tell.send(provider.fire(&body).await.unwrap()); // the receiver may be gone
         })
     });
     (handler, told)
 }
 
 #[tokio::test]
-async fn an_agent_without_an_address_has_cron_too() {
-    let house = Harness::open().await;
-    let seat = house.seat("sleeper").await;
-    let mut agent = Agent::at(&house, "sleeper", BY_RELAY).await;
-    // Fired while nobody is there: it waits for the agent like any other mail.
+async fn an_agent_without_an_address_can_use_cron() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("sleeper").await;
+    let mut agent = Agent::at(&harness, "sleeper", BY_RELAY).await;
+    // Fired while the agent is disconnected: the fire waits like any other row.
     let first = in_ms(100);
     agent.provider.put(recurring("tea", 600, first)).await.unwrap();
-    fired(&house, "sleeper", "tea", 1).await;
+    fired(&harness, "sleeper", "tea", 1).await;
     let (handler, mut took) = taker(agent.provider.clone());
-    let socket = transport(&house, &seat);
+    let socket = transport(&harness, &seat);
     socket.set_inbound_handler(handler);
-    timeout(PATIENCE, socket.connect()).await.expect("in time").expect("connected");
+    timeout(PATIENCE, socket.connect()).await.expect("timed out").expect("connecting failed");
     assert_eq!(agent.ran().await, "tea");
     assert_eq!(timeout(PATIENCE, took.recv()).await.unwrap(), Some(true));
     agent.in_step(Some(first)).await;
-    // And while it is there.
+    // Fired while the agent is connected.
     agent.provider.put(Job::new("once", Timing::At { time: in_ms(100) }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "once");
     assert_eq!(timeout(PATIENCE, took.recv()).await.unwrap(), Some(true));
     let all_acked = async {
-        while house.mail(&seat).await.iter().any(|row| row["state"] != "acked") {
+        while harness.mail(&seat).await.iter().any(|row| row["state"] != "acked") {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, all_acked).await.expect("both fires are signed for");
-    assert_eq!(house.mail(&seat).await.len(), 2);
+    timeout(PATIENCE, all_acked).await.expect("both fires are acked");
+    assert_eq!(harness.mail(&seat).await.len(), 2);
     socket.disconnect().await;
-    house.finish().await;
+    harness.finish().await;
 }
 
-// ---- what the door believes -------------------------------------------------------------------
+// ---- authentication of the webhook ------------------------------------------------------------
 
-/// A door that trusts a key of ours as if it were the desk's, so that all but one thing is right.
+/// A webhook that trusts our test key as the server's, so that a test can make exactly one thing wrong.
 struct Trusting {
-    house: Harness,
+    harness: Harness,
     agent: Agent,
     signet: Arc<SigningKey>,
     publishing: JoinHandle<()>,
@@ -334,23 +335,23 @@ struct Trusting {
 
 impl Trusting {
     async fn open(alg: SigningAlg) -> Self {
-        let house = Harness::open().await;
+        let harness = Harness::open().await;
         let signet = SigningKey::open("ours", alg, &new_key(alg).unwrap()).unwrap();
         let keys = json!({ "keys": [signet.jwk()] });
         let (listener, keys_url) = listen().await;
         let publish = get(move || std::future::ready(Json(keys.clone())));
         let publishing = serve(listener, Router::new().route("/.well-known/jwks.json", publish));
         let (listener, url) = listen().await;
-        let mut agent = Agent::at(&house, "home", &url).await;
-        let verifier = FireVerifier::new(Box::new(keys_of(&keys_url)), &house.url, "home", machine_clock());
+        let mut agent = Agent::at(&harness, "home", &url).await;
+        let verifier = FireVerifier::new(Box::new(keys_of(&keys_url)), &harness.url, "home", machine_clock());
         agent.serving = Some(serve(listener, door::router(agent.provider.clone(), Arc::new(verifier))));
-        Self { house, agent, signet, publishing }
+        Self { harness, agent, signet, publishing }
     }
 
     fn claims(&self) -> FireClaims<'_> {
         let now_s = u64::try_from(now().as_second()).unwrap();
         FireClaims {
-            iss: &self.house.url,
+            iss: &self.harness.url,
             aud: "agent:home".into(),
             purpose: PURPOSE,
             iat: now_s,
@@ -367,23 +368,23 @@ impl Trusting {
     }
 
     async fn status(&self, bearer: &str) -> u16 {
-        self.agent.knock(&self.house, bearer, r#"{"job_id":"tea"}"#).await.status
+        self.agent.knock(&self.harness, bearer, r#"{"job_id":"tea"}"#).await.status
     }
 
     async fn finish(self) {
         self.publishing.abort();
-        self.house.finish().await;
+        self.harness.finish().await;
     }
 }
 
 #[tokio::test]
-async fn the_door_believes_the_desk_and_nobody_else() {
+async fn the_webhook_accepts_only_tokens_of_the_server() {
     for alg in [SigningAlg::ES256, SigningAlg::RS256] {
         let scene = Trusting::open(alg).await;
         let good = scene.token(|_| {});
         assert_eq!(scene.status(&format!("Bearer {good}")).await, 202, "{alg:?}");
         let old = scene.token(|claims| claims.exp = claims.iat - 20);
-        assert_eq!(scene.status(&format!("Bearer {old}")).await, 202, "clocks differ by a little");
+        assert_eq!(scene.status(&format!("Bearer {old}")).await, 202, "small clock differences are tolerated");
 
         let forger = SigningKey::open("ours", alg, &new_key(alg).unwrap()).unwrap();
         let forged = forger.sign(&scene.claims()).unwrap();
@@ -418,20 +419,20 @@ async fn the_door_believes_the_desk_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn the_door_needs_a_job_and_asks_for_the_token_first() {
+async fn the_webhook_checks_the_token_before_the_job() {
     let mut scene = Trusting::open(SigningAlg::ES256).await;
     let good = format!("Bearer {}", scene.token(|_| {}));
     for body in
         ["", "{", "{}", "[]", "null", r#"{"job_id":""}"#, r#"{"job_id":7}"#, r#"{"fire_at":"2026-01-01T00:00:00Z"}"#]
     {
-        let reply = scene.agent.knock(&scene.house, &good, body).await;
+        let reply = scene.agent.knock(&scene.harness, &good, body).await;
         assert!(!reply.error(400).is_empty(), "{body}");
-        assert_eq!(scene.agent.knock(&scene.house, "Bearer x", body).await.status, 401, "{body}");
+        assert_eq!(scene.agent.knock(&scene.harness, "Bearer x", body).await.status, 401, "{body}");
     }
-    // The desk's own key is not this door's: what the desk fires here is refused and stays armed.
+    // The server's real key is not trusted here: its fire is refused and stays armed.
     scene.agent.provider.put(recurring("tea", 600, now())).await.unwrap();
-    let refused = async { while scene.house.metric("frontdesk_alarm_tries_total{why=\"refused\"}").await == 0 {} };
-    timeout(PATIENCE, refused).await.expect("the desk is refused");
+    let refused = async { while scene.harness.metric("frontdesk_alarm_tries_total{why=\"refused\"}").await == 0 {} };
+    timeout(PATIENCE, refused).await.expect("the server's fire was not refused");
     assert_eq!(scene.agent.armed().await.len(), 1);
     assert!(scene.agent.ran.try_recv().is_err(), "a refused fire ran");
     scene.finish().await;

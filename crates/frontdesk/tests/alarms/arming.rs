@@ -1,4 +1,4 @@
-//! Arm, list, cancel, replace, fire, retry, end.
+//! Arming, listing, cancelling, replacing, firing and retrying alarms.
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use super::harness::Harness;
 use super::sink::{Sink, now_ms};
 
-/// The desk, an agent's door, and the agent's identity.
+/// The server, an agent's webhook and the agent's identity.
 struct Scene {
-    house: Harness,
+    harness: Harness,
     sink: Sink,
     identity: String,
 }
 
 impl Scene {
     async fn open() -> Self {
-        let house = Harness::open().await;
-        let identity = identity(&house, "sleeper").await;
-        Self { house, sink: Sink::open().await, identity }
+        let harness = Harness::open().await;
+        let identity = identity(&harness, "sleeper").await;
+        Self { harness, sink: Sink::open().await, identity }
     }
 
     async fn arm(&self, job: &str, fire_at: &str) -> String {
@@ -32,21 +32,21 @@ impl Scene {
         for (key, value) in more.as_object().unwrap() {
             body[key] = value.clone();
         }
-        self.house.post("/api/agent-cron/provision", &self.identity, &body).await
+        self.harness.post("/api/agent-cron/provision", &self.identity, &body).await
     }
 
     async fn armed(&self) -> Vec<Value> {
-        let list = self.house.get("/api/agent-cron/list", &self.identity).await.expect(200);
+        let list = self.harness.get("/api/agent-cron/list", &self.identity).await.expect(200);
         list["armed"].as_array().unwrap().clone()
     }
 
     async fn history(&self, job: &str) -> Vec<Value> {
         let path = format!("/api/agent-cron/history?job_id={job}");
-        let told = self.house.get(&path, &self.identity).await.expect(200);
+        let told = self.harness.get(&path, &self.identity).await.expect(200);
         told["history"].as_array().unwrap().clone()
     }
 
-    /// Waits until the history of a job has this many lines.
+    /// Waits until the history of a job has this many entries.
     async fn ended(&self, job: &str, count: usize) -> Vec<Value> {
         let waiting = async {
             loop {
@@ -57,13 +57,13 @@ impl Scene {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(super::harness::PATIENCE, waiting).await.expect("it does not end")
+        tokio::time::timeout(super::harness::PATIENCE, waiting).await.expect("the history is too short")
     }
 }
 
-async fn identity(house: &Harness, instance: &str) -> String {
+async fn identity(harness: &Harness, instance: &str) -> String {
     let ask = json!({ "tenant": "home", "scope": "identity", "instance": instance });
-    house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
+    harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }
 
 fn iso(at_ms: u64) -> String {
@@ -73,7 +73,7 @@ fn iso(at_ms: u64) -> String {
 const FAR: &str = "2099-01-01T00:00:00.5+05:30";
 
 #[tokio::test]
-async fn a_shot_is_fired_at_its_time_once_with_a_token_that_can_be_checked() {
+async fn an_alarm_is_fired_once_at_its_time_with_a_verifiable_token() {
     let scene = Scene::open().await;
     let due_ms = now_ms() + 300;
     let schedule = scene.arm("tea", &iso(due_ms)).await;
@@ -81,14 +81,14 @@ async fn a_shot_is_fired_at_its_time_once_with_a_token_that_can_be_checked() {
     let fire = &fires[0];
     assert!(fire.at_ms >= due_ms, "{} is before {due_ms}", fire.at_ms);
     assert_eq!(fire.body, json!({ "job_id": "tea", "fire_at": iso(due_ms) }));
-    let keys = scene.house.get("/.well-known/jwks.json", "").await;
+    let keys = scene.harness.get("/.well-known/jwks.json", "").await;
     assert!(keys.header("cache-control").contains("max-age"));
     let keys: JwkSet = serde_json::from_value(keys.expect(200)).unwrap();
     let header = decode_header(&fire.token).unwrap();
     let key = DecodingKey::from_jwk(keys.find(&header.kid.unwrap()).unwrap()).unwrap();
     let mut rules = Validation::new(jsonwebtoken::Algorithm::ES256);
     rules.set_audience(&["agent:sleeper"]);
-    rules.set_issuer(&[&scene.house.url]);
+    rules.set_issuer(&[&scene.harness.url]);
     let claims = decode::<Value>(&fire.token, &key, &rules).unwrap().claims;
     assert_eq!(claims["purpose"], "cron_fire");
     let life = claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap();
@@ -96,18 +96,18 @@ async fn a_shot_is_fired_at_its_time_once_with_a_token_that_can_be_checked() {
     let past = scene.ended("tea", 1).await;
     assert_eq!((&past[0]["outcome"], &past[0]["attempts"]), (&json!("fired"), &json!(1)));
     assert_eq!(scene.armed().await, Vec::<Value>::new());
-    // The same time again is the same shot, and it was fired.
+    // The same time again is the same alarm, which was already fired.
     assert_eq!(scene.arm("tea", &iso(due_ms)).await, schedule);
     scene.arm("after", &iso(now_ms())).await;
     assert_eq!(scene.sink.wait(2).await[1].job(), "after");
     scene.ended("after", 1).await;
     assert_eq!(scene.sink.fires().len(), 2);
-    assert_eq!(scene.house.metric("frontdesk_alarms_ended_total{why=\"fired\"}").await, 2);
-    scene.house.finish().await;
+    assert_eq!(scene.harness.metric("frontdesk_alarms_ended_total{why=\"fired\"}").await, 2);
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_time_is_given_back_byte_for_byte_and_a_new_one_replaces_it() {
+async fn a_time_is_returned_unchanged_and_a_new_one_replaces_it() {
     let scene = Scene::open().await;
     let first = scene.arm("tea", FAR).await;
     assert_eq!(scene.arm("tea", FAR).await, first);
@@ -117,36 +117,36 @@ async fn a_time_is_given_back_byte_for_byte_and_a_new_one_replaces_it() {
     assert_eq!(scene.armed().await.len(), 1);
     assert_eq!(scene.history("tea").await[0]["outcome"], "replaced");
     for _ in 0..2 {
-        let gone = scene.house.post("/api/agent-cron/cancel", &scene.identity, &json!({ "job_id": "tea" })).await;
+        let gone = scene.harness.post("/api/agent-cron/cancel", &scene.identity, &json!({ "job_id": "tea" })).await;
         assert_eq!(gone.expect(200), json!({ "ok": true }), "cancelling what is not there is fine");
     }
     assert_eq!(scene.armed().await, Vec::<Value>::new());
-    // Two agents do not see each other's jobs.
+    // Agents do not see each other's jobs.
     scene.arm("tea", FAR).await;
-    let other = identity(&scene.house, "other").await;
-    assert_eq!(scene.house.get("/api/agent-cron/list", &other).await.expect(200)["armed"], json!([]));
-    scene.house.post("/api/agent-cron/cancel", &other, &json!({ "job_id": "tea" })).await.expect(200);
+    let other = identity(&scene.harness, "other").await;
+    assert_eq!(scene.harness.get("/api/agent-cron/list", &other).await.expect(200)["armed"], json!([]));
+    scene.harness.post("/api/agent-cron/cancel", &other, &json!({ "job_id": "tea" })).await.expect(200);
     assert_eq!(scene.armed().await.len(), 1);
-    scene.house.finish().await;
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_refused_fire_goes_again_until_it_is_taken_and_never_after() {
+async fn a_refused_fire_is_retried_until_accepted() {
     let scene = Scene::open().await;
     scene.sink.answer(&[503, 200]);
-    scene.arm("tea", "2001-01-01T00:00:00Z").await; // the past means now
+    scene.arm("tea", "2001-01-01T00:00:00Z").await; // a past time means now
     let fires = scene.sink.wait(2).await;
-    assert!(fires[1].at_ms - fires[0].at_ms >= 1_000, "not at once");
-    assert_ne!(fires[0].token, fires[1].token, "each with a token of its own");
+    assert!(fires[1].at_ms - fires[0].at_ms >= 1_000, "the retry came too early");
+    assert_ne!(fires[0].token, fires[1].token, "each fire has its own token");
     let past = scene.ended("tea", 1).await;
     assert_eq!((&past[0]["outcome"], &past[0]["attempts"]), (&json!("fired"), &json!(2)));
     assert_eq!(scene.sink.fires().len(), 2);
-    assert_eq!(scene.house.metric("frontdesk_alarm_tries_total{why=\"refused\"}").await, 1);
-    scene.house.finish().await;
+    assert_eq!(scene.harness.metric("frontdesk_alarm_tries_total{why=\"refused\"}").await, 1);
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn arming_anew_while_it_is_being_fired_keeps_the_new_shot() {
+async fn arming_again_during_a_fire_keeps_the_new_alarm() {
     let scene = Scene::open().await;
     scene.sink.hold();
     scene.arm("tea", &iso(now_ms())).await;
@@ -157,11 +157,11 @@ async fn arming_anew_while_it_is_being_fired_keeps_the_new_shot() {
     assert_eq!((&past[0]["outcome"], &past[1]["outcome"]), (&json!("fired"), &json!("replaced")));
     let armed = scene.armed().await;
     assert_eq!((armed.len(), armed[0]["schedule_id"].as_str()), (1, Some(next.as_str())));
-    scene.house.finish().await;
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_shot_that_is_given_up_is_listed_and_can_be_tried_again() {
+async fn a_dead_alarm_is_listed_and_can_be_replayed() {
     let scene = Scene::open().await;
     scene.sink.answer(&[500]);
     scene.arm_with("tea", &iso(now_ms()), json!({ "misfire": { "grace_s": 0 } })).await.expect(200);
@@ -169,53 +169,54 @@ async fn a_shot_that_is_given_up_is_listed_and_can_be_tried_again() {
     assert_eq!(past[0]["outcome"], "dead");
     assert!(past[0]["note"].as_str().unwrap().contains("answered 500"), "{past:?}");
     assert_eq!(scene.armed().await, Vec::<Value>::new());
-    let dead = scene.house.admin("GET", "/alarms/dead", &Value::Null).await.expect(200);
+    let dead = scene.harness.admin("GET", "/alarms/dead", &Value::Null).await.expect(200);
     let one = &dead["alarms"][0];
     assert_eq!((&one["job_id"], &one["instance"]), (&json!("tea"), &json!("sleeper")));
-    scene.house.admin("POST", &format!("/alarms/{}/replay", one["id"]), &Value::Null).await.expect(200);
+    scene.harness.admin("POST", &format!("/alarms/{}/replay", one["id"]), &Value::Null).await.expect(200);
     scene.sink.wait(2).await;
     assert_eq!(scene.ended("tea", 2).await[0]["outcome"], "fired");
-    let again = scene.house.admin("POST", &format!("/alarms/{}/replay", one["id"]), &Value::Null).await;
+    let again = scene.harness.admin("POST", &format!("/alarms/{}/replay", one["id"]), &Value::Null).await;
     assert_eq!(again.problem(404), "not_found");
-    scene.house.finish().await;
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn fires_are_seen_live_and_shots_are_listed_for_the_operator() {
+async fn the_operator_sees_fires_live_and_lists_alarms() {
     let scene = Scene::open().await;
     scene.sink.answer(&[503]);
     let mut tail =
-        scene.house.request("GET", "/admin/v1/events/stream").bearer_auth(&scene.house.admin).send().await.unwrap();
+        scene.harness.request("GET", "/admin/v1/events/stream").bearer_auth(&scene.harness.admin).send().await.unwrap();
     scene.arm("tea", &iso(now_ms())).await;
     scene
-        .house
+        .harness
         .follow(&mut tail, &["fire_failed", "job tea: answered 503", "\"fired\"", "job tea: answered 202"])
         .await;
     let id = scene.arm("later", FAR).await;
-    let listed = scene.house.admin("GET", "/instances/sleeper/alarms", &Value::Null).await.expect(200);
+    let listed = scene.harness.admin("GET", "/instances/sleeper/alarms", &Value::Null).await.expect(200);
     let one = &listed["alarms"][0];
     assert_eq!((one["schedule_id"].as_str(), &one["fire_at"]), (Some(id.as_str()), &json!(FAR)));
-    let past = scene.house.admin("GET", "/instances/sleeper/alarms/history?job_id=tea", &Value::Null).await.expect(200);
+    let past =
+        scene.harness.admin("GET", "/instances/sleeper/alarms/history?job_id=tea", &Value::Null).await.expect(200);
     assert_eq!((&past["history"][0]["outcome"], &past["history"][0]["attempts"]), (&json!("fired"), &json!(2)));
-    let metrics = scene.house.get("/metrics", "").await.text();
+    let metrics = scene.harness.get("/metrics", "").await.text();
     assert!(metrics.contains("frontdesk_alarm_lateness_seconds_count 1"), "{metrics}");
-    scene.house.finish().await;
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_leaves_takes_its_alarms_along() {
+async fn deprovision_removes_alarms() {
     let scene = Scene::open().await;
-    let seat = scene.house.seat("sleeper").await;
+    let seat = scene.harness.seat("sleeper").await;
     scene.arm("tea", FAR).await;
     scene.arm("post", FAR).await;
-    scene.house.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
+    scene.harness.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
     assert_eq!(scene.armed().await, Vec::<Value>::new());
     assert_eq!(scene.history("tea").await[0]["outcome"], "cancelled");
-    scene.house.finish().await;
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_and_changes_nothing() {
+async fn invalid_requests_are_refused_and_change_nothing() {
     let scene = Scene::open().await;
     scene.arm("tea", FAR).await;
     let long = "j".repeat(1 << 20);
@@ -239,55 +240,55 @@ async fn what_does_not_fit_is_refused_and_changes_nothing() {
     ] {
         let mut bad = good.clone();
         bad[field] = value.clone();
-        let reply = scene.house.post("/api/agent-cron/provision", &scene.identity, &bad).await;
+        let reply = scene.harness.post("/api/agent-cron/provision", &scene.identity, &bad).await;
         assert!(!reply.error(400).is_empty(), "{field} {value}");
     }
     for path in ["/api/agent-cron/provision", "/api/agent-cron/cancel"] {
-        assert_eq!(scene.house.post(path, "fd_nobody", &good).await.status, 401);
-        let unbound = scene.house.token("home", "identity").await;
-        assert_eq!(scene.house.post(path, &unbound, &good).await.status, 403, "known, but no agent's");
-        let chat = scene.house.token("home", "chat").await;
-        assert_eq!(scene.house.post(path, &chat, &good).await.status, 401);
+        assert_eq!(scene.harness.post(path, "fd_nobody", &good).await.status, 401);
+        let unbound = scene.harness.token("home", "identity").await;
+        assert_eq!(scene.harness.post(path, &unbound, &good).await.status, 403, "a valid identity without an agent");
+        let chat = scene.harness.token("home", "chat").await;
+        assert_eq!(scene.harness.post(path, &chat, &good).await.status, 401);
     }
-    assert_eq!(scene.house.get("/api/agent-cron/list", "").await.status, 401);
+    assert_eq!(scene.harness.get("/api/agent-cron/list", "").await.status, 401);
     assert_eq!(scene.armed().await.len(), 1);
-    scene.house.finish().await;
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn an_agent_without_an_address_is_fired_down_its_own_socket() {
+async fn an_agent_without_an_address_is_fired_on_its_socket() {
     let scene = Scene::open().await;
-    let seat = scene.house.seat("sleeper").await;
+    let seat = scene.harness.seat("sleeper").await;
     let body = json!({ "job_id": "tea", "fire_at": iso(now_ms()), "agent_callback_url": "relay:" });
-    scene.house.post("/api/agent-cron/provision", &scene.identity, &body).await.expect(200);
+    scene.harness.post("/api/agent-cron/provision", &scene.identity, &body).await.expect(200);
     assert_eq!(scene.ended("tea", 1).await[0]["outcome"], "fired");
-    let mut socket = scene.house.socket(&seat).await;
+    let mut socket = scene.harness.socket(&seat).await;
     let frame = socket.of("passthrough_forward").await.json;
     assert_eq!((&frame["forward"]["platform"], &frame["forward"]["path"]), (&json!("cron"), &json!("/api/cron/fire")));
-    assert!(frame["bufferId"].is_string(), "it is owed until it is acked");
+    assert!(frame["bufferId"].is_string(), "the fire must be acked");
     let text = base64::Engine::decode(
         &base64::engine::general_purpose::STANDARD,
         frame["forward"]["bodyB64"].as_str().unwrap(),
     );
     let told: Value = serde_json::from_slice(&text.unwrap()).unwrap();
     assert_eq!(told["job_id"], "tea");
-    scene.house.finish().await;
+    scene.harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_key_that_was_replaced_can_still_be_checked() {
+async fn a_rotated_key_stays_in_the_jwks() {
     let scene = Scene::open().await;
     let ids = async || {
-        let keys = scene.house.get("/.well-known/jwks.json", "").await.expect(200);
+        let keys = scene.harness.get("/.well-known/jwks.json", "").await.expect(200);
         keys["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let before = ids().await;
-    let made = scene.house.admin("POST", "/signing-keys/rotate", &Value::Null).await.expect(200);
+    let made = scene.harness.admin("POST", "/signing-keys/rotate", &Value::Null).await.expect(200);
     let after = ids().await;
     assert_eq!((before.len(), after.len()), (1, 2));
     assert!(after.contains(&before[0]));
     scene.arm("tea", &iso(now_ms())).await;
     let fire = scene.sink.wait(1).await.remove(0);
-    assert_eq!(decode_header(&fire.token).unwrap().kid.as_deref(), made["id"].as_str(), "the new one signs");
-    scene.house.finish().await;
+    assert_eq!(decode_header(&fire.token).unwrap().kid.as_deref(), made["id"].as_str(), "the new key signs");
+    scene.harness.finish().await;
 }

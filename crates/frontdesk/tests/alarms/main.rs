@@ -1,6 +1,6 @@
-//! Wake-up calls from end to end: armed over HTTP, fired at an agent's door, checked with the published keys.
+//! End-to-end tests of alarms: armed over HTTP, fired at an agent's webhook, verified with the published keys.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls only the server")]
 
 mod agent_half;
 mod arming;

@@ -1,4 +1,4 @@
-//! An agent's door on loopback: it notes every fire and answers as it is told to.
+//! An agent's webhook on loopback: it records fires and responds as told.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ struct Seen {
     fires: Mutex<Vec<Fire>>,
     answers: Mutex<VecDeque<u16>>,
     came: Notify,
-    /// Closed while answers are held back.
+    /// Set while responses are held back.
     gate: Mutex<Option<Arc<Semaphore>>>,
 }
 
@@ -57,12 +57,12 @@ impl Sink {
         Self { url, seen, serving }
     }
 
-    /// The next answers; after them it is 202 again.
+    /// Sets the next response statuses; afterwards it is 202 again.
     pub(crate) fn answer(&self, statuses: &[u16]) {
         self.seen.answers.lock().unwrap().extend(statuses);
     }
 
-    /// Answers are held back until [`Sink::release`].
+    /// Holds responses back until [`Sink::release`].
     pub(crate) fn hold(&self) {
         *self.seen.gate.lock().unwrap() = Some(Arc::new(Semaphore::new(0)));
     }
@@ -77,7 +77,7 @@ impl Sink {
         self.seen.fires.lock().unwrap().clone()
     }
 
-    /// Waits until so many fires have come in all.
+    /// Waits until this many fires have been received in total.
     pub(crate) async fn wait(&self, count: usize) -> Vec<Fire> {
         let waiting = async {
             loop {
@@ -88,7 +88,7 @@ impl Sink {
                 came.await;
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{} of {count} fires came", self.fires().len()))
+        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{} of {count} fires received", self.fires().len()))
     }
 }
 

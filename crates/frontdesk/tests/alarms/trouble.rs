@@ -1,5 +1,5 @@
-//! Bad input, bad hosts, bad callers and bad luck: whatever one agent's side does, the others are fired in time,
-//! and nothing is lost without a word.
+//! Invalid input, faulty hosts and unauthorized callers: whatever one agent does, others are fired in time, and no
+//! alarm is lost silently.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,25 +20,25 @@ use tokio::time::timeout;
 use super::harness::{Harness, PATIENCE, Reply};
 use super::sink::{Sink, now_ms};
 
-/// Fires that may be under way to one host.
+/// Limit for concurrent fires to one host.
 const PER_HOST: usize = 128;
 const FAR: &str = "2099-01-01T00:00:00Z";
-/// Calls that a test has under way at once.
+/// Concurrent requests of a test.
 const AT_ONCE: usize = 64;
 const KEY: &[u8] = b"a scheduler's key";
 
-/// One agent, as the desk knows it.
+/// An agent with its identity.
 struct Agent<'a> {
-    house: &'a Harness,
+    harness: &'a Harness,
     identity: String,
 }
 
-async fn agent<'a>(house: &'a Harness, tenant: &str, instance: &str) -> Agent<'a> {
-    let made = house.admin("POST", "/tenants", &json!({ "name": tenant })).await;
+async fn agent<'a>(harness: &'a Harness, tenant: &str, instance: &str) -> Agent<'a> {
+    let made = harness.admin("POST", "/tenants", &json!({ "name": tenant })).await;
     assert!([201, 409].contains(&made.status), "{}", made.text());
     let ask = json!({ "tenant": tenant, "scope": "identity", "instance": instance });
-    let made = house.admin("POST", "/tokens", &ask).await.expect(201);
-    Agent { house, identity: made["token"].as_str().unwrap().to_owned() }
+    let made = harness.admin("POST", "/tokens", &ask).await.expect(201);
+    Agent { harness, identity: made["token"].as_str().unwrap().to_owned() }
 }
 
 impl Agent<'_> {
@@ -48,7 +48,7 @@ impl Agent<'_> {
         if !misfire.is_null() {
             body["misfire"] = misfire;
         }
-        self.house.post("/api/agent-cron/provision", &self.identity, &body).await
+        self.harness.post("/api/agent-cron/provision", &self.identity, &body).await
     }
 
     async fn arm(&self, job: &str, fire_at: &str, url: &str) -> String {
@@ -56,7 +56,7 @@ impl Agent<'_> {
         reply["schedule_id"].as_str().unwrap().to_owned()
     }
 
-    /// Many jobs `PREFIX-N` for one moment.
+    /// Arms many jobs `PREFIX-N` for one time.
     async fn arm_many(&self, prefix: &str, count: usize, fire_at: &str, url: &str) {
         let arming =
             (0..count).map(|number| async move { self.arm(&format!("{prefix}-{number}"), fire_at, url).await });
@@ -64,21 +64,21 @@ impl Agent<'_> {
     }
 
     async fn armed(&self) -> Vec<Value> {
-        let list = self.house.get("/api/agent-cron/list", &self.identity).await.expect(200);
+        let list = self.harness.get("/api/agent-cron/list", &self.identity).await.expect(200);
         list["armed"].as_array().unwrap().clone()
     }
 
     async fn none_armed(&self) {
         let waiting = async { while !self.armed().await.is_empty() {} };
-        timeout(PATIENCE, waiting).await.expect("something stays armed");
+        timeout(PATIENCE, waiting).await.expect("some alarms stay armed");
     }
 
     async fn history(&self, job: &str) -> Vec<Value> {
         let path = format!("/api/agent-cron/history?job_id={job}");
-        self.house.get(&path, &self.identity).await.expect(200)["history"].as_array().unwrap().clone()
+        self.harness.get(&path, &self.identity).await.expect(200)["history"].as_array().unwrap().clone()
     }
 
-    /// The latest end of a job, when it has one.
+    /// Waits for the latest result of a job.
     async fn ended(&self, job: &str) -> Value {
         let waiting = async {
             loop {
@@ -88,7 +88,7 @@ impl Agent<'_> {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{job} does not end"))
+        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{job} has no result"))
     }
 }
 
@@ -100,23 +100,23 @@ fn iso(at_ms: u64) -> String {
 
 #[derive(Debug, Clone, Copy)]
 enum Manner {
-    /// Takes the request and never answers.
+    /// Accepts the request and never responds.
     Hang,
-    /// Answers, a byte now and then.
+    /// Responds very slowly, byte by byte.
     Drip,
-    /// Answers 202 with a body that does not end.
+    /// Responds with 202 and an endless body.
     Flood,
-    /// Hangs up before it was asked.
+    /// Closes the connection before the request.
     Close,
-    /// Hangs up in the middle of its answer.
+    /// Closes the connection in the middle of its response.
     BreakOff,
 }
 
-/// A host that behaves badly.
+/// A host with a faulty behaviour.
 struct BadHost {
     url: String,
     asked: Arc<Notify>,
-    /// The desk has hung up on it: it does not wait for this host any more.
+    /// The server has closed its connection: it no longer waits for this host.
     left: Arc<AtomicBool>,
     serving: JoinHandle<()>,
 }
@@ -128,7 +128,7 @@ impl BadHost {
         let (asked, left) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
         let (told, gone) = (asked.clone(), left.clone());
         let serving = tokio::spawn(async move {
-            let mut answers = tokio::task::JoinSet::new(); // they end with the host
+            let mut answers = tokio::task::JoinSet::new(); // aborted with the host
             while let Ok((stream, _)) = listener.accept().await {
                 let (told, gone) = (told.clone(), gone.clone());
                 answers.spawn(async move {
@@ -151,7 +151,7 @@ impl Drop for BadHost {
     }
 }
 
-/// Errors end it: the desk may hang up at any time.
+/// Ends on errors, because the server may close the connection at any time.
 async fn misbehave(mut stream: TcpStream, manner: Manner, asked: Arc<Notify>) -> Option<()> {
     if matches!(manner, Manner::Close) {
         asked.notify_one();
@@ -186,15 +186,15 @@ async fn misbehave(mut stream: TcpStream, manner: Manner, asked: Arc<Notify>) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_that_behave_badly_hold_up_nobody_else() {
-    let (house, clock) = Harness::still().await;
-    let (bad, good) = (agent(&house, "home", "bad").await, agent(&house, "home", "good").await);
+async fn faulty_hosts_do_not_delay_others() {
+    let (harness, clock) = Harness::still().await;
+    let (bad, good) = (agent(&harness, "home", "bad").await, agent(&harness, "home", "good").await);
     let mut hosts = Vec::new();
     for manner in [Manner::Hang, Manner::Drip, Manner::Flood, Manner::Close, Manner::BreakOff] {
         hosts.push((manner, BadHost::open(manner).await));
     }
     let sink = Sink::open().await;
-    // All of the bad hosts' before the good one's.
+    // The alarms of the faulty hosts are due before that of the good one.
     let due_ms = clock.now_ms() + 1_000;
     for (manner, host) in &hosts {
         bad.arm_many(&format!("{manner:?}"), 100, &iso(due_ms), &host.url).await;
@@ -202,21 +202,21 @@ async fn hosts_that_behave_badly_hold_up_nobody_else() {
     good.arm_many("good", 100, &iso(due_ms + 1), &sink.url).await;
     clock.advance_ms(2_000);
     sink.wait(100).await;
-    assert!(!hosts[0].1.was_left(), "they waited until the host that hangs was given up");
+    assert!(!hosts[0].1.was_left(), "the good host waited for the hanging one");
     for (manner, host) in &hosts {
         let asked = timeout(PATIENCE, host.asked.notified()).await;
-        assert!(asked.is_ok(), "{manner:?} was never asked");
+        assert!(asked.is_ok(), "{manner:?} was never called");
     }
     for (_, host) in &hosts {
         host.serving.abort();
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reason_of_a_bad_host_can_be_read() {
-    let house = Harness::open().await;
-    let agent = agent(&house, "home", "bad").await;
+async fn the_failure_reason_of_a_faulty_host_is_readable() {
+    let harness = Harness::open().await;
+    let agent = agent(&harness, "home", "bad").await;
     let never = json!({ "grace_s": 0 });
     for manner in [Manner::Close, Manner::BreakOff] {
         let host = BadHost::open(manner).await;
@@ -225,72 +225,72 @@ async fn the_reason_of_a_bad_host_can_be_read() {
         let end = agent.ended(&job).await;
         assert_eq!(end["outcome"], "dead", "{end}");
         assert!(end["note"].as_str().unwrap().contains("given up after 1 tries"), "{end}");
-        assert!(!end["note"].as_str().unwrap().contains("127.0.0.1"), "addresses are not told: {end}");
+        assert!(!end["note"].as_str().unwrap().contains("127.0.0.1"), "must not contain addresses: {end}");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_2xx_ends_it_whatever_follows() {
-    let house = Harness::open().await;
-    let agent = agent(&house, "home", "bad").await;
+async fn a_2xx_status_completes_a_fire_whatever_the_body_does() {
+    let harness = Harness::open().await;
+    let agent = agent(&harness, "home", "bad").await;
     let host = BadHost::open(Manner::Flood).await;
     agent.ask("flood", &iso(now_ms()), &host.url, json!({ "grace_s": 0 })).await.expect(200);
     let end = agent.ended("flood").await;
     assert_eq!((&end["outcome"], &end["attempts"]), (&json!("fired"), &json!(1)), "{end}");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_with_many_shots_does_not_keep_another_waiting() {
-    let house = Harness::open().await;
-    let (big, small) = (agent(&house, "big", "b").await, agent(&house, "small", "s").await);
+async fn a_tenant_with_many_alarms_does_not_delay_another() {
+    let harness = Harness::open().await;
+    let (big, small) = (agent(&harness, "big", "b").await, agent(&harness, "small", "s").await);
     let (slow, quick) = (Sink::open().await, Sink::open().await);
     slow.hold();
     big.arm_many("big", 2_000, &iso(now_ms() + 2_000), &slow.url).await;
     slow.wait(PER_HOST).await;
     small.arm("elsewhere", &iso(now_ms()), &quick.url).await;
     quick.wait(1).await;
-    assert_eq!(slow.fires().len(), PER_HOST, "the cap of one host, and none of them has been answered or given up");
-    // At the same slow host it is its turn as soon as a place is free, not after two thousand others.
+    assert_eq!(slow.fires().len(), PER_HOST, "the limit of one host, with no fire finished yet");
+    // At the same slow host it gets the next free slot, and does not wait for two thousand others.
     small.arm("there-too", &iso(now_ms()), &slow.url).await;
     slow.release();
     let fires = slow.wait(2_001).await;
     let place = fires.iter().position(|fire| fire.job() == "there-too").unwrap();
-    assert!(place < PER_HOST + 256, "it was number {place}");
-    house.finish().await;
+    assert!(place < PER_HOST + 256, "it was fired as number {place}");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_with_many_hosts_that_hang_does_not_keep_another_waiting() {
-    let house = Harness::open().await;
-    let (big, small) = (agent(&house, "big", "b").await, agent(&house, "small", "s").await);
+async fn a_tenant_with_many_hanging_hosts_does_not_delay_another() {
+    let harness = Harness::open().await;
+    let (big, small) = (agent(&harness, "big", "b").await, agent(&harness, "small", "s").await);
     let quick = Sink::open().await;
     let mut hosts = Vec::new();
-    // More than may be under way in all.
+    // More than the total limit of concurrent fires.
     for number in 0..20 {
         let host = BadHost::open(Manner::Hang).await;
         big.arm_many(&format!("hang-{number}"), 64, &iso(now_ms()), &host.url).await;
         hosts.push(host);
     }
     for host in &hosts[..8] {
-        timeout(PATIENCE, host.asked.notified()).await.expect("it is asked");
+        timeout(PATIENCE, host.asked.notified()).await.expect("the host was not called");
     }
     small.arm("alone", &iso(now_ms()), &quick.url).await;
     quick.wait(1).await;
-    assert!(!hosts.iter().any(BadHost::was_left), "it waited until a host that hangs was given up");
+    assert!(!hosts.iter().any(BadHost::was_left), "it waited for a hanging host");
     drop(hosts);
-    house.finish().await;
+    harness.finish().await;
 }
 
 // ---- input ------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_provisions_of_one_job_leave_one_shot() {
-    let house = Harness::open().await;
-    let agent = agent(&house, "home", "eager").await;
+async fn ten_thousand_provisions_of_one_job_leave_one_alarm() {
+    let harness = Harness::open().await;
+    let agent = agent(&harness, "home", "eager").await;
     let sink = Sink::open().await;
-    // Within what is held in memory, so that every replaced one leaves a trace there.
+    // Within the in-memory window, so that every replaced alarm has an entry there.
     let base_ms = now_ms() + 600_000;
     let arming = (0..10_000u64).map(|number| {
         let (agent, sink) = (&agent, &sink);
@@ -303,8 +303,11 @@ async fn ten_thousand_provisions_of_one_job_leave_one_shot() {
     let armed = agent.armed().await;
     assert_eq!(armed.len(), 1, "{armed:?}");
     let (id, at) = (armed[0]["schedule_id"].as_str().unwrap(), armed[0]["fire_at"].as_str().unwrap());
-    assert!(given.iter().any(|(given_id, given_at)| given_id == id && given_at == at), "it is one that was given");
-    // And that one can be fired, once.
+    assert!(
+        given.iter().any(|(given_id, given_at)| given_id == id && given_at == at),
+        "not one of the provisioned alarms"
+    );
+    // This alarm is fired once.
     agent.arm("tea", &iso(now_ms()), &sink.url).await;
     sink.wait(1).await;
     agent.arm("last", &iso(now_ms()), &sink.url).await;
@@ -313,13 +316,13 @@ async fn ten_thousand_provisions_of_one_job_leave_one_shot() {
     agent.none_armed().await;
     let jobs: Vec<String> = sink.fires().iter().map(|fire| fire.job().to_owned()).collect();
     assert_eq!(jobs, ["tea", "last"]);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn the_same_time_at_once_is_one_shot() {
-    let (house, clock) = Harness::still().await;
-    let agent = agent(&house, "home", "eager").await;
+async fn concurrent_provisions_of_the_same_time_are_one_alarm() {
+    let (harness, clock) = Harness::still().await;
+    let agent = agent(&harness, "home", "eager").await;
     let sink = Sink::open().await;
     let fire_at = iso(clock.now_ms() + 300);
     let arming = (0..500).map(|_| agent.arm("tea", &fire_at, &sink.url));
@@ -331,13 +334,13 @@ async fn the_same_time_at_once_is_one_shot() {
     agent.ended("tea").await;
     agent.arm("last", &iso(clock.now_ms()), &sink.url).await;
     assert_eq!(sink.wait(2).await.len(), 2);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn any_time_with_an_offset_is_taken_and_the_past_is_now() {
-    let house = Harness::open().await;
-    let agent = agent(&house, "home", "old").await;
+async fn any_time_with_an_offset_is_accepted_and_past_times_fire_now() {
+    let harness = Harness::open().await;
+    let agent = agent(&harness, "home", "old").await;
     let sink = Sink::open().await;
     let past = [
         "1969-12-31T23:59:59Z",
@@ -354,7 +357,7 @@ async fn any_time_with_an_offset_is_taken_and_the_past_is_now() {
     for (number, fire_at) in past.iter().enumerate() {
         let job = format!("past-{number}");
         let fire = fires.iter().find(|fire| fire.job() == job).unwrap();
-        assert_eq!(fire.body["fire_at"], *fire_at, "byte for byte");
+        assert_eq!(fire.body["fire_at"], *fire_at, "returned unchanged");
         assert_eq!(agent.ended(&job).await["outcome"], "fired");
     }
     let future =
@@ -364,57 +367,57 @@ async fn any_time_with_an_offset_is_taken_and_the_past_is_now() {
         assert_eq!(agent.armed().await[number]["fire_at"], *fire_at);
     }
     assert_eq!(sink.fires().len(), past.len());
-    house.finish().await;
+    harness.finish().await;
 }
 
-/// The last second that the agent's own language can say.
+/// The last second that Python's datetime can represent.
 #[tokio::test]
-async fn the_last_day_of_the_calendar_is_a_time_too() {
-    let house = Harness::open().await;
-    let agent = agent(&house, "home", "patient").await;
+async fn the_last_day_of_the_calendar_is_accepted() {
+    let harness = Harness::open().await;
+    let agent = agent(&harness, "home", "patient").await;
     let reply = agent.ask("last", "9999-12-31T23:59:59+00:00", "http://127.0.0.1:9", Value::Null).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn the_latest_word_on_the_callback_counts() {
-    let (house, clock) = Harness::still().await;
-    let agent = agent(&house, "home", "odd").await;
+async fn the_latest_callback_url_is_used() {
+    let (harness, clock) = Harness::still().await;
+    let agent = agent(&harness, "home", "odd").await;
     let sink = Sink::open().await;
-    // A slash at the end is no other place, and the latest word on the place counts.
+    // A trailing slash makes no difference, and the latest URL is used.
     agent.arm("moved", &iso(clock.now_ms() + 400), "http://127.0.0.1:9").await;
     let fire_at = agent.armed().await[0]["fire_at"].as_str().unwrap().to_owned();
     agent.arm("moved", &fire_at, &format!("{}/", sink.url)).await;
     clock.advance_ms(400);
     assert_eq!(sink.wait(1).await[0].job(), "moved");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_callback_is_a_base_that_a_path_can_follow() {
-    let house = Harness::open().await;
-    let agent = agent(&house, "home", "odd").await;
+async fn a_callback_must_be_a_base_url_without_query_or_fragment() {
+    let harness = Harness::open().await;
+    let agent = agent(&harness, "home", "odd").await;
     let sink = Sink::open().await;
     for url in [format!("{}/?to=", sink.url), format!("{}/#", sink.url)] {
         let reply = agent.ask("odd", FAR, &url, Value::Null).await;
-        assert_eq!(reply.status, 400, "{url:?} is taken, and its fires would go elsewhere");
+        assert_eq!(reply.status, 400, "{url:?} was accepted, but fires would go elsewhere");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
-/// The grace is counted in whole seconds: within one, nothing is late.
+/// The grace time is counted in whole seconds, so nothing is late within the first.
 const LATE_MS: u64 = 1_050;
 
-// ---- misses -----------------------------------------------------------------------------------
+// ---- misfires ---------------------------------------------------------------------------------
 
 #[tokio::test]
-async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipped() {
-    let (house, clock) = Harness::still().await;
+async fn alarms_missed_while_the_server_was_down_are_fired_or_skipped() {
+    let (harness, clock) = Harness::still().await;
     let sink = Sink::open().await;
     let due_ms = clock.now_ms() + 2_000;
     let identity = {
-        let agent = agent(&house, "home", "sleeper").await;
+        let agent = agent(&harness, "home", "sleeper").await;
         agent.arm("late", &iso(due_ms), &sink.url).await;
         agent.arm("tomorrow", FAR, &sink.url).await;
         let picky = json!({ "grace_s": 0, "on_miss": "skip" });
@@ -423,11 +426,11 @@ async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipp
         agent.ask("lenient", &iso(due_ms), &sink.url, lenient).await.expect(200);
         agent.identity
     };
-    let folder = house.finish().await;
+    let folder = harness.finish().await;
     clock.set_ms(due_ms + LATE_MS);
     assert_eq!(sink.fires().len(), 0);
-    let house = Harness::by(clock, folder, |_| {}).await;
-    let agent = Agent { house: &house, identity };
+    let harness = Harness::by(clock, folder, |_| {}).await;
+    let agent = Agent { harness: &harness, identity };
     let mut jobs: Vec<String> = sink.wait(2).await.iter().map(|fire| fire.job().to_owned()).collect();
     jobs.sort();
     assert_eq!(jobs, ["late", "lenient"]);
@@ -439,68 +442,68 @@ async fn what_came_due_while_nobody_was_there_is_fired_at_once_or_noted_as_skipp
     }
     assert_eq!(agent.armed().await.len(), 1, "tomorrow's");
     assert_eq!(sink.fires().len(), 2);
-    assert_eq!(house.metric("frontdesk_alarms_ended_total{why=\"skipped\"}").await, 1);
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_alarms_ended_total{why=\"skipped\"}").await, 1);
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_that_wants_no_late_fire_is_fired_when_it_is_on_time() {
-    let (house, clock) = Harness::still().await;
-    let agent = agent(&house, "home", "picky").await;
+async fn a_job_without_late_fires_is_fired_if_on_time() {
+    let (harness, clock) = Harness::still().await;
+    let agent = agent(&harness, "home", "picky").await;
     let sink = Sink::open().await;
     let picky = json!({ "grace_s": 0, "on_miss": "skip" });
     let due_ms = clock.now_ms() + 200;
     for number in 0..5 {
         agent.ask(&format!("tea-{number}"), &iso(due_ms), &sink.url, picky.clone()).await.expect(200);
     }
-    // As late as the clock's own looking may be, and still within its second.
+    // As late as the loop's own interval can make it, and still within the grace time.
     clock.set_ms(due_ms + LATE_MS - 100);
     for number in 0..5 {
         let end = agent.ended(&format!("tea-{number}")).await;
-        assert_eq!(end["outcome"], "fired", "the desk was there all the time: {end}");
+        assert_eq!(end["outcome"], "fired", "the server was running all the time: {end}");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn what_was_skipped_was_not_tried() {
-    let (house, clock) = Harness::still().await;
+async fn a_skipped_alarm_counts_no_attempts() {
+    let (harness, clock) = Harness::still().await;
     let sink = Sink::open().await;
     let due_ms = clock.now_ms() + 1_000;
-    let agent = agent(&house, "home", "picky").await;
+    let agent = agent(&harness, "home", "picky").await;
     let picky = json!({ "grace_s": 0, "on_miss": "skip" });
     agent.ask("tea", &iso(due_ms), &sink.url, picky).await.expect(200);
     let identity = agent.identity;
-    let folder = house.finish().await;
+    let folder = harness.finish().await;
     clock.set_ms(due_ms + LATE_MS);
-    let house = Harness::by(clock, folder, |_| {}).await;
-    let agent = Agent { house: &house, identity };
+    let harness = Harness::by(clock, folder, |_| {}).await;
+    let agent = Agent { harness: &harness, identity };
     let end = agent.ended("tea").await;
     assert_eq!((&end["outcome"], &end["attempts"]), (&json!("skipped"), &json!(0)), "{end}");
     assert_eq!(sink.fires().len(), 0);
-    house.finish().await;
+    harness.finish().await;
 }
 
-// ---- the door for an outside scheduler --------------------------------------------------------
+// ---- the webhook for an external scheduler ----------------------------------------------------
 
-struct Word<'a> {
+struct SchedulerCall<'a> {
     id: &'a str,
     at_s: u64,
     key: &'a [u8],
     body: String,
 }
 
-fn word<'a>(id: &'a str, job: &str, fire_at: &str) -> Word<'a> {
+fn scheduler_call<'a>(id: &'a str, job: &str, fire_at: &str) -> SchedulerCall<'a> {
     let body = json!({ "agent_id": "sleeper", "job_id": job, "fire_at": fire_at }).to_string();
-    Word { id, at_s: now_ms() / 1000, key: KEY, body }
+    SchedulerCall { id, at_s: now_ms() / 1000, key: KEY, body }
 }
 
-impl Word<'_> {
-    /// As a scheduler sends it.
-    fn request(&self, house: &Harness) -> reqwest::RequestBuilder {
+impl SchedulerCall<'_> {
+    /// The request of a scheduler.
+    fn request(&self, harness: &Harness) -> reqwest::RequestBuilder {
         let signed = format!("{}.{}.{}", self.id, self.at_s, self.body);
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, self.key), signed.as_bytes());
-        house
+        harness
             .request("POST", "/api/agent-cron/relay")
             .header("webhook-id", self.id)
             .header("webhook-timestamp", self.at_s.to_string())
@@ -508,8 +511,8 @@ impl Word<'_> {
             .body(self.body.clone())
     }
 
-    async fn say(&self, house: &Harness) -> Reply {
-        house.send(self.request(house)).await
+    async fn say(&self, harness: &Harness) -> Reply {
+        harness.send(self.request(harness)).await
     }
 }
 
@@ -518,126 +521,127 @@ async fn with_scheduler() -> Harness {
 }
 
 #[tokio::test]
-async fn a_scheduler_that_we_know_fires_a_shot_once() {
-    let house = with_scheduler().await;
-    let agent = agent(&house, "home", "sleeper").await;
+async fn a_known_scheduler_fires_an_alarm_once() {
+    let harness = with_scheduler().await;
+    let agent = agent(&harness, "home", "sleeper").await;
     let sink = Sink::open().await;
     agent.arm("tea", FAR, &sink.url).await;
     sink.hold();
-    let call = word("w1", "tea", FAR);
-    let request = tokio::spawn(call.request(&house).send());
+    let call = scheduler_call("w1", "tea", FAR);
+    let request = tokio::spawn(call.request(&harness).send());
     sink.wait(1).await;
-    assert!(!request.is_finished(), "it is answered before the agent took it");
+    assert!(!request.is_finished(), "responded before the agent accepted the fire");
     sink.release();
     assert_eq!(request.await.unwrap().unwrap().status(), 200);
     let end = agent.ended("tea").await;
     assert_eq!((&end["outcome"], &end["note"]), (&json!("fired"), &json!("answered 202")));
     assert_eq!(sink.fires()[0].body, json!({ "job_id": "tea", "fire_at": FAR }));
     assert_eq!(agent.armed().await, Vec::<Value>::new());
-    call.say(&house).await.error(401);
-    // Said anew it is fine, and fires nothing: it was fired.
-    assert_eq!(word("w2", "tea", FAR).say(&house).await.expect(200), json!({ "ok": true }));
-    word("w3", "tea", "2098-01-01T00:00:00Z").say(&house).await.error(404);
-    word("w4", "nothing", FAR).say(&house).await.error(404);
+    call.say(&harness).await.error(401);
+    // A second call succeeds without a fire, because the alarm was already fired.
+    assert_eq!(scheduler_call("w2", "tea", FAR).say(&harness).await.expect(200), json!({ "ok": true }));
+    scheduler_call("w3", "tea", "2098-01-01T00:00:00Z").say(&harness).await.error(404);
+    scheduler_call("w4", "nothing", FAR).say(&harness).await.error(404);
     let nobody = json!({ "agent_id": "nobody", "job_id": "tea", "fire_at": FAR }).to_string();
-    Word { body: nobody, ..word("w5", "tea", FAR) }.say(&house).await.error(404);
+    SchedulerCall { body: nobody, ..scheduler_call("w5", "tea", FAR) }.say(&harness).await.error(404);
     assert_eq!(sink.fires().len(), 1);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_caller_that_we_do_not_know_fires_nothing() {
-    let house = with_scheduler().await;
-    let agent = agent(&house, "home", "sleeper").await;
+async fn an_unknown_caller_fires_nothing() {
+    let harness = with_scheduler().await;
+    let agent = agent(&harness, "home", "sleeper").await;
     let sink = Sink::open().await;
     agent.arm("tea", FAR, &sink.url).await;
     let now_s = now_ms() / 1000;
-    let forged = Word { key: b"a wrong key", ..word("f1", "tea", FAR) };
-    let stale = Word { at_s: now_s - 301, ..word("f2", "tea", FAR) };
-    let early = Word { at_s: now_s + 310, ..word("f3", "tea", FAR) };
+    let forged = SchedulerCall { key: b"a wrong key", ..scheduler_call("f1", "tea", FAR) };
+    let stale = SchedulerCall { at_s: now_s - 301, ..scheduler_call("f2", "tea", FAR) };
+    let early = SchedulerCall { at_s: now_s + 310, ..scheduler_call("f3", "tea", FAR) };
     for bad in [&forged, &stale, &early] {
-        let text = bad.say(&house).await.error(401);
+        let text = bad.say(&harness).await.error(401);
         assert_eq!(text, "this call is not signed with a known scheduler key", "every refusal looks the same");
     }
-    let good = word("f4", "tea", FAR);
-    let bare = house.request("POST", "/api/agent-cron/relay").body(good.body.clone());
-    assert_eq!(house.send(bare).await.status, 401, "no signature");
-    let changed = good.request(&house).body(good.body.replace("tea", "teb"));
-    assert_eq!(house.send(changed).await.status, 401, "another body");
-    let mut other_id = good.request(&house).build().unwrap();
+    let good = scheduler_call("f4", "tea", FAR);
+    let bare = harness.request("POST", "/api/agent-cron/relay").body(good.body.clone());
+    assert_eq!(harness.send(bare).await.status, 401, "no signature");
+    let changed = good.request(&harness).body(good.body.replace("tea", "teb"));
+    assert_eq!(harness.send(changed).await.status, 401, "another body");
+    let mut other_id = good.request(&harness).build().unwrap();
     other_id.headers_mut().insert("webhook-id", "f6".parse().unwrap());
-    let other_id = house.client.execute(other_id).await.unwrap();
+    let other_id = harness.client.execute(other_id).await.unwrap();
     assert_eq!(other_id.status(), 401, "another id");
-    let agents_own = house.post("/api/agent-cron/relay", &agent.identity, &json!({ "job_id": "tea" })).await;
-    assert_eq!(agents_own.status, 401, "an agent is no scheduler");
-    let long = Word { body: format!("{{\"x\":\"{}\"}}", "y".repeat(100_000)), ..word("f7", "tea", FAR) };
-    assert!([400, 413].contains(&long.say(&house).await.status));
-    let odd = Word { body: "[]".into(), ..word("f8", "tea", FAR) };
-    assert_eq!(odd.say(&house).await.status, 400);
+    let agents_own = harness.post("/api/agent-cron/relay", &agent.identity, &json!({ "job_id": "tea" })).await;
+    assert_eq!(agents_own.status, 401, "an agent is not a scheduler");
+    let long =
+        SchedulerCall { body: format!("{{\"x\":\"{}\"}}", "y".repeat(100_000)), ..scheduler_call("f7", "tea", FAR) };
+    assert!([400, 413].contains(&long.say(&harness).await.status));
+    let odd = SchedulerCall { body: "[]".into(), ..scheduler_call("f8", "tea", FAR) };
+    assert_eq!(odd.say(&harness).await.status, 400);
     assert_eq!((sink.fires().len(), agent.armed().await.len()), (0, 1));
-    assert_eq!(good.say(&house).await.status, 200, "the genuine one still works");
+    assert_eq!(good.say(&harness).await.status, 200, "the valid call still works");
     assert_eq!(sink.fires().len(), 1);
-    house.finish().await;
+    harness.finish().await;
 
     let closed = Harness::open().await;
-    assert_eq!(good.say(&closed).await.status, 401, "without keys the door is shut");
+    assert_eq!(good.say(&closed).await.status, 401, "without keys every call is refused");
     closed.finish().await;
 }
 
 #[tokio::test]
-async fn a_scheduler_is_told_that_the_agent_refused_and_may_say_it_again() {
-    let house = with_scheduler().await;
-    let agent = agent(&house, "home", "sleeper").await;
+async fn a_scheduler_learns_that_the_agent_refused_and_can_retry() {
+    let harness = with_scheduler().await;
+    let agent = agent(&harness, "home", "sleeper").await;
     let sink = Sink::open().await;
     sink.answer(&[500]);
     agent.arm("tea", FAR, &sink.url).await;
-    let call = word("r1", "tea", FAR);
-    let told = call.say(&house).await.error(502);
+    let call = scheduler_call("r1", "tea", FAR);
+    let told = call.say(&harness).await.error(502);
     assert!(told.contains("answered 500"), "{told}");
-    assert_eq!(call.say(&house).await.status, 200, "the very same call again");
+    assert_eq!(call.say(&harness).await.status, 200, "the same call again");
     assert_eq!(agent.ended("tea").await["outcome"], "fired");
     agent.arm("last", &iso(now_ms()), &sink.url).await;
     sink.wait(3).await;
     agent.ended("last").await;
     assert_eq!(sink.fires().len(), 3);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn two_words_at_once_fire_a_shot_once() {
-    let house = with_scheduler().await;
-    let agent = agent(&house, "home", "sleeper").await;
+async fn concurrent_scheduler_calls_fire_an_alarm_once() {
+    let harness = with_scheduler().await;
+    let agent = agent(&harness, "home", "sleeper").await;
     let sink = Sink::open().await;
     agent.arm("tea", FAR, &sink.url).await;
     sink.hold();
-    let first = tokio::spawn(word("t1", "tea", FAR).request(&house).send());
+    let first = tokio::spawn(scheduler_call("t1", "tea", FAR).request(&harness).send());
     sink.wait(1).await;
-    // The second must be answered while the first is under way; if it fires too, it is held at the door.
-    let second = timeout(Duration::from_secs(3), word("t2", "tea", FAR).say(&house)).await;
+    // The second must be answered while the first is in progress; if it fires too, the sink holds it.
+    let second = timeout(Duration::from_secs(3), scheduler_call("t2", "tea", FAR).say(&harness)).await;
     let fires = sink.fires().len();
     sink.release();
     assert_eq!(first.await.unwrap().unwrap().status(), 200);
-    assert_eq!(fires, 1, "both were fired at the same time");
-    assert_eq!(second.expect("it waits").status, 409);
-    house.finish().await;
+    assert_eq!(fires, 1, "both calls fired");
+    assert_eq!(second.expect("the second call was not answered").status, 409);
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn a_shot_whose_scheduler_hung_up_is_not_forgotten() {
-    let house = with_scheduler().await;
-    let agent = agent(&house, "home", "sleeper").await;
+async fn an_alarm_whose_scheduler_disconnected_is_not_lost() {
+    let harness = with_scheduler().await;
+    let agent = agent(&harness, "home", "sleeper").await;
     let sink = Sink::open().await;
     let due_ms = now_ms() + 1_500;
     agent.arm("tea", &iso(due_ms), &sink.url).await;
     sink.hold();
-    let call = word("h1", "tea", &iso(due_ms));
-    let request = tokio::spawn(call.request(&house).send());
+    let call = scheduler_call("h1", "tea", &iso(due_ms));
+    let request = tokio::spawn(call.request(&harness).send());
     sink.wait(1).await;
-    request.abort(); // the scheduler is gone, its call was under way
+    request.abort(); // the scheduler disconnects during its call
     let _ = request.await;
     sink.release();
-    // Either that fire counts, or the shot is fired at its own time. Its end must be written down.
+    // Either that fire counts, or the alarm is fired at its own time. The result must be stored.
     let end = agent.ended("tea").await;
     assert_eq!(end["outcome"], "fired", "{end}");
-    house.finish().await;
+    harness.finish().await;
 }

@@ -1,22 +1,22 @@
-//! The way out: an agent speaks only in chats of its own tenant, whatever it says about them.
+//! Egress: an agent can act only in chats of its own tenant, whatever its action claims.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Harness, Seat, Socket};
-use crate::scene::{PLAIN, hears, members, say, write};
+use crate::scene::{PLAIN, members, receives, say, write};
 
 const DECLINED: &str = "{\"success\":false,\"error\":\"relay egress declined: target is not an approved destination for \
                         this connection\",\"code\":\"egress_declined\"}}";
 
-/// Two tenants with an agent each, whose sockets are open.
+/// Two tenants with one agent each, both connected.
 async fn neighbours() -> (Harness, [(Seat, Socket); 2]) {
-    let house = Harness::open().await;
-    let (ours, theirs) = (house.seat("ann").await, house.seat_in("rival", "r").await);
-    let (our_socket, their_socket) = (house.socket(&ours).await, house.socket(&theirs).await);
-    (house, [(ours, our_socket), (theirs, their_socket)])
+    let harness = Harness::open().await;
+    let (ours, theirs) = (harness.seat("ann").await, harness.seat_in("rival", "r").await);
+    let (our_socket, their_socket) = (harness.socket(&ours).await, harness.socket(&theirs).await);
+    (harness, [(ours, our_socket), (theirs, their_socket)])
 }
 
-/// Everything that can be done to a chat and to a message in it.
+/// Every action on a chat and on a message in it.
 fn every_act(chat: &str, message: &str) -> Vec<Value> {
     let options = json!([{ "id": "a", "label": "A" }]);
     vec![
@@ -39,7 +39,7 @@ fn every_act(chat: &str, message: &str) -> Vec<Value> {
     ]
 }
 
-/// Every act in that chat is declined, in the same bytes.
+/// Every action in that chat is declined with identical bytes.
 async fn declined(socket: &mut Socket, chat: &str, message: &str, metadata: &Value) {
     for mut act in every_act(chat, message) {
         if !metadata.is_null() {
@@ -50,17 +50,18 @@ async fn declined(socket: &mut Socket, chat: &str, message: &str, metadata: &Val
     }
 }
 
-async fn chats(house: &Harness, seat: &Seat) -> Value {
-    house.get("/chat/v1/chats", &seat.chat).await.expect(200)
+async fn chats(harness: &Harness, seat: &Seat) -> Value {
+    harness.get("/chat/v1/chats", &seat.chat).await.expect(200)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chat_elsewhere_and_a_chat_nowhere_are_declined_in_the_same_bytes() {
-    let (house, [(ours, mut our_socket), (theirs, mut their_socket)]) = neighbours().await;
-    let posted = say(&house, &theirs, "theirs", "u-r", "private", PLAIN).await;
-    hears(&mut their_socket, "private").await;
+async fn a_foreign_chat_and_a_missing_chat_are_declined_with_identical_bytes() {
+    let (harness, [(ours, mut our_socket), (theirs, mut their_socket)]) = neighbours().await;
+    let posted = say(&harness, &theirs, "theirs", "u-r", "private", PLAIN).await;
+    receives(&mut their_socket, "private").await;
     let sent = their_socket.act(json!({ "op": "send", "chat_id": "theirs", "content": "yes" })).await;
-    let before = (house.history(&theirs, "theirs").await, chats(&house, &theirs).await, chats(&house, &ours).await);
+    let before =
+        (harness.history(&theirs, "theirs").await, chats(&harness, &theirs).await, chats(&harness, &ours).await);
     let long = "x".repeat(5_000);
     for message in [&posted["message_id"], &sent["message_id"]] {
         let message = message.as_str().unwrap();
@@ -68,30 +69,31 @@ async fn a_chat_elsewhere_and_a_chat_nowhere_are_declined_in_the_same_bytes() {
             declined(&mut our_socket, chat, message, &Value::Null).await;
         }
     }
-    let after = (house.history(&theirs, "theirs").await, chats(&house, &theirs).await, chats(&house, &ours).await);
-    assert_eq!(before, after, "nothing was said, changed or made");
-    let history = house.get("/chat/v1/chats/theirs/messages", &theirs.chat).await.expect(200);
+    let after =
+        (harness.history(&theirs, "theirs").await, chats(&harness, &theirs).await, chats(&harness, &ours).await);
+    assert_eq!(before, after, "nothing was sent, changed or created");
+    let history = harness.get("/chat/v1/chats/theirs/messages", &theirs.chat).await.expect(200);
     assert_eq!(history["typing"], false);
-    let journal = house.admin("GET", "/journal", &Value::Null).await.expect(200);
+    let journal = harness.admin("GET", "/journal", &Value::Null).await.expect(200);
     let of_ours: Vec<&Value> =
         journal["actions"].as_array().unwrap().iter().filter(|entry| entry["tenant"] == "home").collect();
     let refused = |entry: &&Value| entry["outcome"] == "rejected" && entry["cursor"] == 0;
-    assert!(!of_ours.is_empty() && of_ours.iter().all(refused), "nothing was begun: {of_ours:?}");
-    house.finish().await;
+    assert!(!of_ours.is_empty() && of_ours.iter().all(refused), "no action was started: {of_ours:?}");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_action_claims_about_its_chat_opens_no_door() {
-    let (house, [(_ours, mut our_socket), (theirs, _their_socket)]) = neighbours().await;
-    let posted = say(&house, &theirs, "theirs", "u-r", "private", json!({ "scope_id": "wing" })).await;
-    write(&house, &theirs, "direct", "u-r", "private").await;
-    // Their scope is routed to them; one is routed to us, and so is a person of ours.
+async fn claims_of_an_action_about_its_chat_have_no_effect() {
+    let (harness, [(_ours, mut our_socket), (theirs, _their_socket)]) = neighbours().await;
+    let posted = say(&harness, &theirs, "theirs", "u-r", "private", json!({ "scope_id": "wing" })).await;
+    write(&harness, &theirs, "direct", "u-r", "private").await;
+    // The foreign scope is routed to the other tenant, another scope to ours.
     for (key, tenant) in [("wing", "rival"), ("theirs", "rival"), ("ours", "home")] {
         let route = json!({ "platform": "relay", "key": key, "tenant": tenant });
-        house.admin("POST", "/routes", &route).await.expect(201);
+        harness.admin("POST", "/routes", &route).await.expect(201);
     }
     let message = posted["message_id"].as_str().unwrap();
-    let before = (house.history(&theirs, "theirs").await, house.history(&theirs, "direct").await);
+    let before = (harness.history(&theirs, "theirs").await, harness.history(&theirs, "direct").await);
     let lies = [
         json!({ "scope_id": "wing" }),
         json!({ "scope_id": "ours" }),
@@ -108,19 +110,20 @@ async fn what_an_action_claims_about_its_chat_opens_no_door() {
             declined(&mut our_socket, chat, message, lie).await;
         }
     }
-    let after = (house.history(&theirs, "theirs").await, house.history(&theirs, "direct").await);
+    let after = (harness.history(&theirs, "theirs").await, harness.history(&theirs, "direct").await);
     assert_eq!(before, after);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_tenants_with_a_chat_of_one_name_have_two_chats() {
-    let (house, mut both) = neighbours().await;
+async fn chats_of_the_same_name_in_two_tenants_are_separate() {
+    let (harness, mut both) = neighbours().await;
     for (seat, socket) in &mut both {
-        let posted = house.say_as(seat, "room", json!({ "user_id": seat.user, "text": "hi", "message_id": "m" })).await;
+        let posted =
+            harness.say_as(seat, "room", json!({ "user_id": seat.user, "text": "hi", "message_id": "m" })).await;
         posted.expect(202);
-        hears(socket, "hi").await;
-        house.call("PUT", "/chat/v1/chats/room", &seat.chat, &json!({ "name": seat.gateway })).await.expect(200);
+        receives(socket, "hi").await;
+        harness.call("PUT", "/chat/v1/chats/room", &seat.chat, &json!({ "name": seat.gateway })).await.expect(200);
     }
     let mut sent = Vec::new();
     for (seat, socket) in &mut both {
@@ -131,59 +134,59 @@ async fn two_tenants_with_a_chat_of_one_name_have_two_chats() {
         socket.act(json!({ "op": "react", "chat_id": "room", "message_id": "m", "emoji": seat.gateway })).await;
         socket.act(json!({ "op": "typing", "chat_id": "room" })).await;
         let typing: Vec<bool> =
-            vec![house.app.chat.is_typing("home", "room"), house.app.chat.is_typing("rival", "room")];
+            vec![harness.app.chat.is_typing("home", "room"), harness.app.chat.is_typing("rival", "room")];
         assert_eq!(typing, [seat.tenant == "home", seat.tenant == "rival"]);
         socket.act(json!({ "op": "typing", "chat_id": "room", "content": "" })).await;
     }
-    // The other's message is not in one's own chat, though the chat has the same name.
+    // A message of the other tenant is not in the own chat of the same name.
     let [(_, our_socket), _] = &mut both;
     let edit = json!({ "op": "edit", "chat_id": "room", "message_id": sent[1], "content": "boo" });
     assert_eq!(our_socket.act(edit).await["code"], "not_found");
     our_socket.act(json!({ "op": "delete", "chat_id": "room", "message_id": sent[1] })).await;
     for (seat, _) in &both {
-        let lines = house.history(seat, "room").await;
+        let lines = harness.history(seat, "room").await;
         let texts: Vec<&str> = lines.iter().map(|line| line["text"].as_str().unwrap()).collect();
         assert_eq!(texts, ["hi", &seat.gateway]);
         assert_eq!(lines[0]["reactions"], json!([{ "emoji": seat.gateway, "by": "desk" }]));
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_own_chat_is_open_to_its_agents_and_only_since_it_exists() {
-    let (house, [(ours, mut our_socket), (_theirs, mut their_socket)]) = neighbours().await;
+async fn a_chat_is_open_to_agents_of_its_tenant_once_it_exists() {
+    let (harness, [(ours, mut our_socket), (_theirs, mut their_socket)]) = neighbours().await;
     declined(&mut our_socket, "new", "m", &Value::Null).await;
-    // Withheld from every agent, but said in a chat of this tenant.
-    say(&house, &ours, "new", "stranger", "anybody?", PLAIN).await;
+    // Withheld from every agent, but in a chat of this tenant.
+    say(&harness, &ours, "new", "stranger", "anybody?", PLAIN).await;
     let sent = our_socket.act(json!({ "op": "send", "chat_id": "new", "content": "yes" })).await;
     assert_eq!(sent["success"], true, "{sent}");
-    members(&house, &ours, "made", &["u-ann"]).await;
+    members(&harness, &ours, "made", &["u-ann"]).await;
     let sent = our_socket.act(json!({ "op": "send", "chat_id": "made", "content": "welcome" })).await;
     assert_eq!(sent["success"], true, "{sent}");
     for chat in ["new", "made"] {
         declined(&mut their_socket, chat, "m", &Value::Null).await;
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_lost_all_its_people_still_answers_where_it_was_spoken_to() {
-    let (house, [(ours, mut our_socket), _]) = neighbours().await;
-    write(&house, &ours, "d", "u-ann", "hi").await;
-    hears(&mut our_socket, "hi").await;
-    write(&house, &ours, "d", "u-ann", "/unlink").await;
+async fn an_agent_without_linked_users_can_still_answer_in_its_chats() {
+    let (harness, [(ours, mut our_socket), _]) = neighbours().await;
+    write(&harness, &ours, "d", "u-ann", "hi").await;
+    receives(&mut our_socket, "hi").await;
+    write(&harness, &ours, "d", "u-ann", "/unlink").await;
     let sent = our_socket.act(json!({ "op": "send", "chat_id": "d", "content": "bye" })).await;
-    assert_eq!(sent["success"], true, "the chat is its tenant's: {sent}");
-    house.finish().await;
+    assert_eq!(sent["success"], true, "the chat belongs to its tenant: {sent}");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decline_is_counted_as_rejected() {
-    let (house, [(_ours, mut our_socket), _]) = neighbours().await;
+    let (harness, [(_ours, mut our_socket), _]) = neighbours().await;
     for op in ["send", "typing", "get_chat_info"] {
         our_socket.act(json!({ "op": op, "chat_id": "never", "content": "x" })).await;
         let name = format!("frontdesk_actions_total{{op=\"{op}\",outcome=\"rejected\"}}");
-        assert_eq!(house.metric(&name).await, 1, "{op}");
+        assert_eq!(harness.metric(&name).await, 1, "{op}");
     }
-    house.finish().await;
+    harness.finish().await;
 }

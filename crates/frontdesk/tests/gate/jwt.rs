@@ -1,4 +1,4 @@
-//! Signed words about an agent, by which a portal may manage it.
+//! JWTs about an agent, with which a portal can manage it.
 
 use std::sync::OnceLock;
 
@@ -13,22 +13,22 @@ use crate::harness::{Harness, Reply, Seat};
 use crate::scene::{PLATFORM, channel, facts, facts_of, kinds, manage, managed, write};
 
 const ISSUER: &str = "https://portal.test";
-/// More than any clock is off, in either direction.
+/// More than the tolerated clock difference.
 const LONG_S: u64 = 3_600;
 
 // ---- a portal ---------------------------------------------------------------------------------
 
-/// Whoever can sign.
+/// A key pair that signs tokens.
 struct Signer(KeyPair);
 
 impl Signer {
-    /// The portal whose keys the desk was given.
+    /// The portal whose keys are configured.
     fn portal() -> &'static Self {
         static PORTAL: OnceLock<Signer> = OnceLock::new();
         PORTAL.get_or_init(|| Self(KeyPair::generate(KeySize::Rsa2048).unwrap()))
     }
 
-    /// Somebody else with a key that is as good.
+    /// Another signer with a valid key that is not configured.
     fn stranger() -> &'static Self {
         static STRANGER: OnceLock<Signer> = OnceLock::new();
         STRANGER.get_or_init(|| Self(KeyPair::generate(KeySize::Rsa2048).unwrap()))
@@ -60,8 +60,8 @@ fn header() -> Value {
     json!({ "alg": "RS256", "typ": "JWT", "kid": "k1" })
 }
 
-fn claims(house: &Harness, instance: &str) -> Value {
-    let now_s = house.app.desk.env().now_s();
+fn claims(harness: &Harness, instance: &str) -> Value {
+    let now_s = harness.app.desk.env().now_s();
     json!({ "iss": ISSUER, "aud": format!("agent:{instance}"), "sub": "portal", "iat": now_s, "exp": now_s + LONG_S })
 }
 
@@ -70,7 +70,7 @@ fn with(mut base: Value, field: &str, value: Value) -> Value {
     base
 }
 
-/// A desk that believes the portal about the agents of `tenant`, or of any where it is empty.
+/// A server that accepts tokens of the portal about agents of `tenant`, or of any tenant if it is empty.
 async fn believing(tenant: &str) -> Harness {
     let keys = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(keys.path(), json!({ "keys": [Signer::portal().jwk()] }).to_string()).unwrap();
@@ -82,90 +82,90 @@ async fn believing(tenant: &str) -> Harness {
     .await
 }
 
-fn word_about(house: &Harness, instance: &str) -> String {
-    Signer::portal().sign(&header(), &claims(house, instance))
+fn token_about(harness: &Harness, instance: &str) -> String {
+    Signer::portal().sign(&header(), &claims(harness, instance))
 }
 
-/// Everything that can be asked below `/manage`, leaving last.
-async fn ask_everything(house: &Harness, bearer: &str, user: &str, message_id: &str) -> Vec<(&'static str, Reply)> {
+/// Every request under `/manage`; deprovision is the last.
+async fn ask_everything(harness: &Harness, bearer: &str, user: &str, message_id: &str) -> Vec<(&'static str, Reply)> {
     let person = json!({ "platform": PLATFORM, "user_id": user });
     let why = format!("/manage/why?message_id={message_id}");
     vec![
-        ("link", house.post("/manage/link", bearer, &json!({ "platform": PLATFORM })).await),
-        ("scope", house.post("/manage/scope", bearer, &channel("room")).await),
-        ("release", house.post("/manage/scope/release", bearer, &channel("room")).await),
-        ("principal", house.post("/manage/principal", bearer, &json!({ "policy": "any" })).await),
-        ("dm-default", house.post("/manage/dm-default", bearer, &person).await),
-        ("why", house.get(&why, bearer).await),
-        ("deprovision", house.post("/manage/deprovision", bearer, &json!({})).await),
+        ("link", harness.post("/manage/link", bearer, &json!({ "platform": PLATFORM })).await),
+        ("scope", harness.post("/manage/scope", bearer, &channel("room")).await),
+        ("release", harness.post("/manage/scope/release", bearer, &channel("room")).await),
+        ("principal", harness.post("/manage/principal", bearer, &json!({ "policy": "any" })).await),
+        ("dm-default", harness.post("/manage/dm-default", bearer, &person).await),
+        ("why", harness.get(&why, bearer).await),
+        ("deprovision", harness.post("/manage/deprovision", bearer, &json!({})).await),
     ]
 }
 
-/// None of it is let in, all in the same words, and nothing is changed by it.
-async fn opens_nothing(house: &Harness, bearer: &str, user: &str, kind: &str) {
-    let before = facts(house);
-    for (verb, reply) in ask_everything(house, bearer, user, "m").await {
+/// All requests are refused with the same text, and nothing changes.
+async fn is_refused_everywhere(harness: &Harness, bearer: &str, user: &str, kind: &str) {
+    let before = facts(harness);
+    for (verb, reply) in ask_everything(harness, bearer, user, "m").await {
         assert_eq!(reply.status, 401, "{kind} at {verb}: {}", reply.text());
         assert_eq!(reply.error(401), "a valid bearer token is required", "{kind} at {verb}");
     }
-    assert_eq!(facts(house), before, "{kind}");
+    assert_eq!(facts(harness), before, "{kind}");
 }
 
 // ---- the rules --------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signed_word_manages_the_agent_that_it_is_about_and_no_other() {
-    let house = believing("").await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
-    let posted = write(&house, &ann, "d", "u-ann", "hi").await;
-    let bobs = facts_of(&house, "home", "bob");
-    let mut socket = house.socket(&ann).await;
-    let word = word_about(&house, "ann");
-    for (verb, reply) in ask_everything(&house, &word, "u-ann", posted["message_id"].as_str().unwrap()).await {
+async fn a_token_manages_only_the_agent_that_it_names() {
+    let harness = believing("").await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let posted = write(&harness, &ann, "d", "u-ann", "hi").await;
+    let bobs = facts_of(&harness, "home", "bob");
+    let mut socket = harness.socket(&ann).await;
+    let token = token_about(&harness, "ann");
+    for (verb, reply) in ask_everything(&harness, &token, "u-ann", posted["message_id"].as_str().unwrap()).await {
         let told = reply.expect(200);
         match verb {
             "link" => assert_eq!(told["code"].as_str().unwrap().len(), 9, "{told}"),
             "why" => assert_eq!(told["instances"][0]["instance"], "ann", "{told}"),
             _ => assert_eq!(told, json!({ "ok": true }), "{verb}"),
         }
-        assert_eq!(facts_of(&house, "home", "bob"), bobs, "{verb}");
+        assert_eq!(facts_of(&harness, "home", "bob"), bobs, "{verb}");
     }
-    assert_eq!(socket.closed().await, (4401, "unauthorized".into()), "the last of them was to leave");
-    assert_eq!(kinds(&facts_of(&house, "home", "ann")), ["Gateway"]);
-    manage(&house, &bob, "link", json!({ "platform": PLATFORM })).await.expect(200);
-    house.finish().await;
+    assert_eq!(socket.closed().await, (4401, "unauthorized".into()), "the last request was deprovision");
+    assert_eq!(kinds(&facts_of(&harness, "home", "ann")), ["Gateway"]);
+    manage(&harness, &bob, "link", json!({ "platform": PLATFORM })).await.expect(200);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_and_the_portal_decide_about_the_same_things() {
-    let house = believing("home").await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
-    let (about_ann, about_bob) = (word_about(&house, "ann"), word_about(&house, "bob"));
-    house.post("/manage/scope", &about_ann, &channel("room")).await.expect(200);
-    managed(&house, &ann, "scope", channel("room")).await;
-    manage(&house, &bob, "scope", channel("room")).await.error(409);
-    house.post("/manage/scope", &about_bob, &channel("room")).await.error(409);
-    // A body that names another is not read here either.
+async fn an_agent_and_the_portal_change_the_same_settings() {
+    let harness = believing("home").await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (about_ann, about_bob) = (token_about(&harness, "ann"), token_about(&harness, "bob"));
+    harness.post("/manage/scope", &about_ann, &channel("room")).await.expect(200);
+    managed(&harness, &ann, "scope", channel("room")).await;
+    manage(&harness, &bob, "scope", channel("room")).await.error(409);
+    harness.post("/manage/scope", &about_bob, &channel("room")).await.error(409);
+    // An instance named in a body is ignored here, too.
     let mut release = channel("room");
     release["instanceId"] = json!("ann");
-    house.post("/manage/scope/release", &about_bob, &release).await.error(409);
-    managed(&house, &ann, "scope/release", channel("room")).await;
-    house.post("/manage/scope", &about_bob, &channel("room")).await.expect(200);
+    harness.post("/manage/scope/release", &about_bob, &release).await.error(409);
+    managed(&harness, &ann, "scope/release", channel("room")).await;
+    harness.post("/manage/scope", &about_bob, &channel("room")).await.expect(200);
     let person = json!({ "platform": PLATFORM, "user_id": "u-ann" });
-    house.post("/manage/dm-default", &about_bob, &person).await.error(409);
-    house.finish().await;
+    harness.post("/manage/dm-default", &about_bob, &person).await.error(409);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_that_is_not_signed_by_the_portals_key_opens_nothing() {
-    let house = believing("").await;
-    house.seat("ann").await;
-    let claims = claims(&house, "ann");
+async fn a_token_not_signed_by_the_portals_key_is_refused() {
+    let harness = believing("").await;
+    harness.seat("ann").await;
+    let claims = claims(&harness, "ann");
     let none = with(header(), "alg", json!("none"));
-    opens_nothing(&house, &format!("{}.", unsigned(&none, &claims)), "u-ann", "alg none").await;
-    opens_nothing(&house, &Signer::portal().sign(&none, &claims), "u-ann", "alg none, signed").await;
-    opens_nothing(&house, &format!("{}.", unsigned(&header(), &claims)), "u-ann", "no signature").await;
-    // The old trick: what everybody may know, taken as a shared secret.
+    is_refused_everywhere(&harness, &format!("{}.", unsigned(&none, &claims)), "u-ann", "alg none").await;
+    is_refused_everywhere(&harness, &Signer::portal().sign(&none, &claims), "u-ann", "alg none, signed").await;
+    is_refused_everywhere(&harness, &format!("{}.", unsigned(&header(), &claims)), "u-ann", "no signature").await;
+    // Algorithm confusion: the public key used as an HMAC secret.
     let public = Signer::portal().0.public_key();
     let jwk = Signer::portal().jwk();
     let secrets = [
@@ -180,37 +180,37 @@ async fn a_word_that_is_not_signed_by_the_portals_key_opens_nothing() {
             let header = json!({ "alg": "HS256", "typ": "JWT", "kid": kid });
             let message = unsigned(&header, &claims);
             let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret), message.as_bytes());
-            let word = format!("{message}.{}", URL_SAFE_NO_PAD.encode(tag));
-            opens_nothing(&house, &word, "u-ann", "HS256").await;
+            let token = format!("{message}.{}", URL_SAFE_NO_PAD.encode(tag));
+            is_refused_everywhere(&harness, &token, "u-ann", "HS256").await;
         }
     }
     for alg in ["RS384", "RS512", "PS256", "ES256", "rs256", ""] {
-        let word = Signer::portal().sign(&with(header(), "alg", json!(alg)), &claims);
-        opens_nothing(&house, &word, "u-ann", alg).await;
+        let token = Signer::portal().sign(&with(header(), "alg", json!(alg)), &claims);
+        is_refused_everywhere(&harness, &token, "u-ann", alg).await;
     }
-    opens_nothing(&house, &Signer::stranger().sign(&header(), &claims), "u-ann", "another key").await;
+    is_refused_everywhere(&harness, &Signer::stranger().sign(&header(), &claims), "u-ann", "another key").await;
     for kid in [json!("k2"), json!(""), Value::Null, json!("../k1")] {
-        let word = Signer::portal().sign(&with(header(), "kid", kid.clone()), &claims);
-        opens_nothing(&house, &word, "u-ann", &format!("kid {kid}")).await;
+        let token = Signer::portal().sign(&with(header(), "kid", kid.clone()), &claims);
+        is_refused_everywhere(&harness, &token, "u-ann", &format!("kid {kid}")).await;
     }
-    // A key that the token brings along is nobody's.
+    // A key inside the token is ignored.
     let own = with(header(), "jwk", Signer::stranger().jwk());
-    opens_nothing(&house, &Signer::stranger().sign(&own, &claims), "u-ann", "its own key").await;
-    let good = word_about(&house, "ann");
+    is_refused_everywhere(&harness, &Signer::stranger().sign(&own, &claims), "u-ann", "its own key").await;
+    let good = token_about(&harness, "ann");
     let parts: Vec<&str> = good.split('.').collect();
     let other = URL_SAFE_NO_PAD.encode(with(claims.clone(), "sub", json!("other")).to_string());
-    opens_nothing(&house, &format!("{}.{other}.{}", parts[0], parts[2]), "u-ann", "changed claims").await;
+    is_refused_everywhere(&harness, &format!("{}.{other}.{}", parts[0], parts[2]), "u-ann", "changed claims").await;
     for broken in [".", "..", "a.b", "a.b.c", &format!("{good}."), &format!("{good}.x"), &good[..good.len() - 4]] {
-        opens_nothing(&house, broken, "u-ann", broken).await;
+        is_refused_everywhere(&harness, broken, "u-ann", broken).await;
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_for_another_time_from_another_issuer_or_about_no_agent_opens_nothing() {
-    let house = believing("").await;
-    house.seat("ann").await;
-    let now_s = house.app.desk.env().now_s();
+async fn a_token_with_wrong_time_issuer_or_audience_is_refused() {
+    let harness = believing("").await;
+    harness.seat("ann").await;
+    let now_s = harness.app.desk.env().now_s();
     let changes = [
         ("iss", json!("https://other.test")),
         ("iss", json!("")),
@@ -235,32 +235,33 @@ async fn a_word_for_another_time_from_another_issuer_or_about_no_agent_opens_not
         ("nbf", json!("soon")),
     ];
     for (field, value) in changes {
-        let claims = with(claims(&house, "ann"), field, value.clone());
-        let word = Signer::portal().sign(&header(), &claims);
-        opens_nothing(&house, &word, "u-ann", &format!("{field} {value}")).await;
+        let claims = with(claims(&harness, "ann"), field, value.clone());
+        let token = Signer::portal().sign(&header(), &claims);
+        is_refused_everywhere(&harness, &token, "u-ann", &format!("{field} {value}")).await;
     }
     for field in ["iss", "aud", "exp"] {
-        let mut claims = claims(&house, "ann");
+        let mut claims = claims(&harness, "ann");
         claims.as_object_mut().unwrap().remove(field);
-        opens_nothing(&house, &Signer::portal().sign(&header(), &claims), "u-ann", &format!("no {field}")).await;
+        is_refused_everywhere(&harness, &Signer::portal().sign(&header(), &claims), "u-ann", &format!("no {field}"))
+            .await;
     }
-    // One audience in a list is one audience, and one that has begun has begun.
-    let one = with(claims(&house, "ann"), "aud", json!(["agent:ann"]));
+    // A list with one audience is accepted, and so is a token whose `nbf` has passed.
+    let one = with(claims(&harness, "ann"), "aud", json!(["agent:ann"]));
     let begun = with(one, "nbf", json!(now_s - 1));
-    let word = Signer::portal().sign(&header(), &begun);
-    house.post("/manage/scope", &word, &channel("room")).await.expect(200);
-    house.finish().await;
+    let token = Signer::portal().sign(&header(), &begun);
+    harness.post("/manage/scope", &token, &channel("room")).await.expect(200);
+    harness.finish().await;
 }
 
-/// Two tenants with an instance `twin` each; the seats of both.
-async fn twins(house: &Harness) -> [Seat; 2] {
+/// Two tenants with an instance `twin` each; the gateways of both.
+async fn twins(harness: &Harness) -> [Seat; 2] {
     let mut seats = Vec::new();
     for (tenant, gateway) in [("home", "h"), ("rival", "r")] {
-        let seat = house.seat_in(tenant, gateway).await;
-        house.namesake(tenant, "twin").await;
+        let seat = harness.seat_in(tenant, gateway).await;
+        harness.namesake(tenant, "twin").await;
         let ask = json!({ "gatewayId": format!("{gateway}-twin"), "platform": PLATFORM, "instanceId": "twin" });
-        let reply = house.post("/relay/provision", &seat.identity, &ask).await.expect(200);
-        house.bind(tenant, &seat.user, "twin").await;
+        let reply = harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
+        harness.bind(tenant, &seat.user, "twin").await;
         let secret = reply["secret"].as_str().unwrap().to_owned();
         seats.push(Seat { gateway: format!("{gateway}-twin"), secret, ..seat });
     }
@@ -268,79 +269,79 @@ async fn twins(house: &Harness) -> [Seat; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_two_tenants_use_proves_neither() {
-    let house = believing("").await;
-    twins(&house).await;
+async fn a_name_used_in_two_tenants_is_refused() {
+    let harness = believing("").await;
+    twins(&harness).await;
     for user in ["u-h", "u-r"] {
-        opens_nothing(&house, &word_about(&house, "twin"), user, "twin").await;
+        is_refused_everywhere(&harness, &token_about(&harness, "twin"), user, "twin").await;
     }
     for (name, tenant) in [("h", "home"), ("r", "rival")] {
-        let before = facts_of(&house, tenant, name).len();
-        house.post("/manage/scope", &word_about(&house, name), &channel("room")).await.expect(200);
-        assert_eq!(facts_of(&house, tenant, name).len(), before + 1);
+        let before = facts_of(&harness, tenant, name).len();
+        harness.post("/manage/scope", &token_about(&harness, name), &channel("room")).await.expect(200);
+        assert_eq!(facts_of(&harness, tenant, name).len(), before + 1);
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_one_tenant_is_configured_the_word_is_good_for_its_agents_only() {
-    let house = believing("rival").await;
-    let [ours, theirs] = twins(&house).await;
-    let before = facts_of(&house, "home", "twin");
-    let word = word_about(&house, "twin");
-    house.post("/manage/scope", &word, &channel("room")).await.expect(200);
-    assert_eq!(facts_of(&house, "home", "twin"), before);
-    assert!(kinds(&facts_of(&house, "rival", "twin")).contains(&"Grant"));
-    opens_nothing(&house, &word_about(&house, "h"), "u-h", "an agent of another tenant").await;
-    house.post("/manage/deprovision", &word, &json!({})).await.expect(200);
-    assert_eq!(facts_of(&house, "home", "twin"), before);
-    manage(&house, &ours, "scope", channel("room")).await.expect(200);
-    manage(&house, &theirs, "scope", channel("room")).await.error(401);
-    house.finish().await;
+async fn with_a_configured_tenant_only_its_agents_are_accepted() {
+    let harness = believing("rival").await;
+    let [ours, theirs] = twins(&harness).await;
+    let before = facts_of(&harness, "home", "twin");
+    let token = token_about(&harness, "twin");
+    harness.post("/manage/scope", &token, &channel("room")).await.expect(200);
+    assert_eq!(facts_of(&harness, "home", "twin"), before);
+    assert!(kinds(&facts_of(&harness, "rival", "twin")).contains(&"Grant"));
+    is_refused_everywhere(&harness, &token_about(&harness, "h"), "u-h", "an agent of another tenant").await;
+    harness.post("/manage/deprovision", &token, &json!({})).await.expect(200);
+    assert_eq!(facts_of(&harness, "home", "twin"), before);
+    manage(&harness, &ours, "scope", channel("room")).await.expect(200);
+    manage(&harness, &theirs, "scope", channel("room")).await.error(401);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_tenant_that_does_not_exist_has_no_agents() {
-    let house = believing("nowhere").await;
-    house.seat("ann").await;
-    opens_nothing(&house, &word_about(&house, "ann"), "u-ann", "no such tenant").await;
-    house.finish().await;
+    let harness = believing("nowhere").await;
+    harness.seat("ann").await;
+    is_refused_everywhere(&harness, &token_about(&harness, "ann"), "u-ann", "no such tenant").await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_desk_that_was_given_no_keys_believes_nobody() {
-    let house = Harness::open().await;
-    house.seat("ann").await;
-    opens_nothing(&house, &word_about(&house, "ann"), "u-ann", "no keys").await;
-    house.finish().await;
+async fn without_configured_keys_every_token_is_refused() {
+    let harness = Harness::open().await;
+    harness.seat("ann").await;
+    is_refused_everywhere(&harness, &token_about(&harness, "ann"), "u-ann", "no keys").await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signed_word_is_no_upgrade_token_and_no_other_token_either() {
-    let house = believing("").await;
-    let ann = house.seat("ann").await;
-    let word = word_about(&house, "ann");
-    let before = facts(&house);
-    house.post("/relay/policy", &word, &json!({ "platform": PLATFORM })).await.error(401);
-    let upload = house.request("POST", "/relay/media").bearer_auth(&word).header("content-type", "text/plain");
-    house.send(upload.body("x")).await.error(401);
-    let upload = house.request("POST", "/relay/media").bearer_auth(ann.bearer()).header("content-type", "text/plain");
-    let id = house.send(upload.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
-    house.get(&format!("/relay/media/{id}"), &word).await.error(401);
-    assert_eq!(house.refusal(&word).await, (4401, "unauthorized".into()));
+async fn a_token_about_an_agent_is_not_accepted_as_any_other_token() {
+    let harness = believing("").await;
+    let ann = harness.seat("ann").await;
+    let token = token_about(&harness, "ann");
+    let before = facts(&harness);
+    harness.post("/relay/policy", &token, &json!({ "platform": PLATFORM })).await.error(401);
+    let upload = harness.request("POST", "/relay/media").bearer_auth(&token).header("content-type", "text/plain");
+    harness.send(upload.body("x")).await.error(401);
+    let upload = harness.request("POST", "/relay/media").bearer_auth(ann.bearer()).header("content-type", "text/plain");
+    let id = harness.send(upload.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
+    harness.get(&format!("/relay/media/{id}"), &token).await.error(401);
+    assert_eq!(harness.refusal(&token).await, (4401, "unauthorized".into()));
     let ask = json!({ "gatewayId": "ann", "platform": PLATFORM });
-    house.post("/relay/provision", &word, &ask).await.error(401);
-    assert_eq!(house.get("/chat/v1/chats", &word).await.problem(401), "unauthorized");
-    assert_eq!(house.get("/admin/v1/tenants", &word).await.problem(401), "unauthorized");
-    assert_eq!(facts(&house), before);
-    house.finish().await;
+    harness.post("/relay/provision", &token, &ask).await.error(401);
+    assert_eq!(harness.get("/chat/v1/chats", &token).await.problem(401), "unauthorized");
+    assert_eq!(harness.get("/admin/v1/tenants", &token).await.problem(401), "unauthorized");
+    assert_eq!(facts(&harness), before);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_about_an_agent_that_left_opens_nothing() {
-    let house = believing("").await;
-    let ann = house.seat("ann").await;
-    managed(&house, &ann, "deprovision", json!({})).await;
-    opens_nothing(&house, &word_about(&house, "ann"), "u-ann", "it left").await;
-    house.finish().await;
+async fn a_token_about_a_deprovisioned_agent_is_refused() {
+    let harness = believing("").await;
+    let ann = harness.seat("ann").await;
+    managed(&harness, &ann, "deprovision", json!({})).await;
+    is_refused_everywhere(&harness, &token_about(&harness, "ann"), "u-ann", "it left").await;
+    harness.finish().await;
 }

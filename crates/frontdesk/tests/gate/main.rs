@@ -1,6 +1,6 @@
-//! Who may have what, from end to end: links, grants, policies, visibility, context, and the way out.
+//! End-to-end tests of access rules: links, grants, policies, visibility, context and egress.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls only the server")]
 
 mod context;
 mod crossings;

@@ -1,16 +1,16 @@
-//! The doors by which an agent decides about itself.
+//! The routes with which an agent manages itself.
 
 use frontdesk_wire::{Secret, token};
 use serde_json::{Value, json};
 
 use crate::harness::{Harness, Seat};
 use crate::scene::{
-    PLAIN, PLATFORM, answer, channel, code_of, facts, facts_of, hears, kinds, manage, managed, members, open_to_all,
+    PLAIN, PLATFORM, answer, channel, code_of, facts, facts_of, kinds, manage, managed, members, open_to_all, receives,
     ruling, say, second_gateway, set_policy, write,
 };
 
-/// Every door that takes a body, with one that it would accept of `seat`.
-fn doors(seat: &Seat) -> Vec<(&'static str, Value)> {
+/// Every route with a body, and a body that is valid for `seat`.
+fn routes_with_bodies(seat: &Seat) -> Vec<(&'static str, Value)> {
     vec![
         ("/manage/link", json!({ "platform": PLATFORM })),
         ("/manage/scope", channel("room")),
@@ -21,16 +21,16 @@ fn doors(seat: &Seat) -> Vec<(&'static str, Value)> {
     ]
 }
 
-// ---- what each of them does -------------------------------------------------------------------
+// ---- what each route does ---------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_code_can_be_read_aloud_is_new_every_time_and_says_until_when() {
-    let house = Harness::with(|config| config.link.ttl_s = 300).await;
-    let seat = house.seat("ann").await;
+async fn a_link_code_is_readable_new_each_time_and_has_an_expiry() {
+    let harness = Harness::with(|config| config.link.ttl_s = 300).await;
+    let seat = harness.seat("ann").await;
     let mut codes = Vec::new();
     for _ in 0..10 {
-        let before_ms = house.app.desk.env().now_ms();
-        let offer = manage(&house, &seat, "link", json!({ "platform": PLATFORM })).await.expect(200);
+        let before_ms = harness.app.desk.env().now_ms();
+        let offer = manage(&harness, &seat, "link", json!({ "platform": PLATFORM })).await.expect(200);
         assert_eq!(offer.as_object().unwrap().len(), 2, "{offer}");
         let left_ms = offer["expires_at"].as_u64().unwrap() - before_ms;
         assert!((300_000..=300_000 + 20_000).contains(&left_ms), "{left_ms}");
@@ -44,119 +44,119 @@ async fn a_link_code_can_be_read_aloud_is_new_every_time_and_says_until_when() {
     codes.sort();
     codes.dedup();
     assert_eq!(codes.len(), 10);
-    let told = manage(&house, &seat, "link", json!({ "platform": "semaphore" })).await.error(400);
+    let told = manage(&harness, &seat, "link", json!({ "platform": "semaphore" })).await.error(400);
     assert!(told.contains("semaphore"), "{told}");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_has_only_so_many_open_codes_and_a_used_one_makes_room() {
-    let house = Harness::open().await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
-    let first = code_of(&house, &ann).await;
+async fn open_codes_of_an_agent_are_limited_and_a_used_one_frees_a_slot() {
+    let harness = Harness::open().await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let first = code_of(&harness, &ann).await;
     for _ in 1..20 {
-        code_of(&house, &ann).await;
+        code_of(&harness, &ann).await;
     }
     let ask = || json!({ "platform": PLATFORM });
-    let told = manage(&house, &ann, "link", ask()).await.error(429);
+    let told = manage(&harness, &ann, "link", ask()).await.error(429);
     assert!(told.contains("20"), "{told}");
-    code_of(&house, &bob).await; // nobody else is held up by that
-    write(&house, &ann, "d", "newcomer", &format!("/link {first}")).await;
-    code_of(&house, &ann).await;
-    manage(&house, &ann, "link", ask()).await.error(429);
-    house.finish().await;
+    code_of(&harness, &bob).await; // other agents are not affected
+    write(&harness, &ann, "d", "newcomer", &format!("/link {first}")).await;
+    code_of(&harness, &ann).await;
+    manage(&harness, &ann, "link", ask()).await.error(429);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_channel_claimed_twice_is_held_once_and_releasing_what_nobody_holds_is_fine() {
-    let house = Harness::open().await;
-    let ann = house.seat("ann").await;
-    let before = facts(&house);
-    managed(&house, &ann, "scope/release", channel("room")).await;
-    assert_eq!(facts(&house), before);
-    managed(&house, &ann, "scope", channel("room")).await;
-    let held = facts(&house);
+async fn claim_and_release_are_idempotent() {
+    let harness = Harness::open().await;
+    let ann = harness.seat("ann").await;
+    let before = facts(&harness);
+    managed(&harness, &ann, "scope/release", channel("room")).await;
+    assert_eq!(facts(&harness), before);
+    managed(&harness, &ann, "scope", channel("room")).await;
+    let held = facts(&harness);
     assert_eq!(held.len(), before.len() + 1);
-    managed(&house, &ann, "scope", channel("room")).await;
-    assert_eq!(facts(&house), held, "the second claim changes nothing");
-    // The scope is optional where the platform has none.
-    managed(&house, &ann, "scope", json!({ "platform": PLATFORM, "channel_id": "room" })).await;
-    assert_eq!(facts(&house), held);
+    managed(&harness, &ann, "scope", channel("room")).await;
+    assert_eq!(facts(&harness), held, "the second claim changes nothing");
+    // The scope is optional for a platform without scopes.
+    managed(&harness, &ann, "scope", json!({ "platform": PLATFORM, "channel_id": "room" })).await;
+    assert_eq!(facts(&harness), held);
     for _ in 0..2 {
-        managed(&house, &ann, "scope/release", channel("room")).await;
-        assert_eq!(facts(&house), before);
+        managed(&harness, &ann, "scope/release", channel("room")).await;
+        assert_eq!(facts(&harness), before);
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_channel_that_another_agent_holds_is_a_conflict_that_names_nobody() {
-    let house = Harness::open().await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
-    managed(&house, &ann, "scope", channel("room")).await;
-    let held = facts(&house);
+async fn a_channel_held_by_another_agent_is_a_conflict_without_its_name() {
+    let harness = Harness::open().await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    managed(&harness, &ann, "scope", channel("room")).await;
+    let held = facts(&harness);
     for verb in ["scope", "scope/release"] {
-        let told = manage(&house, &bob, verb, channel("room")).await.error(409);
+        let told = manage(&harness, &bob, verb, channel("room")).await.error(409);
         for name in ["ann", "u-ann", "home", "room"] {
             assert!(!told.split(|c: char| !c.is_alphanumeric() && c != '-').any(|word| word == name), "{told}");
         }
-        assert_eq!(facts(&house), held);
+        assert_eq!(facts(&harness), held);
     }
-    // The same name elsewhere is another channel: another scope, another tenant.
+    // The same id in another scope or tenant is another channel.
     let elsewhere = json!({ "platform": PLATFORM, "scope_id": "wing", "channel_id": "room" });
-    managed(&house, &bob, "scope", elsewhere).await;
-    let rival = house.seat_in("rival", "r").await;
-    managed(&house, &rival, "scope", channel("room")).await;
-    managed(&house, &ann, "scope/release", channel("room")).await;
-    managed(&house, &bob, "scope", channel("room")).await;
-    manage(&house, &ann, "scope", channel("room")).await.error(409);
-    house.finish().await;
+    managed(&harness, &bob, "scope", elsewhere).await;
+    let rival = harness.seat_in("rival", "r").await;
+    managed(&harness, &rival, "scope", channel("room")).await;
+    managed(&harness, &ann, "scope/release", channel("room")).await;
+    managed(&harness, &bob, "scope", channel("room")).await;
+    manage(&harness, &ann, "scope", channel("room")).await.error(409);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_claim_a_channel_at_once_one_holds_it() {
-    let house = Harness::open().await;
+async fn of_concurrent_claims_of_a_channel_one_succeeds() {
+    let harness = Harness::open().await;
     let mut seats = Vec::new();
     for number in 0..8 {
-        seats.push(house.seat(&format!("a{number}")).await);
+        seats.push(harness.seat(&format!("a{number}")).await);
     }
-    let claims = seats.iter().map(|seat| manage(&house, seat, "scope", channel("room")));
+    let claims = seats.iter().map(|seat| manage(&harness, seat, "scope", channel("room")));
     let mut answers: Vec<u16> = futures_util::future::join_all(claims).await.iter().map(|reply| reply.status).collect();
     answers.sort_unstable();
     assert_eq!(answers, [200, 409, 409, 409, 409, 409, 409, 409]);
-    assert_eq!(kinds(&facts(&house)).iter().filter(|kind| **kind == "Grant").count(), 1);
-    house.finish().await;
+    assert_eq!(kinds(&facts(&harness)).iter().filter(|kind| **kind == "Grant").count(), 1);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_channel_of_a_shared_platform_is_claimed_only_where_our_records_route_it() {
-    let house = Harness::open().await;
-    let (ann, rival) = (house.seat("ann").await, house.seat_in("rival", "r").await);
+async fn a_channel_of_a_shared_platform_can_be_claimed_only_if_routed_to_the_tenant() {
+    let harness = Harness::open().await;
+    let (ann, rival) = (harness.seat("ann").await, harness.seat_in("rival", "r").await);
     for (key, tenant) in [("guild-a", "home"), ("guild-r", "rival"), ("chat-a", "home")] {
         let route = json!({ "platform": "semaphore", "key": key, "tenant": tenant });
-        house.admin("POST", "/routes", &route).await.expect(201);
+        harness.admin("POST", "/routes", &route).await.expect(201);
     }
     let ask = |scope: &str, channel: &str| json!({ "platform": "semaphore", "scope_id": scope, "channel_id": channel });
-    managed(&house, &ann, "scope", ask("guild-a", "general")).await;
-    managed(&house, &ann, "scope", ask("", "chat-a")).await;
-    managed(&house, &rival, "scope", ask("guild-r", "general")).await;
-    let held = facts(&house);
-    let foreign = manage(&house, &ann, "scope", ask("guild-r", "lounge")).await.error(403);
-    let unknown = manage(&house, &ann, "scope", ask("guild-x", "lounge")).await.error(403);
-    assert_eq!(foreign, unknown, "it does not tell whether somebody has it");
-    manage(&house, &ann, "scope", ask("", "lounge")).await.error(403);
-    // A claim cannot be smuggled in under the name of a scope that is ours.
-    manage(&house, &ann, "scope", ask("guild-r", "chat-x")).await.error(403);
-    assert_eq!(facts(&house), held);
-    house.finish().await;
+    managed(&harness, &ann, "scope", ask("guild-a", "general")).await;
+    managed(&harness, &ann, "scope", ask("", "chat-a")).await;
+    managed(&harness, &rival, "scope", ask("guild-r", "general")).await;
+    let held = facts(&harness);
+    let foreign = manage(&harness, &ann, "scope", ask("guild-r", "lounge")).await.error(403);
+    let unknown = manage(&harness, &ann, "scope", ask("guild-x", "lounge")).await.error(403);
+    assert_eq!(foreign, unknown, "must not reveal whether it is held");
+    manage(&harness, &ann, "scope", ask("", "lounge")).await.error(403);
+    // An own scope in the request does not give access to a foreign channel.
+    manage(&harness, &ann, "scope", ask("guild-r", "chat-x")).await.error(403);
+    assert_eq!(facts(&harness), held);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_is_replaced_as_a_whole() {
-    let house = Harness::open().await;
-    let ann = house.seat("ann").await;
+    let harness = Harness::open().await;
+    let ann = harness.seat("ann").await;
     let principal = || {
-        let of_ann = facts_of(&house, "home", "ann");
+        let of_ann = facts_of(&harness, "home", "ann");
         of_ann.into_iter().find(|fact| fact.starts_with("Principal")).unwrap_or_default()
     };
     assert_eq!(principal(), "");
@@ -167,19 +167,19 @@ async fn a_principal_is_replaced_as_a_whole() {
         (json!({ "policy": "owner-only" }), "OwnerOnly", "{}"),
     ] {
         for _ in 0..2 {
-            managed(&house, &ann, "principal", ask.clone()).await;
+            managed(&harness, &ann, "principal", ask.clone()).await;
             assert!(principal().contains(&format!("policy: {policy}, allow: {allow}")), "{}", principal());
         }
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
-    let house = Harness::open().await;
-    let ann = house.seat("ann").await;
+    let harness = Harness::open().await;
+    let ann = harness.seat("ann").await;
     let policies = || -> Vec<Value> {
-        house
+        harness
             .app
             .desk
             .directory()
@@ -190,84 +190,84 @@ async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
     let none =
         json!({ "platform": PLATFORM, "requireAddress": false, "freeResponseScopes": [], "allowOtherBots": false });
     for (sent, kept) in [(&full, &full), (&full, &full), (&bare, &none), (&full, &full)] {
-        let reply = house.post("/relay/policy", &ann.bearer(), sent).await;
+        let reply = harness.post("/relay/policy", &ann.bearer(), sent).await;
         assert_eq!((reply.status, reply.json()), (200, json!({ "ok": true })));
         assert_eq!(policies(), std::slice::from_ref(kept));
     }
     let mut other = full.clone();
     other["platform"] = json!("semaphore");
-    house.post("/relay/policy", &ann.bearer(), &other).await.expect(200);
-    assert_eq!(policies(), [full, other], "one platform's does not replace another's");
-    house.finish().await;
+    harness.post("/relay/policy", &ann.bearer(), &other).await.expect(200);
+    assert_eq!(policies(), [full, other], "policies are stored per platform");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dm_default_needs_a_link_here_and_its_refusal_tells_nothing_about_elsewhere() {
-    let house = Harness::open().await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
+async fn a_dm_default_needs_a_link_and_its_refusal_reveals_no_other_tenant() {
+    let harness = Harness::open().await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
     let ask = |user: &str| json!({ "platform": PLATFORM, "user_id": user });
     for _ in 0..2 {
-        managed(&house, &ann, "dm-default", ask("u-ann")).await;
+        managed(&harness, &ann, "dm-default", ask("u-ann")).await;
     }
-    let kept = facts(&house);
-    let linked_elsewhere = manage(&house, &ann, "dm-default", ask("u-bob")).await.error(409);
-    let linked_nowhere = manage(&house, &ann, "dm-default", ask("u-eve")).await.error(409);
+    let kept = facts(&harness);
+    let linked_elsewhere = manage(&harness, &ann, "dm-default", ask("u-bob")).await.error(409);
+    let linked_nowhere = manage(&harness, &ann, "dm-default", ask("u-eve")).await.error(409);
     assert_eq!(linked_elsewhere.replace("u-bob", "?"), linked_nowhere.replace("u-eve", "?"));
     let platform = json!({ "platform": "semaphore", "user_id": "u-ann" });
-    manage(&house, &ann, "dm-default", platform).await.error(409);
-    let rival = house.seat_in("rival", "r").await;
-    let before = facts(&house);
-    manage(&house, &rival, "dm-default", ask("u-ann")).await.error(409);
-    assert_eq!(facts(&house), before);
+    manage(&harness, &ann, "dm-default", platform).await.error(409);
+    let rival = harness.seat_in("rival", "r").await;
+    let before = facts(&harness);
+    manage(&harness, &rival, "dm-default", ask("u-ann")).await.error(409);
+    assert_eq!(facts(&harness), before);
     assert!(kept.iter().all(|fact| before.contains(fact)));
-    managed(&house, &bob, "dm-default", ask("u-bob")).await;
-    house.finish().await;
+    managed(&harness, &bob, "dm-default", ask("u-bob")).await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_body_says_about_who_asks_is_not_read() {
-    let house = Harness::open().await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
-    let rival = house.seat_in("rival", "r").await;
-    let (bobs, rivals) = (facts_of(&house, "home", "bob"), facts_of(&house, "rival", "r"));
+async fn an_instance_named_in_a_body_is_ignored() {
+    let harness = Harness::open().await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let rival = harness.seat_in("rival", "r").await;
+    let (bobs, rivals) = (facts_of(&harness, "home", "bob"), facts_of(&harness, "rival", "r"));
     for (other, tenant) in [(&bob, "home"), (&rival, "rival")] {
-        for (path, mut body) in doors(&ann) {
+        for (path, mut body) in routes_with_bodies(&ann) {
             for field in ["instanceId", "instance_id", "instance", "gatewayId", "gateway"] {
                 body[field] = json!(other.gateway);
             }
             for field in ["tenant", "tenantId"] {
                 body[field] = json!(tenant);
             }
-            house.post(path, &ann.bearer(), &body).await.expect(200);
-            assert_eq!(facts_of(&house, "home", "bob"), bobs, "{path}");
-            assert_eq!(facts_of(&house, "rival", "r"), rivals, "{path}");
+            harness.post(path, &ann.bearer(), &body).await.expect(200);
+            assert_eq!(facts_of(&harness, "home", "bob"), bobs, "{path}");
+            assert_eq!(facts_of(&harness, "rival", "r"), rivals, "{path}");
         }
     }
-    let own = facts_of(&house, "home", "ann");
+    let own = facts_of(&harness, "home", "ann");
     for kind in ["Binding", "DmDefault", "Gateway", "LinkCode", "Policy", "Principal"] {
         assert!(kinds(&own).contains(&kind), "{kind} in {own:?}");
     }
-    // The same in a query, and where the body is otherwise empty.
-    let posted = write(&house, &bob, "d", "u-bob", "for bob").await;
+    // The same in a query, and with an otherwise empty body.
+    let posted = write(&harness, &bob, "d", "u-bob", "for bob").await;
     let id = posted["message_id"].as_str().unwrap();
     let path = format!("/manage/why?message_id={id}&instance=bob&instanceId=bob&tenant=home");
-    let told = house.get(&path, &ann.bearer()).await.expect(200);
+    let told = harness.get(&path, &ann.bearer()).await.expect(200);
     assert_eq!((&told["outcome"], &told["instances"][0]["instance"]), (&json!("withheld"), &json!("ann")));
     let body = json!({ "instanceId": "bob", "instance": "bob", "gatewayId": "bob", "tenant": "home" });
-    managed(&house, &ann, "deprovision", body).await;
-    assert_eq!(facts_of(&house, "home", "bob"), bobs);
-    manage(&house, &ann, "link", json!({ "platform": PLATFORM })).await.error(401);
-    house.finish().await;
+    managed(&harness, &ann, "deprovision", body).await;
+    assert_eq!(facts_of(&harness, "home", "bob"), bobs);
+    manage(&harness, &ann, "link", json!({ "platform": PLATFORM })).await.error(401);
+    harness.finish().await;
 }
 
-// ---- who may call -----------------------------------------------------------------------------
+// ---- authentication ---------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bearer_that_proves_no_live_gateway_opens_nothing_and_changes_nothing() {
-    let house = Harness::open().await;
-    let (ann, gone) = (house.seat("ann").await, house.seat("gone").await);
-    house.admin("POST", "/gateways/gone/revoke", &Value::Null).await.expect(200);
-    let posted = write(&house, &ann, "d", "u-ann", "hi").await;
+async fn an_invalid_bearer_is_refused_everywhere_and_changes_nothing() {
+    let harness = Harness::open().await;
+    let (ann, gone) = (harness.seat("ann").await, harness.seat("gone").await);
+    harness.admin("POST", "/gateways/gone/revoke", &Value::Null).await.expect(200);
+    let posted = write(&harness, &ann, "d", "u-ann", "hi").await;
     let why = format!("/manage/why?message_id={}", posted["message_id"].as_str().unwrap());
     let signed = |gateway: &str, secret: &str| token::mint(gateway, &Secret::new(secret), 0);
     let bearers = [
@@ -281,144 +281,144 @@ async fn a_bearer_that_proves_no_live_gateway_opens_nothing_and_changes_nothing(
         ("revoked", gone.bearer()),
         ("expired", ann.bearer_until(1)),
         ("the secret itself", ann.secret.clone()),
-        ("admin", house.admin.clone()),
+        ("admin", harness.admin.clone()),
         ("chat", ann.chat.clone()),
         ("identity", ann.identity.clone()),
-        ("agents", house.token("home", "agents").await),
-        ("operator", house.token("home", "operator").await),
+        ("agents", harness.token("home", "agents").await),
+        ("operator", harness.token("home", "operator").await),
     ];
-    let before = facts(&house);
+    let before = facts(&harness);
     let mut words = Vec::new();
     for (kind, bearer) in &bearers {
         let mut refused = Vec::new();
-        for (path, body) in doors(&ann) {
-            refused.push((path, house.post(path, bearer, &body).await));
+        for (path, body) in routes_with_bodies(&ann) {
+            refused.push((path, harness.post(path, bearer, &body).await));
         }
-        refused.push(("/manage/deprovision", house.post("/manage/deprovision", bearer, &json!({})).await));
-        refused.push(("/manage/why", house.get(&why, bearer).await));
+        refused.push(("/manage/deprovision", harness.post("/manage/deprovision", bearer, &json!({})).await));
+        refused.push(("/manage/why", harness.get(&why, bearer).await));
         for (path, reply) in refused {
             assert_eq!(reply.status, 401, "{kind} at {path}: {}", reply.text());
             words.push(reply.error(401));
         }
-        assert_eq!(facts(&house), before, "{kind}");
+        assert_eq!(facts(&harness), before, "{kind}");
     }
     words.dedup();
-    assert_eq!(words.len(), 1, "the same words for all: {words:?}");
-    // A stranger is told so before anything is said about the body.
-    house.post("/manage/scope", "x", &json!({ "nothing": true })).await.error(401);
-    house.post("/relay/policy", "x", &json!({ "nothing": true })).await.error(401);
-    house.finish().await;
+    assert_eq!(words.len(), 1, "the same text for all: {words:?}");
+    // Authentication is checked before the body.
+    harness.post("/manage/scope", "x", &json!({ "nothing": true })).await.error(401);
+    harness.post("/relay/policy", "x", &json!({ "nothing": true })).await.error(401);
+    harness.finish().await;
 }
 
-// ---- leaving ----------------------------------------------------------------------------------
+// ---- deprovision ------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_leaves_takes_all_its_own_and_nothing_of_anybody_else() {
-    let house = Harness::open().await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
-    let twin = second_gateway(&house, &ann, "ann-2").await;
-    // Another tenant has an instance of the very same name.
-    let namesake = house.seat_in("rival", "r").await;
-    house.namesake("rival", "ann").await;
+async fn deprovision_removes_all_records_of_the_agent_and_no_others() {
+    let harness = Harness::open().await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let twin = second_gateway(&harness, &ann, "ann-2").await;
+    // Another tenant has an instance of the same name.
+    let namesake = harness.seat_in("rival", "r").await;
+    harness.namesake("rival", "ann").await;
     let ask = json!({ "gatewayId": "r-ann", "platform": PLATFORM, "instanceId": "ann" });
-    let reply = house.post("/relay/provision", &namesake.identity, &ask).await.expect(200);
+    let reply = harness.post("/relay/provision", &namesake.identity, &ask).await.expect(200);
     let secret = reply["secret"].as_str().unwrap().to_owned();
     let namesake = Seat { gateway: "r-ann".into(), secret, user: "u-ann".into(), ..namesake };
-    house.bind("rival", "u-ann", "ann").await;
-    house.bind("home", "both", "bob").await;
-    house.bind("home", "both", "ann").await;
+    harness.bind("rival", "u-ann", "ann").await;
+    harness.bind("home", "both", "bob").await;
+    harness.bind("home", "both", "ann").await;
     for (seat, room) in [(&ann, "room-a"), (&bob, "room-b"), (&namesake, "room-a")] {
-        open_to_all(&house, seat, room).await;
-        set_policy(&house, seat, json!({ "requireAddress": true })).await;
-        managed(&house, seat, "dm-default", json!({ "platform": PLATFORM, "user_id": seat.user })).await;
+        open_to_all(&harness, seat, room).await;
+        set_policy(&harness, seat, json!({ "requireAddress": true })).await;
+        managed(&harness, seat, "dm-default", json!({ "platform": PLATFORM, "user_id": seat.user })).await;
     }
-    managed(&house, &ann, "dm-default", json!({ "platform": PLATFORM, "user_id": "both" })).await;
-    let (code, bobs_code) = (code_of(&house, &ann).await, code_of(&house, &bob).await);
-    let (mut socket, mut bobs) = (house.socket(&ann).await, house.socket(&bob).await);
-    let mut theirs = house.socket(&namesake).await;
-    let others = |house: &Harness| {
-        let (mut bobs, rivals) = (facts_of(house, "home", "bob"), facts_of(house, "rival", "ann"));
+    managed(&harness, &ann, "dm-default", json!({ "platform": PLATFORM, "user_id": "both" })).await;
+    let (code, bobs_code) = (code_of(&harness, &ann).await, code_of(&harness, &bob).await);
+    let (mut socket, mut bobs) = (harness.socket(&ann).await, harness.socket(&bob).await);
+    let mut theirs = harness.socket(&namesake).await;
+    let others = |harness: &Harness| {
+        let (mut bobs, rivals) = (facts_of(harness, "home", "bob"), facts_of(harness, "rival", "ann"));
         bobs.extend(rivals);
         bobs
     };
-    let before = others(&house);
+    let before = others(&harness);
 
-    managed(&house, &twin, "deprovision", json!({})).await; // whichever of its gateways asks
+    managed(&harness, &twin, "deprovision", json!({})).await; // any of its gateways can do it
     assert_eq!(socket.closed().await, (4401, "unauthorized".into()));
-    let left = facts_of(&house, "home", "ann");
-    assert_eq!(kinds(&left), ["Gateway", "Gateway"], "only that they were: {left:?}");
+    let left = facts_of(&harness, "home", "ann");
+    assert_eq!(kinds(&left), ["Gateway", "Gateway"], "only the revoked gateways remain: {left:?}");
     assert!(left.iter().all(|fact| fact.contains("secrets: []") && !fact.contains("revoked_ms: None")), "{left:?}");
-    assert_eq!(others(&house), before);
+    assert_eq!(others(&harness), before);
     for seat in [&ann, &twin] {
-        assert_eq!(house.refusal(&seat.bearer()).await, (4401, "unauthorized".into()));
-        manage(&house, seat, "link", json!({ "platform": PLATFORM })).await.error(401);
-        manage(&house, seat, "deprovision", json!({})).await.error(401);
+        assert_eq!(harness.refusal(&seat.bearer()).await, (4401, "unauthorized".into()));
+        manage(&harness, seat, "link", json!({ "platform": PLATFORM })).await.error(401);
+        manage(&harness, seat, "deprovision", json!({})).await.error(401);
     }
 
-    // Its people are nobody's now, or go where else they are linked; its code is a wrong one.
-    let posted = write(&house, &ann, "d", "u-ann", "anybody?").await;
-    assert_eq!(ruling(&house, &posted).await, "nobody-owner/linked");
-    write(&house, &ann, "d2", "both", "to the other").await;
-    hears(&mut bobs, "to the other").await;
-    write(&house, &ann, "d3", "newcomer", &format!("/link {code}")).await;
-    assert!(answer(&house, &ann, "d3").await.contains("do not know this code"));
-    write(&house, &ann, "d3", "newcomer", &format!("/link {bobs_code}")).await;
-    assert!(answer(&house, &ann, "d3").await.contains("linked to bob"));
-    managed(&house, &bob, "scope", channel("room-a")).await; // and its channel is free
-    write(&house, &namesake, "d", "u-ann", "in the other tenant").await;
-    hears(&mut theirs, "in the other tenant").await;
-    house.finish().await;
+    // Its users are unlinked or go to another linked agent, and its code is invalid.
+    let posted = write(&harness, &ann, "d", "u-ann", "anybody?").await;
+    assert_eq!(ruling(&harness, &posted).await, "nobody-owner/linked");
+    write(&harness, &ann, "d2", "both", "to the other").await;
+    receives(&mut bobs, "to the other").await;
+    write(&harness, &ann, "d3", "newcomer", &format!("/link {code}")).await;
+    assert!(answer(&harness, &ann, "d3").await.contains("do not know this code"));
+    write(&harness, &ann, "d3", "newcomer", &format!("/link {bobs_code}")).await;
+    assert!(answer(&harness, &ann, "d3").await.contains("linked to bob"));
+    managed(&harness, &bob, "scope", channel("room-a")).await; // its channel is free again
+    write(&harness, &namesake, "d", "u-ann", "in the other tenant").await;
+    receives(&mut theirs, "in the other tenant").await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_comes_back_begins_anew() {
-    let house = Harness::open().await;
-    let ann = house.seat("ann").await;
-    open_to_all(&house, &ann, "room").await;
-    managed(&house, &ann, "deprovision", json!({})).await;
+async fn an_agent_that_returns_starts_without_old_records() {
+    let harness = Harness::open().await;
+    let ann = harness.seat("ann").await;
+    open_to_all(&harness, &ann, "room").await;
+    managed(&harness, &ann, "deprovision", json!({})).await;
     let ask = json!({ "gatewayId": "ann", "platform": PLATFORM });
-    let reply = house.post("/relay/provision", &ann.identity, &ask).await.expect(200);
+    let reply = harness.post("/relay/provision", &ann.identity, &ask).await.expect(200);
     let secret = reply["secret"].as_str().unwrap().to_owned();
-    assert_ne!(secret, ann.secret, "never an old secret");
+    assert_ne!(secret, ann.secret, "an old secret must not be reused");
     let back = Seat { secret, ..ann.clone() };
-    assert_eq!(kinds(&facts_of(&house, "home", "ann")), ["Gateway"]);
-    assert_eq!(house.refusal(&ann.bearer()).await, (4401, "unauthorized".into()));
-    manage(&house, &ann, "scope", channel("room")).await.error(401);
-    let mut socket = house.socket(&back).await;
-    let code = code_of(&house, &back).await;
-    write(&house, &back, "d", "u-ann", &format!("/link {code}")).await;
-    write(&house, &back, "d", "u-ann", "hello again").await;
-    hears(&mut socket, "hello again").await;
-    house.finish().await;
+    assert_eq!(kinds(&facts_of(&harness, "home", "ann")), ["Gateway"]);
+    assert_eq!(harness.refusal(&ann.bearer()).await, (4401, "unauthorized".into()));
+    manage(&harness, &ann, "scope", channel("room")).await.error(401);
+    let mut socket = harness.socket(&back).await;
+    let code = code_of(&harness, &back).await;
+    write(&harness, &back, "d", "u-ann", &format!("/link {code}")).await;
+    write(&harness, &back, "d", "u-ann", "hello again").await;
+    receives(&mut socket, "hello again").await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_had_not_said_hello_when_its_agent_left_never_serves() {
-    let house = Harness::open().await;
-    let ann = house.seat("ann").await;
-    let mut silent = house.dial(&ann.bearer()).await;
-    managed(&house, &ann, "deprovision", json!({})).await;
+async fn a_socket_without_hello_at_deprovision_never_serves() {
+    let harness = Harness::open().await;
+    let ann = harness.seat("ann").await;
+    let mut silent = harness.dial(&ann.bearer()).await;
+    managed(&harness, &ann, "deprovision", json!({})).await;
     silent.frame(&crate::harness::hello(PLATFORM, "")).await;
     assert_eq!(silent.closed().await, (4401, "unauthorized".into()));
     assert_eq!(silent.came(), 0, "not even a descriptor");
-    house.finish().await;
+    harness.finish().await;
 }
 
 // ---- bodies -----------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_json_of_the_right_shape_is_refused_in_one_form_and_changes_nothing() {
-    let house = Harness::open().await;
-    let ann = house.seat("ann").await;
-    let before = facts(&house);
+async fn invalid_bodies_are_refused_in_one_form_and_change_nothing() {
+    let harness = Harness::open().await;
+    let ann = harness.seat("ann").await;
+    let before = facts(&harness);
     let send = async |path: &str, kind: Option<&str>, body: &str| {
-        let mut request = house.request("POST", path).bearer_auth(ann.bearer()).body(body.to_owned());
+        let mut request = harness.request("POST", path).bearer_auth(ann.bearer()).body(body.to_owned());
         if let Some(kind) = kind {
             request = request.header("content-type", kind);
         }
-        house.send(request).await
+        harness.send(request).await
     };
-    for (path, body) in doors(&ann) {
+    for (path, body) in routes_with_bodies(&ann) {
         let good = body.to_string();
         for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("application/jsonp")] {
             let told = send(path, kind, &good).await.error(415);
@@ -446,28 +446,31 @@ async fn what_is_not_json_of_the_right_shape_is_refused_in_one_form_and_changes_
         ("/manage/dm-default", json!({ "user_id": "u-ann" })),
         ("/relay/policy", json!({ "requireAddress": true })),
     ] {
-        house.post(path, &ann.bearer(), &missing).await.error(400);
+        harness.post(path, &ann.bearer(), &missing).await.error(400);
     }
     for word in ["", "all", "Any", "ANY", "owner_only", "OwnerOnly", "allow"] {
-        let told = manage(&house, &ann, "principal", json!({ "policy": word })).await.error(400);
-        assert!(told.contains("owner-only") && told.contains("allow-list"), "it says what there is: {told}");
+        let told = manage(&harness, &ann, "principal", json!({ "policy": word })).await.error(400);
+        assert!(
+            told.contains("owner-only") && told.contains("allow-list"),
+            "the refusal lists the valid values: {told}"
+        );
     }
-    let which = house.get("/manage/why", &ann.bearer()).await.error(400);
+    let which = harness.get("/manage/why", &ann.bearer()).await.error(400);
     assert!(which.contains("message_id"), "{which}");
-    house.get("/manage/why?message_id=", &ann.bearer()).await.error(400);
-    house.get("/manage/why?message_id=never", &ann.bearer()).await.error(404);
-    assert_eq!(facts(&house), before);
-    // A charset does not make it another type.
+    harness.get("/manage/why?message_id=", &ann.bearer()).await.error(400);
+    harness.get("/manage/why?message_id=never", &ann.bearer()).await.error(404);
+    assert_eq!(facts(&harness), before);
+    // A charset parameter is allowed.
     let reply = send("/manage/principal", Some("Application/JSON; charset=utf-8"), "{\"policy\":\"any\"}").await;
     assert_eq!(reply.status, 200);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_is_empty_too_long_or_unprintable_is_refused() {
-    let house = Harness::open().await;
-    let ann = house.seat("ann").await;
-    let before = facts(&house);
+    let harness = Harness::open().await;
+    let ann = harness.seat("ann").await;
+    let before = facts(&harness);
     let fields = [
         ("/manage/link", "platform"),
         ("/manage/scope", "platform"),
@@ -484,66 +487,66 @@ async fn an_id_that_is_empty_too_long_or_unprintable_is_refused() {
     for (path, field) in fields {
         for id in &bad {
             if field == "scope_id" && id.is_empty() {
-                continue; // a platform without scopes
+                continue; // scopes are optional
             }
-            let (_, mut body) = doors(&ann).into_iter().find(|(door, _)| *door == path).unwrap();
+            let (_, mut body) = routes_with_bodies(&ann).into_iter().find(|(door, _)| *door == path).unwrap();
             body[field] = json!(id);
-            let told = house.post(path, &ann.bearer(), &body).await.error(400);
+            let told = harness.post(path, &ann.bearer(), &body).await.error(400);
             assert!(told.contains(field), "{path}: {told}");
         }
     }
     for id in &bad {
         let ask = json!({ "policy": "allow-list", "allow": ["fine", id] });
-        assert!(manage(&house, &ann, "principal", ask).await.error(400).contains("allow"));
+        assert!(manage(&harness, &ann, "principal", ask).await.error(400).contains("allow"));
         if id.len() < 200 {
             let path = format!(
                 "/manage/why?message_id={}",
                 id.replace('\n', "%0A").replace('\u{1f}', "%1F").replace('\0', "%00")
             );
-            house.get(&path, &ann.bearer()).await.error(400);
+            harness.get(&path, &ann.bearer()).await.error(400);
         }
     }
-    assert_eq!(facts(&house), before);
-    managed(&house, &ann, "scope", channel(&"é".repeat(256))).await; // characters, not bytes
-    house.finish().await;
+    assert_eq!(facts(&harness), before);
+    managed(&harness, &ann, "scope", channel(&"é".repeat(256))).await; // characters, not bytes
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_is_too_long_is_refused_and_what_was_in_force_stays() {
-    let house = Harness::open().await;
-    let (ann, team) = (house.seat("ann").await, house.seat("team").await);
-    open_to_all(&house, &team, "room").await;
+async fn a_list_that_is_too_long_is_refused_and_the_previous_one_stays() {
+    let harness = Harness::open().await;
+    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    open_to_all(&harness, &team, "room").await;
     let people = |count: usize| -> Vec<String> { (0..count).map(|number| format!("p{number}")).collect() };
-    managed(&house, &team, "principal", json!({ "policy": "allow-list", "allow": people(9_999) })).await;
+    managed(&harness, &team, "principal", json!({ "policy": "allow-list", "allow": people(9_999) })).await;
     let mut allow = people(9_999);
     allow.push("u-ann".into());
-    managed(&house, &team, "principal", json!({ "policy": "allow-list", "allow": allow })).await;
-    set_policy(&house, &team, json!({ "requireAddress": true, "freeResponseScopes": people(10_000) })).await;
-    let before = facts(&house);
+    managed(&harness, &team, "principal", json!({ "policy": "allow-list", "allow": allow })).await;
+    set_policy(&harness, &team, json!({ "requireAddress": true, "freeResponseScopes": people(10_000) })).await;
+    let before = facts(&harness);
 
     let one_more = json!({ "policy": "any", "allow": people(10_001) });
-    assert!(manage(&house, &team, "principal", one_more).await.error(400).contains("10000"));
+    assert!(manage(&harness, &team, "principal", one_more).await.error(400).contains("10000"));
     let scopes =
         |count: usize| json!({ "platform": PLATFORM, "requireAddress": false, "freeResponseScopes": people(count) });
-    assert!(house.post("/relay/policy", &team.bearer(), &scopes(10_001)).await.error(400).contains("10000"));
-    // A million of the shortest ones is a body over any limit, and is answered before its end.
+    assert!(harness.post("/relay/policy", &team.bearer(), &scopes(10_001)).await.error(400).contains("10000"));
+    // A million short entries are a body over any limit, which is refused before its end.
     let body = format!("{{\"platform\":\"relay\",\"freeResponseScopes\":[{}\"x\"]}}", "\"x\",".repeat(1_000_000));
     let head = format!(
         "POST /relay/policy HTTP/1.1\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {}",
         team.bearer(),
         body.len()
     );
-    assert_eq!(house.raw(&head, body.into_bytes()).await, 413);
-    assert_eq!(facts(&house), before);
-    let posted = say(&house, &ann, "room", "u-ann", "not to the bot", PLAIN).await;
-    assert_eq!(ruling(&house, &posted).await, "ann+owner/linked team-relevance/requireAddress");
-    house.finish().await;
+    assert_eq!(harness.raw(&head, body.into_bytes()).await, 413);
+    assert_eq!(facts(&harness), before);
+    let posted = say(&harness, &ann, "room", "u-ann", "not to the bot", PLAIN).await;
+    assert_eq!(ruling(&harness, &posted).await, "ann+owner/linked team-relevance/requireAddress");
+    harness.finish().await;
 }
 
-// ---- keeping ----------------------------------------------------------------------------------
+// ---- persistence ------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_decided_is_in_force_after_a_restart() {
+async fn settings_of_an_agent_survive_a_restart() {
     let first = Harness::open().await;
     let (ann, team) = (first.seat("ann").await, first.seat("team").await);
     open_to_all(&first, &team, "room").await;
@@ -556,35 +559,35 @@ async fn what_an_agent_decided_is_in_force_after_a_restart() {
     let before = facts(&first);
     let folder = first.finish().await;
 
-    let house = Harness::with(|config| config.data_dir = folder.path().join("data")).await;
-    assert_eq!(facts(&house), before);
-    let posted = write(&house, &ann, "d", "u-ann", "hi").await;
-    assert_eq!(ruling(&house, &posted).await, "ann+owner/linked team-owner/dm-default");
-    let posted = say(&house, &ann, "room", "one", "not to the bot", PLAIN).await;
-    assert_eq!(ruling(&house, &posted).await, "ann+owner/linked team-relevance/requireAddress");
-    let posted = say(&house, &ann, "club", "one", "let me in", PLAIN).await;
-    assert_eq!(ruling(&house, &posted).await, "ann-visibility/can_see");
-    write(&house, &ann, "d", "two", &format!("/link {used}")).await;
-    assert!(answer(&house, &ann, "d").await.contains("already used"));
-    write(&house, &ann, "d", "two", &format!("/link {open}")).await;
-    assert!(answer(&house, &ann, "d").await.contains("linked to ann"));
-    house.finish().await;
+    let harness = Harness::with(|config| config.data_dir = folder.path().join("data")).await;
+    assert_eq!(facts(&harness), before);
+    let posted = write(&harness, &ann, "d", "u-ann", "hi").await;
+    assert_eq!(ruling(&harness, &posted).await, "ann+owner/linked team-owner/dm-default");
+    let posted = say(&harness, &ann, "room", "one", "not to the bot", PLAIN).await;
+    assert_eq!(ruling(&harness, &posted).await, "ann+owner/linked team-relevance/requireAddress");
+    let posted = say(&harness, &ann, "club", "one", "let me in", PLAIN).await;
+    assert_eq!(ruling(&harness, &posted).await, "ann-visibility/can_see");
+    write(&harness, &ann, "d", "two", &format!("/link {used}")).await;
+    assert!(answer(&harness, &ann, "d").await.contains("already used"));
+    write(&harness, &ann, "d", "two", &format!("/link {open}")).await;
+    assert!(answer(&harness, &ann, "d").await.contains("linked to ann"));
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operator_sees_who_holds_a_channel_and_can_take_it() {
-    let house = Harness::open().await;
-    let (ann, bob) = (house.seat("ann").await, house.seat("bob").await);
+async fn the_operator_lists_grants_and_can_remove_them() {
+    let harness = Harness::open().await;
+    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
     let room = json!({ "platform": "relay", "scope_id": "s", "channel_id": "room" });
-    house.post("/manage/scope", &ann.bearer(), &room).await.expect(200);
-    let held = house.admin("GET", "/grants?tenant=home", &Value::Null).await.expect(200);
+    harness.post("/manage/scope", &ann.bearer(), &room).await.expect(200);
+    let held = harness.admin("GET", "/grants?tenant=home", &Value::Null).await.expect(200);
     let one = &held["grants"][0];
     assert_eq!((&one["instance"], &one["channel_id"], &one["scope_id"]), (&json!("ann"), &json!("room"), &json!("s")));
-    assert_eq!(house.admin("GET", "/grants?tenant=other", &Value::Null).await.expect(200)["grants"], json!([]));
+    assert_eq!(harness.admin("GET", "/grants?tenant=other", &Value::Null).await.expect(200)["grants"], json!([]));
     let mut named = room.clone();
     named["tenant"] = json!("home");
-    assert_eq!(house.admin("DELETE", "/grants", &named).await.status, 204);
-    assert_eq!(house.admin("DELETE", "/grants", &named).await.problem(404), "not_found");
-    house.post("/manage/scope", &bob.bearer(), &room).await.expect(200);
-    house.finish().await;
+    assert_eq!(harness.admin("DELETE", "/grants", &named).await.status, 204);
+    assert_eq!(harness.admin("DELETE", "/grants", &named).await.problem(404), "not_found");
+    harness.post("/manage/scope", &bob.bearer(), &room).await.expect(200);
+    harness.finish().await;
 }

@@ -1,4 +1,4 @@
-//! A whole desk in this process, on loopback, with a folder of its own: what every test here begins with.
+//! A complete server in the test process, on loopback and with its own data folder. All tests here start with it.
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 mod socket;
@@ -27,9 +27,9 @@ use tokio::time::timeout;
 pub(crate) use socket::{Frame, Socket, hello, outbound};
 pub(crate) use source::Source;
 
-/// Whatever is waited for comes much sooner; after this it does not come at all.
+/// Time limit of every wait; the awaited event normally comes much sooner.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The desk promises to end within this.
+/// Guaranteed time limit of a shutdown.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
 pub(crate) struct Harness {
@@ -38,12 +38,12 @@ pub(crate) struct Harness {
     pub(crate) admin: String,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) client: reqwest::Client,
-    /// Everything that came out of the desk, by HTTP and by sockets.
+    /// Everything that the server sent, by HTTP and on sockets.
     pub(crate) heard: Arc<Mutex<Vec<u8>>>,
     serving: Option<JoinHandle<()>>,
 }
 
-/// What an HTTP door said.
+/// An HTTP response.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
@@ -64,14 +64,14 @@ impl Reply {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The JSON of a reply that must be of this status.
+    /// The JSON of a response that must have this status.
     #[track_caller]
     pub(crate) fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         self.json()
     }
 
-    /// A refusal of the form `{"error": "..."}`: its words.
+    /// The text of a refusal of the form `{"error": "..."}`.
     #[track_caller]
     pub(crate) fn error(&self, status: u16) -> String {
         let told = self.expect(status);
@@ -79,7 +79,7 @@ impl Reply {
         told["error"].as_str().unwrap_or_else(|| panic!("no error in {told}")).to_owned()
     }
 
-    /// A refusal of the form `application/problem+json`: its code.
+    /// The code of a refusal of the form `application/problem+json`.
     #[track_caller]
     pub(crate) fn problem(&self, status: u16) -> String {
         let told = self.expect(status);
@@ -90,13 +90,13 @@ impl Reply {
     }
 }
 
-/// A gateway that may dial, with one linked person.
+/// A gateway with its credentials and one linked user.
 #[derive(Clone)]
 pub(crate) struct Seat {
     pub(crate) gateway: String,
     pub(crate) secret: String,
     pub(crate) tenant: String,
-    /// Whose messages reach it.
+    /// The linked user, whose messages reach the gateway.
     pub(crate) user: String,
     /// The chat token of its tenant.
     pub(crate) chat: String,
@@ -118,17 +118,17 @@ impl Harness {
         Self::with(|_| {}).await
     }
 
-    /// A desk whose settings differ from the usual ones of these tests.
+    /// A server with changed settings.
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         Self::again(tempfile::tempdir().unwrap(), change).await
     }
 
-    /// A desk in the folder of one that ended, on another port.
+    /// A new server in the data folder of a stopped one, on another port.
     pub(crate) async fn again(folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
         Self::by(Arc::new(SystemEnv), folder, change).await
     }
 
-    /// A desk whose clock stands still until it is moved.
+    /// A server with a manual clock.
     pub(crate) async fn still() -> (Self, Arc<TestEnv>) {
         let clock = Arc::new(TestEnv::default());
         clock.set_ms(SystemEnv.now_ms());
@@ -154,12 +154,12 @@ impl Harness {
         Self { url, app, admin, folder, client, heard: Arc::default(), serving }
     }
 
-    /// Stops the desk; it must end in the time that it promises.
+    /// Stops the server, which must end within the guaranteed time.
     pub(crate) async fn finish(mut self) -> tempfile::TempDir {
         self.app.stop.cancel();
         let serving = self.serving.take().unwrap();
         let ended = timeout(STOP_TIME, serving).await;
-        ended.expect("the desk did not end in time").expect("the desk panicked");
+        ended.expect("the server did not stop in time").expect("the server panicked");
         let spare = tempfile::tempdir().unwrap();
         std::mem::replace(&mut self.folder, spare)
     }
@@ -202,20 +202,20 @@ impl Harness {
         self.call(method, &format!("/admin/v1{path}"), &self.admin, body).await
     }
 
-    /// A line of the metrics, named with its labels; absent counts as 0.
+    /// Value of a metric, named with its labels; 0 if absent.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let text = self.get("/metrics", "").await.text();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0, |number| number.trim().parse().unwrap())
     }
 
-    /// A request written by hand, whose body may be cut short by the answer; the status of that answer.
+    /// Sends a raw request, whose body the response may cut short; returns the status.
     pub(crate) async fn raw(&self, head: &str, body: Vec<u8>) -> u16 {
         let stream = TcpStream::connect(self.url.trim_start_matches("http://")).await.unwrap();
         let (mut read, mut write) = stream.into_split();
         let head = format!("{head}\r\nHost: desk\r\n\r\n");
         let writing = tokio::spawn(async move {
-            let _ = write.write_all(head.as_bytes()).await; // the desk may have answered and hung up
+            let _ = write.write_all(head.as_bytes()).await; // the server may have responded and closed
             let _ = write.write_all(&body).await;
             write
         });
@@ -223,23 +223,23 @@ impl Harness {
         let reading = async {
             while !answer.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
                 let read = read.read_buf(&mut answer).await.unwrap();
-                assert!(read > 0, "no whole answer: {:?}", String::from_utf8_lossy(&answer));
+                assert!(read > 0, "incomplete response: {:?}", String::from_utf8_lossy(&answer));
             }
         };
-        timeout(PATIENCE, reading).await.expect("no answer");
+        timeout(PATIENCE, reading).await.expect("no response");
         writing.abort();
         let text = String::from_utf8_lossy(&answer);
         text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status in {text}"))
     }
 
-    // ---- people --------------------------------------------------------------------------
+    // ---- tokens, gateways, users ---------------------------------------------------------
 
     pub(crate) async fn token(&self, tenant: &str, scope: &str) -> String {
         let made = self.admin("POST", "/tokens", &json!({ "tenant": tenant, "scope": scope })).await.expect(201);
         made["token"].as_str().unwrap().to_owned()
     }
 
-    /// A gateway of the first tenant, whose linked person has the name `u-{gateway}`.
+    /// Creates a gateway of the first tenant, with a linked user `u-{gateway}`.
     pub(crate) async fn seat(&self, gateway: &str) -> Seat {
         self.seat_in(FIRST_TENANT, gateway).await
     }
@@ -269,7 +269,7 @@ impl Harness {
         self.admin("POST", "/bindings", &link).await.expect(201);
     }
 
-    /// An instance as databases of the first release may hold it: under a name that another tenant has too.
+    /// Creates an instance whose name exists in another tenant too, as in databases of the first release.
     pub(crate) async fn namesake(&self, tenant: &str, name: &str) {
         let [tenant, name] = [tenant, name].map(str::to_owned);
         let fact = Fact::Instance(Instance { no: 0, tenant, name, wake_url: None, left_ms: None });
@@ -280,7 +280,7 @@ impl Harness {
         self.app.desk.directory().write(put).await.unwrap();
     }
 
-    /// The linked person says something in a chat; the desk's answer.
+    /// Posts a message of the linked user; returns the server's response.
     pub(crate) async fn say(&self, seat: &Seat, chat: &str, text: &str) -> Value {
         let posted = self.say_as(seat, chat, json!({ "user_id": seat.user, "text": text })).await;
         posted.expect(202)
@@ -290,7 +290,7 @@ impl Harness {
         self.post(&format!("/chat/v1/chats/{chat}/messages"), &seat.chat, &body).await
     }
 
-    /// The lines of a chat as people see them.
+    /// The lines of a chat as users see them.
     pub(crate) async fn history(&self, seat: &Seat, chat: &str) -> Vec<Value> {
         let history = self.get(&format!("/chat/v1/chats/{chat}/messages"), &seat.chat).await.expect(200);
         history["messages"].as_array().unwrap().clone()
@@ -303,7 +303,7 @@ impl Harness {
         found.unwrap_or_else(|| panic!("no {message_id} in {lines:?}")).clone()
     }
 
-    /// States of the rows of an instance, oldest first.
+    /// The rows of an instance, oldest first.
     pub(crate) async fn mail(&self, seat: &Seat) -> Vec<Value> {
         let path = format!("/instances/{}/mail?tenant={}", seat.gateway, seat.tenant);
         let mut rows = self.admin("GET", &path, &Value::Null).await.expect(200)["mail"].as_array().unwrap().clone();
@@ -317,19 +317,19 @@ impl Harness {
         Socket::dial(&self.url, "/relay", Some(bearer), self.heard.clone()).await.unwrap()
     }
 
-    /// Dialed and greeted: ready to take deliveries.
+    /// Connects and sends hello: ready for deliveries.
     pub(crate) async fn socket(&self, seat: &Seat) -> Socket {
         let mut socket = self.dial(&seat.bearer()).await;
         socket.hello("relay", "").await;
         socket
     }
 
-    /// How a dial with this bearer ends at once.
+    /// Close code and reason of a refused connection.
     pub(crate) async fn refusal(&self, bearer: &str) -> (u16, String) {
         self.dial(bearer).await.closed().await
     }
 
-    /// Follows a stream of events until all of these words were in it; returns what came.
+    /// Reads an event stream until all of these texts were in it; returns what was read.
     pub(crate) async fn stream(&self, path: &str, bearer: &str, words: &[&str]) -> String {
         let mut response = self.request("GET", path).bearer_auth(bearer).send().await.unwrap();
         assert_eq!(response.status(), 200);
@@ -346,7 +346,7 @@ impl Harness {
             }
         };
         let in_time = timeout(PATIENCE, reading).await.is_ok();
-        assert!(in_time, "{words:?} did not all come: {came}");
+        assert!(in_time, "{words:?} were not all received: {came}");
         came
     }
 }

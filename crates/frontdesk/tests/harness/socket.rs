@@ -1,4 +1,4 @@
-//! A relay socket in the hand: it can say anything, and nothing that comes back is lost.
+//! A raw relay socket: it can send anything, and keeps everything that it receives.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,9 +19,9 @@ const FRAME_MAX_BYTES: usize = 1 << 20;
 
 pub(crate) struct Socket {
     sink: SplitSink<Stream, Message>,
-    /// Reads all the time, as a client does, so that pings and closes are answered.
+    /// Reads continuously, like a real client, so that pings and closes are answered.
     reader: JoinHandle<()>,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    heard: mpsc::UnboundedReceiver<Received>,
     lines: Lines,
     frames: VecDeque<Frame>,
     requests: u32,
@@ -30,12 +30,12 @@ pub(crate) struct Socket {
 
 type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-enum Heard {
+enum Received {
     Text(String),
     Ended(u16, String),
 }
 
-/// One line of the desk, as it came and as it reads.
+/// One line of the server, raw and parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub(crate) raw: String,
@@ -55,7 +55,7 @@ impl Frame {
         self.json["event"]["text"].as_str().unwrap()
     }
 
-    /// The bytes of a result, without the request's own number.
+    /// The raw result, without the request id.
     pub(crate) fn result(&self) -> &str {
         let (_, result) = self.raw.split_once("\"result\":").unwrap();
         result
@@ -63,7 +63,7 @@ impl Frame {
 }
 
 impl Socket {
-    /// The status, if the answer to the upgrade is not a socket.
+    /// Returns the HTTP status if the upgrade is refused.
     pub(crate) async fn dial(
         url: &str,
         path: &str,
@@ -76,7 +76,7 @@ impl Socket {
             let value = format!("Bearer {bearer}").parse().unwrap();
             builder = builder.add_header(http::header::AUTHORIZATION, value).unwrap();
         }
-        let dialed = timeout(PATIENCE, builder.connect()).await.expect("the upgrade takes too long");
+        let dialed = timeout(PATIENCE, builder.connect()).await.expect("the upgrade timed out");
         let (stream, _) = dialed.map_err(|error| error.to_string())?;
         let (lines, frames) = (Lines::new(FRAME_MAX_BYTES), VecDeque::new());
         let (sink, stream) = stream.split();
@@ -85,28 +85,28 @@ impl Socket {
         Ok(Self { sink, reader, heard: told, lines, frames, requests: 0, ended: None })
     }
 
-    // ---- saying --------------------------------------------------------------------------
+    // ---- sending -------------------------------------------------------------------------
 
     pub(crate) async fn say(&mut self, message: Message) {
-        timeout(PATIENCE, self.sink.send(message)).await.expect("the desk does not read").unwrap();
+        timeout(PATIENCE, self.sink.send(message)).await.expect("the server does not read").unwrap();
     }
 
-    /// One message with exactly this text.
+    /// Sends one message with exactly this text.
     pub(crate) async fn text(&mut self, text: impl Into<String>) {
         self.say(Message::text(text.into())).await;
     }
 
-    /// One message with one frame.
+    /// Sends one message with one frame.
     pub(crate) async fn frame(&mut self, frame: &Value) {
         self.text(format!("{frame}\n")).await;
     }
 
-    /// The same to a desk that may have hung up already.
+    /// The same, if the server may have closed the socket already.
     pub(crate) async fn try_text(&mut self, text: impl Into<String>) {
         let _ = timeout(PATIENCE, self.sink.send(Message::text(text.into()))).await;
     }
 
-    /// Says hello and returns the descriptor.
+    /// Sends hello and returns the descriptor.
     pub(crate) async fn hello(&mut self, platform: &str, bot: &str) -> Value {
         self.frame(&hello(platform, bot)).await;
         self.of("descriptor").await.json["descriptor"].clone()
@@ -120,7 +120,7 @@ impl Socket {
         self.frame(&json!({ "type": "inbound_ack", "bufferId": id })).await;
     }
 
-    /// Asks for an action and returns the name of the request.
+    /// Sends an action and returns its request id.
     pub(crate) async fn begin(&mut self, action: Value) -> String {
         self.requests += 1;
         let id = format!("r{}", self.requests);
@@ -128,7 +128,7 @@ impl Socket {
         id
     }
 
-    /// Asks for an action and waits for its result.
+    /// Sends an action and waits for its result.
     pub(crate) async fn act(&mut self, action: Value) -> Value {
         self.act_frame(action).await.json["result"].clone()
     }
@@ -142,9 +142,9 @@ impl Socket {
         self.act_frame(json!({ "op": "follow_up", "session_key": session_key, "kind": kind, "content": content })).await
     }
 
-    // ---- hearing -------------------------------------------------------------------------
+    // ---- receiving -----------------------------------------------------------------------
 
-    /// The first frame that fits; others stay for later.
+    /// The first matching frame; others are kept.
     async fn find(&mut self, what: &str, fits: impl Fn(&Frame) -> bool) -> Frame {
         let waiting = async {
             loop {
@@ -160,11 +160,11 @@ impl Socket {
         match found.ok() {
             Some(Some(frame)) => frame,
             Some(None) => panic!("closed with {:?} while waiting for {what}; unread: {:?}", self.ended, self.frames),
-            None => panic!("no {what} came; unread: {:?}", self.frames),
+            None => panic!("no {what} received; unread: {:?}", self.frames),
         }
     }
 
-    /// The next frame, whatever it is.
+    /// The next frame of any kind.
     pub(crate) async fn next(&mut self) -> Frame {
         self.find("frame", |_| true).await
     }
@@ -190,33 +190,33 @@ impl Socket {
         self.find(&format!("result of {request}"), fits).await
     }
 
-    /// The request of the next result, whichever it is.
+    /// The request id of the next result.
     pub(crate) async fn next_result(&mut self) -> String {
         let frame = self.of("outbound_result").await;
         frame.json["requestId"].as_str().unwrap().to_owned()
     }
 
-    /// Everything said so far was read by the desk, and it had its turn to write what it wanted.
+    /// Returns when the server has read everything sent so far and could write its answers.
     pub(crate) async fn settle(&mut self) {
         for _ in 0..2 {
-            // A refusal is an answer, too; this one needs no chat, no hello and no store.
+            // A refused action is answered too, and needs no chat, hello or store.
             self.act_frame(json!({ "op": "nothing" })).await;
         }
     }
 
-    /// Deliveries that came and were not looked at yet.
+    /// Received deliveries that the test has not taken yet.
     pub(crate) async fn unread(&mut self) -> usize {
         self.settle().await;
         let delivery = |frame: &&Frame| frame.is("inbound") || frame.is("passthrough_forward");
         self.frames.iter().filter(delivery).count()
     }
 
-    /// Frames that came and were not looked at yet.
+    /// Received frames that the test has not taken yet.
     pub(crate) fn came(&self) -> usize {
         self.frames.len()
     }
 
-    /// Waits for the end: its code and reason.
+    /// Waits for the close; returns its code and reason.
     pub(crate) async fn closed(&mut self) -> (u16, String) {
         let ending = async { while self.read().await {} };
         let in_time = timeout(PATIENCE, ending).await.is_ok();
@@ -224,20 +224,20 @@ impl Socket {
         self.ended.clone().unwrap()
     }
 
-    /// Ends it from this side, politely; the desk must answer in kind.
+    /// Closes the socket; the server must answer with a close frame.
     pub(crate) async fn hang_up(mut self) {
         self.say(Message::close(Some(CloseCode::NORMAL_CLOSURE), "bye")).await;
         let (code, reason) = self.closed().await;
         assert_eq!(code, 1000, "{reason}");
     }
 
-    /// One message more. False: the socket has ended.
+    /// Reads one more message. False: the socket has ended.
     async fn read(&mut self) -> bool {
         if self.ended.is_some() {
             return false;
         }
         match self.heard.recv().await {
-            Some(Heard::Text(text)) => {
+            Some(Received::Text(text)) => {
                 let frames = &mut self.frames;
                 let take = |line: &str| {
                     let json: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"));
@@ -246,26 +246,26 @@ impl Socket {
                 };
                 self.lines.push(&text, take).expect("a line over 1 MiB");
             }
-            Some(Heard::Ended(code, reason)) => {
+            Some(Received::Ended(code, reason)) => {
                 self.ended = Some((code, reason));
                 return false;
             }
-            None => panic!("the reader is gone"),
+            None => panic!("the reader task has ended"),
         }
         true
     }
 }
 
-async fn read_on(mut stream: SplitStream<Stream>, tell: mpsc::UnboundedSender<Heard>, all: Arc<Mutex<Vec<u8>>>) {
+async fn read_on(mut stream: SplitStream<Stream>, tell: mpsc::UnboundedSender<Received>, all: Arc<Mutex<Vec<u8>>>) {
     let mut ended = (1006, "gone".to_owned());
     while let Some(message) = stream.next().await {
         match message {
             Ok(message) => {
                 all.lock().unwrap().extend_from_slice(message.as_payload());
                 if let Some((code, reason)) = message.as_close() {
-                    ended = (code.into(), reason.to_owned()); // then the stream ends by itself
+                    ended = (code.into(), reason.to_owned()); // the stream then ends by itself
                 } else if let Some(text) = message.as_text() {
-                    let _ = tell.send(Heard::Text(text.to_owned())); // nobody may listen any more
+                    let _ = tell.send(Received::Text(text.to_owned())); // the receiver may be gone
                 }
             }
             Err(error) => {
@@ -274,7 +274,7 @@ async fn read_on(mut stream: SplitStream<Stream>, tell: mpsc::UnboundedSender<He
             }
         }
     }
-    let _ = tell.send(Heard::Ended(ended.0, ended.1));
+    let _ = tell.send(Received::Ended(ended.0, ended.1));
 }
 
 impl Drop for Socket {

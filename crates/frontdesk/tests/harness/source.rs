@@ -1,4 +1,4 @@
-//! A web server on loopback for one file, which answers when it is told to.
+//! A loopback web server for one file, which responds when told to.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Source {
         Self::saying("200 OK", mime, body).await
     }
 
-    /// One that answers with this status.
+    /// A server that responds with this status.
     pub(crate) async fn saying(status: &str, mime: &str, body: &[u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/file", listener.local_addr().unwrap());
@@ -47,7 +47,7 @@ impl Source {
                     }
                     told.add_permits(1);
                     allowed.acquire().await.unwrap().forget();
-                    let _ = stream.write_all(&answer).await; // the asker may be gone
+                    let _ = stream.write_all(&answer).await; // the client may be gone
                     let _ = stream.shutdown().await;
                 });
             }
@@ -55,14 +55,14 @@ impl Source {
         Self { url, asked, answers, serving }
     }
 
-    /// Lets this many answers out.
+    /// Lets the next `count` responses out.
     pub(crate) fn answer(&self, count: usize) {
         self.answers.add_permits(count);
     }
 
-    /// Waits until somebody asks.
+    /// Waits for a request.
     pub(crate) async fn asked(&self) {
-        timeout(PATIENCE, self.asked.acquire()).await.expect("nobody asks").unwrap().forget();
+        timeout(PATIENCE, self.asked.acquire()).await.expect("no request received").unwrap().forget();
     }
 
     pub(crate) fn was_asked(&self) -> bool {

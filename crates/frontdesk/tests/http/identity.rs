@@ -1,4 +1,4 @@
-//! Who stands behind a bearer: an issuer's tokens, and an account that is asked.
+//! Identity of bearer tokens: tokens of an issuer, and accounts.
 
 use std::sync::{Arc, Mutex};
 
@@ -58,42 +58,42 @@ async fn believing(issuer: &Issuer, folder: &std::path::Path) -> Harness {
     .await
 }
 
-async fn listed(house: &Harness, bearer: &str) -> u16 {
-    house.get("/api/agent-cron/list", bearer).await.status
+async fn listed(harness: &Harness, bearer: &str) -> u16 {
+    harness.get("/api/agent-cron/list", bearer).await.status
 }
 
 #[tokio::test]
 async fn an_issuers_token_names_the_tenant_by_a_claim_and_the_agent_by_its_client() {
     let (issuer, folder) = (Issuer::new("k1"), tempfile::tempdir().unwrap());
-    let house = believing(&issuer, folder.path()).await;
+    let harness = believing(&issuer, folder.path()).await;
     for name in ["client_id", "azp"] {
         let mut one = claims(json!({}));
         one[name] = json!("agent:sleeper");
-        assert_eq!(listed(&house, &issuer.token(&one)).await, 200, "{name}");
+        assert_eq!(listed(&harness, &issuer.token(&one)).await, 200, "{name}");
     }
     let provision = json!({ "gatewayId": "gw", "platform": "relay" });
     let by_client = issuer.token(&claims(json!({ "client_id": "agent:sleeper" })));
-    house.post("/relay/provision", &by_client, &provision).await.expect(200);
-    let told = house.admin("GET", "/gateways/gw", &Value::Null).await.expect(200);
+    harness.post("/relay/provision", &by_client, &provision).await.expect(200);
+    let told = harness.admin("GET", "/gateways/gw", &Value::Null).await.expect(200);
     assert_eq!((&told["tenant"], &told["instance"]), (&json!("home"), &json!("sleeper")));
-    // A session that the operator mapped to an agent.
+    // A session that the operator linked to an agent.
     let by_session = issuer.token(&claims(json!({ "client_id": "cli", "sid": "s-1" })));
-    assert_eq!(listed(&house, &by_session).await, 403, "known, and no agent's");
+    assert_eq!(listed(&harness, &by_session).await, 403, "valid, but without an agent");
     let link = json!({ "platform": "session", "user_id": "s-1", "tenant": "home", "instance": "mapped" });
-    house.admin("POST", "/bindings", &link).await.expect(201);
-    assert_eq!(listed(&house, &by_session).await, 200);
-    // Tokens that the admin made work beside it.
+    harness.admin("POST", "/bindings", &link).await.expect(201);
+    assert_eq!(listed(&harness, &by_session).await, 200);
+    // Tokens created by the admin still work.
     let ask = json!({ "tenant": "home", "scope": "identity", "instance": "sleeper" });
-    let own = house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
-    assert_eq!(listed(&house, &own).await, 200);
-    house.finish().await;
+    let own = harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
+    assert_eq!(listed(&harness, &own).await, 200);
+    harness.finish().await;
 }
 
 #[tokio::test]
-async fn everything_else_of_an_issuer_is_nobody() {
+async fn every_other_token_of_an_issuer_is_refused() {
     let (issuer, stranger) = (Issuer::new("k1"), Issuer::new("k1"));
     let folder = tempfile::tempdir().unwrap();
-    let house = believing(&issuer, folder.path()).await;
+    let harness = believing(&issuer, folder.path()).await;
     let agent = json!({ "client_id": "agent:sleeper" });
     for (field, value, status) in [
         ("iss", json!("https://other.example"), 401),
@@ -106,16 +106,16 @@ async fn everything_else_of_an_issuer_is_nobody() {
     ] {
         let mut one = claims(agent.clone());
         one[field] = value.clone();
-        assert_eq!(listed(&house, &issuer.token(&one)).await, status, "{field} {value}");
+        assert_eq!(listed(&harness, &issuer.token(&one)).await, status, "{field} {value}");
     }
-    assert_eq!(listed(&house, &stranger.token(&claims(agent.clone()))).await, 401, "another key of the same id");
+    assert_eq!(listed(&harness, &stranger.token(&claims(agent.clone()))).await, 401, "another key with the same id");
     let header = Header { kid: Some("k1".into()), ..Header::new(Algorithm::HS256) };
     let shared = encode(&header, &claims(agent), &EncodingKey::from_secret(b"k1")).unwrap();
-    assert_eq!(listed(&house, &shared).await, 401);
-    house.finish().await;
+    assert_eq!(listed(&harness, &shared).await, 401);
+    harness.finish().await;
 }
 
-/// An account URL: bearer to status and body, and how often it was asked.
+/// An account URL: bearer to status and body, and the number of requests.
 #[derive(Default)]
 struct Accounts {
     answers: Mutex<Vec<(String, u16, Value)>>,
@@ -132,7 +132,7 @@ async fn account(State(accounts): State<Arc<Accounts>>, headers: HeaderMap) -> (
 }
 
 #[tokio::test]
-async fn an_account_is_asked_with_the_bearer_and_believed_for_a_while() {
+async fn an_account_is_asked_with_the_bearer_and_cached() {
     let accounts = Arc::new(Accounts::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/me", listener.local_addr().unwrap());
@@ -145,23 +145,23 @@ async fn an_account_is_asked_with_the_bearer_and_believed_for_a_while() {
         ("broken".into(), 500, json!({})),
         ("odd".into(), 200, json!(["tid"])),
     ];
-    let house = Harness::with(|config| {
+    let harness = Harness::with(|config| {
         config.identity.verifier = VerifierKind::Introspect;
         config.identity.url.clone_from(&url);
     })
     .await;
     for _ in 0..3 {
-        assert_eq!(listed(&house, "good").await, 200);
+        assert_eq!(listed(&harness, "good").await, 200);
     }
-    assert_eq!(*accounts.asked.lock().unwrap(), 1, "what it said is remembered");
-    assert_eq!(listed(&house, "agentless").await, 403);
-    assert_eq!(listed(&house, "over").await, 401);
-    assert_eq!(listed(&house, "unknown").await, 401);
-    assert_eq!(listed(&house, "broken").await, 503, "not the bearer's fault");
-    assert_eq!(listed(&house, "odd").await, 503);
+    assert_eq!(*accounts.asked.lock().unwrap(), 1, "the response is cached");
+    assert_eq!(listed(&harness, "agentless").await, 403);
+    assert_eq!(listed(&harness, "over").await, 401);
+    assert_eq!(listed(&harness, "unknown").await, 401);
+    assert_eq!(listed(&harness, "broken").await, 503, "a failure of the account URL is not a refusal");
+    assert_eq!(listed(&harness, "odd").await, 503);
     serving.abort();
     let _ = serving.await; // aborted
-    assert_eq!(listed(&house, "another").await, 503);
-    assert_eq!(listed(&house, "good").await, 200, "still remembered");
-    house.finish().await;
+    assert_eq!(listed(&harness, "another").await, 503);
+    assert_eq!(listed(&harness, "good").await, 200, "still cached");
+    harness.finish().await;
 }

@@ -1,69 +1,69 @@
-//! How a gateway joins, and how everybody else does not.
+//! How gateways join, and which requests are refused.
 
 use serde_json::{Value, json};
 
 use crate::harness::Harness;
 
-async fn identity_of(house: &Harness, instance: &str) -> String {
+async fn identity_of(harness: &Harness, instance: &str) -> String {
     let ask = json!({ "tenant": "home", "scope": "identity", "instance": instance });
-    house.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
+    harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }
 
-async fn enrollment(house: &Harness, tenant: &str, ttl_s: Option<u64>) -> String {
+async fn enrollment(harness: &Harness, tenant: &str, ttl_s: Option<u64>) -> String {
     let ask = json!({ "tenant": tenant, "ttl_s": ttl_s });
-    house.admin("POST", "/enrollment-tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
+    harness.admin("POST", "/enrollment-tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_not_json_is_an_unsupported_media_type() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let admin = house.admin.clone();
-    let doors = [
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let admin = harness.admin.clone();
+    let routes = [
         ("/relay/provision", &seat.identity),
         ("/relay/enroll", &seat.identity),
         ("/relay/policy", &seat.bearer()),
         ("/chat/v1/chats/c/messages", &seat.chat),
         ("/admin/v1/tenants", &admin),
     ];
-    for (path, bearer) in doors {
+    for (path, bearer) in routes {
         for kind in [Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("application/jsonx"), None] {
-            let mut request = house.request("POST", path).bearer_auth(bearer).body("{}");
+            let mut request = harness.request("POST", path).bearer_auth(bearer).body("{}");
             if let Some(kind) = kind {
                 request = request.header("content-type", kind);
             }
-            let reply = house.send(request).await;
+            let reply = harness.send(request).await;
             if path.starts_with("/relay") {
                 assert!(reply.error(415).contains("application/json"), "{path}");
             } else {
                 assert_eq!(reply.problem(415), "unsupported_media_type", "{path}");
             }
         }
-        let with_charset = house.request("POST", path).bearer_auth(bearer).body("{");
-        let reply = house.send(with_charset.header("content-type", "Application/JSON; charset=utf-8")).await;
-        assert_eq!(reply.status, 400, "{path}: a JSON type, and broken JSON");
+        let with_charset = harness.request("POST", path).bearer_auth(bearer).body("{");
+        let reply = harness.send(with_charset.header("content-type", "Application/JSON; charset=utf-8")).await;
+        assert_eq!(reply.status, 400, "{path}: JSON type, but invalid JSON");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_over_the_limit_is_too_large() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let size = (2 << 20) + 1;
-    for (path, bearer) in [("/relay/provision", &seat.identity), ("/admin/v1/tenants", &house.admin)] {
+    for (path, bearer) in [("/relay/provision", &seat.identity), ("/admin/v1/tenants", &harness.admin)] {
         let head = format!(
             "POST {path} HTTP/1.1\r\nAuthorization: Bearer {bearer}\r\nContent-Type: application/json\r\nContent-Length: {size}"
         );
-        assert_eq!(house.raw(&head, vec![b' '; size]).await, 413, "{path}");
+        assert_eq!(harness.raw(&head, vec![b' '; size]).await, 413, "{path}");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_field_is_named() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let upgrade = seat.bearer();
     let plain = [
         ("/relay/provision", &seat.identity, json!({ "platform": "relay" }), "gatewayId"),
@@ -76,37 +76,37 @@ async fn a_missing_field_is_named() {
         ("/relay/policy", &upgrade, json!({ "requireAddress": true }), "platform"),
     ];
     for (path, bearer, body, field) in plain {
-        let words = house.post(path, bearer, &body).await.error(400);
+        let words = harness.post(path, bearer, &body).await.error(400);
         assert!(words.contains(field), "{path} {body}: {words}");
     }
     let problems = [
         ("/chat/v1/chats/c/messages", &seat.chat, json!({ "text": "x" }), "user_id"),
-        ("/admin/v1/tokens", &house.admin, json!({ "tenant": "home" }), "scope"),
-        ("/admin/v1/tokens", &house.admin, json!({ "tenant": "home", "scope": "root" }), "scope"),
+        ("/admin/v1/tokens", &harness.admin, json!({ "tenant": "home" }), "scope"),
+        ("/admin/v1/tokens", &harness.admin, json!({ "tenant": "home", "scope": "root" }), "scope"),
         (
             "/admin/v1/bindings",
-            &house.admin,
+            &harness.admin,
             json!({ "platform": "relay", "tenant": "home", "instance": "g" }),
             "user_id",
         ),
     ];
     for (path, bearer, body, field) in problems {
-        let reply = house.post(path, bearer, &body).await;
+        let reply = harness.post(path, bearer, &body).await;
         assert_eq!(reply.problem(400), "bad_request");
         assert!(reply.json()["detail"].as_str().unwrap().contains(field), "{path} {body}: {}", reply.text());
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_gateway_gets_one_secret_for_all_its_platforms() {
-    let house = Harness::open().await;
-    let identity = house.token("home", "identity").await;
+    let harness = Harness::open().await;
+    let identity = harness.token("home", "identity").await;
     let mut secrets = Vec::new();
     for platform in ["relay", "semaphore", "pigeon"] {
         let ask = json!({ "gatewayId": "g", "platform": platform, "botId": "", "gatewayEndpoint": "https://x.example",
                           "routeKeys": ["k1", "k2"] });
-        let reply = house.post("/relay/provision", &identity, &ask).await.expect(200);
+        let reply = harness.post("/relay/provision", &identity, &ask).await.expect(200);
         assert_eq!((&reply["tenant"], &reply["gatewayId"]), (&json!("home"), &json!("g")));
         assert_eq!(reply["routeKeys"], json!(["k1", "k2"]));
         assert!(reply["deliveryKey"].as_str().is_some_and(|key| key.len() == 64), "{reply}");
@@ -115,167 +115,167 @@ async fn one_gateway_gets_one_secret_for_all_its_platforms() {
     secrets.dedup();
     assert_eq!(secrets.len(), 1);
     assert_eq!(secrets[0].len(), 64);
-    let shown = house.admin("GET", "/gateways/g", &Value::Null).await.expect(200);
+    let shown = harness.admin("GET", "/gateways/g", &Value::Null).await.expect(200);
     let platforms: Vec<_> = shown["platforms"].as_array().unwrap().iter().map(|it| it["platform"].clone()).collect();
     assert_eq!(platforms, ["relay", "semaphore", "pigeon"]);
     assert_eq!(shown["instance"], "g", "no instanceId: the gatewayId is the instance");
-    let rotated = house.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
+    let rotated = harness.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
     let ask = json!({ "gatewayId": "g", "platform": "relay" });
-    let again = house.post("/relay/provision", &identity, &ask).await.expect(200);
-    assert_eq!(again["secret"], rotated["secret"], "the newest one");
-    house.finish().await;
+    let again = harness.post("/relay/provision", &identity, &ask).await.expect(200);
+    assert_eq!(again["secret"], rotated["secret"], "the newest secret");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_identity_bound_to_an_instance_speaks_for_no_other() {
-    let house = Harness::open().await;
-    let mine = identity_of(&house, "mine").await;
+async fn an_identity_bound_to_an_instance_cannot_act_for_another() {
+    let harness = Harness::open().await;
+    let mine = identity_of(&harness, "mine").await;
     let ask =
         |gateway: &str, instance: Value| json!({ "gatewayId": gateway, "platform": "relay", "instanceId": instance });
-    house.post("/relay/provision", &mine, &ask("g", json!("other"))).await.error(403);
-    let seen = house.admin("GET", "/gateways/g", &Value::Null).await;
-    assert_eq!(seen.status, 404, "a refused one leaves nothing behind");
-    house.post("/relay/provision", &mine, &ask("g", json!("mine"))).await.expect(200);
-    house.post("/relay/provision", &mine, &ask("g", Value::Null)).await.expect(200);
-    let shown = house.admin("GET", "/gateways/g", &Value::Null).await.expect(200);
+    harness.post("/relay/provision", &mine, &ask("g", json!("other"))).await.error(403);
+    let seen = harness.admin("GET", "/gateways/g", &Value::Null).await;
+    assert_eq!(seen.status, 404, "a refused request stores nothing");
+    harness.post("/relay/provision", &mine, &ask("g", json!("mine"))).await.expect(200);
+    harness.post("/relay/provision", &mine, &ask("g", Value::Null)).await.expect(200);
+    let shown = harness.admin("GET", "/gateways/g", &Value::Null).await.expect(200);
     assert_eq!(shown["instance"], "mine");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identity_bound_to_an_instance_cannot_take_the_gateway_of_another() {
-    let house = Harness::open().await;
-    let victim = house.seat("victim").await;
-    let mine = identity_of(&house, "mine").await;
+    let harness = Harness::open().await;
+    let victim = harness.seat("victim").await;
+    let mine = identity_of(&harness, "mine").await;
     for body in [
         json!({ "gatewayId": "victim", "platform": "relay" }),
         json!({ "gatewayId": "victim", "platform": "relay", "instanceId": "mine" }),
     ] {
-        let reply = house.post("/relay/provision", &mine, &body).await;
+        let reply = harness.post("/relay/provision", &mine, &body).await;
         reply.error(403);
         assert!(!reply.text().contains(&victim.secret));
     }
-    let token = enrollment(&house, "home", None).await;
+    let token = enrollment(&harness, "home", None).await;
     let body = json!({ "enrollmentToken": token, "gatewayId": "victim" });
-    house.post("/relay/enroll", &mine, &body).await.error(403);
-    let shown = house.admin("GET", "/gateways/victim", &Value::Null).await.expect(200);
+    harness.post("/relay/enroll", &mine, &body).await.error(403);
+    let shown = harness.admin("GET", "/gateways/victim", &Value::Null).await.expect(200);
     assert_eq!(shown["instance"], "victim");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_id_of_another_tenant_is_taken() {
-    let house = Harness::open().await;
-    let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
+async fn a_gateway_id_of_another_tenant_is_a_conflict() {
+    let harness = Harness::open().await;
+    let (seat, rival) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
     let reply =
-        house.post("/relay/provision", &rival.identity, &json!({ "gatewayId": "g", "platform": "relay" })).await;
+        harness.post("/relay/provision", &rival.identity, &json!({ "gatewayId": "g", "platform": "relay" })).await;
     reply.error(403);
     assert!(!reply.text().contains(&seat.secret) && !reply.text().contains("home"), "{}", reply.text());
-    house.socket(&seat).await.settle().await; // and it goes on as before
-    house.finish().await;
+    harness.socket(&seat).await.settle().await; // the gateway still works
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wake_url_to_a_private_place_is_refused_in_the_same_words() {
-    let house = Harness::with(|config| config.outcall.allow.clear()).await;
-    let identity = house.token("home", "identity").await;
+async fn private_wake_urls_are_refused_with_the_same_text() {
+    let harness = Harness::with(|config| config.outcall.allow.clear()).await;
+    let identity = harness.token("home", "identity").await;
     let mut words = Vec::new();
     for host in ["127.0.0.1:1", "localhost", "10.0.0.1", "169.254.169.254", "[::1]", "0x7f.1", "192.168.0.9:8080"] {
         let ask = json!({ "gatewayId": "g", "platform": "relay", "wakeUrl": format!("http://{host}/wake") });
-        words.push(house.post("/relay/provision", &identity, &ask).await.error(400));
+        words.push(harness.post("/relay/provision", &identity, &ask).await.error(400));
     }
     words.dedup();
     assert_eq!(words.len(), 1, "{words:?}");
     for url in ["ftp://example.com/", "file:///etc/passwd", "wake", ""] {
         let ask = json!({ "gatewayId": "g", "platform": "relay", "wakeUrl": url });
-        house.post("/relay/provision", &identity, &ask).await.error(400);
+        harness.post("/relay/provision", &identity, &ask).await.error(400);
     }
-    assert_eq!(house.admin("GET", "/gateways/g", &Value::Null).await.status, 404);
+    assert_eq!(harness.admin("GET", "/gateways/g", &Value::Null).await.status, 404);
     let fine = json!({ "gatewayId": "g", "platform": "relay", "wakeUrl": "https://agent.example.com/wake" });
-    house.post("/relay/provision", &identity, &fine).await.expect(200);
-    house.finish().await;
+    harness.post("/relay/provision", &identity, &fine).await.expect(200);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_enrollment_token_works_once_in_time_and_for_its_own_tenant() {
-    let house = Harness::open().await;
-    let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
+    let harness = Harness::open().await;
+    let (seat, rival) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
     let enroll = async |identity: &str, token: &str, gateway: &str| {
         let body = json!({ "enrollmentToken": token, "gatewayId": gateway });
-        house.post("/relay/enroll", identity, &body).await
+        harness.post("/relay/enroll", identity, &body).await
     };
-    let token = enrollment(&house, "home", None).await;
+    let token = enrollment(&harness, "home", None).await;
     enroll("rubbish", &token, "new").await.error(401);
     enroll(&seat.chat, &token, "new").await.error(401);
     let foreign = enroll(&rival.identity, &token, "new").await.error(403);
     let forged = enroll(&rival.identity, "fde_0000", "new").await.error(403);
-    assert_eq!(foreign, forged, "nothing is told about another tenant's token");
-    enroll(&seat.identity, &token, "r").await.error(403); // a gatewayId of the rival's
+    assert_eq!(foreign, forged, "must not reveal a token of another tenant");
+    enroll(&seat.identity, &token, "r").await.error(403); // a gatewayId of the other tenant
     let reply = enroll(&seat.identity, &token, "new").await.expect(200);
     let fields: Vec<&String> = reply.as_object().unwrap().keys().collect();
     assert_eq!(fields, ["deliveryKey", "gatewayId", "routeKeys", "secret", "tenant"]);
     let mut new = seat.clone();
     (new.gateway, new.secret) = ("new".into(), reply["secret"].as_str().unwrap().into());
-    house.socket(&new).await.hang_up().await;
+    harness.socket(&new).await.hang_up().await;
     let used = enroll(&seat.identity, &token, "new2").await.error(403);
     assert!(used.contains("used"), "{used}");
-    let late = enrollment(&house, "home", Some(0)).await;
+    let late = enrollment(&harness, "home", Some(0)).await;
     let expired = enroll(&seat.identity, &late, "new3").await.error(403);
     assert!(expired.contains("expired"), "{expired}");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn provisioning_needs_a_live_token_of_scope_identity() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn provisioning_needs_a_valid_token_of_scope_identity() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let ask = json!({ "gatewayId": "x", "platform": "relay" });
     let late = json!({ "tenant": "home", "scope": "identity", "ttl_s": 0 });
-    let late = house.admin("POST", "/tokens", &late).await.expect(201)["token"].as_str().unwrap().to_owned();
-    let made = house.admin("POST", "/tokens", &json!({ "tenant": "home", "scope": "identity" })).await.expect(201);
+    let late = harness.admin("POST", "/tokens", &late).await.expect(201)["token"].as_str().unwrap().to_owned();
+    let made = harness.admin("POST", "/tokens", &json!({ "tenant": "home", "scope": "identity" })).await.expect(201);
     let path = format!("/tokens/{}", made["id"].as_str().unwrap());
-    assert_eq!(house.admin("DELETE", &path, &Value::Null).await.status, 204);
+    assert_eq!(harness.admin("DELETE", &path, &Value::Null).await.status, 204);
     let revoked = made["token"].as_str().unwrap().to_owned();
-    for bearer in ["", "x", &seat.chat, &seat.bearer(), &house.admin.clone(), &late, &revoked] {
-        house.post("/relay/provision", bearer, &ask).await.error(401);
+    for bearer in ["", "x", &seat.chat, &seat.bearer(), &harness.admin.clone(), &late, &revoked] {
+        harness.post("/relay/provision", bearer, &ask).await.error(401);
     }
-    house.post("/relay/provision", &seat.identity, &ask).await.expect(200);
-    house.finish().await;
+    harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_is_taken_from_its_gateway_only() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn a_policy_is_accepted_only_from_its_gateway() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let policy = json!({ "platform": "relay", "requireAddress": true, "freeResponseScopes": ["s"], "allowOtherBots": false,
                          "newerField": 1 });
     for _ in 0..2 {
-        assert_eq!(house.post("/relay/policy", &seat.bearer(), &policy).await.status, 200);
+        assert_eq!(harness.post("/relay/policy", &seat.bearer(), &policy).await.status, 200);
     }
     let expired = seat.bearer_until(1);
-    for bearer in ["", "x", &seat.identity, &seat.chat, &house.admin.clone(), &expired] {
-        house.post("/relay/policy", bearer, &policy).await.error(401);
+    for bearer in ["", "x", &seat.identity, &seat.chat, &harness.admin.clone(), &expired] {
+        harness.post("/relay/policy", bearer, &policy).await.error(401);
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_admin_api_opens_for_the_admin_token_only() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let operator = house.token("home", "operator").await;
+async fn the_admin_api_requires_the_admin_token() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let operator = harness.token("home", "operator").await;
     for path in ["/tenants", "/tokens", "/gateways", "/instances", "/bindings", "/events/stream", "/journal", "/doctor"]
     {
-        for bearer in ["", "x", &seat.bearer(), &seat.identity, &seat.chat, &operator, &house.admin[..10]] {
-            let reply = house.get(&format!("/admin/v1{path}"), bearer).await;
+        for bearer in ["", "x", &seat.bearer(), &seat.identity, &seat.chat, &operator, &harness.admin[..10]] {
+            let reply = harness.get(&format!("/admin/v1{path}"), bearer).await;
             assert_eq!(reply.problem(401), "unauthorized", "{path} {bearer}");
         }
     }
-    let refused = house.post("/admin/v1/tenants", "x", &json!({ "name": "sneaky" })).await;
+    let refused = harness.post("/admin/v1/tenants", "x", &json!({ "name": "sneaky" })).await;
     assert_eq!(refused.problem(401), "unauthorized");
-    let tenants = house.admin("GET", "/tenants", &Value::Null).await.expect(200);
+    let tenants = harness.admin("GET", "/tenants", &Value::Null).await.expect(200);
     assert_eq!(tenants["tenants"].as_array().unwrap().len(), 1);
-    assert!(house.metric("frontdesk_requests_refused_total{why=\"unauthorized\"}").await >= 57);
-    assert_eq!(house.get("/admin/v1/nothing", &house.admin).await.problem(404), "not_found");
-    house.finish().await;
+    assert!(harness.metric("frontdesk_requests_refused_total{why=\"unauthorized\"}").await >= 57);
+    assert_eq!(harness.get("/admin/v1/nothing", &harness.admin).await.problem(404), "not_found");
+    harness.finish().await;
 }

@@ -1,6 +1,6 @@
-//! The HTTP doors from end to end: joining, media, chat, pages, and what each of them refuses.
+//! End-to-end tests of the HTTP API: joining, media, chat, pages, and their refusals.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls only the server")]
 
 mod chat;
 #[path = "../harness/mod.rs"]

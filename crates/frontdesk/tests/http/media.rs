@@ -1,4 +1,4 @@
-//! The media plane: what goes in comes out the same, for its own tenant, up to a size and a time.
+//! Media: files are returned unchanged, only to their tenant, up to a size and for a limited time.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use crate::harness::{Harness, Reply, Seat};
 
 const MAX: usize = 25 * 1024 * 1024;
 
-async fn upload(house: &Harness, seat: &Seat, filename: Option<&str>, mime: &str, body: Vec<u8>) -> Reply {
-    let mut request = house.request("POST", "/relay/media").bearer_auth(seat.bearer()).header("content-type", mime);
+async fn upload(harness: &Harness, seat: &Seat, filename: Option<&str>, mime: &str, body: Vec<u8>) -> Reply {
+    let mut request = harness.request("POST", "/relay/media").bearer_auth(seat.bearer()).header("content-type", mime);
     if let Some(filename) = filename {
         request = request.header("x-media-filename", filename);
     }
-    house.send(request.body(body)).await
+    harness.send(request.body(body)).await
 }
 
 fn id_of(reply: &Reply) -> String {
@@ -19,89 +19,89 @@ fn id_of(reply: &Reply) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_comes_back_byte_for_byte_with_its_type_and_as_nothing_that_could_run() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn a_file_is_returned_unchanged_with_its_type_and_cannot_run() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number * 31 % 251) as u8).collect();
-    let reply = upload(&house, &seat, Some("a b.bin"), "text/html", bytes.clone()).await;
+    let reply = upload(&harness, &seat, Some("a b.bin"), "text/html", bytes.clone()).await;
     assert_eq!(reply.expect(200)["size"], bytes.len());
     let id = id_of(&reply);
     assert_eq!(id.len(), 32, "128 random bits: {id}");
     let path = format!("/relay/media/{id}");
-    let got = house.get(&path, &seat.bearer()).await;
+    let got = harness.get(&path, &seat.bearer()).await;
     assert_eq!((got.status, got.body == bytes), (200, true));
     assert_eq!(got.header("content-type"), "text/html");
     assert_eq!(got.header("x-content-type-options"), "nosniff");
     assert!(got.header("content-disposition").starts_with("attachment"), "{}", got.header("content-disposition"));
     assert!(got.header("content-security-policy").contains("sandbox"));
     for bearer in ["", "x", &seat.chat, &seat.identity] {
-        house.get(&path, bearer).await.error(401);
+        harness.get(&path, bearer).await.error(401);
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_five_mebibytes_fit_and_one_byte_more_does_not() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let most = vec![7; MAX];
-    let id = id_of(&upload(&house, &seat, None, "application/octet-stream", most.clone()).await);
-    assert!(house.get(&format!("/relay/media/{id}"), &seat.bearer()).await.body == most);
+    let id = id_of(&upload(&harness, &seat, None, "application/octet-stream", most.clone()).await);
+    assert!(harness.get(&format!("/relay/media/{id}"), &seat.bearer()).await.body == most);
     let head = |rest: &str| format!("POST /relay/media HTTP/1.1\r\nAuthorization: Bearer {}\r\n{rest}", seat.bearer());
-    // Announced: it is refused before it is sent. Not announced: as soon as it is too much.
-    assert_eq!(house.raw(&head(&format!("Content-Length: {}", MAX + 1)), Vec::new()).await, 413);
+    // With a Content-Length it is refused before it is sent, otherwise as soon as it is too large.
+    assert_eq!(harness.raw(&head(&format!("Content-Length: {}", MAX + 1)), Vec::new()).await, 413);
     let mut chunked = format!("{:x}\r\n", MAX + 1).into_bytes();
     chunked.resize(chunked.len() + MAX + 1, 7);
     chunked.extend_from_slice(b"\r\n0\r\n\r\n");
-    assert_eq!(house.raw(&head("Transfer-Encoding: chunked"), chunked).await, 413);
-    upload(&house, &seat, None, "image/png", Vec::new()).await.error(400);
-    house.finish().await;
+    assert_eq!(harness.raw(&head("Transfer-Encoding: chunked"), chunked).await, 413);
+    upload(&harness, &seat, None, "image/png", Vec::new()).await.error(400);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn media_of_another_tenant_and_media_that_never_were_are_equally_absent() {
-    let house = Harness::open().await;
-    let (seat, rival) = (house.seat("g").await, house.seat_in("rival", "r").await);
-    let id = id_of(&upload(&house, &seat, None, "image/png", b"mine".to_vec()).await);
-    let theirs = house.get(&format!("/relay/media/{id}"), &rival.bearer()).await;
-    let never = house.get(&format!("/relay/media/{}", "0".repeat(32)), &rival.bearer()).await;
+async fn foreign_media_and_missing_media_are_indistinguishable() {
+    let harness = Harness::open().await;
+    let (seat, rival) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
+    let id = id_of(&upload(&harness, &seat, None, "image/png", b"mine".to_vec()).await);
+    let theirs = harness.get(&format!("/relay/media/{id}"), &rival.bearer()).await;
+    let never = harness.get(&format!("/relay/media/{}", "0".repeat(32)), &rival.bearer()).await;
     assert_eq!((theirs.error(404), &theirs.body), (never.error(404), &never.body));
-    assert_eq!(house.get(&format!("/chat/v1/media/{id}"), &rival.chat).await.problem(404), "not_found");
-    assert_eq!(house.get(&format!("/chat/v1/media/{id}"), &seat.chat).await.body, b"mine");
+    assert_eq!(harness.get(&format!("/chat/v1/media/{id}"), &rival.chat).await.problem(404), "not_found");
+    assert_eq!(harness.get(&format!("/chat/v1/media/{id}"), &seat.chat).await.body, b"mine");
     for strange in ["..%2F..%2Fmaster.key", "%2e%2e", "a%00b", "frontdesk.db"] {
-        let reply = house.get(&format!("/relay/media/{strange}"), &seat.bearer()).await;
+        let reply = harness.get(&format!("/relay/media/{strange}"), &seat.bearer()).await;
         assert_eq!(reply.status, 404, "{strange}");
     }
     let post = json!({ "user_id": rival.user, "text": "look", "media": [{ "id": id }] });
-    assert_eq!(house.say_as(&rival, "c", post).await.problem(404), "not_found");
-    house.finish().await;
+    assert_eq!(harness.say_as(&rival, "c", post).await.problem(404), "not_found");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_percent_encoded_filename_reaches_the_agent_decoded() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
-    let request = house.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
+    let request = harness.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
     let request = request.header("x-media-filename", "..%2Fcaf%C3%A9%20menu.png").body(b"png".to_vec());
-    let id = id_of(&house.send(request).await);
+    let id = id_of(&harness.send(request).await);
     let post = json!({ "user_id": seat.user, "text": "look", "media": [{ "id": id }] });
-    house.say_as(&seat, "c", post).await.expect(202);
+    harness.say_as(&seat, "c", post).await.expect(202);
     let event = socket.event().await.json["event"].clone();
-    let url = format!("{}/relay/media/{id}", house.url);
+    let url = format!("{}/relay/media/{id}", harness.url);
     assert_eq!((&event["message_type"], &event["media_urls"]), (&json!("photo"), &json!([url])));
     let media = json!([{ "url": url, "kind": "image", "mime": "image/png", "size": 3, "filename": "café menu.png", "caption": Value::Null }]);
     assert_eq!(event["media"], media);
-    let fetched = house.send(house.client.get(&url).bearer_auth(seat.bearer())).await;
+    let fetched = harness.send(harness.client.get(&url).bearer_auth(seat.bearer())).await;
     assert_eq!(fetched.body, b"png");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_past_its_time_is_gone() {
-    let house = Harness::with(|config| config.media.ttl_s = 0).await;
-    let seat = house.seat("g").await;
-    let id = id_of(&upload(&house, &seat, None, "image/png", b"x".to_vec()).await);
-    house.get(&format!("/relay/media/{id}"), &seat.bearer()).await.error(404);
-    house.finish().await;
+async fn an_expired_file_is_gone() {
+    let harness = Harness::with(|config| config.media.ttl_s = 0).await;
+    let seat = harness.seat("g").await;
+    let id = id_of(&upload(&harness, &seat, None, "image/png", b"x".to_vec()).await);
+    harness.get(&format!("/relay/media/{id}"), &seat.bearer()).await.error(404);
+    harness.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What reaches an agent: everything is kept and acked, then held against what the reference allows.
+//! Collects and acks everything that reaches an agent, and compares it with the reference.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -17,13 +17,13 @@ pub(crate) struct Agent {
     pub(crate) name: String,
     pub(crate) bearer: String,
     pub(crate) socket: Socket,
-    /// Every byte that came out of its socket.
+    /// All bytes received on its socket.
     pub(crate) raw: Arc<Mutex<Vec<u8>>>,
-    /// Deliveries, as they came.
+    /// Deliveries, in order.
     pub(crate) got: Vec<Frame>,
-    /// How many of them were looked at.
+    /// How many deliveries were checked.
     pub(crate) seen: usize,
-    /// Interrupts that came, and those that had to: session key and chat.
+    /// Received interrupts (session key and chat), and those that were expected.
     pub(crate) stops: Vec<(String, String)>,
     pub(crate) stops_due: Vec<(String, String)>,
 }
@@ -34,8 +34,8 @@ impl Agent {
         Self { home, name, bearer, socket, raw, got, seen: 0, stops, stops_due }
     }
 
-    /// Takes and acks whatever is there.
-    async fn hear(&mut self) {
+    /// Takes and acks everything that is there.
+    async fn receive(&mut self) {
         self.socket.settle().await;
         while self.socket.came() > 0 {
             let frame = self.socket.next().await;
@@ -46,7 +46,7 @@ impl Agent {
                 let text = |field: &str| frame.json[field].as_str().unwrap().to_owned();
                 self.stops.push((text("session_key"), text("chat_id")));
             } else {
-                panic!("nobody asked {} for this: {}", self.name, frame.raw);
+                panic!("unexpected frame for {}: {}", self.name, frame.raw);
             }
         }
     }
@@ -57,12 +57,12 @@ impl Agent {
 }
 
 impl Scenario {
-    /// Every agent takes what there is, until the desk says that nothing waits for anybody.
-    pub(crate) async fn hear(&mut self) {
+    /// Every agent takes what is there, until the server reports that nothing is waiting.
+    pub(crate) async fn receive(&mut self) {
         let quiet = async {
-            join_all(self.agents.iter_mut().map(Agent::hear)).await;
+            join_all(self.agents.iter_mut().map(Agent::receive)).await;
             loop {
-                let told = self.house.admin("GET", "/instances", &Value::Null).await.expect(200);
+                let told = self.harness.admin("GET", "/instances", &Value::Null).await.expect(200);
                 let waiting = told["instances"].as_array().unwrap().iter().filter(|it| it["waiting"] != 0);
                 let waiting: Vec<_> = waiting.map(|it| (it["tenant"].as_str(), it["instance"].as_str())).collect();
                 if waiting.is_empty() {
@@ -71,13 +71,13 @@ impl Scenario {
                 let homes = &self.homes;
                 let is_due =
                     |agent: &&mut Agent| waiting.contains(&(Some(&homes[agent.home].tenant), Some(&agent.name)));
-                join_all(self.agents.iter_mut().filter(is_due).map(Agent::hear)).await;
+                join_all(self.agents.iter_mut().filter(is_due).map(Agent::receive)).await;
             }
         };
-        timeout(PATIENCE, quiet).await.expect("mail waits for ever");
+        timeout(PATIENCE, quiet).await.expect("deliveries are still waiting");
     }
 
-    /// Everybody got what the reference delivers to them, once, and nothing else.
+    /// Every agent got exactly what the reference delivers, once.
     pub(crate) fn check_deliveries(&mut self) {
         let mut due: Vec<BTreeMap<&str, u32>> = self.agents.iter().map(|_| BTreeMap::new()).collect();
         for said in &self.said {
@@ -110,7 +110,7 @@ impl Scenario {
         }
     }
 
-    /// What is in each event that came since the last look.
+    /// Checks the content of events received since the last check.
     fn check_events(&mut self) {
         let by_id: HashMap<(usize, &str), usize> =
             self.said.iter().enumerate().map(|(at, said)| ((said.home, said.id.as_str()), at)).collect();
@@ -121,7 +121,7 @@ impl Scenario {
             for frame in &agent.got[agent.seen..] {
                 let event = &frame.json["event"];
                 let find = |id: &Value| by_id.get(&(agent.home, id.as_str().unwrap())).copied();
-                let at = find(&event["message_id"]).unwrap_or_else(|| panic!("nobody said {event}"));
+                let at = find(&event["message_id"]).unwrap_or_else(|| panic!("unknown message in {event}"));
                 let said = &self.said[at];
                 let source = &said.event.source;
                 assert_eq!(event["text"], said.text.as_str(), "{event}");
@@ -139,8 +139,9 @@ impl Scenario {
                 assert!(event["context_error"].is_null(), "{event}");
                 let lines = context(event);
                 for line in lines {
-                    let nearby = find(&line["source"]["message_id"]).unwrap_or_else(|| panic!("nobody said {line}"));
-                    assert!(nearby < at, "it was said later: {line}");
+                    let nearby =
+                        find(&line["source"]["message_id"]).unwrap_or_else(|| panic!("unknown message in {line}"));
+                    assert!(nearby < at, "context is newer than its message: {line}");
                     assert!(shown.insert(message_id(line)), "{} got {line} twice", agent.name);
                     self.check_context(agent, said, &self.said[nearby], line);
                 }
@@ -157,7 +158,7 @@ impl Scenario {
         }
     }
 
-    /// One line that rode along on `asked`.
+    /// Checks one line of context of `asked`.
     fn check_context(&self, agent: &Agent, asked: &Said, nearby: &Said, line: &Value) {
         let (here, there) = (&asked.event.source, &nearby.event.source);
         let why = |what: &str| format!("{what}: {} got {line} along with {}", agent.name, asked.id);
@@ -167,7 +168,7 @@ impl Scenario {
         assert!(!here.is_direct() && asked.event.addressed, "{}", why("not asked for"));
         assert!(!nearby.event.addressed && !nearby.is_press, "{}", why("it was a turn"));
         assert!(!agent.has_had(&nearby.id), "{}", why("it was had as an event"));
-        // Whoever this agent looks for can see the chat.
+        // The owner of this agent can see the chat.
         let tenant = &self.homes[agent.home].tenant;
         let own = asked.lines.iter().any(|it| it.layer == "owner" && it.instance.as_ref() == Some(&agent.name));
         let viewer = if own { here.user_id.as_deref() } else { self.owner(agent).map(|it| it.user_id.as_str()) };
@@ -175,7 +176,7 @@ impl Scenario {
         assert_eq!(sees, Some(true), "{}", why("it cannot be seen"));
     }
 
-    /// Whoever was linked to it first.
+    /// The first user who was linked to it.
     fn owner(&self, agent: &Agent) -> Option<&Binding> {
         let tenant = &self.homes[agent.home].tenant;
         let links = self.world.links.iter().filter(|it| it.platform == APART && it.tenant == *tenant);
@@ -184,7 +185,7 @@ impl Scenario {
 
     // ---- marks ---------------------------------------------------------------------------
 
-    /// Nothing of a tenant is in any byte that an agent of another got, nor in another's chats.
+    /// No mark of a tenant is in any byte that another tenant's agent got, nor in another tenant's chats.
     pub(crate) async fn check_marks(&mut self) {
         for agent in &self.agents {
             let raw = String::from_utf8(agent.raw.lock().unwrap().clone()).unwrap();
@@ -192,17 +193,17 @@ impl Scenario {
             self.check_no_marks(agent.home, &raw, &whose);
         }
         for (at, home) in self.homes.iter().enumerate() {
-            let mut chats: Vec<&String> = self.homes.iter().map(|home| &home.den).collect();
+            let mut chats: Vec<&String> = self.homes.iter().map(|home| &home.own_chat).collect();
             chats.extend(self.world.channels.iter().chain(&self.world.threads).chain(&self.world.directs));
             for chat in chats {
                 let mut after = 0;
                 loop {
                     let path = format!("/chat/v1/chats/{chat}/messages?after={after}");
-                    let page = self.house.get(&path, &home.token).await;
+                    let page = self.harness.get(&path, &home.token).await;
                     let lines = page.expect(200)["messages"].as_array().unwrap().clone();
                     let Some(last) = lines.last() else { break };
                     after = last["seq"].as_u64().unwrap();
-                    assert!(*chat == home.den || !chat.starts_with("den-"), "{} has {chat}", home.tenant);
+                    assert!(*chat == home.own_chat || !chat.starts_with("den-"), "{} has {chat}", home.tenant);
                     self.check_no_marks(at, &page.text(), chat);
                     let deleted = lines.iter().filter(|line| line["deleted"] == true);
                     for line in deleted.map(|line| line["message_id"].as_str().unwrap()) {
@@ -210,7 +211,7 @@ impl Scenario {
                     }
                 }
             }
-            let chats = self.house.get("/chat/v1/chats", &home.token).await;
+            let chats = self.harness.get("/chat/v1/chats", &home.token).await;
             self.check_no_marks(at, &chats.text(), "the list of chats");
         }
         self.check_streams().await;
@@ -223,7 +224,7 @@ impl Scenario {
             let send = json!({ "op": "send", "chat_id": self.world.channels[0], "content": end });
             assert_eq!(self.agents[agent].socket.act(send).await["success"], true);
             let ended = self.homes[home].stream.wait_for(|text| text.contains(&end));
-            let text = timeout(PATIENCE, ended).await.expect("it did not come").expect("the stream ended").clone();
+            let text = timeout(PATIENCE, ended).await.expect("the stream timed out").expect("the stream ended").clone();
             self.check_no_marks(home, &text, "the live chat");
         }
     }
@@ -242,7 +243,7 @@ impl Scenario {
     }
 }
 
-/// What rode along on an event.
+/// The context of an event.
 fn context(event: &Value) -> &[Value] {
     event["context"].as_array().map_or(&[], Vec::as_slice)
 }

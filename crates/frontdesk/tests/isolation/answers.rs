@@ -1,4 +1,4 @@
-//! What the desk says about it all: why somebody got an event, and the files that came with it.
+//! Explanations of who received an event, and the files of events.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,16 +9,16 @@ use crate::agents::Agent;
 use crate::harness::Reply;
 use crate::scenario::{Said, Scenario, some_at_once};
 
-/// Of so many events one is asked for by every agent of every tenant, the rest by those that they concern.
+/// One in so many events is queried by every agent of every tenant, the rest by the agents concerned.
 const ASKED_BY_ALL: usize = 20;
 
 impl Scenario {
-    /// Explain says what the reference says; an agent is told its own line, and nothing of other tenants.
+    /// Explanations equal the reference; an agent sees only its own line, and nothing of other tenants.
     pub(crate) async fn check_answers(&mut self) {
         let fresh = &self.said[self.explained..];
-        let house = &self.house;
+        let harness = &self.harness;
         let explain = |said: &Said| format!("/admin/v1/events/{}/explain", said.event_id);
-        let calls = fresh.iter().map(async |said| house.get(&explain(said), &house.admin).await);
+        let calls = fresh.iter().map(async |said| harness.get(&explain(said), &harness.admin).await);
         for (said, reply) in fresh.iter().zip(some_at_once(calls).await) {
             self.check_explanation(said, &reply);
             self.tally.count("explained");
@@ -33,7 +33,7 @@ impl Scenario {
             asked.extend(self.agents.iter().filter(concerns).map(|agent| (said, agent)));
         }
         let why = |said: &Said| format!("/manage/why?message_id={}", said.id);
-        let calls = asked.iter().map(async |(said, agent)| house.get(&why(said), &agent.bearer).await);
+        let calls = asked.iter().map(async |(said, agent)| harness.get(&why(said), &agent.bearer).await);
         for ((said, agent), reply) in asked.iter().zip(some_at_once(calls).await) {
             if said.home == agent.home {
                 self.check_why(said, agent, &reply);
@@ -55,7 +55,7 @@ impl Scenario {
         let fields = ["instance", "outcome", "layer", "rule", "value"];
         let lines = told["instances"].as_array().unwrap().iter();
         let lines: BTreeSet<[String; 5]> = lines.map(|line| fields.map(|field| text(line, field))).collect();
-        let due: BTreeSet<[String; 5]> = said.lines.iter().map(in_words).collect();
+        let due: BTreeSet<[String; 5]> = said.lines.iter().map(explained_line).collect();
         assert_eq!(lines, due, "{} by {:?}", said.id, said.event);
         assert_eq!(told["instances"].as_array().unwrap().len(), said.lines.len(), "{told}");
     }
@@ -68,22 +68,22 @@ impl Scenario {
         match said.lines.iter().find(|line| line.instance.as_ref() == Some(&agent.name)) {
             None => assert_eq!((&lines[0]["outcome"], &lines[0]["value"]), (&json!("withheld"), &json!("")), "{told}"),
             Some(line) => {
-                let [_, outcome, layer, rule, value] = in_words(line);
-                // Which other agent a person chose is theirs to know.
+                let [_, outcome, layer, rule, value] = explained_line(line);
+                // The choice of another agent is visible to the user only.
                 let value = if line.layer == "owner" && !line.delivered { String::new() } else { value };
                 for (field, due) in [("outcome", outcome), ("layer", layer), ("rule", rule), ("value", value)] {
                     assert_eq!(lines[0][field], due, "{field} in {told}");
                 }
             }
         }
-        // No other agent is named, of whatever tenant, and no other tenant.
+        // Names no other agent, of any tenant, and no other tenant.
         let text = reply.text();
         let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
         for other in self.world.instances.iter().filter(|other| other.name != agent.name) {
             assert!(!words.contains(other.name.as_str()), "{} reads of {}: {text}", agent.name, other.name);
         }
         for other in self.homes.iter().filter(|other| other.tenant != self.tenant_of(said)) {
-            // An id may be one of another tenant's names, but never is in this town.
+            // An id could equal the name of another tenant, but not in this scenario.
             assert!(!words.contains(other.tenant.as_str()), "{} reads of {}: {text}", agent.name, other.tenant);
         }
     }
@@ -94,7 +94,7 @@ impl Scenario {
 
     // ---- files ---------------------------------------------------------------------------
 
-    /// Every file that came with an event opens for its receiver, and for nobody of another tenant.
+    /// Every file of an event can be read by its receiver, and by nobody of another tenant.
     pub(crate) async fn check_files(&mut self) {
         let by_id: HashMap<(usize, &str), &Said> =
             self.said.iter().map(|said| ((said.home, said.id.as_str()), said)).collect();
@@ -105,7 +105,7 @@ impl Scenario {
                 let urls = event["media_urls"].as_array().map_or(&[][..], Vec::as_slice);
                 let media = event["media"].as_array().map_or(&[][..], Vec::as_slice);
                 assert!(urls.iter().eq(media.iter().map(|it| &it["url"])), "{event}");
-                let due = said.file.iter().map(|file| format!("{}/relay/media/{}", self.house.url, file.id));
+                let due = said.file.iter().map(|file| format!("{}/relay/media/{}", self.harness.url, file.id));
                 assert!(urls.iter().map(|url| url.as_str().unwrap()).eq(due), "{event}");
                 if let Some(file) = said.file.as_ref().filter(|_| said.part == self.part) {
                     own.push((agent, file));
@@ -113,9 +113,9 @@ impl Scenario {
                 }
             }
         }
-        let house = &self.house;
+        let harness = &self.harness;
         let path = |id: &str| format!("/relay/media/{id}");
-        let calls = own.iter().map(async |(agent, file)| house.get(&path(&file.id), &agent.bearer).await);
+        let calls = own.iter().map(async |(agent, file)| harness.get(&path(&file.id), &agent.bearer).await);
         for ((agent, file), reply) in own.iter().zip(some_at_once(calls).await) {
             let body = (reply.status, reply.text());
             assert_eq!(body, (200, file.body.clone()), "{}", agent.name);
@@ -130,7 +130,7 @@ impl Scenario {
                 foreign.push((format!("/chat/v1/media/{id}"), &other.token));
             }
         }
-        let calls = foreign.iter().map(async |(path, bearer)| house.get(path, bearer).await);
+        let calls = foreign.iter().map(async |(path, bearer)| harness.get(path, bearer).await);
         for ((path, _), reply) in foreign.iter().zip(some_at_once(calls).await) {
             assert_eq!(reply.status, 404, "{path}: {}", reply.text());
             self.tally.count("file refused to another tenant");
@@ -138,7 +138,7 @@ impl Scenario {
         self.offer_foreign_files().await;
     }
 
-    /// A message with a file of another tenant is not taken.
+    /// A message with a file of another tenant is refused.
     async fn offer_foreign_files(&mut self) {
         for (at, home) in self.homes.iter().enumerate() {
             let others = self.homes.iter().enumerate().filter(|(other, _)| *other != at);
@@ -149,15 +149,15 @@ impl Scenario {
             let text = format!("{} steals", home.mark);
             let media = json!([{ "id": self.dice.pick(&files) }]);
             let post = json!({ "user_id": "u1", "text": text, "media": media, "mentions_bot": true });
-            let path = format!("/chat/v1/chats/{}/messages", home.den);
-            self.house.post(&path, &home.token, &post).await.expect(404);
+            let path = format!("/chat/v1/chats/{}/messages", home.own_chat);
+            self.harness.post(&path, &home.token, &post).await.expect(404);
             self.tally.count("file of another tenant not taken");
         }
     }
 }
 
-/// A line as explain says it.
-fn in_words(line: &Line) -> [String; 5] {
+/// A line in the form of an explanation.
+fn explained_line(line: &Line) -> [String; 5] {
     let outcome = if line.delivered { "delivered" } else { "withheld" };
     let instance = line.instance.as_deref().unwrap_or_default();
     [instance, outcome, line.layer, line.rule, &line.value].map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Prompts: whoever presses a button is the author, and only people of the prompt's own tenant can.
+//! Prompts: the user who presses a button is the author, and only users of the prompt's tenant can press it.
 
 use frontdesk_testkit::world::{APART, Event};
 use frontdesk_wire::Source;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::scenario::{Scenario, some_at_once};
 use crate::talk::take_receipt;
 
-/// Of each tenant.
+/// Per tenant.
 const PROMPTS: usize = 2;
 
 impl Scenario {
@@ -17,7 +17,7 @@ impl Scenario {
                 self.prompt_and_press(home).await;
             }
         }
-        self.hear().await;
+        self.receive().await;
     }
 
     async fn prompt_and_press(&mut self, home: usize) {
@@ -37,9 +37,9 @@ impl Scenario {
         let name = format!("{mark} {user_id}");
         let press = json!({ "prompt_id": prompt_id, "option_id": "yes", "user_id": user_id, "user_name": name });
         let path = format!("/chat/v1/chats/{chat}/messages/{message}/press");
-        // The other tenants have a chat of this name too, but no such prompt in it.
+        // The other tenants have a chat with this name, but not this prompt.
         let others = self.homes.iter().filter(|other| other.mark != mark);
-        for reply in some_at_once(others.map(|other| self.house.post(&path, &other.token, &press))).await {
+        for reply in some_at_once(others.map(|other| self.harness.post(&path, &other.token, &press))).await {
             assert_eq!(reply.problem(404), "not_found");
             self.tally.count("button pressed from another tenant");
         }
@@ -54,17 +54,17 @@ impl Scenario {
         };
         source.set_scope(self.homes[home].chat_scopes.get(&chat).cloned());
         let event = Event { tenant: Some(self.homes[home].tenant.clone()), source, addressed: true };
-        let posted = self.house.post(&path, &self.homes[home].token, &press).await.expect(202);
+        let posted = self.harness.post(&path, &self.homes[home].token, &press).await.expect(202);
         let id = posted["message_id"].as_str().unwrap();
         assert!(id.starts_with(&format!("press-{message}-")), "{id}");
-        let mut said = self.words(home, Some(id.to_owned()), event, "/yes".into());
+        let mut said = self.prepare(home, Some(id.to_owned()), event, "/yes".into());
         said.is_press = true;
         self.tally.count(format!("button pressed and {}", said.outcome()));
         take_receipt(&mut said, &posted);
-        let again = self.house.post(&path, &self.homes[home].token, &press).await;
+        let again = self.harness.post(&path, &self.homes[home].token, &press).await;
         match said.outcome() {
             "delivered" => assert_eq!(again.problem(409), "conflict"),
-            // Nobody heard it, so the prompt is not answered; the same press is the same message.
+            // No agent received it, so the prompt is not answered; the repeated press is the same message.
             _ => assert_eq!(again.expect(202)["event_id"], said.event_id.as_str()),
         }
         self.said.push(said);

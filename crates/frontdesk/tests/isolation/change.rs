@@ -1,5 +1,5 @@
-//! The rules change: people leave and link anew, channels change hands, agents decide anew, chats are shown
-//! to others. The world is told the same as the desk.
+//! Changes of the rules: links, channel grants, policies and chat members. The world and the server get the same
+//! changes.
 
 use frontdesk_core::directory::facts::{Binding, DmDefault, Fact, Grant, Instance, Policy, Principal};
 use frontdesk_testkit::world::{APART, Event};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::scenario::{Scenario, channel, policy, principal};
 use crate::talk::say;
 
-/// How much of what there is changes.
+/// Share of the records that change.
 const PERCENT: u64 = 30;
 const NEW_LINKS: usize = 4;
 
@@ -22,10 +22,10 @@ impl Scenario {
         self.decide_anew().await;
         self.choose_anew().await;
         self.show_to_others().await;
-        self.hear().await;
+        self.receive().await;
     }
 
-    /// People by what they type, in their own tenant; who is a bot is unlinked by the admin.
+    /// Users unlink themselves with a command in their own tenant; bots are unlinked by the admin.
     async fn unlink_some(&mut self) {
         let links: Vec<Binding> = self.world.links.iter().filter(|it| it.platform == APART).cloned().collect();
         for it in self.dice.sift(&links, PERCENT) {
@@ -33,13 +33,13 @@ impl Scenario {
             if is_bot {
                 let link =
                     json!({ "platform": APART, "user_id": it.user_id, "tenant": it.tenant, "instance": it.instance });
-                let gone = self.house.admin("DELETE", "/bindings", &link).await;
+                let gone = self.harness.admin("DELETE", "/bindings", &link).await;
                 assert_eq!(gone.status, 204, "{}", gone.text());
             } else {
                 self.type_to_bot(&it.tenant, &it.user_id, "/unlink", &it.instance).await;
             }
             self.world.links.retain(|link| *link != it);
-            // With a link goes the choice that named it.
+            // A default that names the link is removed with it.
             let names_it = |default: &DmDefault| {
                 (&default.tenant, &default.platform, &default.user_id, &default.instance)
                     == (&it.tenant, &it.platform, &it.user_id, &it.instance)
@@ -48,7 +48,7 @@ impl Scenario {
         }
     }
 
-    /// By a code, which opens nothing in another tenant.
+    /// Links with a code, which must not work in another tenant.
     async fn link_some(&mut self) {
         let people: Vec<String> = self.world.people.iter().map(|person| person.user_id.clone()).collect();
         for _ in 0..NEW_LINKS {
@@ -56,7 +56,7 @@ impl Scenario {
             let user_id = self.dice.pick(&people).clone();
             let (home, instance) = (self.agents[at].home, self.agents[at].name.clone());
             let ask = json!({ "platform": APART });
-            let offer = self.house.post("/manage/link", &self.agents[at].bearer, &ask).await.expect(200);
+            let offer = self.harness.post("/manage/link", &self.agents[at].bearer, &ask).await.expect(200);
             let code = offer["code"].as_str().unwrap();
             let tenant = self.homes[home].tenant.clone();
             let elsewhere: Vec<String> = self.world.tenants.iter().filter(|it| **it != tenant).cloned().collect();
@@ -69,7 +69,7 @@ impl Scenario {
         }
     }
 
-    /// The same in the world: later than all others, unless it was there already.
+    /// Adds the link to the world: newer than all others, unless it already existed.
     fn note_link(&mut self, tenant: &str, user_id: &str, instance: &str) {
         let links = &mut self.world.links;
         let at_ms = links.iter().map(|it| it.at_ms).max().unwrap_or(0) + 1;
@@ -83,7 +83,7 @@ impl Scenario {
         links.push(Binding { tenant, platform, user_id, instance, at_ms, since_ms });
     }
 
-    /// A command to the desk itself, in a direct chat. No agent gets it.
+    /// Sends a command to the server itself, in a direct chat. No agent gets it.
     async fn type_to_bot(&mut self, tenant: &str, user_id: &str, command: &str, rest: &str) {
         let home = self.homes.iter().position(|home| home.tenant == tenant).unwrap();
         let source = Source {
@@ -94,13 +94,13 @@ impl Scenario {
             ..Source::default()
         };
         let event = Event { tenant: Some(tenant.to_owned()), source, addressed: true };
-        let mut said = self.words(home, None, event, format!("{command} {rest}"));
+        let mut said = self.prepare(home, None, event, format!("{command} {rest}"));
         said.take_as_desk(command);
-        say(&self.house, &mut self.homes[home], &mut said).await;
+        say(&self.harness, &mut self.homes[home], &mut said).await;
         self.said.push(said);
     }
 
-    /// Some are given up, and of those some are taken by another agent of the tenant.
+    /// Some channels are released, and some of those are claimed by another agent of the tenant.
     async fn hand_over_channels(&mut self) {
         let grants: Vec<Grant> = self.world.grants.iter().filter(|it| it.platform == APART).cloned().collect();
         for it in self.dice.sift(&grants, PERCENT) {
@@ -110,18 +110,18 @@ impl Scenario {
             let next = self.any_agent(home);
             let (next, name) = (self.agents[next].bearer.clone(), self.agents[next].name.clone());
             if name != it.instance {
-                self.house.post("/manage/scope", &next, &place).await.error(409);
+                self.harness.post("/manage/scope", &next, &place).await.error(409);
             }
-            self.house.post("/manage/scope/release", &holder, &place).await.expect(200);
+            self.harness.post("/manage/scope/release", &holder, &place).await.expect(200);
             self.world.grants.retain(|grant| *grant != it);
             if self.dice.chance(60) {
-                self.house.post("/manage/scope", &next, &place).await.expect(200);
+                self.harness.post("/manage/scope", &next, &place).await.expect(200);
                 self.world.grants.push(Grant { instance: name, ..it });
             }
         }
     }
 
-    /// Whom they hear and what they want to hear of.
+    /// Changes principals and relevance policies.
     async fn decide_anew(&mut self) {
         let instances = self.world.instances.clone();
         for Instance { tenant, name, .. } in self.dice.sift(&instances, PERCENT) {
@@ -130,7 +130,7 @@ impl Scenario {
             let (policy, instance) = (*self.dice.pick(&policies), name);
             let made = Principal { tenant, instance, policy, allow };
             let bearer = &self.agent(&made.tenant, &made.instance).bearer;
-            self.house.post("/manage/principal", bearer, &principal(&made)).await.expect(200);
+            self.harness.post("/manage/principal", bearer, &principal(&made)).await.expect(200);
             self.world.principals.retain(|it| (&it.tenant, &it.instance) != (&made.tenant, &made.instance));
             self.world.principals.push(made);
         }
@@ -143,20 +143,20 @@ impl Scenario {
             };
             let made = Policy { tenant, instance: name, policy: relevance };
             let bearer = &self.agent(&made.tenant, &made.instance).bearer;
-            self.house.post("/relay/policy", bearer, &policy(&made)).await.expect(200);
+            self.harness.post("/relay/policy", bearer, &policy(&made)).await.expect(200);
             let key = |it: &Policy| Fact::Policy(it.clone()).key();
             self.world.policies.retain(|it| key(it) != key(&made));
             self.world.policies.push(made);
         }
     }
 
-    /// Where the direct messages of some go.
+    /// Changes the default agent for direct messages.
     async fn choose_anew(&mut self) {
         let links: Vec<Binding> = self.world.links.iter().filter(|it| it.platform == APART).cloned().collect();
         for Binding { tenant, platform, user_id, instance, .. } in self.dice.sift(&links, PERCENT / 2) {
             let ask = json!({ "platform": platform, "user_id": user_id });
             let bearer = &self.agent(&tenant, &instance).bearer;
-            self.house.post("/manage/dm-default", bearer, &ask).await.expect(200);
+            self.harness.post("/manage/dm-default", bearer, &ask).await.expect(200);
             let is_it = |it: &DmDefault| (&it.tenant, &it.platform, &it.user_id) == (&tenant, &platform, &user_id);
             self.world.dm_defaults.retain(|it| !is_it(it));
             self.world.dm_defaults.push(DmDefault { tenant, platform, user_id, instance, at_ms: 0 });

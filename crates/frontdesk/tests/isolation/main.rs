@@ -1,9 +1,9 @@
-//! Isolation, from end to end: generated worlds in a running desk, a socket for every agent, and nothing
-//! that crosses a tenant or reaches an agent whom the slow reference refuses.
+//! End-to-end isolation: generated worlds in a running server, with a socket for every agent. Nothing may cross a
+//! tenant or reach an agent that the reference refuses.
 //!
-//! A failure names the seed of its world; `ISOLATION_SEED=<seed>` runs that world alone.
+//! A failure prints the seed of its world; `ISOLATION_SEED=<seed>` runs that world alone.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls only the server")]
 
 mod agents;
 mod answers;
@@ -24,12 +24,13 @@ use scenario::Scenario;
 
 const WORLDS: usize = 12;
 const SEED_ENV: &str = "ISOLATION_SEED";
-/// The rules change between the parts of a world's story.
+/// The rules change between the parts of a run.
 const PARTS: usize = 2;
 const ROUNDS: usize = 3;
 const EVENTS_PER_ROUND: usize = 32;
 
-/// What must have been tried so often, over all worlds; below that something has stopped being tried.
+/// Minimum number of times that each case must occur over all worlds, so that the generator does not silently lose a
+/// case.
 const OFTEN: [(&str, u64); 37] = [
     ("delivered owner/linked", 1_200),
     ("delivered scope/granted", 200),
@@ -70,7 +71,7 @@ const OFTEN: [(&str, u64); 37] = [
     ("act declined", 3_000),
 ];
 
-/// How often what was tried.
+/// How often each case occurred.
 #[derive(Default)]
 pub(crate) struct Tally(BTreeMap<String, u64>);
 
@@ -86,7 +87,7 @@ impl Tally {
     }
 }
 
-/// Says which world it was, if it was the last.
+/// Prints the seed of the world if the test fails in it.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -98,9 +99,9 @@ impl Drop for Seed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_crosses_a_tenant_or_reaches_an_agent_whom_the_reference_refuses() {
+async fn nothing_crosses_a_tenant_or_reaches_an_agent_that_the_reference_refuses() {
     if let Ok(seed) = std::env::var(SEED_ENV) {
-        Box::pin(live_through(seed.parse().expect("a seed is a number"))).await;
+        Box::pin(live_through(seed.parse().expect("ISOLATION_SEED must be a number"))).await;
         return;
     }
     let mut tally = Tally::default();
@@ -117,26 +118,26 @@ async fn nothing_crosses_a_tenant_or_reaches_an_agent_whom_the_reference_refuses
     }
 }
 
-/// One world from its opening to the last look at everything that came out of it.
+/// Runs one world from setup to the final checks.
 async fn live_through(seed: u64) -> Tally {
     let _seed = Seed(seed);
-    let mut town = Scenario::open(seed).await;
-    assert!(town.homes.len() > 1, "there is nobody for anything to cross to");
+    let mut scenario = Scenario::open(seed).await;
+    assert!(scenario.homes.len() > 1, "a world needs several tenants");
     for part in 0..PARTS {
         if part > 0 {
-            town.change().await;
+            scenario.change().await;
         }
         for _ in 0..ROUNDS {
-            town.talk(EVENTS_PER_ROUND).await;
+            scenario.talk(EVENTS_PER_ROUND).await;
         }
-        town.stop_turns().await;
-        town.press_buttons().await;
-        town.speak_everywhere().await;
-        town.check_deliveries();
-        town.check_files().await;
-        town.check_answers().await;
-        town.part += 1;
+        scenario.stop_turns().await;
+        scenario.press_buttons().await;
+        scenario.speak_everywhere().await;
+        scenario.check_deliveries();
+        scenario.check_files().await;
+        scenario.check_answers().await;
+        scenario.part += 1;
     }
-    town.check_marks().await;
-    town.close().await
+    scenario.check_marks().await;
+    scenario.close().await
 }

@@ -1,4 +1,4 @@
-//! The way out: an agent may speak in every chat of its tenant, whoever its people are, and in no other.
+//! Egress: an agent may send to every chat of its tenant, whoever its users are, and to no other.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -9,32 +9,33 @@ use crate::scenario::Scenario;
 
 const DECLINED: &str = "{\"success\":false,\"error\":\"relay egress declined: target is not an approved destination for \
                         this connection\",\"code\":\"egress_declined\"}}";
-/// What a command gives to the agent that answers it.
+/// Kind of the capability of a command.
 const CAPABILITY: &str = "relay.interaction_token";
 /// Chats of other tenants that each agent tries.
 const FOREIGN_CHATS: usize = 1;
 
-/// What one agent is going to try.
+/// The attempts of one agent.
 struct Errand {
     mark: String,
-    /// In its own tenant, and one of the same name in every other.
+    /// A chat of its own tenant; every other tenant has one of the same name.
     chat: String,
     chat_name: String,
-    /// A message of people in that chat, if there is one.
+    /// A message of a user in that chat, if there is one.
     message: Option<String>,
-    /// A message of the bot that another agent of the tenant sent.
+    /// A message of the bot, sent by another agent of the tenant.
     bot_line: String,
-    /// A message in a chat of the same name elsewhere.
+    /// A message in a chat of the same name in another tenant.
     foreign_message: String,
-    /// Chats that only others have, with a message in each.
+    /// Chats that only other tenants have, with a message in each.
     foreign_chats: Vec<(String, String)>,
     own_file: Option<String>,
     foreign_file: Option<String>,
-    /// The name of a turn that began elsewhere with a command, and whether one here may have the same.
+    /// Session key of a turn in another tenant that began with a command, and whether this tenant may have one of the
+    /// same name.
     foreign_turn: Option<(String, bool)>,
 }
 
-/// What it did.
+/// The results.
 #[derive(Default)]
 struct Outcome {
     done: u64,
@@ -44,38 +45,38 @@ struct Outcome {
 
 impl Scenario {
     pub(crate) async fn speak_everywhere(&mut self) {
-        let before = self.dens().await;
+        let before = self.own_chats().await;
         let errands: Vec<Errand> = (0..self.agents.len()).map(|at| self.errand(at)).collect();
-        let house = &self.house;
-        let going = self.agents.iter_mut().zip(&errands).map(|(agent, errand)| errand.run(house, agent));
+        let harness = &self.harness;
+        let going = self.agents.iter_mut().zip(&errands).map(|(agent, errand)| errand.run(harness, agent));
         let done = join_all(going).await;
         for (agent, Outcome { done, declined, deleted }) in self.agents.iter().zip(done) {
             self.homes[agent.home].deleted.push(deleted);
             (0..done).for_each(|_| self.tally.count("act done"));
             (0..declined).for_each(|_| self.tally.count("act declined"));
         }
-        assert_eq!(self.dens().await, before, "somebody was where only others are");
+        assert_eq!(self.own_chats().await, before, "an agent changed a chat of another tenant");
         self.type_in_one_tenant().await;
     }
 
-    /// Where an agent seems to type, nobody else's chat of the same name shows it.
+    /// The typing indicator of a chat is not shown in other tenants' chats of the same name.
     async fn type_in_one_tenant(&mut self) {
         let (chat, home) = (self.any_chat(), self.dice.below(self.homes.len()));
         let agent = self.any_agent(home);
         self.agents[agent].does(json!({ "op": "typing", "chat_id": chat })).await;
         for (at, other) in self.homes.iter().enumerate() {
-            let history = self.house.get(&format!("/chat/v1/chats/{chat}/messages"), &other.token).await.expect(200);
+            let history = self.harness.get(&format!("/chat/v1/chats/{chat}/messages"), &other.token).await.expect(200);
             assert_eq!(history["typing"], at == home, "{chat} of {}", other.tenant);
         }
         self.agents[agent].does(json!({ "op": "typing", "chat_id": chat, "content": "" })).await;
     }
 
-    /// What there is in the chats that only one tenant has, as its people see it.
-    async fn dens(&self) -> Vec<Value> {
+    /// Histories of the chats that only one tenant has, as its users see them.
+    async fn own_chats(&self) -> Vec<Value> {
         let mut all = Vec::new();
         for home in &self.homes {
-            let path = format!("/chat/v1/chats/{}/messages", home.den);
-            all.push(self.house.get(&path, &home.token).await.expect(200));
+            let path = format!("/chat/v1/chats/{}/messages", home.own_chat);
+            all.push(self.harness.get(&path, &home.token).await.expect(200));
         }
         all
     }
@@ -105,7 +106,9 @@ impl Scenario {
             message: (!own.is_empty()).then(|| self.dice.pick(&own).id.clone()),
             bot_line: home.bot_lines[&chat][0].clone(),
             foreign_message: self.dice.pick(&foreign_messages).clone(),
-            foreign_chats: foreign_chats.map(|it| (it.den.clone(), it.bot_lines[&it.den][0].clone())).collect(),
+            foreign_chats: foreign_chats
+                .map(|it| (it.own_chat.clone(), it.bot_lines[&it.own_chat][0].clone()))
+                .collect(),
             own_file: (!home.files.is_empty()).then(|| self.dice.pick(&home.files).clone()),
             foreign_file: (!foreign_files.is_empty()).then(|| (*self.dice.pick(&foreign_files)).clone()),
             chat,
@@ -114,9 +117,9 @@ impl Scenario {
 }
 
 impl Errand {
-    async fn run(&self, house: &Harness, agent: &mut Agent) -> Outcome {
+    async fn run(&self, harness: &Harness, agent: &mut Agent) -> Outcome {
         let mut so_far = Outcome::default();
-        self.speak_at_home(house, agent, &mut so_far).await;
+        self.speak_at_home(harness, agent, &mut so_far).await;
         self.reach_elsewhere(agent, &mut so_far).await;
         for (chat, message) in &self.foreign_chats {
             for act in self.every_act(chat, message) {
@@ -128,7 +131,7 @@ impl Errand {
         so_far
     }
 
-    async fn speak_at_home(&self, house: &Harness, agent: &mut Agent, so_far: &mut Outcome) {
+    async fn speak_at_home(&self, harness: &Harness, agent: &mut Agent, so_far: &mut Outcome) {
         let chat = &self.chat;
         let info = agent.act(json!({ "op": "get_chat_info", "chat_id": chat })).await;
         assert_eq!(info.json["result"]["chat_info"]["name"], self.chat_name.as_str(), "{}", info.raw);
@@ -146,7 +149,7 @@ impl Errand {
             acts.push(json!({ "op": "react", "chat_id": chat, "message_id": message, "emoji": self.mark }));
         }
         let file = |id: &String| {
-            let url = format!("{}/relay/media/{id}", house.url);
+            let url = format!("{}/relay/media/{id}", harness.url);
             json!({ "op": "send_media", "chat_id": chat, "media_kind": "image", "source_url": url })
         };
         acts.extend(self.own_file.as_ref().map(file));
@@ -161,7 +164,7 @@ impl Errand {
         }
     }
 
-    /// The message or the turn is another tenant's, though the chat has the same name here.
+    /// Tries messages and turns of another tenant in a chat that has the same name here.
     async fn reach_elsewhere(&self, agent: &mut Agent, so_far: &mut Outcome) {
         let (chat, message) = (&self.chat, &self.foreign_message);
         for act in [
@@ -170,11 +173,12 @@ impl Errand {
         ] {
             assert_eq!(agent.act(act).await.json["result"]["code"], "not_found");
         }
-        // What is not there is gone already; that it is still there for others is seen in their history.
+        // Deleting a missing message succeeds; the history of the other tenant shows that it still exists.
         agent.does(json!({ "op": "delete", "chat_id": chat, "message_id": message })).await;
         so_far.declined += 3;
         if let Some((key, here_too)) = &self.foreign_turn {
-            // Where both have a turn of this name, its own is meant; that nothing went elsewhere is seen there.
+            // If both tenants have a turn with this key, the own one is used; the other tenant's history shows that
+            // nothing went there.
             let result = agent.socket.follow_up(key, CAPABILITY, &self.mark).await;
             let declined = result.json["result"]["code"] == "capability_unavailable";
             assert!(declined || *here_too, "{key}: {}", result.raw);
@@ -201,7 +205,7 @@ impl Agent {
         self.socket.act_frame(action).await
     }
 
-    /// It must succeed.
+    /// Performs an action that must succeed.
     async fn does(&mut self, action: Value) -> Value {
         let what = action.to_string();
         let result = self.socket.act(action).await;

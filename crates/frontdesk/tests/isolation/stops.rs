@@ -1,5 +1,5 @@
-//! `/stop`, typed by people and asked for by gateways. The name of a turn holds no tenant, so one name is
-//! often a turn in several of them.
+//! `/stop` of users and interrupts of gateways. A session key contains no tenant, so the same key often exists in
+//! several tenants.
 
 use frontdesk_wire::{session_aliases, turn_names};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::harness::PATIENCE;
 use crate::scenario::{Said, Scenario};
 use crate::talk::say;
 
-/// One of each tenant at a time.
+/// Rounds, with one stop per tenant.
 const STOPS: usize = 3;
 const INTERRUPTS: usize = 3;
 
@@ -18,18 +18,18 @@ impl Scenario {
         for _ in 0..STOPS {
             for home in 0..self.homes.len() {
                 if let Some(mut said) = self.want_stop(home) {
-                    say(&self.house, &mut self.homes[home], &mut said).await;
+                    say(&self.harness, &mut self.homes[home], &mut said).await;
                     self.said.push(said);
                 }
             }
-            self.hear().await;
+            self.receive().await;
         }
         for _ in 0..INTERRUPTS {
             self.interrupt_by_gateways().await;
         }
     }
 
-    /// Where something was said, by whoever said it or by anybody else.
+    /// A `/stop` in a chat with messages, by their author or another user.
     fn want_stop(&mut self, home: usize) -> Option<Said> {
         let own: Vec<&Said> = self.said.iter().filter(|said| said.home == home && !said.is_press).collect();
         if own.is_empty() {
@@ -41,8 +41,8 @@ impl Scenario {
             event.source.user_id = Some(person.user_id.clone());
             event.source.is_bot = person.is_bot;
         }
-        event.addressed = true; // as every command is
-        let mut said = self.words(home, None, event, "/stop".into());
+        event.addressed = true; // like every command
+        let mut said = self.prepare(home, None, event, "/stop".into());
         let reached = said.receivers().iter().copied();
         let running: Vec<usize> = reached.filter(|at| self.runs(*at, &said.session_key)).collect();
         self.tally.count(match (said.receivers().is_empty(), running.is_empty()) {
@@ -51,7 +51,7 @@ impl Scenario {
             _ => "stop of a running turn",
         });
         said.is_interrupt = !running.is_empty();
-        // Under every name that a gateway may give to the turn.
+        // With every name that a gateway may use for the turn.
         let names = turn_names(&said.event.source);
         assert!(names.contains(&said.session_key));
         for at in running {
@@ -61,22 +61,22 @@ impl Scenario {
         Some(said)
     }
 
-    /// It got something of this session.
+    /// Whether the agent received something of this session.
     fn runs(&self, agent: usize, key: &str) -> bool {
         self.said.iter().any(|said| said.session_key == key && said.receivers().contains(&agent))
     }
 
-    /// A gateway of each tenant interrupts: itself if it runs the turn, else one of its own tenant that does.
+    /// A gateway of each tenant interrupts a turn: its own, or that of another gateway of its tenant.
     async fn interrupt_by_gateways(&mut self) {
         let mut due: Vec<Vec<usize>> = Vec::new();
         for home in 0..self.homes.len() {
-            // Any turn of anybody: some are turns here, some elsewhere, some both.
+            // Any session: it may exist in this tenant, in another, or in both.
             let key = self.dice.pick(&self.said).session_key.clone();
             let asker = self.any_agent(home);
             let of = |key: &str| self.agents_of(home).into_iter().filter(|at| self.runs(*at, key)).collect::<Vec<_>>();
             let mut running = of(&key);
             if running.is_empty() {
-                // What one gateway calls so, another one calls otherwise.
+                // Gateways use different names for one session.
                 running = session_aliases(&key).iter().flat_map(|alias| of(alias)).collect();
             }
             if running.contains(&asker) {
@@ -93,13 +93,13 @@ impl Scenario {
             self.agents[asker].socket.frame(&frame).await;
             due.push(running);
         }
-        // Those that are due come; what comes besides is found when all deliveries are checked.
+        // Waits for the expected ones; unexpected ones are found by the check of all deliveries.
         let coming = async {
             while (0..due.len()).any(|home| !due[home].is_empty() && self.surplus(home).is_empty()) {
-                self.hear().await;
+                self.receive().await;
             }
         };
-        timeout(PATIENCE, coming).await.expect("an interrupt did not come");
+        timeout(PATIENCE, coming).await.expect("an interrupt is missing");
         for (home, running) in due.into_iter().enumerate() {
             for at in self.surplus(home) {
                 assert!(running.contains(&at), "{} was interrupted, not one of {running:?}", self.agents[at].name);
@@ -110,7 +110,7 @@ impl Scenario {
         }
     }
 
-    /// Agents that were interrupted more often than was due so far.
+    /// Agents that were interrupted more often than expected so far.
     fn surplus(&self, home: usize) -> Vec<usize> {
         let own = self.agents_of(home).into_iter();
         own.filter(|at| self.agents[*at].stops.len() > self.agents[*at].stops_due.len()).collect()

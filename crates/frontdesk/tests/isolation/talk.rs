@@ -1,5 +1,5 @@
-//! People talk: to the bot and past it, with files and in threads, in answer to what is there and to what
-//! is only there for somebody else. All tenants talk at once.
+//! Messages of users: addressed to the bot or not, with files, in threads, with replies to messages of this chat, of
+//! other chats and of other tenants. All tenants post concurrently.
 
 use frontdesk_testkit::world::reference::{self, Line};
 use frontdesk_testkit::world::{APART, Event};
@@ -13,10 +13,10 @@ use crate::scenario::{File, Home, Said, Scenario};
 const FILES_PERCENT: u64 = 10;
 const REPLIES_PERCENT: u64 = 35;
 
-/// How an id begins that every tenant uses.
+/// Prefix of message ids that every tenant uses.
 const TWIN: &str = "twin-";
 
-/// How something is said to the bot.
+/// How a message is addressed to the bot.
 #[derive(Clone, Copy)]
 enum Call {
     Name,
@@ -25,7 +25,7 @@ enum Call {
 }
 
 impl Scenario {
-    /// So many events of the world, and everybody hears them.
+    /// Posts so many events of the world, and waits for the deliveries.
     pub(crate) async fn talk(&mut self, events: usize) {
         let mut each: Vec<Vec<Said>> = self.homes.iter().map(|_| Vec::new()).collect();
         for _ in 0..events {
@@ -34,25 +34,25 @@ impl Scenario {
         }
         let (twin, chat) = (self.next_twin(), self.dice.pick(&self.world.channels).clone());
         for (home, list) in each.iter_mut().enumerate() {
-            let den = self.homes[home].den.clone();
-            list.push(self.think_in(home, den, None));
+            let own_chat = self.homes[home].own_chat.clone();
+            list.push(self.think_in(home, own_chat, None));
             list.push(self.think_in(home, chat.clone(), Some(twin.clone())));
         }
-        let house = &self.house;
+        let harness = &self.harness;
         let talks = self.homes.iter_mut().zip(each).map(async |(home, list)| {
             let mut done = Vec::with_capacity(list.len());
             for mut said in list {
-                say(house, home, &mut said).await;
+                say(harness, home, &mut said).await;
                 done.push(said);
             }
             done
         });
         let done = join_all(talks).await;
         self.said.extend(done.into_iter().flatten());
-        self.hear().await;
+        self.receive().await;
     }
 
-    /// An event of the world, in words; rather one that somebody other than its author's agent may want.
+    /// An event of the world as a message; preferably one that concerns more than the author's own agent.
     fn think(&mut self) -> Said {
         let event = loop {
             let event = self.world.event_on(&mut self.dice, APART);
@@ -68,10 +68,10 @@ impl Scenario {
             }
         };
         let home = self.homes.iter().position(|home| event.tenant.as_ref() == Some(&home.tenant)).unwrap();
-        self.put_in_words(home, None, event)
+        self.to_message(home, None, event)
     }
 
-    /// Somebody says something in this chat.
+    /// A message in this chat.
     fn think_in(&mut self, home: usize, chat_id: String, id: Option<String>) -> Said {
         let person = self.dice.pick(&self.world.people).clone();
         let tenant = self.homes[home].tenant.clone();
@@ -84,18 +84,18 @@ impl Scenario {
             ..Source::default()
         };
         let event = Event { tenant: Some(tenant), source, addressed: self.dice.chance(50) };
-        self.put_in_words(home, id, event)
+        self.to_message(home, id, event)
     }
 
-    /// An id that every tenant uses, each for something of its own.
+    /// A message id that every tenant uses for a message of its own.
     fn next_twin(&self) -> String {
         format!("{TWIN}{}", self.said.len())
     }
 
-    fn put_in_words(&mut self, home: usize, id: Option<String>, mut event: Event) -> Said {
-        event.source.message_is_edit = false; // there are no edits in this chat
+    fn to_message(&mut self, home: usize, id: Option<String>, mut event: Event) -> Said {
+        event.source.message_is_edit = false; // the built-in chat has no edits by users
         let mark = self.homes[home].mark.clone();
-        let mut said = self.words(home, id, event, String::new());
+        let mut said = self.prepare(home, id, event, String::new());
         said.text = format!("{mark} says {}", said.id);
         if said.event.addressed {
             let calls = [Call::Name, Call::Name, Call::Command, Call::Reply];
@@ -131,7 +131,7 @@ impl Scenario {
         }
     }
 
-    /// In this chat; or to what has the right id, but in another tenant or another chat.
+    /// Replies to a message of this chat, or to an id of another tenant or chat.
     fn answer_somebody(&mut self, said: &mut Said) {
         let chat = said.chat().to_owned();
         let by_people = || self.said.iter().filter(|it| !it.is_press);
@@ -145,7 +145,7 @@ impl Scenario {
                 (there.map(|it| (&it.id, None)).collect(), "quoted from another tenant")
             }
             2 => {
-                // What the bot said elsewhere: to answer that is not to speak to the bot.
+                // A message of the bot in another tenant: a reply to it does not address the bot here.
                 let others = self.homes.iter().enumerate().filter(|(at, _)| *at != said.home);
                 let there = others.filter_map(|(_, home)| home.bot_lines.get(&chat)).flatten();
                 (there.map(|id| (id, None)).collect(), "quoted from another tenant")
@@ -170,8 +170,8 @@ impl Said {
     }
 }
 
-/// Says it in its chat; the desk must say of it what the reference does.
-pub(crate) async fn say(house: &Harness, home: &mut Home, said: &mut Said) {
+/// Posts the message; the server's verdict must equal the reference.
+pub(crate) async fn say(harness: &Harness, home: &mut Home, said: &mut Said) {
     let source = &said.event.source;
     let mut post = json!({
         "user_id": source.user_id,
@@ -190,7 +190,7 @@ pub(crate) async fn say(house: &Harness, home: &mut Home, said: &mut Said) {
         }
     }
     if let Some(file) = &mut said.file {
-        file.id = upload(house, home, file.body.clone()).await;
+        file.id = upload(harness, home, file.body.clone()).await;
         home.files.push(file.id.clone());
         post["media"] = json!([{ "id": file.id }]);
     }
@@ -199,11 +199,11 @@ pub(crate) async fn say(house: &Harness, home: &mut Home, said: &mut Said) {
     }
     home.chat_types.entry(source.chat_id.clone()).or_insert_with(|| source.chat_type.clone());
     let path = format!("/chat/v1/chats/{}/messages", source.chat_id);
-    let posted = house.post(&path, &home.token, &post).await.expect(202);
+    let posted = harness.post(&path, &home.token, &post).await.expect(202);
     take_receipt(said, &posted);
 }
 
-/// What the desk called it, and what it says became of it.
+/// Stores the event id and compares the verdict.
 pub(crate) fn take_receipt(said: &mut Said, posted: &Value) {
     assert_eq!(posted["message_id"], said.id.as_str());
     posted["event_id"].as_str().unwrap().clone_into(&mut said.event_id);
@@ -211,9 +211,9 @@ pub(crate) fn take_receipt(said: &mut Said, posted: &Value) {
     assert_eq!(posted["verdict"]["outcome"], said.outcome(), "{posted}, but the reference: {lines:#?}");
 }
 
-async fn upload(house: &Harness, home: &Home, body: String) -> String {
-    let request = house.request("POST", "/chat/v1/media").bearer_auth(&home.token);
+async fn upload(harness: &Harness, home: &Home, body: String) -> String {
+    let request = harness.request("POST", "/chat/v1/media").bearer_auth(&home.token);
     let request = request.header("content-type", "image/png").header("x-media-filename", format!("{}.png", home.mark));
-    let reply = house.send(request.body(body)).await.expect(200);
+    let reply = harness.send(request.body(body)).await.expect(200);
     reply["id"].as_str().unwrap().to_owned()
 }

@@ -1,7 +1,7 @@
-//! A desk as a process of its own, its doors as a script uses them, and gateways on raw sockets.
+//! The server as a separate process, its APIs as a script uses them, and gateways on raw sockets.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "a test is a client of the desk, not a part of it")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -22,19 +22,19 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
-/// The tenant that a fresh desk has.
+/// The tenant of a new server.
 pub(crate) const TENANT: &str = "home";
-/// A start waits this long at most; it takes a moment even on a machine that builds besides.
+/// Time limit of a start, which is long for machines that compile at the same time.
 const START_TIME: Duration = Duration::from_secs(30);
-/// How often a condition is looked at that nobody announces.
+/// How often a condition without notification is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-// ---- the desk ---------------------------------------------------------------------------------
+// ---- the server -------------------------------------------------------------------------------
 
-/// `frontdesk serve` in a folder of its own. It keeps its port from start to start.
+/// `frontdesk serve` in its own data folder. It keeps its port over restarts.
 pub(crate) struct Desk {
     child: Child,
-    pub(crate) door: Door,
+    pub(crate) api: Api,
     address: String,
     settings: Vec<(String, String)>,
     folder: tempfile::TempDir,
@@ -52,33 +52,33 @@ impl Desk {
         let mut child = spawn(folder.path(), "127.0.0.1:0", &all);
         let url = ready(&mut child).await.unwrap_or_else(|error| panic!("{error:#}\n{}", log(folder.path())));
         let admin = std::fs::read_to_string(folder.path().join("admin.token")).unwrap().trim().to_owned();
-        let mut door = Door { client: client(), url, admin, chat: String::new(), identity: String::new() };
-        door.chat = door.token("chat").await;
-        door.identity = door.token("identity").await;
-        let address = door.url.trim_start_matches("http://").to_owned();
-        Self { child, door, address, settings: all, folder }
+        let mut api = Api { client: client(), url, admin, chat: String::new(), identity: String::new() };
+        api.chat = api.token("chat").await;
+        api.identity = api.token("identity").await;
+        let address = api.url.trim_start_matches("http://").to_owned();
+        Self { child, api, address, settings: all, folder }
     }
 
-    /// SIGKILL: nothing is finished, nothing is said.
+    /// Sends SIGKILL.
     pub(crate) async fn kill(&mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// The same folder, the same port, after it ended.
+    /// Starts it again in the same folder and on the same port, after it ended.
     pub(crate) async fn start_again(&mut self) {
         let began = Instant::now();
         loop {
             self.child = spawn(self.folder.path(), &self.address, &self.settings);
             match ready(&mut self.child).await {
                 Ok(_) => return,
-                // A client of this machine may have been given our port in the meantime, for a moment.
+                // Another client on this machine may use our port for a moment.
                 Err(_) if began.elapsed() < START_TIME => sleep(LOOK_EVERY).await,
                 Err(error) => panic!("{error:#}\n{}", self.log()),
             }
         }
     }
 
-    /// Starts it and kills it so soon that it may not have come up.
+    /// Starts it and kills it so early that it may not be ready.
     pub(crate) async fn stumble(&mut self, after: Duration) {
         self.child = spawn(self.folder.path(), &self.address, &self.settings);
         sleep(after).await;
@@ -86,10 +86,10 @@ impl Desk {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        signal(self.child.id().expect("it runs"), name);
+        signal(self.child.id().expect("the server runs"), name);
     }
 
-    /// How it ended, if it ends in time.
+    /// Its exit status, if it ends in time.
     pub(crate) async fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
         timeout(within, self.child.wait()).await.ok().map(Result::unwrap)
     }
@@ -98,7 +98,7 @@ impl Desk {
         self.folder.path()
     }
 
-    /// The end of what all its runs wrote to stderr, for the message of a failed test.
+    /// The last part of stderr of all its runs, for messages of failed tests.
     pub(crate) fn log(&self) -> String {
         log(self.folder.path())
     }
@@ -116,12 +116,12 @@ fn spawn(folder: &Path, address: &str, settings: &[(String, String)]) -> Child {
     command.spawn().unwrap()
 }
 
-/// The URL that it says, exactly once, when it is ready.
+/// The URL that it prints, once, when it is ready.
 async fn ready(child: &mut Child) -> anyhow::Result<String> {
     let mut said = BufReader::new(child.stdout.take().context("stdout is piped")?).lines();
-    let first = timeout(START_TIME, said.next_line()).await.context("it does not start")??;
-    let first = first.context("it ended before it was ready")?;
-    let url = first.strip_prefix("frontdesk ready ").with_context(|| format!("it said {first:?}"))?;
+    let first = timeout(START_TIME, said.next_line()).await.context("the server did not start in time")??;
+    let first = first.context("the server ended before it was ready")?;
+    let url = first.strip_prefix("frontdesk ready ").with_context(|| format!("unexpected first line {first:?}"))?;
     Ok(url.to_owned())
 }
 
@@ -131,21 +131,21 @@ fn log(folder: &Path) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// By the shell, which knows every signal by its name.
+/// Uses the shell, which knows all signals by name.
 pub(crate) fn signal(process: u32, name: &str) {
     let sent = std::process::Command::new("sh").arg("-c").arg(format!("kill -{name} {process}")).status().unwrap();
-    assert!(sent.success(), "SIG{name} could not be sent to {process}");
+    assert!(sent.success(), "sending SIG{name} to {process} failed");
 }
 
 fn client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap()
 }
 
-// ---- its doors --------------------------------------------------------------------------------
+// ---- its APIs ---------------------------------------------------------------------------------
 
-/// What a script knows of the desk: where it is, and its tokens. They outlive its restarts.
+/// A client of the server: its address and tokens. It survives restarts of the server.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct Api {
     pub(crate) client: reqwest::Client,
     pub(crate) url: String,
     pub(crate) admin: String,
@@ -153,15 +153,15 @@ pub(crate) struct Door {
     identity: String,
 }
 
-/// One gateway's credential.
+/// Credentials of a gateway.
 #[derive(Clone)]
 pub(crate) struct Seat {
     pub(crate) gateway: String,
     pub(crate) secret: String,
 }
 
-impl Door {
-    /// A door with connections of its own.
+impl Api {
+    /// A client with its own connections.
     pub(crate) fn apart(&self) -> Self {
         Self { client: client(), ..self.clone() }
     }
@@ -189,7 +189,7 @@ impl Door {
         body
     }
 
-    /// A token by which an agent arms its shots.
+    /// A token with which an agent arms its alarms.
     pub(crate) async fn identity_of(&self, instance: &str) -> String {
         self.make_token(json!({ "tenant": TENANT, "scope": "identity", "instance": instance })).await
     }
@@ -204,7 +204,7 @@ impl Door {
         made["token"].as_str().unwrap().to_owned()
     }
 
-    /// An instance with its gateway (of the same name) and a linked person `u-NAME`.
+    /// Creates an instance with its gateway (of the same name) and a linked user `u-NAME`.
     pub(crate) async fn seat(&self, instance: &str, wake_url: Option<&str>) -> Seat {
         let body = json!({
             "gatewayId": instance, "platform": "relay", "botId": "", "gatewayEndpoint": "http://127.0.0.1:9",
@@ -218,7 +218,7 @@ impl Door {
         Seat { gateway: instance.to_owned(), secret: seat["secret"].as_str().unwrap().to_owned() }
     }
 
-    /// Posts once. `Ok` with the answer only if the desk took the message.
+    /// Posts once. `Ok` with the response only if the server accepted the message.
     pub(crate) async fn try_post(&self, chat: &str, user: &str, id: &str, text: &str) -> anyhow::Result<Value> {
         let body = json!({ "user_id": user, "text": text, "message_id": id });
         let path = format!("/chat/v1/chats/{chat}/messages");
@@ -226,7 +226,7 @@ impl Door {
         match status {
             202 => Ok(answer),
             500.. => bail!("{status}: {answer}"),
-            _ => panic!("the desk refuses a message of {user}: {status} {answer}"),
+            _ => panic!("the server refused a message of {user}: {status} {answer}"),
         }
     }
 
@@ -234,7 +234,7 @@ impl Door {
         self.try_post(chat, user, id, text).await.unwrap()
     }
 
-    /// The newest page of an instance's mail.
+    /// The newest page of an instance's rows.
     pub(crate) async fn try_mail(&self, instance: &str, state: &str, before: u64) -> anyhow::Result<Vec<Value>> {
         let state = if state.is_empty() { String::new() } else { format!("&state={state}") };
         let path = format!("/admin/v1/instances/{instance}/mail?before={before}{state}");
@@ -245,7 +245,7 @@ impl Door {
         }
     }
 
-    /// All of it, newest first.
+    /// All rows, newest first.
     pub(crate) async fn mail(&self, instance: &str, state: &str) -> Vec<Value> {
         let mut all: Vec<Value> = Vec::new();
         loop {
@@ -258,11 +258,11 @@ impl Door {
         }
     }
 
-    /// Rows that wait for an instance.
+    /// Number of waiting rows of an instance.
     pub(crate) async fn waiting(&self, instance: &str) -> u64 {
         let all = self.look("/admin/v1/instances").await;
         let found = all["instances"].as_array().unwrap().iter().find(|it| it["instance"] == instance);
-        found.expect("the instance is known")["waiting"].as_u64().unwrap()
+        found.expect("the instance is listed")["waiting"].as_u64().unwrap()
     }
 
     pub(crate) async fn connected(&self, gateway: &str) -> bool {
@@ -284,7 +284,7 @@ impl Door {
         }
     }
 
-    /// A number out of `/metrics`, by the whole name with its labels; absent is 0.
+    /// A value of `/metrics`, by its full name with labels; 0 if absent.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.ask(Method::GET, "/metrics", "", None).await.unwrap();
         let text = text.as_str().unwrap_or_default();
@@ -293,7 +293,7 @@ impl Door {
     }
 }
 
-/// The person who is linked to an instance.
+/// The user who is linked to an instance.
 pub(crate) fn person(instance: &str) -> String {
     format!("u-{instance}")
 }
@@ -308,19 +308,19 @@ pub(crate) struct Socket {
 }
 
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Row {
         buffer_id: String,
         message_id: String,
         text: String,
     },
     Frame(Value),
-    /// The close code, if the desk said one.
+    /// The close code, if the server sent one.
     Closed(Option<u16>),
 }
 
 impl Socket {
-    /// Dials and says hello; the descriptor has been read.
+    /// Connects and sends hello; the descriptor has been read.
     pub(crate) async fn dial(url: &str, seat: &Seat) -> anyhow::Result<Self> {
         let uri: http::Uri = format!("{}/relay", url.replacen("http", "ws", 1)).parse()?;
         let bearer = format!("Bearer {}", token::mint(&seat.gateway, &Secret::new(seat.secret.as_str()), 0));
@@ -328,8 +328,8 @@ impl Socket {
         let (stream, _) = timeout(Duration::from_secs(10), builder.connect()).await??;
         let mut socket = Self { stream, lines: Lines::new(1 << 20), frames: VecDeque::new() };
         socket.say(&GatewayLine::Hello { platform: "relay", bot_id: "", ready: false }.line()).await?;
-        match timeout(Duration::from_secs(10), socket.hear()).await? {
-            Heard::Frame(frame) if frame["type"] == "descriptor" => Ok(socket),
+        match timeout(Duration::from_secs(10), socket.receive()).await? {
+            Received::Frame(frame) if frame["type"] == "descriptor" => Ok(socket),
             other => bail!("no descriptor: {other:?}"),
         }
     }
@@ -342,65 +342,65 @@ impl Socket {
         self.say(&GatewayLine::InboundAck { buffer_id }.line()).await
     }
 
-    /// Sends a close and lets go.
+    /// Sends a close and drops the socket.
     pub(crate) async fn hang_up(mut self) {
-        let _ = timeout(Duration::from_secs(1), self.stream.close()).await; // it may be gone already
+        let _ = timeout(Duration::from_secs(1), self.stream.close()).await; // the server may already be gone
     }
 
-    /// The next frame. Dropping the future loses nothing.
-    pub(crate) async fn hear(&mut self) -> Heard {
+    /// The next frame. Cancel-safe.
+    pub(crate) async fn receive(&mut self) -> Received {
         loop {
             if let Some(mut frame) = self.frames.pop_front() {
                 if frame["type"] != "inbound" {
-                    return Heard::Frame(frame);
+                    return Received::Frame(frame);
                 }
                 let word = |value: &mut Value| match value.take() {
                     Value::String(text) => text,
-                    other => panic!("{other} is no text"),
+                    other => panic!("{other} is not text"),
                 };
                 let buffer_id = word(&mut frame["bufferId"]);
                 let event = &mut frame["event"];
-                return Heard::Row {
+                return Received::Row {
                     buffer_id,
                     message_id: word(&mut event["message_id"]),
                     text: word(&mut event["text"]),
                 };
             }
             match self.stream.next().await {
-                None | Some(Err(_)) => return Heard::Closed(None),
+                None | Some(Err(_)) => return Received::Closed(None),
                 Some(Ok(message)) => {
                     if let Some((code, _)) = message.as_close() {
-                        return Heard::Closed(Some(code.into()));
+                        return Received::Closed(Some(code.into()));
                     }
                     let Some(text) = message.as_text() else { continue };
                     let frames = &mut self.frames;
                     let whole = self.lines.push(text, |line| frames.push_back(serde_json::from_str(line).unwrap()));
-                    whole.expect("no frame is over the limit");
+                    whole.expect("a frame is over the limit");
                 }
             }
         }
     }
 
-    /// The next row, if one comes in time.
+    /// The next row, if one arrives in time.
     pub(crate) async fn row(&mut self, within: Duration) -> Option<(String, String)> {
         let next = async {
             loop {
-                match self.hear().await {
-                    Heard::Row { buffer_id, message_id, .. } => return Some((buffer_id, message_id)),
-                    Heard::Frame(_) => {}
-                    Heard::Closed(_) => return None,
+                match self.receive().await {
+                    Received::Row { buffer_id, message_id, .. } => return Some((buffer_id, message_id)),
+                    Received::Frame(_) => {}
+                    Received::Closed(_) => return None,
                 }
             }
         };
         timeout(within, next).await.ok().flatten()
     }
 
-    /// Takes and acks this many rows; their message ids.
+    /// Takes and acks this many rows; returns their message ids.
     pub(crate) async fn take(&mut self, count: usize) -> Vec<String> {
         let mut taken = Vec::new();
         while taken.len() < count {
             let next = self.row(Duration::from_secs(10)).await;
-            let (buffer_id, message_id) = next.unwrap_or_else(|| panic!("only {taken:?} came, of {count}"));
+            let (buffer_id, message_id) = next.unwrap_or_else(|| panic!("only {taken:?} of {count} received"));
             self.ack(&buffer_id).await.unwrap();
             taken.push(message_id);
         }
@@ -408,21 +408,21 @@ impl Socket {
     }
 }
 
-// ---- and the rest -----------------------------------------------------------------------------
+// ---- other ------------------------------------------------------------------------------------
 
-/// Looks until there is an answer. Panics, with the words, when the time is up.
+/// Polls until there is a result. Panics with this text when the time is up.
 pub(crate) async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(began.elapsed() < within, "waited {within:?} in vain until {what}");
+        assert!(began.elapsed() < within, "not within {within:?}: {what}");
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// Numbers that look random and are the same in every run of the same seed (splitmix64).
+/// Pseudorandom numbers, the same for the same seed (splitmix64).
 pub(crate) struct Dice(u64);
 
 impl Dice {

@@ -1,5 +1,5 @@
-//! One bot in front of many tenants: whose an event is, who sees it, and where agents may speak. Over
-//! the desk itself, with a platform that knows nothing of tenants.
+//! One bot for many tenants: which tenant an event belongs to, who sees it, and where agents may send. Tested on the
+//! core, with a platform that knows no tenants.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod platform;
@@ -39,7 +39,7 @@ impl Outcall for NoWay {
     }
 }
 
-struct Hall {
+struct Scene {
     desk: Desk,
     env: Arc<TestEnv>,
     store: Arc<MemoryStore>,
@@ -47,7 +47,7 @@ struct Hall {
     next: std::cell::Cell<u64>,
 }
 
-impl Hall {
+impl Scene {
     /// Tenants `red` and `blue`, one shared bot, a guild routed to each.
     async fn open() -> Self {
         let (env, store) = (Arc::new(TestEnv::default()), Arc::new(MemoryStore::new(7)));
@@ -72,11 +72,11 @@ impl Hall {
             let (platform, key) = (PLATFORM.into(), format!("{tenant}-guild"));
             desk.directory().add_route(RouteNew { platform, key, tenant: tenant.into() }).await.unwrap();
         }
-        let hall = Self { desk, env, store, platform, next: std::cell::Cell::new(1) };
+        let scene = Self { desk, env, store, platform, next: std::cell::Cell::new(1) };
         for (chat, scope) in [("red-chat", "red-guild"), ("blue-chat", "blue-guild"), ("lost-chat", "lost-guild")] {
-            hall.platform.has(chat, Look { scope_id: Some(scope.into()), ..Look::default() });
+            scene.platform.has(chat, Look { scope_id: Some(scope.into()), ..Look::default() });
         }
-        hall
+        scene
     }
 
     async fn gateway(&self, tenant: &str, name: &str) -> Caller {
@@ -137,7 +137,7 @@ impl Hall {
             self.desk.outbound().act(caller, (PLATFORM, BOT), &identities, action, self.desk.env().steady_ms()).await;
         assert_eq!(result.success, result.code.is_none());
         if let Some(error) = &result.error {
-            // The same words for a chat that is somebody else's and for one that nobody has.
+            // The text is the same for a foreign chat and for one that does not exist.
             let uniform = "guildchat egress declined: target is not an approved destination for this connection";
             assert_eq!(error, uniform);
         }
@@ -153,222 +153,226 @@ impl Hall {
     }
 }
 
-/// A gateway up to 0.19 that fronts several platforms does not say which of them it means.
+/// Gateways up to 0.19 that serve several platforms do not name the platform in an action.
 #[tokio::test]
-async fn an_answer_that_names_no_platform_goes_where_its_chat_is_known() {
-    let hall = Hall::open().await;
-    let caller = hall.gateway("red", "r").await;
-    hall.bind("red", "ann", "r").await;
-    hall.take(hall.message("red-chat", Some("red-guild"), "ann", "hi")).await;
+async fn an_action_without_platform_goes_to_the_one_that_knows_its_chat() {
+    let scene = Scene::open().await;
+    let caller = scene.gateway("red", "r").await;
+    scene.bind("red", "ann", "r").await;
+    scene.take(scene.message("red-chat", Some("red-guild"), "ann", "hi")).await;
     let pair = |platform: &str, bot: &str| (platform.to_owned(), bot.to_owned());
     let fronted = [pair("relay", "desk"), pair(PLATFORM, BOT), pair(PLATFORM, "second")];
     let meant = async |chat: &str, fronted: &[(String, String)]| {
         let action = Action::parse(&json!({ "op": "send", "chat_id": chat, "content": "x" }).to_string()).unwrap();
-        let (platform, bot) = hall.desk.outbound().speaking_as(&caller, fronted, &action).await;
+        let (platform, bot) = scene.desk.outbound().speaking_as(&caller, fronted, &action).await;
         pair(platform, bot)
     };
     assert_eq!(meant("red-chat", &fronted).await, pair(PLATFORM, BOT));
-    assert_eq!(meant("nowhere", &fronted).await, pair("relay", "desk"), "an unknown chat is the first one's");
-    assert_eq!(meant("red-chat", &fronted[..1]).await, pair("relay", "desk"), "one that is named is not questioned");
+    assert_eq!(meant("nowhere", &fronted).await, pair("relay", "desk"), "an unknown chat goes to the first platform");
+    assert_eq!(
+        meant("red-chat", &fronted[..1]).await,
+        pair("relay", "desk"),
+        "a single platform is used without a lookup"
+    );
     let twice = [pair("relay", "desk"), pair(PLATFORM, BOT), pair(PLATFORM, BOT)];
-    assert_eq!(meant("red-chat", &twice).await, pair("relay", "desk"), "known to several: as before");
+    assert_eq!(meant("red-chat", &twice).await, pair("relay", "desk"), "known to several: the first platform");
 }
 
 #[tokio::test]
-async fn the_tenant_is_the_events_own_and_not_the_bots_or_the_linked_authors() {
-    let hall = Hall::open().await;
-    hall.gateway("red", "r").await;
-    hall.gateway("blue", "b").await;
+async fn the_tenant_comes_from_the_event_and_not_from_bot_or_author() {
+    let scene = Scene::open().await;
+    scene.gateway("red", "r").await;
+    scene.gateway("blue", "b").await;
     for tenant in ["red", "blue"] {
-        hall.bind(tenant, "ann", &tenant[..1]).await; // Ann is linked in both; latest in blue
+        scene.bind(tenant, "ann", &tenant[..1]).await; // linked in both tenants, latest in blue
     }
-    let in_red = hall.take(hall.message("red-chat", Some("red-guild"), "ann", "hi")).await;
-    let red = hall.explained(&in_red).await;
+    let in_red = scene.take(scene.message("red-chat", Some("red-guild"), "ann", "hi")).await;
+    let red = scene.explained(&in_red).await;
     assert_eq!((&red["tenant"], &red["instances"][0]["instance"]), (&json!("red"), &json!("r")));
-    let in_blue = hall.take(hall.message("blue-chat", Some("blue-guild"), "ann", "hi")).await;
-    assert_eq!(hall.explained(&in_blue).await["tenant"], "blue");
-    let direct = hall.take(hall.message("dm-ann", None, "ann", "hi")).await;
-    assert_eq!(hall.explained(&direct).await["tenant"], "blue", "the latest link");
-    // A webhook is its path's.
-    hall.platform.has("hook", Look::default());
+    let in_blue = scene.take(scene.message("blue-chat", Some("blue-guild"), "ann", "hi")).await;
+    assert_eq!(scene.explained(&in_blue).await["tenant"], "blue");
+    let direct = scene.take(scene.message("dm-ann", None, "ann", "hi")).await;
+    assert_eq!(scene.explained(&direct).await["tenant"], "blue", "the latest link");
+    // A webhook belongs to the tenant of its path.
+    scene.platform.has("hook", Look::default());
     let (platform, key) = (PLATFORM.to_owned(), "/hooks/7".to_owned());
-    hall.desk.directory().add_route(RouteNew { platform, key, tenant: "red".into() }).await.unwrap();
-    let event = hall.message("hook", Some("blue-guild"), "ann", "hi");
-    let hooked = hall.take_as(Whose::Path("/hooks/7".into()), event, false).await;
-    assert_eq!(hall.explained(&hooked).await["tenant"], "red");
+    scene.desk.directory().add_route(RouteNew { platform, key, tenant: "red".into() }).await.unwrap();
+    let event = scene.message("hook", Some("blue-guild"), "ann", "hi");
+    let hooked = scene.take_as(Whose::Path("/hooks/7".into()), event, false).await;
+    assert_eq!(scene.explained(&hooked).await["tenant"], "red");
 }
 
 #[tokio::test]
-async fn what_nobody_owns_is_dropped_with_a_reason_and_counted() {
-    let hall = Hall::open().await;
-    hall.gateway("red", "r").await;
-    hall.bind("red", "ann", "r").await;
+async fn an_event_without_tenant_is_dropped_with_a_reason_and_counted() {
+    let scene = Scene::open().await;
+    scene.gateway("red", "r").await;
+    scene.bind("red", "ann", "r").await;
     for (event, named) in [
-        (hall.message("lost-chat", Some("lost-guild"), "ann", "hi"), "lost-guild"),
-        (hall.message("somebody-elses", Some("somebody-elses-guild"), "ann", "hi"), "somebody-elses-guild"),
-        (hall.message("dm-eve", None, "eve", "hi"), "dm-eve"),
+        (scene.message("lost-chat", Some("lost-guild"), "ann", "hi"), "lost-guild"),
+        (scene.message("somebody-elses", Some("somebody-elses-guild"), "ann", "hi"), "somebody-elses-guild"),
+        (scene.message("dm-eve", None, "eve", "hi"), "dm-eve"),
     ] {
-        let receipt = hall.take(event).await;
+        let receipt = scene.take(event).await;
         assert_eq!(receipt.verdict.outcome, "withheld");
-        let told = hall.explained(&receipt).await;
+        let told = scene.explained(&receipt).await;
         assert_eq!(told["tenant"], "");
         let line = &told["instances"][0];
         assert_eq!((&line["layer"], &line["rule"], &line["value"]), (&json!("tenant"), &json!("route"), &json!(named)));
-        assert!(line["text"].as_str().unwrap().contains("frontdesk route add"), "how to mend it");
+        assert!(line["text"].as_str().unwrap().contains("frontdesk route add"), "the text must name the solution");
     }
-    let metrics = hall.metrics();
+    let metrics = scene.metrics();
     assert!(metrics.contains("frontdesk_events_withheld_total{why=\"tenant\"} 3"), "{metrics}");
     assert!(metrics.contains("frontdesk_verdicts_total{verdict=\"withheld\",layer=\"tenant\"} 3"), "{metrics}");
-    let unknown_path = hall.take_as(Whose::Path("/x".into()), hall.message("c", None, "ann", "hi"), false).await;
-    assert_eq!(hall.explained(&unknown_path).await["instances"][0]["rule"], "route");
+    let unknown_path = scene.take_as(Whose::Path("/x".into()), scene.message("c", None, "ann", "hi"), false).await;
+    assert_eq!(scene.explained(&unknown_path).await["instances"][0]["rule"], "route");
 }
 
 #[tokio::test]
-async fn the_platform_is_asked_who_sees_the_chat_and_believed_for_a_short_while() {
-    let hall = Hall::open().await;
-    hall.gateway("red", "r").await;
-    hall.bind("red", "ann", "r").await;
-    let say = async || hall.take(hall.message("red-chat", Some("red-guild"), "ann", "hi")).await.verdict.outcome;
+async fn visibility_is_asked_from_the_platform_and_cached_briefly() {
+    let scene = Scene::open().await;
+    scene.gateway("red", "r").await;
+    scene.bind("red", "ann", "r").await;
+    let say = async || scene.take(scene.message("red-chat", Some("red-guild"), "ann", "hi")).await.verdict.outcome;
     assert_eq!(say().await, "delivered");
-    hall.platform.blind.lock().unwrap().push("ann".into());
-    assert_eq!((say().await.as_str(), hall.platform.looks()), ("delivered", 1), "what it said is believed");
-    hall.env.advance_ms(30_000);
-    assert_eq!((say().await.as_str(), hall.platform.looks()), ("withheld", 2), "for thirty seconds");
-    hall.platform.blind.lock().unwrap().clear();
-    hall.desk.inbound().forget_sight("red", PLATFORM, BOT, "red-chat");
-    assert_eq!((say().await.as_str(), hall.platform.looks()), ("delivered", 3), "unless it says that it changed");
+    scene.platform.blind.lock().unwrap().push("ann".into());
+    assert_eq!((say().await.as_str(), scene.platform.looks()), ("delivered", 1), "the answer is cached");
+    scene.env.advance_ms(30_000);
+    assert_eq!((say().await.as_str(), scene.platform.looks()), ("withheld", 2), "the cache expires after 30 s");
+    scene.platform.blind.lock().unwrap().clear();
+    scene.desk.inbound().forget_sight("red", PLATFORM, BOT, "red-chat");
+    assert_eq!((say().await.as_str(), scene.platform.looks()), ("delivered", 3), "a change notice clears the cache");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_platform_that_does_not_know_fails_or_hangs_is_a_no() {
+async fn an_unknown_failing_or_hanging_visibility_check_withholds() {
     for mood in [Mood::Unknowing, Mood::Failing, Mood::Silent] {
-        let hall = Hall::open().await;
-        hall.gateway("red", "r").await;
-        hall.bind("red", "ann", "r").await;
-        *hall.platform.mood.lock().unwrap() = mood;
-        let event = hall.message("red-chat", Some("red-guild"), "ann", "hi");
-        let receipt = tokio::time::timeout(Duration::from_secs(10), hall.take(event)).await.unwrap();
-        let line = &hall.explained(&receipt).await["instances"][0];
+        let scene = Scene::open().await;
+        scene.gateway("red", "r").await;
+        scene.bind("red", "ann", "r").await;
+        *scene.platform.mood.lock().unwrap() = mood;
+        let event = scene.message("red-chat", Some("red-guild"), "ann", "hi");
+        let receipt = tokio::time::timeout(Duration::from_secs(10), scene.take(event)).await.unwrap();
+        let line = &scene.explained(&receipt).await["instances"][0];
         assert_eq!((&line["layer"], &line["rule"]), (&json!("visibility"), &json!("unknown")));
-        assert!(hall.store.waiting().await.unwrap().is_empty());
+        assert!(scene.store.waiting().await.unwrap().is_empty());
     }
 }
 
 #[tokio::test]
-async fn an_agent_speaks_only_where_its_tenant_was_reached_or_what_is_its_own() {
-    let hall = Hall::open().await;
-    let (red, blue) = (hall.gateway("red", "r").await, hall.gateway("blue", "b").await);
-    hall.bind("red", "ann", "r").await;
-    hall.bind("blue", "bob", "b").await;
+async fn an_agent_can_send_only_to_chats_of_its_tenant() {
+    let scene = Scene::open().await;
+    let (red, blue) = (scene.gateway("red", "r").await, scene.gateway("blue", "b").await);
+    scene.bind("red", "ann", "r").await;
+    scene.bind("blue", "bob", "b").await;
     let declined = Some(Code::EgressDeclined);
-    // Its scope, whoever spoke there or not.
-    assert_eq!(hall.send(&red, "red-chat", json!({})).await, None);
-    assert_eq!(hall.send(&blue, "red-chat", json!({})).await, declined);
-    // Nobody's, and nothing at all.
+    // Chats in a scope of its tenant, with or without messages.
+    assert_eq!(scene.send(&red, "red-chat", json!({})).await, None);
+    assert_eq!(scene.send(&blue, "red-chat", json!({})).await, declined);
+    // Chats without a tenant, and missing ones.
     for chat in ["lost-chat", "no-such-chat", ""] {
-        assert_eq!(hall.send(&red, chat, json!({})).await, declined, "{chat}");
+        assert_eq!(scene.send(&red, chat, json!({})).await, declined, "{chat}");
     }
-    // What the action says about the chat is not asked.
+    // Claims of the action about its chat are ignored.
     let lie = json!({ "scope_id": "red-guild", "user_id": "ann" });
-    assert_eq!(hall.send(&red, "blue-chat", lie).await, declined);
-    // Direct chats: of people linked in the tenant.
+    assert_eq!(scene.send(&red, "blue-chat", lie).await, declined);
+    // Direct chats with users who are linked in the tenant.
     for (chat, person) in [("dm-ann", "ann"), ("dm-bob", "bob"), ("dm-eve", "eve")] {
-        hall.platform.has(chat, Look { person: Some(person.into()), ..Look::default() });
+        scene.platform.has(chat, Look { person: Some(person.into()), ..Look::default() });
     }
     let verdicts = [("dm-ann", None), ("dm-bob", declined), ("dm-eve", declined)];
     for (chat, expected) in verdicts {
-        assert_eq!(hall.send(&red, chat, json!({ "user_id": "ann" })).await, expected, "{chat}");
+        assert_eq!(scene.send(&red, chat, json!({ "user_id": "ann" })).await, expected, "{chat}");
     }
-    // Threads: their parent's.
+    // Threads belong to the tenant of their parent.
     let thread = |parent: &str| Look { parent_chat_id: Some(parent.into()), ..Look::default() };
-    hall.platform.has("thread-of-nothing", thread("lost-chat"));
-    hall.platform.has("thread-of-lost", thread("reached-chat"));
-    assert_eq!(hall.send(&red, "thread-of-nothing", json!({})).await, declined);
-    assert_eq!(hall.send(&red, "thread-of-lost", json!({})).await, declined);
-    hall.platform.has("reached-chat", Look::default());
+    scene.platform.has("thread-of-nothing", thread("lost-chat"));
+    scene.platform.has("thread-of-lost", thread("reached-chat"));
+    assert_eq!(scene.send(&red, "thread-of-nothing", json!({})).await, declined);
+    assert_eq!(scene.send(&red, "thread-of-lost", json!({})).await, declined);
+    scene.platform.has("reached-chat", Look::default());
     let (platform, key) = (PLATFORM.to_owned(), "reached-chat".to_owned());
-    hall.desk.directory().add_route(RouteNew { platform, key: key.clone(), tenant: "red".into() }).await.unwrap();
-    let receipt = hall.take(hall.message("reached-chat", Some("another-guild"), "ann", "hi")).await;
+    scene.desk.directory().add_route(RouteNew { platform, key: key.clone(), tenant: "red".into() }).await.unwrap();
+    let receipt = scene.take(scene.message("reached-chat", Some("another-guild"), "ann", "hi")).await;
     assert_eq!(receipt.verdict.outcome, "delivered");
-    hall.desk.directory().remove_route(PLATFORM, &key).await.unwrap();
-    assert_eq!(hall.send(&red, "thread-of-lost", json!({})).await, None, "its parent reached the tenant");
-    assert_eq!(hall.send(&blue, "thread-of-lost", json!({})).await, declined);
-    assert_eq!(hall.send(&red, "reached-chat", json!({})).await, None, "and so did the chat");
-    let sent: Vec<String> = hall.platform.sent.lock().unwrap().iter().map(|(chat, _)| chat.clone()).collect();
-    assert_eq!(sent, ["red-chat", "dm-ann", "thread-of-lost", "reached-chat"], "nothing else went out");
+    scene.desk.directory().remove_route(PLATFORM, &key).await.unwrap();
+    assert_eq!(scene.send(&red, "thread-of-lost", json!({})).await, None, "its parent reached the tenant");
+    assert_eq!(scene.send(&blue, "thread-of-lost", json!({})).await, declined);
+    assert_eq!(scene.send(&red, "reached-chat", json!({})).await, None, "and so did the chat");
+    let sent: Vec<String> = scene.platform.sent.lock().unwrap().iter().map(|(chat, _)| chat.clone()).collect();
+    assert_eq!(sent, ["red-chat", "dm-ann", "thread-of-lost", "reached-chat"], "nothing else was sent");
 }
 
 #[tokio::test]
-async fn a_link_in_a_direct_message_brings_the_codes_tenant_and_runs_once() {
-    let hall = Hall::open().await;
-    let red = hall.gateway("red", "r").await;
-    hall.platform.has("dm-ann", Look { person: Some("ann".into()), ..Look::default() });
-    let offer = hall.desk.management().offer_link(&red.guest(), LinkAsk { platform: PLATFORM.into() }).await.unwrap();
-    let before = hall.take(hall.message("dm-ann", None, "ann", "hello?")).await;
-    assert_eq!(hall.explained(&before).await["instances"][0]["rule"], "route");
-    let link = hall.message("dm-ann", None, "ann", &format!("/link {}", offer.code.to_lowercase()));
-    let unlink = hall.message("dm-ann", None, "ann", "/unlink");
-    assert!(hall.take(link.clone()).await.verdict.text.contains("linked to r"));
-    let said = || hall.platform.said.lock().unwrap().len();
+async fn link_in_a_direct_message_uses_the_tenant_of_the_code_and_runs_once() {
+    let scene = Scene::open().await;
+    let red = scene.gateway("red", "r").await;
+    scene.platform.has("dm-ann", Look { person: Some("ann".into()), ..Look::default() });
+    let offer = scene.desk.management().offer_link(&red.guest(), LinkAsk { platform: PLATFORM.into() }).await.unwrap();
+    let before = scene.take(scene.message("dm-ann", None, "ann", "hello?")).await;
+    assert_eq!(scene.explained(&before).await["instances"][0]["rule"], "route");
+    let link = scene.message("dm-ann", None, "ann", &format!("/link {}", offer.code.to_lowercase()));
+    let unlink = scene.message("dm-ann", None, "ann", "/unlink");
+    assert!(scene.take(link.clone()).await.verdict.text.contains("linked to r"));
+    let said = || scene.platform.said.lock().unwrap().len();
     assert_eq!(said(), 1);
-    assert_eq!(hall.take(hall.message("dm-ann", None, "ann", "hello!")).await.verdict.outcome, "delivered");
-    // The platform delivers both once more: the person is linked now, yet they are the same messages.
-    assert!(!hall.take(link).await.fresh);
-    assert_eq!(hall.take(unlink.clone()).await.verdict.text, "You are no longer linked to r.");
-    assert_eq!(hall.take(hall.message("dm-ann", None, "ann", "hello?")).await.verdict.outcome, "withheld");
-    hall.bind("red", "ann", "r").await;
-    assert!(!hall.take(unlink).await.fresh);
-    assert_eq!(hall.take(hall.message("dm-ann", None, "ann", "hello!")).await.verdict.outcome, "delivered");
+    assert_eq!(scene.take(scene.message("dm-ann", None, "ann", "hello!")).await.verdict.outcome, "delivered");
+    // The platform delivers both again: the user is linked now, but they are the same messages.
+    assert!(!scene.take(link).await.fresh);
+    assert_eq!(scene.take(unlink.clone()).await.verdict.text, "You are no longer linked to r.");
+    assert_eq!(scene.take(scene.message("dm-ann", None, "ann", "hello?")).await.verdict.outcome, "withheld");
+    scene.bind("red", "ann", "r").await;
+    assert!(!scene.take(unlink).await.fresh);
+    assert_eq!(scene.take(scene.message("dm-ann", None, "ann", "hello!")).await.verdict.outcome, "delivered");
     assert_eq!(said(), 2);
-    let refused = hall.desk.management().offer_link(&red.guest(), LinkAsk { platform: "nowhere".into() }).await;
+    let refused = scene.desk.management().offer_link(&red.guest(), LinkAsk { platform: "nowhere".into() }).await;
     assert!(matches!(refused, Err(DeskError::BadRequest(_))));
 }
 
 #[tokio::test]
-async fn a_channel_is_claimed_only_where_the_tenant_is_at_home() {
-    let hall = Hall::open().await;
-    let (red, blue) = (hall.gateway("red", "r").await, hall.gateway("blue", "b").await);
+async fn a_channel_can_be_claimed_only_in_scopes_of_the_tenant() {
+    let scene = Scene::open().await;
+    let (red, blue) = (scene.gateway("red", "r").await, scene.gateway("blue", "b").await);
     let claim = async |who: &Caller, scope: &str, channel: &str| {
         let ask = ScopeAsk { platform: PLATFORM.into(), scope_id: scope.into(), channel_id: channel.into() };
-        hall.desk.management().claim_scope(&who.guest(), ask).await.map_err(|error| error.to_string())
+        scene.desk.management().claim_scope(&who.guest(), ask).await.map_err(|error| error.to_string())
     };
     claim(&red, "red-guild", "general").await.unwrap();
     let foreign = claim(&blue, "red-guild", "general").await.unwrap_err();
     let free = claim(&blue, "red-guild", "nobody-holds-this").await.unwrap_err();
     let lost = claim(&blue, "lost-guild", "general").await.unwrap_err();
     let scopeless = claim(&blue, "", "general").await.unwrap_err();
-    assert!([&free, &lost, &scopeless].iter().all(|text| **text == foreign), "nothing is told about who has it");
+    assert!([&free, &lost, &scopeless].iter().all(|text| **text == foreign), "must not reveal who holds it");
     let held =
-        hall.desk.directory().read(|view| view.grants.values().map(|it| it.instance.clone()).collect::<Vec<_>>());
+        scene.desk.directory().read(|view| view.grants.values().map(|it| it.instance.clone()).collect::<Vec<_>>());
     assert_eq!(held, ["r"]);
 }
 
 #[tokio::test]
-async fn a_context_that_cannot_be_read_is_none_and_says_so() {
-    let hall = Hall::open().await;
-    let red = hall.gateway("red", "r").await;
-    hall.bind("red", "ann", "r").await;
-    let event = hall.message("red-chat", Some("red-guild"), "ann", "hi");
-    hall.take_as(Whose::Shared, event, true).await;
-    hall.take(hall.message("red-chat", Some("red-guild"), "ann", "not addressed")).await;
-    let rows = hall.store.pending(red.instance.no, 0, 9).await.unwrap();
+async fn an_unreadable_context_is_omitted_and_reported() {
+    let scene = Scene::open().await;
+    let red = scene.gateway("red", "r").await;
+    scene.bind("red", "ann", "r").await;
+    let event = scene.message("red-chat", Some("red-guild"), "ann", "hi");
+    scene.take_as(Whose::Shared, event, true).await;
+    scene.take(scene.message("red-chat", Some("red-guild"), "ann", "not addressed")).await;
+    let rows = scene.store.pending(red.instance.no, 0, 9).await.unwrap();
     let first: Value = serde_json::from_str(&rows[0].1.json).unwrap();
     assert_eq!(first["context_error"], true);
     assert!(first.get("context").is_none());
     let second: Value = serde_json::from_str(&rows[1].1.json).unwrap();
-    assert!(second.get("context_error").is_none(), "an unaddressed turn asks for none");
-    assert!(hall.metrics().contains("frontdesk_context_failed_total 1"));
+    assert!(second.get("context_error").is_none(), "an unaddressed message needs no context");
+    assert!(scene.metrics().contains("frontdesk_context_failed_total 1"));
 }
 
 #[tokio::test]
-async fn an_edit_is_another_event_of_the_same_message_and_comes_once() {
-    let hall = Hall::open().await;
-    hall.gateway("red", "r").await;
-    hall.bind("red", "ann", "r").await;
-    let first = hall.message("red-chat", Some("red-guild"), "ann", "helo");
+async fn an_edit_is_a_new_event_of_the_same_message_and_is_delivered_once() {
+    let scene = Scene::open().await;
+    scene.gateway("red", "r").await;
+    scene.bind("red", "ann", "r").await;
+    let first = scene.message("red-chat", Some("red-guild"), "ann", "helo");
     let mut edit = MessageEvent { text: "hello".into(), ..first.clone() };
     edit.source.message_is_edit = true;
-    let fresh = async |event: &MessageEvent| hall.take(event.clone()).await.fresh;
+    let fresh = async |event: &MessageEvent| scene.take(event.clone()).await.fresh;
     assert_eq!(
         [fresh(&first).await, fresh(&edit).await, fresh(&edit).await, fresh(&first).await],
         [true, true, false, false]

@@ -1,5 +1,5 @@
-//! A platform with one bot for everybody, as foreign ones are: it knows its chats and who sees them,
-//! and nothing of tenants.
+//! A platform with one bot for all tenants, like external ones: it knows its chats and who can see them, but no
+//! tenants.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use frontdesk_wire::{Action, ActionResult, Descriptor, Secret};
 
 pub(crate) const PLATFORM: &str = "guildchat";
 
-/// How it answers about who can see a chat.
+/// How it answers visibility checks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
     Well,
@@ -28,7 +28,7 @@ pub(crate) struct GuildChat {
     pub(crate) blind: Mutex<Vec<String>>,
     pub(crate) mood: Mutex<Mood>,
     pub(crate) looks: AtomicUsize,
-    /// (chat, text) of what went out, and of what the desk itself said.
+    /// (chat, text) of everything sent, including notices of the server.
     pub(crate) sent: Mutex<Vec<(String, String)>>,
     pub(crate) said: Mutex<Vec<(String, String)>>,
 }

@@ -1,12 +1,12 @@
-//! What a socket is given, in which order, how much at once, and what happens to it when sockets change.
+//! Deliveries on sockets: order, window, and replacement of sockets.
 
 use serde_json::json;
 
 use crate::harness::{Frame, Harness, Seat, Socket, Source, outbound};
 
-async fn say_numbers(house: &Harness, seat: &Seat, numbers: std::ops::RangeInclusive<u32>) {
+async fn say_numbers(harness: &Harness, seat: &Seat, numbers: std::ops::RangeInclusive<u32>) {
     for number in numbers {
-        assert_eq!(house.say(seat, "c", &number.to_string()).await["verdict"]["outcome"], "delivered");
+        assert_eq!(harness.say(seat, "c", &number.to_string()).await["verdict"]["outcome"], "delivered");
     }
 }
 
@@ -24,12 +24,12 @@ async fn take(socket: &mut Socket, count: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_complete() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
     let body = json!({ "user_id": seat.user, "user_name": "Ada", "text": "hi", "chat_type": "group", "scope_id": "s1",
                        "message_id": "m-1" });
-    house.say_as(&seat, "room", body).await.expect(202);
+    harness.say_as(&seat, "room", body).await.expect(202);
     let frame = socket.event().await.json;
     let (event, source) = (&frame["event"], &frame["event"]["source"]);
     assert_eq!(
@@ -42,55 +42,55 @@ async fn an_event_is_complete() {
     }
     assert_eq!((&source["is_bot"], &source["message_is_edit"]), (&json!(false), &json!(false)));
     assert_eq!((&source["platform"], &source["user_name"]), (&json!("relay"), &json!("Ada")));
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_acked_comes_again_in_order_and_what_was_acked_does_not() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
-    say_numbers(&house, &seat, 1..=6).await;
+async fn unacked_rows_are_sent_again_in_order_and_acked_ones_are_not() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
+    say_numbers(&harness, &seat, 1..=6).await;
     let came = socket.events(6).await;
     assert_eq!(texts(&came), numbers(1..=6));
     for index in [3, 0] {
         socket.ack(&came[index]).await;
     }
     socket.hang_up().await;
-    say_numbers(&house, &seat, 7..=7).await;
-    let mut again = house.socket(&seat).await;
+    say_numbers(&harness, &seat, 7..=7).await;
+    let mut again = harness.socket(&seat).await;
     assert_eq!(take(&mut again, 5).await, ["2", "3", "5", "6", "7"]);
     assert_eq!(again.unread().await, 0);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_newest_socket_of_a_gateway_wins_and_takes_over_what_was_not_acked() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut old = house.socket(&seat).await;
-    say_numbers(&house, &seat, 1..=5).await;
+async fn the_newest_socket_wins_and_gets_unacked_rows() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut old = harness.socket(&seat).await;
+    say_numbers(&harness, &seat, 1..=5).await;
     let came = old.events(5).await;
     for frame in &came[..2] {
         old.ack(frame).await;
     }
     old.settle().await;
-    let mut new = house.socket(&seat).await;
+    let mut new = harness.socket(&seat).await;
     let (code, reason) = old.closed().await;
     assert_eq!(code, 1000, "{reason}");
     assert_eq!(take(&mut new, 3).await, ["3", "4", "5"]);
-    say_numbers(&house, &seat, 6..=6).await;
+    say_numbers(&harness, &seat, 6..=6).await;
     assert_eq!(take(&mut new, 1).await, ["6"]);
     assert_eq!(new.unread().await, 0);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mail_that_waited_comes_in_order_however_much_it_is() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    say_numbers(&house, &seat, 1..=100).await;
-    let mut socket = house.socket(&seat).await;
+async fn any_number_of_waiting_rows_is_delivered_in_order() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    say_numbers(&harness, &seat, 1..=100).await;
+    let mut socket = harness.socket(&seat).await;
     let mut all = Vec::new();
     while all.len() < 100 {
         let event = socket.event().await;
@@ -98,53 +98,53 @@ async fn mail_that_waited_comes_in_order_however_much_it_is() {
         socket.ack(&event).await;
     }
     assert_eq!(all, numbers(1..=100));
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_thirty_third_row_comes_only_after_an_ack() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
-    say_numbers(&house, &seat, 1..=34).await;
+async fn the_thirty_third_row_is_sent_only_after_an_ack() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
+    say_numbers(&harness, &seat, 1..=34).await;
     let came = socket.events(32).await;
     assert_eq!(texts(&came), numbers(1..=32));
     assert_eq!(socket.unread().await, 0);
-    assert_eq!(house.metric("frontdesk_frames_pushed_total").await, 32);
+    assert_eq!(harness.metric("frontdesk_frames_pushed_total").await, 32);
     socket.ack(&came[20]).await;
     assert_eq!(take(&mut socket, 1).await, ["33"]);
     assert_eq!(socket.unread().await, 0);
     socket.ack(&came[0]).await;
     assert_eq!(take(&mut socket, 1).await, ["34"]);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn going_idle_is_acked_and_nothing_is_pushed_after_it() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
-    say_numbers(&house, &seat, 1..=1).await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
+    say_numbers(&harness, &seat, 1..=1).await;
     let first = socket.event().await;
     socket.ack(&first).await;
     socket.frame(&json!({ "type": "going_idle" })).await;
     socket.of("going_idle_ack").await;
-    say_numbers(&house, &seat, 2..=3).await;
+    say_numbers(&harness, &seat, 2..=3).await;
     assert_eq!(socket.unread().await, 0);
-    let instances = house.admin("GET", "/instances", &json!(null)).await.expect(200);
+    let instances = harness.admin("GET", "/instances", &json!(null)).await.expect(200);
     assert_eq!(instances["instances"][0]["idle"], true, "{instances}");
     socket.hang_up().await;
-    let mut again = house.socket(&seat).await;
+    let mut again = harness.socket(&seat).await;
     assert_eq!(take(&mut again, 2).await, ["2", "3"]);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
-    let house = Harness::open().await;
-    let (seat, thief) = (house.seat("g").await, house.seat("thief").await);
-    let (mut socket, mut other) = (house.socket(&seat).await, house.socket(&thief).await);
-    say_numbers(&house, &seat, 1..=1).await;
+    let harness = Harness::open().await;
+    let (seat, thief) = (harness.seat("g").await, harness.seat("thief").await);
+    let (mut socket, mut other) = (harness.socket(&seat).await, harness.socket(&thief).await);
+    say_numbers(&harness, &seat, 1..=1).await;
     let event = socket.event().await;
     let id = event.buffer_id().to_owned();
     other.ack(&event).await;
@@ -154,44 +154,44 @@ async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
         other.ack_id(strange).await;
     }
     other.settle().await;
-    assert_eq!(house.metric("frontdesk_acks_unknown_total").await, 9);
-    assert_eq!(house.metric("frontdesk_acks_total").await, 0);
-    assert_eq!(house.mail(&seat).await[0]["state"], "accepted", "it is still owed");
+    assert_eq!(harness.metric("frontdesk_acks_unknown_total").await, 9);
+    assert_eq!(harness.metric("frontdesk_acks_total").await, 0);
+    assert_eq!(harness.mail(&seat).await[0]["state"], "accepted", "the row still waits");
     socket.hang_up().await;
-    let mut again = house.socket(&seat).await;
+    let mut again = harness.socket(&seat).await;
     let event = again.event().await;
-    assert_eq!(event.buffer_id(), id, "the same row has the same name");
+    assert_eq!(event.buffer_id(), id, "the same row has the same id");
     again.ack(&event).await;
-    again.ack(&event).await; // the second time it is nobody's
+    again.ack(&event).await; // the second ack is unknown
     again.settle().await;
-    assert_eq!(house.metric("frontdesk_acks_total").await, 1);
-    assert_eq!(house.metric("frontdesk_acks_unknown_total").await, 10);
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_acks_total").await, 1);
+    assert_eq!(harness.metric("frontdesk_acks_unknown_total").await, 10);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_interrupts_the_live_turn_and_is_plain_text_where_there_is_none() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
-    assert_eq!(house.say(&seat, "c", "/stop").await["verdict"]["outcome"], "delivered");
+async fn a_stop_interrupts_the_live_turn_and_is_a_message_without_one() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
+    assert_eq!(harness.say(&seat, "c", "/stop").await["verdict"]["outcome"], "delivered");
     assert_eq!(socket.event().await.text(), "/stop");
-    house.say(&seat, "c", "work").await;
+    harness.say(&seat, "c", "work").await;
     assert_eq!(socket.event().await.text(), "work");
-    let stopped = house.say(&seat, "c", "/stop").await;
+    let stopped = harness.say(&seat, "c", "/stop").await;
     assert_eq!(stopped["verdict"], json!({ "outcome": "delivered", "text": "interrupt sent" }));
     let interrupt = socket.of("interrupt_inbound").await.json;
     assert_eq!((&interrupt["session_key"], &interrupt["chat_id"]), (&json!("agent:main:relay:dm:c"), &json!("c")));
     assert_eq!(socket.unread().await, 0);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_actions_at_once_are_done_each_once_and_in_order() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
-    let mut socket = house.socket(&seat).await;
+async fn two_hundred_concurrent_actions_run_once_each_and_in_order() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.socket(&seat).await;
     let send = |number: u32| {
         let action = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
         format!("{}\n", outbound(&number.to_string(), action))
@@ -201,46 +201,46 @@ async fn two_hundred_actions_at_once_are_done_each_once_and_in_order() {
         let result = socket.result(&number.to_string()).await.json["result"].clone();
         assert_eq!(result["success"], true, "{number}: {result}");
     }
-    let said: Vec<_> = house.history(&seat, "c").await.iter().skip(1).map(|line| line["text"].clone()).collect();
+    let said: Vec<_> = harness.history(&seat, "c").await.iter().skip(1).map(|line| line["text"].clone()).collect();
     assert_eq!(said, numbers(1..=200), "each once, in order");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_result_of_an_action_comes_on_the_next_socket() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
+async fn the_result_of_an_action_is_sent_on_the_next_socket() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
-    // Replaced while it is under way; the old socket is still there.
-    let mut first = house.socket(&seat).await;
+    // Replaced during the action; the old socket still exists.
+    let mut first = harness.socket(&seat).await;
     first.frame(&outbound("a", media.clone())).await;
     source.asked().await;
-    let mut second = house.socket(&seat).await;
+    let mut second = harness.socket(&seat).await;
     first.closed().await;
     source.answer(1);
     assert_eq!(second.result("a").await.json["result"]["success"], true);
-    // Gone before the result, which waits for the next one.
+    // Closed before the result, which waits for the next socket.
     second.frame(&outbound("b", media)).await;
     source.asked().await;
     second.hang_up().await;
-    let mut tail = house.request("GET", "/admin/v1/events/stream").bearer_auth(&house.admin).send().await.unwrap();
+    let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
     source.answer(1);
-    house.follow(&mut tail, &["send_media: delivered"]).await;
-    let mut third = house.socket(&seat).await;
+    harness.follow(&mut tail, &["send_media: delivered"]).await;
+    let mut third = harness.socket(&seat).await;
     assert_eq!(third.result("b").await.json["result"]["success"], true);
     drop(tail);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
-    let mut socket = house.socket(&seat).await;
+    let mut socket = harness.socket(&seat).await;
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
     socket.frame(&outbound("slow", media)).await;
     source.asked().await;
@@ -249,23 +249,23 @@ async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too(
         socket.frame(&outbound(&number.to_string(), send)).await;
     }
     socket.settle().await;
-    let mut next = house.socket(&seat).await;
+    let mut next = harness.socket(&seat).await;
     socket.closed().await;
     source.answer(1);
     for request in ["slow", "1", "2", "3"] {
         assert_eq!(next.next_result().await, request);
     }
-    let said: Vec<_> = house.history(&seat, "c").await.iter().map(|line| line["text"].clone()).collect();
+    let said: Vec<_> = harness.history(&seat, "c").await.iter().map(|line| line["text"].clone()).collect();
     assert_eq!(said, ["hi", "", "1", "2", "3"]);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_result_is_lost_when_sockets_change_in_the_middle_of_many_actions() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
-    let mut socket = house.socket(&seat).await;
+async fn no_result_is_lost_when_sockets_change_during_many_actions() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.socket(&seat).await;
     for round in 0..10 {
         let send = |number: u32| {
             let action = json!({ "op": "send", "chat_id": "c", "content": "x" });
@@ -273,7 +273,7 @@ async fn no_result_is_lost_when_sockets_change_in_the_middle_of_many_actions() {
         };
         socket.text((0..60).map(send).collect::<String>()).await;
         let first = socket.next_result().await;
-        let mut next = house.socket(&seat).await;
+        let mut next = harness.socket(&seat).await;
         socket.closed().await;
         let mut answered = vec![first];
         while socket.came() > 0 {
@@ -285,9 +285,9 @@ async fn no_result_is_lost_when_sockets_change_in_the_middle_of_many_actions() {
         }
         answered.sort();
         answered.dedup();
-        assert_eq!(answered.len(), 60, "each once");
+        assert_eq!(answered.len(), 60, "each result once");
         socket = next;
     }
-    assert_eq!(house.history(&seat, "c").await.len(), 500, "a page of history");
-    house.finish().await;
+    assert_eq!(harness.history(&seat, "c").await.len(), 500, "a page of history");
+    harness.finish().await;
 }

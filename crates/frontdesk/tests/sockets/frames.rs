@@ -1,4 +1,4 @@
-//! What may be said on a socket: whole, in pieces, too much, and rubbish.
+//! Frames: complete, in pieces, too large and invalid.
 
 use serde_json::{Value, json};
 use tokio_websockets::Message;
@@ -8,10 +8,10 @@ use crate::harness::{Harness, hello, outbound};
 const MALFORMED: &str = "frontdesk_frames_bad_total{why=\"malformed\"}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
+async fn invalid_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
     let bad =
         ["{", "null", "[]", "\"x\"", "{}", "{\"type\":7}", "{\"type\":\"outbound\"}", "{\"type\":\"inbound_ack\"}"];
     for line in bad {
@@ -22,36 +22,36 @@ async fn bad_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
     }
     socket.say(Message::binary(vec![0, 159, 146, 150])).await;
     socket.say(Message::ping("are you there")).await;
-    house.say(&seat, "c", "still here?").await;
+    harness.say(&seat, "c", "still here?").await;
     assert_eq!(socket.event().await.text(), "still here?");
     assert_eq!(socket.act(json!({ "op": "send", "chat_id": "c", "content": "yes" })).await["success"], true);
-    assert_eq!(house.metric(MALFORMED).await, bad.len() as u64);
-    assert_eq!(house.metric("frontdesk_frames_bad_total{why=\"binary\"}").await, 1);
-    house.finish().await;
+    assert_eq!(harness.metric(MALFORMED).await, bad.len() as u64);
+    assert_eq!(harness.metric("frontdesk_frames_bad_total{why=\"binary\"}").await, 1);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_fields_are_ignored() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.dial(&seat.bearer()).await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.dial(&seat.bearer()).await;
     let greeting = json!({ "type": "hello", "platform": "relay", "botId": "", "version": 9, "command_manifest": [{}] });
     socket.frame(&greeting).await;
     socket.of("descriptor").await;
-    house.say(&seat, "c", "hi").await;
+    harness.say(&seat, "c", "hi").await;
     let event = socket.event().await;
     socket.frame(&json!({ "type": "inbound_ack", "bufferId": event.buffer_id(), "took_ms": 3 })).await;
     let action = json!({ "op": "send", "chat_id": "c", "content": "x", "colour": "red", "metadata": { "deep": [1] } });
     assert_eq!(socket.act(action).await["success"], true);
-    assert_eq!(house.metric("frontdesk_acks_total").await, 1);
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_acks_total").await, 1);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sixty_fourth_bad_frame_in_a_minute_ends_the_socket() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
+async fn the_sixty_fourth_invalid_frame_in_a_minute_closes_the_socket() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
     for number in 0..63 {
         match number % 3 {
             0 => socket.say(Message::binary(vec![number])).await,
@@ -62,15 +62,15 @@ async fn the_sixty_fourth_bad_frame_in_a_minute_ends_the_socket() {
     socket.settle().await;
     socket.text("rubbish\n").await;
     assert_eq!(socket.closed().await.0, 1008);
-    house.socket(&seat).await.settle().await;
-    house.finish().await;
+    harness.socket(&seat).await.settle().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_ends_the_socket() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
+async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_closes_the_socket() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
     let frame = |bytes: usize| {
         let head = "{\"type\":\"dance\",\"x\":\"";
         format!("{head}{}\"}}\n", "x".repeat(bytes - head.len() - 2))
@@ -82,37 +82,37 @@ async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_ends_the_socket() {
     socket.try_text(frame((1 << 20) + 1)).await;
     assert_eq!(socket.closed().await.0, 1008);
 
-    let mut dripping = house.socket(&seat).await;
+    let mut dripping = harness.socket(&seat).await;
     for _ in 0..17 {
-        dripping.try_text("y".repeat(64 * 1024)).await; // no line end: it would grow for ever
+        dripping.try_text("y".repeat(64 * 1024)).await; // no newline: the buffer would grow without limit
     }
     assert_eq!(dripping.closed().await.0, 1008);
-    assert_eq!(house.metric("frontdesk_frames_bad_total{why=\"too_long\"}").await, 2);
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_frames_bad_total{why=\"too_long\"}").await, 2);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_over_four_mebibytes_ends_the_socket_even_if_its_frames_are_small() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn a_message_over_four_mebibytes_closes_the_socket_even_with_small_frames() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let line = format!("{{\"type\":\"dance\",\"x\":\"{}\"}}\n", "x".repeat(1000));
-    let mut socket = house.socket(&seat).await;
-    socket.text(line.repeat(3 << 10)).await; // about 3 MiB: many frames in one message are fine
+    let mut socket = harness.socket(&seat).await;
+    socket.text(line.repeat(3 << 10)).await; // about 3 MiB: many frames in one message are allowed
     socket.settle().await;
     socket.try_text(line.repeat(5 << 10)).await;
     let (code, _) = socket.closed().await;
     assert!([1006, 1008, 1009].contains(&code), "{code}");
-    assert_eq!(house.metric("frontdesk_frames_bad_total{why=\"unreadable\"}").await, 1);
-    house.socket(&seat).await.settle().await;
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_frames_bad_total{why=\"unreadable\"}").await, 1);
+    harness.socket(&seat).await.settle().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_frame_may_come_in_many_messages_and_many_frames_in_one() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
-    let mut socket = house.dial(&seat.bearer()).await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.dial(&seat.bearer()).await;
     let greeting = hello("relay", "").to_string();
     for piece in greeting.as_bytes().chunks(7) {
         socket.text(String::from_utf8_lossy(piece)).await;
@@ -122,17 +122,17 @@ async fn one_frame_may_come_in_many_messages_and_many_frames_in_one() {
     };
     let (one, two, three) = (send(1).to_string(), send(2).to_string(), send(3).to_string());
     let (head, tail) = three.split_at(20);
-    // The end of the hello, two whole frames with a blank line between, and the head of a third.
+    // The end of the hello, two complete frames with a blank line between, and the start of a third.
     socket.text(format!("\n{one}\n\n{two}\n{head}")).await;
     socket.text(format!("{tail}\n")).await;
     socket.of("descriptor").await;
     for request in ["1", "2", "3"] {
         assert_eq!(socket.next_result().await, request, "in order");
     }
-    let said: Vec<String> = house.history(&seat, "c").await.iter().map(text_of).collect();
+    let said: Vec<String> = harness.history(&seat, "c").await.iter().map(text_of).collect();
     assert_eq!(said, ["hi", "1", "2", "3"]);
-    assert_eq!(house.metric(MALFORMED).await, 0);
-    house.finish().await;
+    assert_eq!(harness.metric(MALFORMED).await, 0);
+    harness.finish().await;
 }
 
 fn text_of(line: &Value) -> String {
@@ -140,11 +140,11 @@ fn text_of(line: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_follows_a_hello_in_the_same_message_waits_for_it() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
-    let mut socket = house.dial(&seat.bearer()).await;
+async fn frames_after_a_hello_in_the_same_message_wait_for_it() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.dial(&seat.bearer()).await;
     let info = json!({ "op": "get_chat_info", "chat_id": "c" });
     let all = [outbound("before", info.clone()), hello("relay", ""), outbound("after", info), hello("relay", "desk")];
     let lines: Vec<String> = all.iter().map(Value::to_string).collect();
@@ -155,15 +155,15 @@ async fn what_follows_a_hello_in_the_same_message_waits_for_it() {
     assert_eq!(after["chat_info"], json!({ "name": "c", "type": "dm" }), "{after}");
     socket.of("descriptor").await;
     socket.of("descriptor").await; // one per hello
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_action_before_hello_or_for_another_identity_fails_in_so_many_words() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
-    let mut socket = house.dial(&seat.bearer()).await;
+async fn an_action_before_hello_or_for_another_identity_fails_with_a_reason() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.dial(&seat.bearer()).await;
     let send = json!({ "op": "send", "chat_id": "c", "content": "x" });
     let early = socket.act(send.clone()).await;
     assert_eq!((&early["success"], &early["code"]), (&json!(false), &json!("unknown_identity")), "{early}");
@@ -180,15 +180,15 @@ async fn an_action_before_hello_or_for_another_identity_fails_in_so_many_words()
     (named["platform"], named["botId"]) = (json!("relay"), json!("desk"));
     socket.frame(&named).await;
     assert_eq!(socket.result("named").await.json["result"]["success"], true);
-    assert_eq!(house.history(&seat, "c").await.len(), 2, "only the good one was sent");
-    house.finish().await;
+    assert_eq!(harness.history(&seat, "c").await.len(), 2, "only the valid one was sent");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_op_and_a_malformed_action_are_answered() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
     let unknown = socket.act(json!({ "op": "levitate", "chat_id": "c" })).await;
     assert_eq!((&unknown["success"], &unknown["code"]), (&json!(false), &json!("unsupported_op")), "{unknown}");
     assert!(unknown["error"].as_str().unwrap().contains("levitate"), "{unknown}");
@@ -196,15 +196,15 @@ async fn an_unknown_op_and_a_malformed_action_are_answered() {
         let answer = socket.act(bad.clone()).await;
         assert_eq!((&answer["success"], &answer["code"]), (&json!(false), &json!("bad_request")), "{bad}: {answer}");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_frames_of_one_socket_do_not_hold_up_another() {
-    let house = Harness::open().await;
-    let (loud, quiet) = (house.seat("loud").await, house.seat("quiet").await);
-    let (mut flood, mut socket) = (house.socket(&loud).await, house.socket(&quiet).await);
-    house.say(&quiet, "c", "warm").await;
+async fn ten_thousand_frames_on_one_socket_do_not_delay_another() {
+    let harness = Harness::open().await;
+    let (loud, quiet) = (harness.seat("loud").await, harness.seat("quiet").await);
+    let (mut flood, mut socket) = (harness.socket(&loud).await, harness.socket(&quiet).await);
+    harness.say(&quiet, "c", "warm").await;
     let warm = socket.event().await;
     socket.ack(&warm).await;
     let shouting = tokio::spawn(async move {
@@ -218,7 +218,7 @@ async fn ten_thousand_frames_of_one_socket_do_not_hold_up_another() {
     });
     let mut echoes = 0;
     while !shouting.is_finished() || echoes < 5 {
-        house.say(&quiet, "c", "ping").await;
+        harness.say(&quiet, "c", "ping").await;
         let event = socket.event().await;
         socket.ack(&event).await;
         let sent = socket.act(json!({ "op": "send", "chat_id": "c", "content": "pong" })).await;
@@ -226,6 +226,6 @@ async fn ten_thousand_frames_of_one_socket_do_not_hold_up_another() {
         echoes += 1;
     }
     shouting.await.unwrap();
-    assert_eq!(house.metric("frontdesk_acks_unknown_total").await, 5_000);
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_acks_unknown_total").await, 5_000);
+    harness.finish().await;
 }

@@ -1,6 +1,6 @@
-//! Relay sockets from end to end: who may open one, what may be said on it, what comes back.
+//! End-to-end tests of relay sockets: upgrade, frames, deliveries, results.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls nobody but the desk")]
+#![allow(clippy::disallowed_methods, reason = "the test is the client, and calls only the server")]
 
 mod actions;
 mod delivery;

@@ -1,4 +1,4 @@
-//! Peers that ask for much and take little: what the desk holds for them is bounded, and others notice nothing.
+//! Peers that send much and read little: memory for them is bounded, and others are not affected.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::harness::{Harness, PATIENCE, Seat, Source, hello, outbound};
 
 const PAUSED: &str = "frontdesk_reads_paused_total";
 const OUTBOX: &str = "frontdesk_outbox_bytes";
-/// A mebibyte and one frame.
+/// One mebibyte and one frame.
 const OUTBOX_MAX: u64 = (1 << 20) + (1 << 17);
 
-/// A socket that reads only when it is told to.
-async fn dial(house: &Harness, seat: &Seat) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
-    let uri: http::Uri = format!("{}/relay", house.url.replacen("http", "ws", 1)).parse().unwrap();
+/// A socket that reads only when told to.
+async fn dial(harness: &Harness, seat: &Seat) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+    let uri: http::Uri = format!("{}/relay", harness.url.replacen("http", "ws", 1)).parse().unwrap();
     let bearer = format!("Bearer {}", seat.bearer()).parse().unwrap();
     let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer).unwrap();
     builder.connect().await.unwrap().0
@@ -40,9 +40,15 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
-/// Says all of this and reads nothing until the desk has stopped reading; then every answer must be there.
-async fn deaf(house: &Harness, seat: &Seat, lines: usize, line: impl Fn(usize) -> String, answer: &str) {
-    let (mut sink, mut stream) = dial(house, seat).await.split();
+/// Sends all lines and reads nothing until the server stops reading; then every answer must arrive.
+async fn send_without_reading(
+    harness: &Harness,
+    seat: &Seat,
+    lines: usize,
+    line: impl Fn(usize) -> String,
+    answer: &str,
+) {
+    let (mut sink, mut stream) = dial(harness, seat).await.split();
     sink.send(Message::text(format!("{}\n", hello("relay", "")))).await.unwrap();
     let batches: Vec<String> =
         (0..lines).collect::<Vec<_>>().chunks(500).map(|chunk| chunk.iter().map(|n| line(*n)).collect()).collect();
@@ -52,81 +58,81 @@ async fn deaf(house: &Harness, seat: &Seat, lines: usize, line: impl Fn(usize) -
         }
         sink
     });
-    until("the desk goes on reading", async || house.metric(PAUSED).await > 0).await;
+    until("the server did not stop reading", async || harness.metric(PAUSED).await > 0).await;
     for _ in 0..20 {
-        let held = house.metric(OUTBOX).await;
+        let held = harness.metric(OUTBOX).await;
         assert!(held <= OUTBOX_MAX, "{held} bytes are held for a peer that does not read");
     }
     assert!(!saying.is_finished(), "everything was read from a peer that reads nothing");
     let mut answers = 0;
     let reading = async {
         while answers < lines {
-            let message = stream.next().await.expect("the socket ended").unwrap();
+            let message = stream.next().await.expect("the socket was closed").unwrap();
             answers += message.as_text().unwrap_or_default().matches(answer).count();
         }
     };
-    timeout(PATIENCE * 3, reading).await.expect("not everything was answered");
+    timeout(PATIENCE * 3, reading).await.expect("not all lines were answered");
     drop(saying.await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_sends_hellos_and_does_not_read_is_not_read_from() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let padding = "x".repeat(400);
     let hello = json!({ "type": "hello", "platform": "relay", "botId": "", "padding": padding });
-    deaf(&house, &seat, 40_000, |_| format!("{hello}\n"), "\"type\":\"descriptor\"").await;
-    until("the gauge stays", async || house.metric(OUTBOX).await == 0).await;
-    house.finish().await;
+    send_without_reading(&harness, &seat, 40_000, |_| format!("{hello}\n"), "\"type\":\"descriptor\"").await;
+    until("the gauge stays", async || harness.metric(OUTBOX).await == 0).await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_asks_and_does_not_read_is_not_read_from() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn a_peer_that_sends_actions_and_does_not_read_is_not_read_from() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let padding = "x".repeat(200);
     let refused = |n: usize| format!("{}\n", outbound(&format!("{n}-{padding}"), json!({ "op": "dance" })));
-    deaf(&house, &seat, 60_000, refused, "\"type\":\"outbound_result\"").await;
-    assert!(house.metric("frontdesk_refusals_unnoted_total").await > 50_000, "a flood does not fill the journal");
-    house.finish().await;
+    send_without_reading(&harness, &seat, 60_000, refused, "\"type\":\"outbound_result\"").await;
+    assert!(harness.metric("frontdesk_refusals_unnoted_total").await > 50_000, "a flood must not fill the journal");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
-    let house = Harness::open().await;
-    let (seat, other) = (house.seat_in("acme", "g").await, house.seat_in("rival", "h").await);
-    let mut socket = house.socket(&seat).await;
-    let mut theirs = house.socket(&other).await;
+    let harness = Harness::open().await;
+    let (seat, other) = (harness.seat_in("acme", "g").await, harness.seat_in("rival", "h").await);
+    let mut socket = harness.socket(&seat).await;
+    let mut theirs = harness.socket(&other).await;
     let interrupt = |key: &str| format!("{}\n", json!({ "type": "interrupt", "session_key": key, "reason": null }));
     socket.text((0..2_000).map(|n| interrupt(&format!("agent:main:relay:dm:{n}"))).collect::<String>()).await;
-    house.say(&other, "c", "hi").await;
+    harness.say(&other, "c", "hi").await;
     assert_eq!(theirs.event().await.text(), "hi");
     until("most of 2,000 are dropped", async || {
-        house.metric("frontdesk_frames_bad_total{why=\"interrupt_flood\"}").await > 500
+        harness.metric("frontdesk_frames_bad_total{why=\"interrupt_flood\"}").await > 500
     })
     .await;
-    house.say(&seat, "c", "work").await;
+    harness.say(&seat, "c", "work").await;
     socket.event().await;
     until("an interrupt gets through again", async || {
         socket.text(interrupt("agent:main:relay:dm:c")).await;
-        house.metric("frontdesk_interrupts_total").await > 0
+        harness.metric("frontdesk_interrupts_total").await > 0
     })
     .await;
     assert_eq!(socket.of("interrupt_inbound").await.json["chat_id"], "c");
-    assert_eq!(house.metric("frontdesk_frames_bad_total{why=\"malformed\"}").await, 0);
+    assert_eq!(harness.metric("frontdesk_frames_bad_total{why=\"malformed\"}").await, 0);
     socket.text(interrupt(&"k".repeat(2_000))).await;
     socket.settle().await;
-    assert_eq!(house.metric("frontdesk_frames_bad_total{why=\"malformed\"}").await, 1);
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_frames_bad_total{why=\"malformed\"}").await, 1);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn actions_wait_their_turn_up_to_a_bound() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
+async fn waiting_actions_are_bounded() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
-    let mut socket = house.socket(&seat).await;
+    let mut socket = harness.socket(&seat).await;
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
     socket.frame(&outbound("slow", media)).await;
     source.asked().await;
@@ -146,17 +152,17 @@ async fn actions_wait_their_turn_up_to_a_bound() {
         assert_eq!(result["success"], true, "{number}: {result}");
     }
     assert_eq!(socket.act(json!({ "op": "send", "chat_id": "c", "content": "x" })).await["success"], true);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_chats_are_worked_at_once_and_none_is_forgotten() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn many_chats_are_processed_concurrently_and_completely() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     for number in 0..100 {
-        house.say(&seat, &format!("c{number}"), "hi").await;
+        harness.say(&seat, &format!("c{number}"), "hi").await;
     }
-    let mut socket = house.socket(&seat).await;
+    let mut socket = harness.socket(&seat).await;
     let send = |number: u32| {
         let action = json!({ "op": "send", "chat_id": format!("c{}", number % 100), "content": number.to_string() });
         format!("{}\n", outbound(&number.to_string(), action))
@@ -165,21 +171,21 @@ async fn many_chats_are_worked_at_once_and_none_is_forgotten() {
     for number in 0..500 {
         assert_eq!(socket.result(&number.to_string()).await.json["result"]["success"], true, "{number}");
     }
-    let said: Vec<Value> = house.history(&seat, "c7").await.iter().skip(1).map(|line| line["text"].clone()).collect();
+    let said: Vec<Value> = harness.history(&seat, "c7").await.iter().skip(1).map(|line| line["text"].clone()).collect();
     assert_eq!(said, ["7", "107", "207", "307", "407"]);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_has_begun_when_a_socket_ends_is_done_and_answered_on_the_next() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn actions_not_started_when_a_socket_closes_are_answered_on_the_next() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let source = Source::open("image/png", b"png").await;
     for number in 0..70 {
-        house.say(&seat, &format!("c{number}"), "hi").await;
+        harness.say(&seat, &format!("c{number}"), "hi").await;
     }
-    let mut socket = house.socket(&seat).await;
-    // As many slow ones as are worked at once, each in a chat of its own; others wait behind them.
+    let mut socket = harness.socket(&seat).await;
+    // As many slow actions as run concurrently, each in its own chat; others wait for them.
     for number in 0..64 {
         let chat = format!("c{number}");
         let media = json!({ "op": "send_media", "chat_id": chat, "media_kind": "image", "source_url": source.url });
@@ -191,7 +197,7 @@ async fn what_nobody_has_begun_when_a_socket_ends_is_done_and_answered_on_the_ne
         socket.frame(&outbound(&number.to_string(), send)).await;
     }
     socket.settle().await;
-    let mut next = house.socket(&seat).await;
+    let mut next = harness.socket(&seat).await;
     socket.closed().await;
     for number in 64..70 {
         assert_eq!(next.result(&number.to_string()).await.json["result"]["success"], true, "{number}");
@@ -200,84 +206,85 @@ async fn what_nobody_has_begun_when_a_socket_ends_is_done_and_answered_on_the_ne
     for number in 0..64 {
         assert_eq!(next.result(&number.to_string()).await.json["result"]["success"], true, "{number}");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_ready_gets_its_mail_at_once() {
-    let house = Harness::with(|config| config.relay.settle_ms = 600_000).await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
-    let mut socket = house.dial(&seat.bearer()).await;
+async fn a_client_that_reports_ready_gets_deliveries_at_once() {
+    let harness = Harness::with(|config| config.relay.settle_ms = 600_000).await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.dial(&seat.bearer()).await;
     socket.frame(&json!({ "type": "hello", "platform": "relay", "botId": "", "ready": true })).await;
     assert_eq!(socket.event().await.text(), "hi");
-    // One that does not say so is held for its settle time.
-    let other = house.seat("h").await;
-    house.say(&other, "c", "hi").await;
-    let mut socket = house.socket(&other).await;
+    // Without that report delivery waits for the settle time.
+    let other = harness.seat("h").await;
+    harness.say(&other, "c", "hi").await;
+    let mut socket = harness.socket(&other).await;
     socket.settle().await;
     assert_eq!(socket.came(), 0);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_the_clock_was_set_back_a_cold_gateway_is_not_taken_for_a_warm_one() {
+async fn after_the_clock_was_set_back_a_new_gateway_still_gets_settle_time() {
     let clock = Arc::new(TestEnv::default());
     clock.set_ms(SystemEnv.now_ms());
     let settle = |config: &mut Config| config.relay.settle_ms = 600_000;
-    let house = Harness::by(clock.clone(), tempfile::tempdir().unwrap(), settle).await;
-    let seat = house.seat("g").await;
-    house.socket(&seat).await.hang_up().await;
-    until("its end is noted", async || house.metric("frontdesk_sockets_open").await == 0).await;
-    house.say(&seat, "c", "warm").await;
-    let mut socket = house.socket(&seat).await;
+    let harness = Harness::by(clock.clone(), tempfile::tempdir().unwrap(), settle).await;
+    let seat = harness.seat("g").await;
+    harness.socket(&seat).await.hang_up().await;
+    until("its end is noted", async || harness.metric("frontdesk_sockets_open").await == 0).await;
+    harness.say(&seat, "c", "warm").await;
+    let mut socket = harness.socket(&seat).await;
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
-    until("its end is noted", async || house.metric("frontdesk_sockets_open").await == 0).await;
+    until("its end is noted", async || harness.metric("frontdesk_sockets_open").await == 0).await;
     clock.set_ms(clock.now_ms() - 2 * 3_600_000);
-    house.say(&seat, "c", "cold").await;
-    let mut socket = house.socket(&seat).await;
+    harness.say(&seat, "c", "cold").await;
+    let mut socket = harness.socket(&seat).await;
     socket.settle().await;
-    assert_eq!(socket.came(), 0, "it would drop what comes now");
-    house.finish().await;
+    assert_eq!(socket.came(), 0, "the gateway would drop events now");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_just_vanishes_has_broken_no_rule() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let (mut sink, mut stream) = dial(&house, &seat).await.split();
+async fn a_peer_that_disconnects_without_close_is_not_counted_as_a_violation() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let (mut sink, mut stream) = dial(&harness, &seat).await.split();
     sink.send(Message::text(format!("{}\n", hello("relay", "")))).await.unwrap();
     stream.next().await.unwrap().unwrap();
-    assert_eq!(house.metric("frontdesk_sockets_open").await, 1);
-    drop((sink, stream)); // no close frame, only the end of TCP
-    until("the desk sees it", async || house.metric("frontdesk_sockets_open").await == 0).await;
-    let metrics = house.get("/metrics", "").await.text();
+    assert_eq!(harness.metric("frontdesk_sockets_open").await, 1);
+    drop((sink, stream)); // the TCP connection ends without a close frame
+    until("the server did not notice the disconnect", async || harness.metric("frontdesk_sockets_open").await == 0)
+        .await;
+    let metrics = harness.get("/metrics", "").await.text();
     assert!(!metrics.contains("unreadable") && !metrics.contains("too many bad frames"), "{metrics}");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_actions_are_in_the_journal_and_in_the_tail_with_their_reason() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    house.say(&seat, "c", "hi").await;
-    let mut socket = house.socket(&seat).await;
-    let mut tail = house.request("GET", "/admin/v1/events/stream").bearer_auth(&house.admin).send().await.unwrap();
+async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.socket(&seat).await;
+    let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
     socket.act(json!({ "op": "dance" })).await;
     socket.act(json!({ "op": "send", "chat_id": "elsewhere", "content": "x" })).await;
     let unnamed =
         json!({ "type": "outbound", "requestId": "n", "platform": "irc", "action": { "op": "send", "chat_id": "c" } });
     socket.frame(&unnamed).await;
     socket.result("n").await;
-    house
+    harness
         .follow(
             &mut tail,
             &["unknown: rejected: unsupported op", "send: rejected: relay egress declined", "said no hello"],
         )
         .await;
-    let desk = &house.app.desk;
+    let desk = &harness.app.desk;
     let noted = async || desk.stores().journal.entries(Some(&seat.tenant), 99).await.unwrap();
     until("they are written down", async || {
         noted().await.iter().filter(|it| it.outcome == Outcome::Rejected).count() == 3
@@ -287,50 +294,50 @@ async fn refused_actions_are_in_the_journal_and_in_the_tail_with_their_reason() 
     let egress = entries.iter().find(|entry| entry.chat_id == "elsewhere").unwrap();
     assert!((egress.op.as_str(), egress.instance.as_str()) == ("send", "g") && egress.note.contains("declined"));
     drop(tail);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_is_never_acked_is_ended_with_a_reason_and_reported() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
-    house.say(&seat, "c", "lost").await;
+async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
+    harness.say(&seat, "c", "lost").await;
     let lost = socket.event().await;
-    house.say(&seat, "c", "taken").await;
+    harness.say(&seat, "c", "taken").await;
     let taken = socket.event().await;
     socket.ack(&taken).await;
-    let desk = house.app.desk.clone();
-    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not proven"));
+    let desk = harness.app.desk.clone();
+    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
     let rows = desk.stores().ledger.pending(caller.instance.no, 0, 9).await.unwrap();
     desk.delivery().give_up_rows(&caller, &rows[..1]).await;
-    let mail = house.mail(&seat).await;
+    let mail = harness.mail(&seat).await;
     assert_eq!((&mail[0]["state"], &mail[1]["state"]), (&json!("dead"), &json!("acked")), "{mail:?}");
     assert!(mail[0]["reason"].as_str().unwrap().contains("never acked"), "{mail:?}");
     let found = desk.delivery().switchboard().given_up();
     assert_eq!((found.len(), found[0].0, found[0].1[0].seq), (1, caller.instance.no, rows[0].0));
-    assert_eq!(house.metric("frontdesk_rows_given_up_total").await, 1);
-    let doctor = house.admin("GET", "/doctor", &Value::Null).await.expect(200);
+    assert_eq!(harness.metric("frontdesk_rows_given_up_total").await, 1);
+    let doctor = harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
     assert_eq!(doctor["ok"], false);
     assert!(doctor.to_string().contains("home/g: 1 messages were sent several times and never acked"), "{doctor}");
-    socket.ack(&lost).await; // too late, and harmless
-    house.say(&seat, "c", "next").await;
+    socket.ack(&lost).await; // too late, and ignored
+    harness.say(&seat, "c", "next").await;
     assert_eq!(socket.event().await.text(), "next");
-    house.finish().await;
+    harness.finish().await;
 }
 
-/// Every fifth row loses its ack, one of them each time. More are lost than the window holds.
+/// Every fifth row loses an ack, and more acks are lost than the window holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_loses_acks_gets_everything() {
-    let house = Harness::with(|config| {
+    let harness = Harness::with(|config| {
         config.relay.window = 8;
         config.relay.ack_limit_ms = 200;
     })
     .await;
-    let seat = house.seat("g").await;
-    let mut socket = house.socket(&seat).await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.socket(&seat).await;
     for number in 0..100 {
-        house.say(&seat, "c", &number.to_string()).await;
+        harness.say(&seat, "c", &number.to_string()).await;
     }
     let mut taken: HashMap<usize, usize> = HashMap::new();
     let due = |number: usize| match number {
@@ -347,57 +354,57 @@ async fn a_gateway_that_loses_acks_gets_everything() {
             socket.ack(&event).await;
         }
     }
-    until("all is settled", async || house.mail(&seat).await.iter().all(|row| row["state"] != "sent")).await;
-    let rows = house.mail(&seat).await;
+    until("all is settled", async || harness.mail(&seat).await.iter().all(|row| row["state"] != "sent")).await;
+    let rows = harness.mail(&seat).await;
     let dead: Vec<&Value> = rows.iter().filter(|row| row["state"] == "dead").collect();
     assert_eq!((rows.len(), dead.len(), &dead[0]["seq"]), (100, 1, &json!(6)), "{dead:?}");
-    assert_eq!(house.metric("frontdesk_rows_resent_total").await, 19 + u64::from(RESENDS_MAX));
-    assert_eq!(house.metric("frontdesk_rows_given_up_total").await, 1);
-    house.finish().await;
+    assert_eq!(harness.metric("frontdesk_rows_resent_total").await, 19 + u64::from(RESENDS_MAX));
+    assert_eq!(harness.metric("frontdesk_rows_given_up_total").await, 1);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_a_gateway_does_not_ack_survives_a_restart() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let desk = house.app.desk.clone();
-    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not proven"));
+async fn knowledge_of_a_non_acking_gateway_survives_a_restart() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let desk = harness.app.desk.clone();
+    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
     desk.delivery().note_never_acks(&caller).await;
     let instance = caller.instance.no;
     drop(desk);
-    let folder = house.finish().await;
-    let house = Harness::again(folder, |_| {}).await;
-    assert_eq!(house.app.desk.delivery().switchboard().acks(instance), Acks::Never);
-    // An ack ends that, and this survives too.
-    let mut socket = house.socket(&seat).await;
-    house.say(&seat, "c", "hi").await;
+    let folder = harness.finish().await;
+    let harness = Harness::again(folder, |_| {}).await;
+    assert_eq!(harness.app.desk.delivery().switchboard().acks(instance), Acks::Never);
+    // An ack ends that, and this is stored, too.
+    let mut socket = harness.socket(&seat).await;
+    harness.say(&seat, "c", "hi").await;
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
-    until("the socket's end is noted", async || !house.app.desk.delivery().switchboard().is_live(instance)).await;
-    let folder = house.finish().await;
-    let house = Harness::again(folder, |_| {}).await;
-    assert_eq!(house.app.desk.delivery().switchboard().acks(instance), Acks::Assumed);
-    house.finish().await;
+    until("the socket's end is noted", async || !harness.app.desk.delivery().switchboard().is_live(instance)).await;
+    let folder = harness.finish().await;
+    let harness = Harness::again(folder, |_| {}).await;
+    assert_eq!(harness.app.desk.delivery().switchboard().acks(instance), Acks::Assumed);
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_rows_go_one_by_one_and_all_arrive() {
-    let house = Harness::with(|config| config.relay.window = 32).await;
-    let seat = house.seat("g").await;
+async fn large_rows_are_sent_one_by_one_and_all_arrive() {
+    let harness = Harness::with(|config| config.relay.window = 32).await;
+    let seat = harness.seat("g").await;
     let text = "🧊".repeat(30_000);
     for number in 0..30 {
-        house
+        harness
             .say_as(&seat, "c", json!({ "user_id": seat.user, "text": text, "message_id": format!("m{number}") }))
             .await
             .expect(202);
     }
-    let mut socket = house.socket(&seat).await;
+    let mut socket = harness.socket(&seat).await;
     for number in 0..30 {
         let event = socket.event().await;
         assert_eq!(event.json["event"]["message_id"], format!("m{number}"));
-        assert!(house.metric(OUTBOX).await <= (2 << 20));
+        assert!(harness.metric(OUTBOX).await <= (2 << 20));
         socket.ack(&event).await;
     }
-    house.finish().await;
+    harness.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Who may open a socket, and what ends one.
+//! Upgrades of sockets, and what closes them.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ fn unauthorized() -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_good_token_opens_a_socket_and_hello_is_answered_with_a_complete_descriptor() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.dial(&seat.bearer()).await;
+async fn a_valid_token_opens_a_socket_and_hello_returns_a_complete_descriptor() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.dial(&seat.bearer()).await;
     let descriptor = socket.hello("relay", "").await;
     let expected = [
         "contract_version",
@@ -43,17 +43,17 @@ async fn a_good_token_opens_a_socket_and_hello_is_answered_with_a_complete_descr
     }
     assert!(ops.contains(&json!("get_chat_info")), "{ops:?}");
     assert!(ops.contains(&json!("send_media")) && ops.contains(&json!("follow_up")), "{ops:?}");
-    assert_eq!(house.metric("frontdesk_sockets_open").await, 1);
-    let shown = house.admin("GET", "/gateways/g", &Value::Null).await.expect(200);
+    assert_eq!(harness.metric("frontdesk_sockets_open").await, 1);
+    let shown = harness.admin("GET", "/gateways/g", &Value::Null).await.expect(200);
     assert_eq!(shown["connected"], true);
     socket.hang_up().await;
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_bad_token_is_accepted_and_then_closed_as_unauthorized() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+async fn every_invalid_token_is_upgraded_and_closed_as_unauthorized() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     let good = seat.bearer();
     let mut forged = seat.clone();
     forged.secret = "0".repeat(64);
@@ -68,157 +68,157 @@ async fn every_bad_token_is_accepted_and_then_closed_as_unauthorized() {
         "a b c".into(),
         String::new(),
         seat.secret.clone(),
-        house.admin.clone(),
+        harness.admin.clone(),
         seat.chat.clone(),
         "A".repeat(6000),
     ];
     for token in &bad {
-        assert_eq!(house.refusal(token).await, unauthorized(), "{token:?}");
+        assert_eq!(harness.refusal(token).await, unauthorized(), "{token:?}");
     }
-    let mut missing = Socket::dial(&house.url, "/relay", None, house.heard.clone()).await.unwrap();
+    let mut missing = Socket::dial(&harness.url, "/relay", None, harness.heard.clone()).await.unwrap();
     assert_eq!(missing.closed().await, unauthorized());
-    let refused = house.metric("frontdesk_sockets_refused_total{why=\"unauthorized\"}").await;
+    let refused = harness.metric("frontdesk_sockets_refused_total{why=\"unauthorized\"}").await;
     assert_eq!(refused, bad.len() as u64 + 1);
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_gateway_that_talks_at_once_still_hears_why() {
-    let house = Harness::open().await;
+async fn a_refused_gateway_that_sends_at_once_still_gets_the_reason() {
+    let harness = Harness::open().await;
     for _ in 0..20 {
-        let mut socket = house.dial("rubbish").await;
+        let mut socket = harness.dial("rubbish").await;
         socket.try_text("{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\"}\n".repeat(50)).await;
         assert_eq!(socket.closed().await, unauthorized());
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_good_signature_past_its_time_is_called_expired_and_a_drifting_clock_is_forgiven() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let now = house.app.desk.env().now_s();
-    assert_eq!(house.refusal(&seat.bearer_until(now - 125)).await, (4401, "expired".into()));
-    assert_eq!(house.refusal(&seat.bearer_until(1)).await, (4401, "expired".into()));
+async fn an_expired_token_is_reported_and_clock_drift_is_tolerated() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let now = harness.app.desk.env().now_s();
+    assert_eq!(harness.refusal(&seat.bearer_until(now - 125)).await, (4401, "expired".into()));
+    assert_eq!(harness.refusal(&seat.bearer_until(1)).await, (4401, "expired".into()));
     for good in [now - 90, now + 300, 0] {
-        let mut socket = house.dial(&seat.bearer_until(good)).await;
+        let mut socket = harness.dial(&seat.bearer_until(good)).await;
         socket.hello("relay", "").await;
         socket.hang_up().await;
     }
     let mut forged = seat.clone();
     forged.secret = "f".repeat(64);
-    assert_eq!(house.refusal(&forged.bearer_until(1)).await, unauthorized(), "the signature is judged first");
-    house.finish().await;
+    assert_eq!(harness.refusal(&forged.bearer_until(1)).await, unauthorized(), "the signature is checked first");
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_id_may_hold_colons() {
-    let house = Harness::open().await;
-    let seat = house.seat("home:agent:1700000000:7").await;
-    let mut socket = house.socket(&seat).await;
-    house.say(&seat, "c", "hi").await;
+async fn a_gateway_id_may_contain_colons() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("home:agent:1700000000:7").await;
+    let mut socket = harness.socket(&seat).await;
+    harness.say(&seat, "c", "hi").await;
     assert_eq!(socket.event().await.text(), "hi");
     let path = format!("/gateways/{}/revoke", "home%3Aagent%3A1700000000%3A7");
-    house.admin("POST", &path, &json!({})).await.expect(200);
+    harness.admin("POST", &path, &json!({})).await.expect(200);
     assert_eq!(socket.closed().await, unauthorized());
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_at_any_other_path_is_a_bad_request() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
     for path in ["/relay/other", "/relay/", "/socket", "/", "/healthz", "/relay/provision", "/chat"] {
-        let asked = house.request("GET", path).bearer_auth(seat.bearer());
+        let asked = harness.request("GET", path).bearer_auth(seat.bearer());
         let asked = asked.header("connection", "Upgrade").header("upgrade", "websocket");
         let asked = asked.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
-        assert_eq!(house.send(asked).await.status, 400, "{path}");
+        assert_eq!(harness.send(asked).await.status, 400, "{path}");
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_admins_revoke_closes_the_live_socket_and_bars_the_next() {
-    let house = Harness::open().await;
-    let (seat, other) = (house.seat("g").await, house.seat("other").await);
-    let (mut socket, mut bystander) = (house.socket(&seat).await, house.socket(&other).await);
-    house.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
+async fn revoke_closes_the_live_socket_and_refuses_the_next() {
+    let harness = Harness::open().await;
+    let (seat, other) = (harness.seat("g").await, harness.seat("other").await);
+    let (mut socket, mut bystander) = (harness.socket(&seat).await, harness.socket(&other).await);
+    harness.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
     assert_eq!(socket.closed().await, unauthorized());
-    assert_eq!(house.refusal(&seat.bearer()).await, unauthorized());
+    assert_eq!(harness.refusal(&seat.bearer()).await, unauthorized());
     let policy = json!({ "platform": "relay" });
-    assert_eq!(house.post("/relay/policy", &seat.bearer(), &policy).await.status, 401, "and every other door");
+    assert_eq!(harness.post("/relay/policy", &seat.bearer(), &policy).await.status, 401, "and all other routes");
     bystander.settle().await;
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_was_opened_before_the_revoke_cannot_say_hello_after_it() {
-    let house = Harness::open().await;
-    let seat = house.seat("g").await;
-    let mut socket = house.dial(&seat.bearer()).await;
+async fn a_socket_opened_before_the_revoke_cannot_send_hello_after_it() {
+    let harness = Harness::open().await;
+    let seat = harness.seat("g").await;
+    let mut socket = harness.dial(&seat.bearer()).await;
     socket.settle().await;
-    house.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
-    house.say(&seat, "c", "not for the revoked").await;
+    harness.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
+    harness.say(&seat, "c", "not for the revoked").await;
     socket.try_text("{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\"}\n").await;
     assert_eq!(socket.closed().await, unauthorized());
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deprovisioning_closes_the_socket_revokes_the_secret_and_drops_the_links() {
-    let house = Harness::open().await;
-    let (seat, other) = (house.seat("g").await, house.seat("other").await);
-    let (mut socket, mut bystander) = (house.socket(&seat).await, house.socket(&other).await);
-    assert_eq!(house.say(&seat, "c", "one").await["verdict"]["outcome"], "delivered");
-    assert_eq!(house.post("/manage/deprovision", "rubbish", &json!({})).await.status, 401);
-    house.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
+    let harness = Harness::open().await;
+    let (seat, other) = (harness.seat("g").await, harness.seat("other").await);
+    let (mut socket, mut bystander) = (harness.socket(&seat).await, harness.socket(&other).await);
+    assert_eq!(harness.say(&seat, "c", "one").await["verdict"]["outcome"], "delivered");
+    assert_eq!(harness.post("/manage/deprovision", "rubbish", &json!({})).await.status, 401);
+    harness.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
     assert_eq!(socket.closed().await, unauthorized());
-    assert_eq!(house.refusal(&seat.bearer()).await, unauthorized());
-    let links = house.admin("GET", "/bindings", &Value::Null).await.expect(200);
+    assert_eq!(harness.refusal(&seat.bearer()).await, unauthorized());
+    let links = harness.admin("GET", "/bindings", &Value::Null).await.expect(200);
     let left: Vec<&Value> = links["bindings"].as_array().unwrap().iter().collect();
     assert!(left.iter().all(|link| link["instance"] == "other") && left.len() == 1, "{left:?}");
-    assert_eq!(house.say(&seat, "c", "two").await["verdict"]["outcome"], "withheld");
-    house.say(&other, "d", "three").await;
+    assert_eq!(harness.say(&seat, "c", "two").await["verdict"]["outcome"], "withheld");
+    harness.say(&other, "d", "three").await;
     assert_eq!(bystander.event().await.text(), "three");
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_rotation_overlaps_the_old_and_the_new_secret_are_both_good() {
-    let house = Harness::open().await;
-    let old = house.seat("g").await;
-    let mut live = house.socket(&old).await;
-    let rotated = house.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
+async fn both_secrets_are_valid_during_a_rotation_overlap() {
+    let harness = Harness::open().await;
+    let old = harness.seat("g").await;
+    let mut live = harness.socket(&old).await;
+    let rotated = harness.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
     let day_ms = 86_400_000;
     let until = rotated["overlap_until"].as_u64().unwrap();
-    assert!(until.abs_diff(house.app.desk.env().now_ms() + day_ms) < 60_000, "{until}");
+    assert!(until.abs_diff(harness.app.desk.env().now_ms() + day_ms) < 60_000, "{until}");
     let mut new = old.clone();
     new.secret = rotated["secret"].as_str().unwrap().into();
     assert_ne!(old.secret, new.secret);
-    live.settle().await; // a rotation ends nothing
+    live.settle().await; // a rotation closes nothing
     live.hang_up().await;
     for seat in [&old, &new, &old] {
-        house.socket(seat).await.hang_up().await;
+        harness.socket(seat).await.hang_up().await;
     }
-    house.finish().await;
+    harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hello_for_a_platform_or_bot_of_somebody_else_gets_no_descriptor_but_4403() {
-    let house = Harness::open().await;
-    let (seat, _) = (house.seat("g").await, house.seat_in("rival", "r").await);
+async fn hello_for_a_foreign_platform_or_bot_is_closed_with_4403() {
+    let harness = Harness::open().await;
+    let (seat, _) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
     let bot = json!({ "platform": "semaphore", "id": "flags", "tenant": "rival" });
-    house.admin("POST", "/bots", &bot).await.expect(201);
+    harness.admin("POST", "/bots", &bot).await.expect(201);
     for (platform, bot) in [("semaphore", ""), ("semaphore", "flags"), ("relay", "flags"), ("relay", "desk2"), ("", "")]
     {
-        let mut socket = house.dial(&seat.bearer()).await;
+        let mut socket = harness.dial(&seat.bearer()).await;
         socket.frame(&crate::harness::hello(platform, bot)).await;
         let (code, reason) = socket.closed().await;
         assert_eq!(code, 4403, "{platform} {bot}");
         assert!(!reason.is_empty());
         assert_eq!(socket.came(), 0, "{platform} {bot}");
     }
-    let mut named = house.dial(&seat.bearer()).await;
+    let mut named = harness.dial(&seat.bearer()).await;
     named.hello("relay", "desk").await;
-    house.finish().await;
+    harness.finish().await;
 }

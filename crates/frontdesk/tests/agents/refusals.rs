@@ -1,4 +1,4 @@
-//! Section 1 of the agents plane: whatever is asked for, and however oddly, a refusal has its class.
+//! Section 1 of the agents API: every refusal has its class, however invalid the request is.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn a_wrong_method_or_path_is_refused_with_a_class() {
 }
 
 #[tokio::test]
-async fn numbers_in_queries_are_numbers() {
+async fn numbers_in_queries_are_validated() {
     let plane = Plane::with_agents(&["alice"]).await;
     for text in ["1", "2", "3"] {
         plane.deliver("alice", &plane.augment(text)).await.expect(200);
@@ -55,7 +55,7 @@ async fn numbers_in_queries_are_numbers() {
             found["messages"].as_array().unwrap().iter().map(|it| it["seq"].as_u64().unwrap()).collect();
         assert_eq!(got, seqs, "after {after}");
     }
-    // A place that this inbox does not reach: nothing is behind it, and the answer says where the inbox ends.
+    // A position after the end of the inbox: no messages, and the response contains the newest seq.
     for after in ["4", "9223372036854775807", "18446744073709551615"] {
         let found = plane.get(&format!("/v1/agents/alice/inbox?after={after}")).await.expect(200);
         assert_eq!(found, json!({ "messages": [], "newest": 3 }), "after {after}");
@@ -64,10 +64,10 @@ async fn numbers_in_queries_are_numbers() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_json_objects_are_refused_with_a_class() {
+async fn bodies_that_are_not_json_objects_are_refused_with_a_class() {
     let plane = Plane::with_agents(&["alice"]).await;
     let send = |method: &str, path: &str, body: &'static [u8]| {
-        plane.house.send(plane.house.request(method, path).bearer_auth(&plane.token).body(body))
+        plane.harness.send(plane.harness.request(method, path).bearer_auth(&plane.token).body(body))
     };
     for (method, path) in [
         ("PUT", "/v1/agents/alice"),
@@ -90,7 +90,7 @@ async fn bodies_that_are_no_json_objects_are_refused_with_a_class() {
         }
     }
     assert!(plane.inbox("alice").await.is_empty());
-    // Said twice, a key has no meaning.
+    // A duplicate key is ambiguous.
     let twice = br#"{"kind":"augment","content":"a","content":"b","meta":{"dispatch_id":"d","sent_at":1,"origin":{}}}"#;
     let reply = send("POST", "/v1/agents/alice/deliver", twice).await;
     assert!(matches!(reply.status, 200 | 400), "{}", reply.text());
@@ -98,7 +98,7 @@ async fn bodies_that_are_no_json_objects_are_refused_with_a_class() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_asked_for_and_every_other_refusal_of_the_stores_has_its_class() {
+async fn every_refusal_of_the_stores_has_its_class() {
     let plane = Plane::open().await;
     plane.call("PUT", "/v1/skills/s", &json!({ "source": "# Skill: s\n" })).await.expect(200);
     let told = plane.get("/v1/skills/s?version=000000000000").await.expect(404);
