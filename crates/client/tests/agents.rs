@@ -1,4 +1,4 @@
-//! The client of the agents plane, against a desk that is a list of answers: what is asked, and what comes of it.
+//! The client of the agents API against a scripted server: requests, and handling of responses.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ impl Drop for Canned {
 }
 
 impl Canned {
-    /// Answers one connection after the other, each with the next text.
+    /// Responds to one connection after the other, each with the next text.
     async fn open(answers: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -39,7 +39,7 @@ impl Canned {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let question = question(&mut stream).await;
                 notes.lock().unwrap().push(question);
-                let answer = answers.next().expect("more was asked than expected");
+                let answer = answers.next().expect("more requests than expected");
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
@@ -54,7 +54,7 @@ impl Canned {
         self.asked.lock().unwrap().clone()
     }
 
-    /// First line and body of the only question.
+    /// Request line and body of the only request.
     fn only(&self) -> (String, Value) {
         let asked = self.asked();
         assert_eq!(asked.len(), 1);
@@ -81,7 +81,7 @@ fn answer(status: u16, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Asks once; what was asked must be `line` and `body`, what was answered is handed to the client.
+/// Makes one call; its request must be `line` and `body`, and the client gets the given response.
 async fn one<T, F: AsyncFnOnce(&AgentsClient) -> T>(
     (status, said): (u16, Value),
     ask: F,
@@ -222,7 +222,7 @@ async fn section_1_data_and_only_data_not_found_is_none() {
     assert_eq!(one((404, said), ask, "GET /v1/data/i%2F1", Value::Null).await, Ok(None));
     let said = json!({ "error": { "class": "NotFoundError", "message": "no" } });
     let other = one((404, said), ask, "GET /v1/data/i%2F1", Value::Null).await.unwrap_err();
-    assert_eq!(other.class, Class::NotFoundError, "another 404 is no missing data");
+    assert_eq!(other.class, Class::NotFoundError, "another 404 does not mean missing data");
     let filters = QueryFilters { query: "q".into(), limit: Some(1), ..QueryFilters::default() };
     let ask = async |it: &AgentsClient| DataStore::query(it, &filters).await;
     let body = json!({ "query": "q", "limit": 1 });
@@ -253,12 +253,12 @@ async fn a_capability_url_needs_no_header_and_is_in_no_fault() {
         assert_eq!(client.deliver(bad, &payload()).await.unwrap_err().class, Class::ValidationError);
         assert_eq!(client.store(bad, "x", &SkillNote::default()).await.unwrap_err().class, Class::ValidationError);
         assert_eq!(client.load(bad, None).await.unwrap_err().class, Class::SkillNotFoundError);
-        assert_eq!(DataStore::get(&client, bad).await, Ok(None), "what cannot be named is not there");
+        assert_eq!(DataStore::get(&client, bad).await, Ok(None), "an invalid id is not found");
     }
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_an_answer_that_does_not_fit_is_a_fault() {
+async fn a_redirect_is_not_followed_and_an_invalid_response_is_a_fault() {
     let away = "HTTP/1.1 307 X\r\nlocation: http://127.0.0.1:1/\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let desk = Canned::open(vec![away.into(), answer(200, "<html>")]).await;
     let fault = desk.client().list_agents().await.unwrap_err();
@@ -273,7 +273,7 @@ fn message(seq: u64) -> String {
 }
 
 #[tokio::test]
-async fn rule_30_a_stream_that_breaks_goes_on_behind_the_last_message() {
+async fn rule_30_a_broken_stream_resumes_after_the_last_message() {
     const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     let ready = "event: ready\ndata: {}\n\n";
     let half = &message(6)[..20];
@@ -309,7 +309,7 @@ async fn rule_30_a_stream_that_breaks_goes_on_behind_the_last_message() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_says_so_at_once() {
+async fn a_refused_stream_fails_at_once() {
     let said = r#"{"error":{"class":"UnknownAgentError","message":"no","agent_id":"a"}}"#;
     let desk = Canned::open(vec![answer(404, said)]).await;
     let fault = desk.client().inbox_stream("a", None, None).await.err().unwrap();

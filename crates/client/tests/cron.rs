@@ -1,4 +1,4 @@
-//! Jobs, claims and reconciliation, with a desk that is only a list.
+//! Jobs, claims and reconciliation, with a server that is only a list.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use frontdesk_wire::cron::{ArmedShot, FireBody, ProvisionShot, Provisioned};
 use frontdesk_wire::frame::PassthroughForward;
 use jiff::Timestamp;
 
-/// What is armed, how often it was asked, and whether it answers.
+/// Armed alarms, the number of requests, and whether it responds.
 #[derive(Default)]
 struct ListDesk {
     armed: Mutex<BTreeMap<String, String>>,
@@ -90,7 +90,7 @@ impl Agent {
         Job::new(id, Timing::parse(timing, "UTC", self.at()).unwrap(), self.at())
     }
 
-    /// As the desk does it: a shot that it fires is no longer armed.
+    /// Fires like the server: a fired alarm is no longer armed.
     async fn fire(&self, id: &str, fire_at: &str) -> bool {
         self.desk.armed.lock().unwrap().retain(|job, at| job != id || at != fire_at);
         let due: Timestamp = fire_at.parse().unwrap();
@@ -108,7 +108,7 @@ fn pair(id: &str, at: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn one_shot_per_job_at_its_real_next_time_and_the_next_one_after_a_fire() {
+async fn one_alarm_per_job_at_its_next_time_and_the_next_one_after_a_fire() {
     let agent = agent();
     agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
     agent.provider.put(agent.job("post", "0 9 * * *")).await.unwrap();
@@ -124,7 +124,7 @@ async fn one_shot_per_job_at_its_real_next_time_and_the_next_one_after_a_fire() 
 }
 
 #[tokio::test]
-async fn a_job_with_an_end_ends() {
+async fn a_job_with_a_limit_ends() {
     let agent = agent();
     agent.provider.put(agent.job("once", "30m")).await.unwrap();
     agent.provider.put(agent.job("twice", "every 1h").times(2)).await.unwrap();
@@ -132,13 +132,13 @@ async fn a_job_with_an_end_ends() {
     assert!(agent.fire("twice", "2026-03-01T01:00:00Z").await);
     assert_eq!(agent.armed(), [pair("twice", "2026-03-01T02:00:00Z")]);
     assert!(agent.fire("twice", "2026-03-01T02:00:00Z").await);
-    assert_eq!(agent.armed(), [], "no shot is left over");
+    assert_eq!(agent.armed(), [], "no alarm is left");
     assert_eq!(agent.jobs.load().unwrap(), []);
     assert_eq!(*agent.ran.lock().unwrap(), ["once", "twice", "twice"]);
 }
 
 #[tokio::test]
-async fn a_paused_job_is_not_armed_and_a_resumed_one_begins_from_now() {
+async fn a_paused_job_is_not_armed_and_a_resumed_one_starts_from_now() {
     let agent = agent();
     agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
     assert!(agent.provider.pause("tea", true).await.unwrap());
@@ -150,7 +150,7 @@ async fn a_paused_job_is_not_armed_and_a_resumed_one_begins_from_now() {
 }
 
 #[tokio::test]
-async fn what_the_desk_did_not_take_is_armed_at_the_next_occasion() {
+async fn an_alarm_that_failed_to_arm_is_armed_next_time() {
     let agent = agent();
     *agent.desk.away.lock().unwrap() = true;
     agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
@@ -160,11 +160,11 @@ async fn what_the_desk_did_not_take_is_armed_at_the_next_occasion() {
     assert_eq!(agent.armed().len(), 1);
     let calls = agent.desk.calls.load(Ordering::SeqCst);
     agent.provider.reconcile().await.unwrap();
-    assert_eq!(agent.desk.calls.load(Ordering::SeqCst), calls, "what is as it should be is not asked again");
+    assert_eq!(agent.desk.calls.load(Ordering::SeqCst), calls, "an armed alarm is not sent again");
 }
 
 #[tokio::test]
-async fn a_fresh_process_asks_what_is_armed_and_cancels_orphans() {
+async fn a_new_process_lists_alarms_and_cancels_orphans() {
     let desk: Arc<ListDesk> = Arc::default();
     desk.armed.lock().unwrap().insert("orphan".into(), "2026-03-01T00:10:00Z".into());
     let agent = agent_with(Arc::new(MemoryJobs::default()), desk, true);
@@ -173,7 +173,7 @@ async fn a_fresh_process_asks_what_is_armed_and_cancels_orphans() {
     agent.jobs.put(tea).unwrap();
     agent.provider.reconcile().await.unwrap();
     assert_eq!(agent.armed(), [pair("tea", "2026-03-01T00:10:00Z")]);
-    assert_eq!(agent.desk.calls.load(Ordering::SeqCst), 2, "a list and a cancel; the time was right already");
+    assert_eq!(agent.desk.calls.load(Ordering::SeqCst), 2, "a list and a cancel; the other time was already correct");
 }
 
 #[test]
@@ -198,11 +198,11 @@ fn of_many_replicas_one_runs_a_fire() {
     let kept = FileJobs::new(&path).load().unwrap();
     assert_eq!(kept[0].next_run_at, Some("2026-03-01T00:20:00Z".parse().unwrap()));
     std::fs::write(&path, "{").unwrap();
-    assert!(FileJobs::new(&path).load().is_err(), "a broken file is said to be broken, not empty");
+    assert!(FileJobs::new(&path).load().is_err(), "an invalid file is an error, not an empty list");
 }
 
 #[tokio::test]
-async fn without_a_desk_the_process_ticks() {
+async fn without_a_server_the_process_runs_jobs_by_itself() {
     let agent = agent_with(Arc::new(MemoryJobs::default()), Arc::default(), false);
     agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
     agent.now.fetch_add(601, Ordering::SeqCst);
@@ -220,7 +220,7 @@ async fn without_a_desk_the_process_ticks() {
 }
 
 #[test]
-fn a_fire_down_the_socket_is_known_by_its_place() {
+fn a_fire_on_the_socket_is_recognized_by_its_path() {
     let forward = |platform: &str, path: &str, body: &str| PassthroughForward {
         platform: platform.into(),
         bot_id: "desk".into(),
