@@ -1,4 +1,4 @@
-//! What is settled, against the plainest model of it: a set of row numbers.
+//! Settled positions against the simplest model: a set of row numbers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ proptest! {
         prop_assert!(one.above.first().is_none_or(|first| *first > one.through + 1), "{:?}", one);
     }
 
-    /// Acks in any order, drops among them: what the window saves is what was settled.
+    /// Acks in any order, mixed with drops: the window saves exactly what was settled.
     #[test]
     fn a_window_saves_what_was_settled(steps in prop::collection::vec((0_u8..4, 1..ROWS), 1..120)) {
         let mut window = Window::new(8, 5_000, Position::default(), Acks::Assumed, 0);

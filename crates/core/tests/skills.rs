@@ -1,5 +1,4 @@
-//! Bodies of skills, against what JavaScript and Node make of them. The vectors and the script that made
-//! them are in `data/`.
+//! Skill bodies compared with JavaScript and Node. The vectors and the script that made them are in `data/`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use frontdesk_core::agents::approval::{ApprovalKey, BadKey};
@@ -18,7 +17,10 @@ fn text<'a>(vector: &'a Value, field: &str) -> &'a str {
 fn rules_19_and_20_status_lines_are_read_and_rewritten_as_javascript_does() {
     let vectors: Vec<Value> = serde_json::from_str(include_str!("data/skill_status.json")).unwrap();
     assert!(vectors.len() > 200);
-    assert!(vectors.iter().filter(|it| it["bundled"] == true).count() > 150, "most are what other stores do too");
+    assert!(
+        vectors.iter().filter(|it| it["bundled"] == true).count() > 150,
+        "most vectors are shared with other stores"
+    );
     for vector in &vectors {
         let (source, status) = (text(vector, "source"), text(vector, "status"));
         assert_eq!(status_of(source).name(), text(vector, "read"), "rule 19: {source:?}");
@@ -77,9 +79,9 @@ fn rule_22_tags_are_trimmed_lower_case_and_unique() {
 #[test]
 fn rule_22_tags_are_few_and_short() {
     let many: Vec<String> = (0..100_000).map(|number| format!("tag {number}")).collect();
-    assert_eq!(tags(&format!("# Tags: {}", many.join(","))), many[..256], "and no time goes into the others");
+    assert_eq!(tags(&format!("# Tags: {}", many.join(","))), many[..256], "the others are not processed");
     let long = "x".repeat(1_000_000);
-    assert_eq!(tags(&format!("# Tags: a, {long}, b")), ["a", "b"], "lists of skills show them all");
+    assert_eq!(tags(&format!("# Tags: a, {long}, b")), ["a", "b"], "a tag that is too long is dropped");
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn approvals() -> (Value, ApprovalKey) {
 }
 
 #[test]
-fn rule_24_signatures_made_elsewhere_are_good_here() {
+fn rule_24_signatures_of_other_implementations_are_valid() {
     let (vectors, key) = approvals();
     let signed = vectors["signed"].as_array().unwrap();
     assert!(signed.len() >= 25);
@@ -122,18 +124,18 @@ fn rule_24_signatures_made_elsewhere_are_good_here() {
 }
 
 #[test]
-fn rule_24_blank_lines_that_are_signed_stay() {
+fn rule_24_signed_blank_lines_stay() {
     let (vectors, key) = approvals();
     let source = vectors["signed"][1].as_str().unwrap().replace("# Tags: x, y\n", "");
     assert!(key.signed(&source) && source.contains("# Status: Draft v3:"), "tags are not signed: {source:?}");
     let approved = key.approved(&source).unwrap();
     assert!(key.signed(&approved), "{approved:?}");
     assert_eq!(approved, source.replace("Draft", "Approved"));
-    assert_eq!(key.approved(&approved), Some(approved.clone()), "to approve it again changes nothing");
+    assert_eq!(key.approved(&approved), Some(approved.clone()), "approving again changes nothing");
 }
 
 #[test]
-fn rule_24_anything_else_is_no_approval() {
+fn rule_24_anything_else_is_not_an_approval() {
     let (vectors, key) = approvals();
     for source in vectors["unsigned"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()) {
         assert!(!key.signed(source), "{source:?}");
@@ -142,7 +144,7 @@ fn rule_24_anything_else_is_no_approval() {
 }
 
 #[test]
-fn rule_24_nothing_rides_along_behind_a_status_line() {
+fn rule_24_no_text_may_follow_a_status_line() {
     let (vectors, key) = approvals();
     let source = vectors["signed"][0].as_str().unwrap();
     assert!(key.signed(source) && source.contains("# Tags: x, y"));
@@ -155,7 +157,7 @@ fn rule_24_nothing_rides_along_behind_a_status_line() {
 }
 
 #[test]
-fn rule_34_only_a_public_key_of_ed25519_will_do() {
+fn rule_34_only_an_ed25519_public_key_is_accepted() {
     let (vectors, key) = approvals();
     let pem = text(&vectors, "public_key_pem");
     assert_eq!(ApprovalKey::from_pem(&pem.replace('\n', "\r\n")), Ok(key));
@@ -172,7 +174,7 @@ fn rule_34_only_a_public_key_of_ed25519_will_do() {
     }
 }
 
-/// Pieces of which bodies are made that could confuse somebody.
+/// Bodies made of confusing pieces.
 fn bodies() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "#",
@@ -203,12 +205,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn rule_20_what_is_written_is_what_is_read(source in bodies(), status in prop::sample::select(vec!["Draft", "Approved", "Disabled"])) {
+    fn rule_20_a_written_status_is_read_back(source in bodies(), status in prop::sample::select(vec!["Draft", "Approved", "Disabled"])) {
         let rewritten = with_status(&source, status);
         prop_assert_eq!(status_of(&rewritten).name(), status);
-        // The first time may leave blank lines behind a line that is new; the second finds a line and takes them.
+        // The first write may leave blank lines after a new line; the second finds the line and removes them.
         let again = with_status(&rewritten, status);
         prop_assert_eq!(status_of(&again).name(), status);
-        prop_assert_eq!(with_status(&again, status), again.clone(), "then nothing changes any more");
+        prop_assert_eq!(with_status(&again, status), again.clone(), "further writes change nothing");
     }
 }

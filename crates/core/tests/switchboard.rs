@@ -1,4 +1,4 @@
-//! Which socket hears a ring, what it is told when it missed one, and what outlives it.
+//! The switchboard: which socket is notified, what it learns about missed notifications, and what outlives it.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn a_new_socket_must_read_the_ledger_first() {
     let (mailbox, before) = board.attach(7, "gw", "acme");
     assert!(before.is_none());
     ring(&board, 7, [1]);
-    assert_eq!(rows(&mailbox, 0), None, "what came before it attached is only in the ledger");
+    assert_eq!(rows(&mailbox, 0), None, "earlier rows are only in the ledger");
     mailbox.close_gap();
     ring(&board, 7, [2, 3]);
     assert_eq!(rows(&mailbox, 1), Some(vec![2, 3]));
@@ -50,17 +50,17 @@ fn a_new_socket_must_read_the_ledger_first() {
 }
 
 #[test]
-fn rows_are_taken_in_order_as_far_as_there_is_room() {
+fn rows_are_taken_in_order_up_to_the_limit() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    ring(&board, 7, [3, 1, 2]); // one commit; it is put in order
+    ring(&board, 7, [3, 1, 2]); // one commit; sorted by the switchboard
     let two: Vec<u64> = mailbox.take_rows(0, 2, usize::MAX).unwrap().into_iter().map(|(seq, _)| seq).collect();
     assert_eq!(two, [1, 2]);
-    assert_eq!(rows(&mailbox, 2), Some(vec![3]), "the rest waits");
+    assert_eq!(rows(&mailbox, 2), Some(vec![3]), "the rest is kept");
 }
 
 #[test]
-fn rows_that_the_ledger_gave_already_are_not_given_twice() {
+fn rows_already_read_from_the_ledger_are_not_returned_again() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
     ring(&board, 7, 1..=5);
@@ -68,7 +68,7 @@ fn rows_that_the_ledger_gave_already_are_not_given_twice() {
 }
 
 #[test]
-fn a_hole_in_the_numbers_sends_the_session_to_the_ledger() {
+fn a_gap_in_the_numbers_sends_the_session_to_the_ledger() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
     ring(&board, 7, [5]);
@@ -76,7 +76,7 @@ fn a_hole_in_the_numbers_sends_the_session_to_the_ledger() {
 }
 
 #[test]
-fn a_mailbox_that_overflows_forgets_and_says_so() {
+fn a_mailbox_that_overflows_drops_rows_and_reports_it() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
     ring(&board, 7, 1..=512);
@@ -85,19 +85,19 @@ fn a_mailbox_that_overflows_forgets_and_says_so() {
     assert_eq!(rows(&mailbox, 0), None);
     mailbox.close_gap();
     ring(&board, 7, [515]);
-    assert_eq!(rows(&mailbox, 514), Some(vec![515]), "after the ledger was read, rings are kept again");
+    assert_eq!(rows(&mailbox, 514), Some(vec![515]), "rows are kept again after the ledger was read");
     mailbox.open_gap();
     assert_eq!(rows(&mailbox, 515), None);
 }
 
 #[test]
-fn a_ring_reaches_its_instance_and_nobody_else() {
+fn a_notification_reaches_only_its_instance() {
     let board = Switchboard::default();
     let (seven, eight) = (served(&board, 7), served(&board, 8));
     board.ring(vec![(7, 1, delivery("a")), (9, 1, delivery("a")), (8, 4, delivery("a")), (7, 2, delivery("b"))]);
     assert_eq!((rows(&seven, 0), rows(&eight, 3)), (Some(vec![1, 2]), Some(vec![4])));
-    assert_eq!(board.take_unserved(), [(9, Unserved::NewMail)].into(), "nobody serves it: somebody must wake it");
-    assert!(board.take_unserved().is_empty(), "told once");
+    assert_eq!(board.take_unserved(), [(9, Unserved::NewMail)].into(), "no socket serves it, so it must be woken");
+    assert!(board.take_unserved().is_empty(), "reported once");
 }
 
 #[tokio::test]
@@ -105,15 +105,15 @@ async fn the_newest_socket_wins_and_the_old_one_is_closed() {
     let board = Switchboard::default();
     let old = served(&board, 7);
     let (new, replaced) = board.attach(7, "gw", "acme");
-    let replaced = replaced.expect("the old one, to be waited for");
+    let replaced = replaced.expect("the old mailbox is returned, to be waited for");
     assert!(Arc::ptr_eq(&old, &replaced) && new.session > old.session);
     assert!(matches!(old.take_orders().pop_front(), Some(Order::Close(Close::Replaced))));
-    assert!(!board.detach(7, &old), "the old one leaves no gap behind");
+    assert!(!board.detach(7, &old), "detaching the old one changes nothing");
     assert!(board.is_live(7) && board.open_sockets() == 1);
 
     old.finish();
     replaced.finished().await;
-    assert!(!old.order(Order::Dropped(1)), "a session that is over takes no orders");
+    assert!(!old.order(Order::Dropped(1)), "a finished session accepts no orders");
     assert!(board.detach(7, &new) && !board.is_live(7));
     assert!(!board.detach(7, &new), "once");
 }
@@ -125,7 +125,7 @@ fn orders_are_bounded() {
     let taken = (0..2_000).filter(|seq| mailbox.order(Order::Dropped(*seq))).count();
     assert_eq!(taken, 1_024);
     assert_eq!(mailbox.take_orders().len(), 1_024);
-    assert!(mailbox.order(Order::Dropped(1)), "room again");
+    assert!(mailbox.order(Order::Dropped(1)), "there is space again");
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn orders_and_rows_are_bounded_in_bytes() {
     let taken = (0..100).filter(|_| mailbox.order(Order::Line(line()))).count();
     assert_eq!(taken, 4);
     let taken = (0..100).filter(|_| mailbox.order(Order::Result(line()))).count();
-    assert_eq!(taken, 4, "results have room of their own, and not more");
+    assert_eq!(taken, 4, "results have their own limit");
     assert!(mailbox.order(Order::Close(Close::GoingAway)), "a close always gets through");
     mailbox.take_orders();
-    assert!(mailbox.order(Order::Line(line())), "room again");
+    assert!(mailbox.order(Order::Line(line())), "there is space again");
 
     let large = |seq: u64| {
         let delivery = Delivery { json: line(), ..(*delivery("a")).clone() };
@@ -147,7 +147,7 @@ fn orders_and_rows_are_bounded_in_bytes() {
     };
     (1..=4).for_each(large);
     let two = mailbox.take_rows(0, 99, 1 << 20).unwrap();
-    assert_eq!(two.len(), 1, "no more than fits");
+    assert_eq!(two.len(), 1, "no more than the limit");
     assert_eq!(rows(&mailbox, 1), Some(vec![2, 3, 4]));
     (5..=9).for_each(large);
     assert_eq!(rows(&mailbox, 4), None, "above the bound the ledger is read");
@@ -156,7 +156,7 @@ fn orders_and_rows_are_bounded_in_bytes() {
 }
 
 #[test]
-fn why_an_instance_is_unserved_is_told_once_and_new_mail_counts_most() {
+fn the_unserved_reason_is_reported_once_and_new_mail_takes_precedence() {
     let board = Switchboard::default();
     board.note_unserved(7, Unserved::Look);
     ring(&board, 7, [1]);
@@ -166,7 +166,7 @@ fn why_an_instance_is_unserved_is_told_once_and_new_mail_counts_most() {
 }
 
 #[test]
-fn refusals_are_noted_up_to_a_rate_and_rows_given_up_are_remembered() {
+fn refusals_are_recorded_up_to_a_rate_and_given_up_rows_are_kept() {
     let board = Switchboard::default();
     assert_eq!((0..100).filter(|_| board.may_note_refusal(7, 5_000)).count(), 10);
     assert!(board.may_note_refusal(8, 5_000) && board.may_note_refusal(7, 6_000));
@@ -177,17 +177,17 @@ fn refusals_are_noted_up_to_a_rate_and_rows_given_up_are_remembered() {
 }
 
 #[test]
-fn refused_dials_are_logged_once_a_minute_and_gateway() {
+fn refused_connections_are_logged_once_per_minute_and_gateway() {
     let board = Switchboard::default();
     let log = |gateway: Option<&str>, at_ms| board.may_log_refused_dial(gateway, at_ms);
     assert!(log(Some("a"), 0) && !log(Some("a"), 59_999) && log(Some("b"), 1) && log(Some("a"), 60_000));
-    assert!(log(None, 60_000) && !log(None, 60_001), "strangers share one line");
+    assert!(log(None, 60_000) && !log(None, 60_001), "unknown gateways share one line");
     let many = (0..1_000).filter(|number| log(Some(&number.to_string()), 60_002)).count();
     assert!(many < 256, "{many}");
 }
 
 #[test]
-fn that_a_gateway_does_not_ack_is_known_after_a_restart() {
+fn a_non_acking_gateway_is_known_after_a_restart() {
     let board = Switchboard::default();
     board.set_presence(7, |presence| presence.never_acks = true);
     assert_eq!(board.acks(7), Acks::Never);
@@ -217,15 +217,15 @@ fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     board.answer(7, "second".into(), 0);
     board.detach(7, &mailbox);
     board.answer(7, "third".into(), 29_000);
-    assert_eq!(board.take_parked(7, 30_000), ["third"], "its asker waits 30 s, not longer");
-    assert!(board.take_parked(7, 30_000).is_empty(), "told once");
+    assert_eq!(board.take_parked(7, 30_000), ["third"], "results are kept for 30 s");
+    assert!(board.take_parked(7, 30_000).is_empty(), "returned once");
     (0..1_100).for_each(|number| board.answer(7, number.to_string(), 0));
     let parked = board.take_parked(7, 1);
-    assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest go first");
+    assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest are dropped first");
 }
 
 #[test]
-fn what_is_known_of_an_instance_outlives_its_sockets() {
+fn instance_state_outlives_its_sockets() {
     let board = Switchboard::default();
     assert_eq!(board.acks(7), Acks::Assumed);
     board.remember_acks(7, Acks::Never);
@@ -237,7 +237,7 @@ fn what_is_known_of_an_instance_outlives_its_sockets() {
 }
 
 #[test]
-fn the_turn_that_a_stop_means_is_the_latest_of_its_session() {
+fn a_stop_means_the_latest_turn_of_its_session() {
     let board = Switchboard::default();
     let (a, b) = (delivery("a"), delivery("b"));
     board.remember_turns(7, [&*a, &*b].into_iter(), 1_000);
@@ -250,6 +250,6 @@ fn the_turn_that_a_stop_means_is_the_latest_of_its_session() {
     for number in 0..200 {
         board.remember_turns(7, [&*delivery(&number.to_string())].into_iter(), 3_000);
     }
-    assert_eq!(board.turn_chat(7, "a", 0), None, "memory is short; the ledger knows");
+    assert_eq!(board.turn_chat(7, "a", 0), None, "memory is bounded; the ledger has the rest");
     assert!(board.turn_chat(7, "199", 0).is_some());
 }
