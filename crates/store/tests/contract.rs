@@ -1,4 +1,4 @@
-//! Every rule of the store port, over every backend; and what only a file can do.
+//! All rules of the store port over every backend, and tests of the file backend only.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use frontdesk_testkit::store_suite::alarms::shot;
 use frontdesk_testkit::store_suite::{House, Rings, accept, accept_many, acceptance, capability, owed, settled};
 
 fn in_memory() -> House {
-    // Memory has nothing to reopen: it is handed back as it is.
+    // Memory cannot be reopened: the same store is returned.
     House::new(|held| held.unwrap_or_else(|| Arc::new(MemoryStore::new(1))))
 }
 
@@ -21,7 +21,7 @@ fn on_disk() -> House {
     let mut times_opened = 0;
     House::new(move |held| -> Arc<dyn Store> {
         drop(held);
-        times_opened += 1; // another seed each time: only the first may count
+        times_opened += 1; // a new seed each time: only the first may count
         Arc::new(SqliteStore::open(folder.path(), times_opened).unwrap())
     })
 }
@@ -33,9 +33,9 @@ fn open(folder: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(folder, 7).unwrap())
 }
 
-/// The folder's lock says that nobody else fires: what was claimed before a crash need not wait.
+/// The lock of the folder guarantees a single process, so claims from before a crash need no timeout.
 #[tokio::test]
-async fn claims_of_a_crash_are_free_again() {
+async fn claims_of_a_crash_are_released() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let id = store.arm(vec![shot(1, 100)]).await.unwrap()[0].id;
@@ -47,13 +47,13 @@ async fn claims_of_a_crash_are_free_again() {
 }
 
 #[tokio::test]
-async fn memory_says_that_it_has_no_backup() {
+async fn the_memory_store_refuses_backups() {
     let refused = MemoryStore::new(1).backup(Path::new("nowhere")).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(text)) if text.contains("memory")));
 }
 
 #[tokio::test]
-async fn a_backup_opens_as_a_store_and_holds_the_same() {
+async fn a_backup_opens_as_a_store_with_the_same_content() {
     let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = open(folder.path());
     accept_many(&*store, 300, 7).await;
@@ -66,7 +66,7 @@ async fn a_backup_opens_as_a_store_and_holds_the_same() {
     let to = copy.path().join("frontdesk.db");
     let bytes = store.backup(&to).await.unwrap();
     assert_eq!(bytes, std::fs::metadata(&to).unwrap().len());
-    accept(&*store, acceptance(302, &[7])).await; // the desk goes on; the copy does not
+    accept(&*store, acceptance(302, &[7])).await; // written after the backup
 
     let again: Arc<dyn Store> = Arc::new(SqliteStore::open(copy.path(), 99).unwrap());
     assert_eq!(again.epoch(), store.epoch());
@@ -76,11 +76,11 @@ async fn a_backup_opens_as_a_store_and_holds_the_same() {
     assert_eq!(owed(&*again, 8).await, [1]);
     assert!(again.capability("acme", "k", "interaction", 0).await.unwrap().is_some());
     assert_eq!(again.report().await.unwrap().faults, [""; 0]);
-    assert_eq!(accept(&*again, acceptance(302, &[7])).await.rows, [(7, 301)], "and it can be worked with");
+    assert_eq!(accept(&*again, acceptance(302, &[7])).await.rows, [(7, 301)], "the backup is writable");
 }
 
 #[tokio::test]
-async fn a_backup_made_under_load_is_one_moment() {
+async fn a_backup_under_load_is_a_consistent_snapshot() {
     let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = open(folder.path());
     let writing = tokio::spawn({
@@ -98,7 +98,7 @@ async fn a_backup_made_under_load_is_one_moment() {
     writing.await.unwrap();
     let again = open(copy.path());
     let (seven, eight) = (owed(&*again, 7).await, owed(&*again, 8).await);
-    assert_eq!(seven, eight, "no event is there by half");
+    assert_eq!(seven, eight, "no event is incomplete");
     assert_eq!(seven, (1..=seven.len() as u64).collect::<Vec<_>>());
 }
 
@@ -113,22 +113,22 @@ async fn a_backup_overwrites_nothing() {
     assert_eq!(std::fs::read_to_string(&to).unwrap(), "precious");
     let nowhere = folder.path().join("no/such/folder/frontdesk.db");
     assert!(matches!(store.backup(&nowhere).await, Err(StoreError::Unavailable(_))));
-    assert!(store.backup(&folder.path().join("new.db")).await.unwrap() > 0, "and it still works");
+    assert!(store.backup(&folder.path().join("new.db")).await.unwrap() > 0, "backups still work");
 }
 
 #[tokio::test]
-async fn a_bell_may_ring_into_a_desk_that_is_gone() {
+async fn a_notification_after_the_server_is_gone_is_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let rings = Rings::on(&*store);
     let asking = store.accept(vec![acceptance(1, &[7])]);
-    drop(asking); // never polled: never written
+    drop(asking); // never polled, so never written
     accept(&*store, acceptance(2, &[7])).await;
     assert_eq!(rings.rows(), [(7, 1)]);
     assert_eq!(owed(&*store, 7).await, [1]);
 }
 
-/// Old rows go in small steps: everybody else's writes have their turn in between.
+/// Old rows are deleted in small steps, so that other writes run in between.
 #[tokio::test]
 async fn a_purge_holds_the_writer_for_a_bounded_number_of_rows() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,5 +146,5 @@ async fn a_purge_holds_the_writer_for_a_bounded_number_of_rows() {
         }
     }
     assert!(gone >= 4_000, "{gone} rows and events of 2,000 each");
-    assert!(largest <= 1_000, "{largest} in one step");
+    assert!(largest <= 1_000, "{largest} rows in one step");
 }

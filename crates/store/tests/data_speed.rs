@@ -1,6 +1,5 @@
-//! How long words take to be found among very many rows. Not part of the ordinary run:
-//! `cargo test --release -p frontdesk-store --test data_speed -- --ignored --nocapture`
-//! `ROWS` says how many rows; a million unless told.
+//! Measures text search in very many rows. Not part of the normal test run: `cargo test --release -p frontdesk-store
+//! --test data_speed -- --ignored --nocapture`. `ROWS` sets the number of rows; the default is one million.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "it measures this machine")]
 
@@ -17,13 +16,13 @@ use serde_json::json;
 
 const WORDS: u64 = 50_000;
 const ASKED: usize = 300;
-/// What a query may take, at the 99th of a hundred.
+/// Time limit of a query, at the 99th percentile.
 const BOUND: Duration = Duration::from_millis(50);
-/// The same where a million rows must be looked at to say that there is none, or where rows were made to
-/// be slow. Nothing is left out to be quicker.
+/// The same for queries that must look at a million rows to find none, or at rows made to be slow. The search skips no
+/// rows.
 const HARD_BOUND: Duration = Duration::from_millis(250);
 
-/// Words are drawn so that a few are in most rows and most are in few.
+/// Word frequencies are skewed: a few words are in most rows, most words are in few.
 fn text(env: &TestEnv, number: u64) -> String {
     let mut raw = [0; 8 * 30];
     env.fill(&mut raw);
@@ -89,7 +88,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// One writer serves all tenants: how long rows of the greatest size hold it, and mail behind them.
+/// All tenants share one writer: measures how long the largest rows block it, and messages behind them.
 async fn hold_up(store: &Arc<SqliteStore>) {
     let long: Vec<String> = (0..170_000_u32).map(|number| format!("w{}", number % 50_000)).collect();
     let long: Arc<str> = long.join(" ")[..1 << 20].into();
@@ -116,8 +115,8 @@ async fn hold_up(store: &Arc<SqliteStore>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it writes a million rows"]
-async fn words_are_found_quickly_among_many() {
+#[ignore = "writes a million rows"]
+async fn search_is_fast_in_many_rows() {
     let rows = std::env::var("ROWS").map_or(1_000_000, |rows| rows.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(folder.path(), 1).unwrap());

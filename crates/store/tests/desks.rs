@@ -1,4 +1,4 @@
-//! Two desks over one store: what one of them writes, the other obeys.
+//! Two servers over one store: each applies the changes of the other.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn gateway(id: &str, tenant: &str) -> GatewayNew {
     GatewayNew { id: id.into(), tenant: tenant.into(), instance: None, wake_url: None }
 }
 
-/// A gateway that one desk made and whose socket is at the other: its token, and its mailbox.
+/// A gateway created by one server and connected to the other: its token and mailbox.
 async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
     one.directory().create_tenant("acme").await.unwrap();
     let made = one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
@@ -38,9 +38,9 @@ async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
     (bearer, mailbox)
 }
 
-/// A cut-off provision, or a second desk, once gave one number to two tenants.
+/// Regression: a cancelled provision, or a second server, could give one number to two tenants.
 #[tokio::test]
-async fn no_two_instances_share_a_number_whichever_desk_made_them() {
+async fn instance_numbers_are_unique_across_servers() {
     let (one, other) = two_desks().await;
     one.directory().create_tenant("acme").await.unwrap();
     other.directory().refresh().await.unwrap();
@@ -57,9 +57,9 @@ async fn no_two_instances_share_a_number_whichever_desk_made_them() {
     assert_eq!(numbers.len(), 40);
 }
 
-/// Both want one name, and neither has heard of the other.
+/// Both want one name, and neither has seen the other's change.
 #[tokio::test]
-async fn a_name_that_another_desk_gave_away_is_refused() {
+async fn a_name_taken_at_another_server_is_refused() {
     let (one, other) = two_desks().await;
     for name in ["acme", "rival"] {
         one.directory().create_tenant(name).await.unwrap();
@@ -67,12 +67,12 @@ async fn a_name_that_another_desk_gave_away_is_refused() {
     other.directory().refresh().await.unwrap();
     one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
     let refused = other.directory().add_gateway(gateway("bot", "rival")).await;
-    assert!(matches!(refused, Err(DeskError::Forbidden(_))), "it was decided again");
+    assert!(matches!(refused, Err(DeskError::Forbidden(_))), "the decision was made again");
     assert!(other.directory().read(|view| view.gateways["bot"].tenant == "acme"));
 }
 
 #[tokio::test]
-async fn a_revocation_at_one_desk_ends_sockets_and_proofs_at_the_other() {
+async fn a_revocation_at_one_server_closes_sockets_at_the_other() {
     let (one, other) = two_desks().await;
     let (bearer, mailbox) = attached(&one, &other).await;
     one.directory().revoke("bot").await.unwrap();
@@ -80,7 +80,7 @@ async fn a_revocation_at_one_desk_ends_sockets_and_proofs_at_the_other() {
     assert_eq!(other.directory().prove_gateway(&bearer).err(), Some(Unproven::Unauthorized));
     let orders: Vec<Order> = mailbox.take_orders().into();
     assert!(matches!(orders.as_slice(), [Order::Close(Close::Unauthorized)]), "{orders:?}");
-    // And it may come back: the record of before is no obstacle.
+    // It can join again: the old record does not prevent that.
     let who = Identity { tenant: "acme".into(), instance: None };
     let ask = ProvisionRequest {
         gateway_id: "bot".into(),
@@ -94,9 +94,9 @@ async fn a_revocation_at_one_desk_ends_sockets_and_proofs_at_the_other() {
     other.directory().provision(&who, ask).await.unwrap();
 }
 
-/// Several changes between two looks: what happened in between must have its effects all the same.
+/// Several changes between two reads: each must have its effect.
 #[tokio::test]
-async fn a_revocation_is_not_missed_when_the_gateway_came_back_meanwhile() {
+async fn a_revocation_is_not_missed_if_the_gateway_returned_meanwhile() {
     let (one, other) = two_desks().await;
     let (bearer, mailbox) = attached(&one, &other).await;
     one.directory().revoke("bot").await.unwrap();
@@ -104,11 +104,11 @@ async fn a_revocation_is_not_missed_when_the_gateway_came_back_meanwhile() {
     other.directory().refresh().await.unwrap();
     let orders: Vec<Order> = mailbox.take_orders().into();
     assert!(matches!(orders.as_slice(), [Order::Close(Close::Unauthorized)]), "{orders:?}");
-    assert!(other.directory().prove_gateway(&bearer).is_err(), "the secret of before is dead");
+    assert!(other.directory().prove_gateway(&bearer).is_err(), "the old secret is invalid");
 }
 
 #[tokio::test]
-async fn an_agent_that_was_deleted_and_made_again_is_another_one_at_both_desks() {
+async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers() {
     let (one, other) = two_desks().await;
     one.directory().create_tenant("acme").await.unwrap();
     let operator = Speaker { tenant: "acme", operator: true, caller: None, bound: None };
@@ -119,11 +119,11 @@ async fn an_agent_that_was_deleted_and_made_again_is_another_one_at_both_desks()
     one.agents().delete_agent(operator, "alice").await.unwrap();
     one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
-    assert!(!other.agents().live().streams.is_attended(no), "nobody listens to the one that is gone");
+    assert!(!other.agents().live().streams.is_attended(no), "the stream of the deleted agent was closed");
 }
 
 #[tokio::test]
-async fn a_rotated_key_is_known_at_both_desks() {
+async fn a_rotated_key_is_known_at_both_servers() {
     let (one, other) = two_desks().await;
     other.directory().refresh().await.unwrap();
     let kids = |desk: &Desk| {
@@ -131,15 +131,15 @@ async fn a_rotated_key_is_known_at_both_desks() {
         let keys = jwks["keys"].as_array().unwrap().iter();
         keys.map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!((kids(&one).len(), kids(&one)), (1, kids(&other)), "two starts make one key");
+    assert_eq!((kids(&one).len(), kids(&one)), (1, kids(&other)), "two starts create one key");
     let kid = one.cron().keys().rotate().await.unwrap();
     other.directory().refresh().await.unwrap();
     assert_eq!((kids(&other)[0].as_str(), kids(&other)), (kid.as_str(), kids(&one)));
 }
 
-/// A desk that starts while another works must not take what it has not heard of for what was deleted.
+/// A starting server must not treat agents that it does not know yet as deleted.
 #[tokio::test]
-async fn a_start_erases_no_inbox_of_an_agent_that_another_desk_made() {
+async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server() {
     let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
     one.directory().create_tenant("acme").await.unwrap();

@@ -1,8 +1,8 @@
-//! What goes wrong outside: damaged files, a full disk, a lock held by somebody else, a process that dies.
-//! Every `Ok` must be there afterwards, every `Err` must not, and trouble that passes needs no restart.
+//! External failures: damaged files, a full disk, a lock of another process, a killed process. Every `Ok` must be
+//! stored afterwards and no `Err`, and temporary failures need no restart.
 //!
-//! Some of it happens in a child: this same program, told by the environment to play one of the
-//! `child_*` tests, which do nothing when they are run by themselves.
+//! Some tests use a child process: this program. An environment variable makes it run one of the `child_*` tests, which
+//! otherwise do nothing.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use frontdesk_testkit::store_suite::{Rings, accept, accept_many, acceptance, owe
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
-/// Where a child finds its store.
+/// Environment variable with the folder of a child's store.
 const FOLDER: &str = "FRONTDESK_FAULT_FOLDER";
 
 fn open(folder: &Path) -> Arc<dyn Store> {
@@ -28,14 +28,14 @@ fn open(folder: &Path) -> Arc<dyn Store> {
 }
 
 fn refused(folder: &Path) -> StoreError {
-    SqliteStore::open(folder, 1).err().expect("it must not open")
+    SqliteStore::open(folder, 1).err().expect("the store must not open")
 }
 
 fn database(folder: &Path) -> PathBuf {
     folder.join("frontdesk.db")
 }
 
-/// Waits until a dropped store has let go of its file, and everything is in it: the log goes last.
+/// Waits until a dropped store has released its file and merged its write-ahead log, which is removed last.
 async fn let_go(folder: &Path) {
     let log = folder.join("frontdesk.db-wal");
     let gone = async {
@@ -44,10 +44,10 @@ async fn let_go(folder: &Path) {
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(20), gone).await;
-    waited.unwrap_or_else(|_| panic!("the dropped store holds on to {}", log.display()));
+    waited.unwrap_or_else(|_| panic!("the dropped store still holds {}", log.display()));
 }
 
-/// A folder with a closed store in it, of some hundred pages.
+/// A folder with a closed store of some hundred pages.
 async fn filled() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
@@ -71,18 +71,18 @@ fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
 // ---- damaged and foreign files --------------------------------------------------------------
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_called_damaged() {
+async fn a_file_that_is_not_a_database_is_reported_as_corrupt() {
     let folder = tempfile::tempdir().unwrap();
     let words = "These are the times that try men's souls. ".repeat(200);
     fs::write(database(folder.path()), &words).unwrap();
     let error = refused(folder.path());
     assert!(matches!(&error, StoreError::Corrupt(_)), "{error}");
     assert!(error.to_string().starts_with("the store is damaged: "), "{error}");
-    assert_eq!(fs::read_to_string(database(folder.path())).unwrap(), words, "and it is left as it was");
+    assert_eq!(fs::read_to_string(database(folder.path())).unwrap(), words, "the file is unchanged");
 }
 
 #[tokio::test]
-async fn a_database_without_its_first_page_is_called_damaged() {
+async fn a_database_without_its_first_page_is_reported_as_corrupt() {
     let folder = filled().await;
     overwrite(&database(folder.path()), 100, &[0xa5; 3_900]);
     let error = refused(folder.path());
@@ -90,27 +90,27 @@ async fn a_database_without_its_first_page_is_called_damaged() {
 }
 
 #[tokio::test]
-async fn a_database_that_lost_its_tail_is_called_damaged() {
+async fn a_truncated_database_is_reported_as_corrupt() {
     let folder = filled().await;
     let whole = fs::metadata(database(folder.path())).unwrap().len();
     let file = fs::OpenOptions::new().write(true).open(database(folder.path())).unwrap();
     file.set_len(whole / 2 / 4096 * 4096).unwrap();
     drop(file);
-    damage_is_told(folder.path()).await;
+    corruption_is_reported(folder.path()).await;
 }
 
 #[tokio::test]
-async fn pages_of_noise_are_called_damaged_and_nothing_panics() {
+async fn random_pages_are_reported_as_corrupt_and_nothing_panics() {
     let folder = filled().await;
     let pages = fs::metadata(database(folder.path())).unwrap().len() / 4096;
     for page in 1..pages {
         overwrite(&database(folder.path()), page * 4096, &[0xa5; 4096]);
     }
-    damage_is_told(folder.path()).await;
+    corruption_is_reported(folder.path()).await;
 }
 
-/// Opens or is refused; whatever is asked then ends well or in `Corrupt`, at least once in `Corrupt`.
-async fn damage_is_told(folder: &Path) {
+/// Opens or is refused; every further call succeeds or returns `Corrupt`, and at least one returns `Corrupt`.
+async fn corruption_is_reported(folder: &Path) {
     let store = match SqliteStore::open(folder, 1) {
         Ok(store) => store,
         Err(error) => return assert!(matches!(error, StoreError::Corrupt(_)), "{error}"),
@@ -124,13 +124,13 @@ async fn damage_is_told(folder: &Path) {
     errors.extend(store.changed_since(0).await.err());
     errors.extend(store.chats("acme", "", 9).await.err());
     errors.extend(store.health().await.err());
-    assert!(!errors.is_empty(), "the damage went unseen");
+    assert!(!errors.is_empty(), "the corruption was not noticed");
     assert!(errors.iter().all(|error| matches!(error, StoreError::Corrupt(_))), "{errors:?}");
     match store.report().await {
         Ok(report) => assert!(!report.faults.is_empty()),
         Err(error) => assert!(matches!(error, StoreError::Corrupt(_)), "{error}"),
     }
-    assert!(store.pending(7, 0, 999).await.is_err(), "the reader lives on and says so again");
+    assert!(store.pending(7, 0, 999).await.is_err(), "the reader keeps running and reports it again");
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn noise_after_the_log_is_not_read() {
     let (folder, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = open(folder.path());
     accept_many(&*store, 50, 7).await;
-    // As a machine that lost power in the middle of the next write leaves it.
+    // As after a power failure in the middle of the next write.
     for name in ["frontdesk.db", "frontdesk.db-wal"] {
         fs::copy(folder.path().join(name), left.path().join(name)).unwrap();
     }
@@ -152,7 +152,7 @@ async fn noise_after_the_log_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_newer_database_is_refused_and_left_alone() {
+async fn a_newer_database_is_refused_and_unchanged() {
     let folder = filled().await;
     let connection = Connection::open(database(folder.path())).unwrap();
     connection.pragma_update(None, "user_version", 999).unwrap();
@@ -177,7 +177,7 @@ async fn a_database_made_by_other_migrations_is_refused() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_one_is_refused() {
+async fn an_invalid_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
@@ -186,7 +186,7 @@ async fn a_folder_that_cannot_be_one_is_refused() {
 }
 
 #[tokio::test]
-async fn media_whose_file_is_gone_are_absent() {
+async fn media_without_their_file_are_not_found() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     store.media_put(picture("9f"), body_of(vec![1]), 0).await.unwrap();
@@ -199,7 +199,7 @@ fn picture(id: &str) -> MediaItem {
     MediaItem { id: id.into(), tenant, mime, filename: None, size: 1, expires_ms: 500 }
 }
 
-// ---- somebody else is there -----------------------------------------------------------------
+// ---- locks of others ------------------------------------------------------------------------
 
 #[tokio::test]
 async fn a_second_store_on_one_folder_is_refused() {
@@ -211,11 +211,11 @@ async fn a_second_store_on_one_folder_is_refused() {
     assert!(error.to_string().contains("in use by another frontdesk process"), "{error}");
     accept(&*store, acceptance(4, &[7])).await;
     drop(store);
-    assert_eq!(owed(&*open(folder.path()), 7).await, [1, 2, 3, 4], "free again when the first is gone");
+    assert_eq!(owed(&*open(folder.path()), 7).await, [1, 2, 3, 4], "free after the first was dropped");
 }
 
 #[tokio::test]
-async fn a_lock_held_by_another_process_passes() {
+async fn a_lock_of_another_process_is_temporary() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let rings = Rings::on(&*store);
@@ -226,13 +226,13 @@ async fn a_lock_held_by_another_process_passes() {
     let refused = store.accept(vec![acceptance(2, &[7])]).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     assert!(matches!(store.health().await, Err(StoreError::Unavailable(_))), "health fails where an accept would");
-    assert_eq!(owed(&*store, 7).await, [1], "reading goes on");
+    assert_eq!(owed(&*store, 7).await, [1], "reads still work");
 
     holder.tell("let go");
     holder.ends_well();
     store.health().await.unwrap();
-    assert_eq!(accept(&*store, acceptance(3, &[7])).await.rows, [(7, 2)], "no restart, and no number is lost");
-    assert_eq!(rings.rows(), [(7, 1), (7, 2)], "what was refused was not rung");
+    assert_eq!(accept(&*store, acceptance(3, &[7])).await.rows, [(7, 2)], "no restart needed, and no number is lost");
+    assert_eq!(rings.rows(), [(7, 1), (7, 2)], "a refused row is not notified");
     drop(store);
     let again = open(folder.path());
     let ids: Vec<_> = again.pending(7, 0, 9).await.unwrap().iter().map(|(_, it)| it.message_id.clone()).collect();
@@ -240,7 +240,7 @@ async fn a_lock_held_by_another_process_passes() {
 }
 
 #[test]
-#[ignore = "a part played for a_lock_held_by_another_process_passes"]
+#[ignore = "run as a child process by a_lock_of_another_process_is_temporary"]
 fn child_holds_the_lock() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let connection = Connection::open(database(Path::new(&folder))).unwrap();
@@ -253,7 +253,7 @@ fn child_holds_the_lock() {
 // ---- the process dies -----------------------------------------------------------------------
 
 #[tokio::test]
-async fn what_was_answered_before_a_kill_is_there() {
+async fn answered_writes_survive_a_kill() {
     for lines in [1, 60, 250] {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = Playing::begin(folder.path(), "child_writes_until_killed", |command| command);
@@ -262,14 +262,14 @@ async fn what_was_answered_before_a_kill_is_there() {
             answered.insert(writer.wait_for("OK "));
         }
         writer.kill();
-        // What it said before it died, and we had not read yet, counts as well.
+        // Output from before the kill that was not read yet counts as well.
         answered.extend(writer.rest("OK "));
 
         let again = open(folder.path());
         let (seven, eight) = (again.pending(7, 0, 99_999).await.unwrap(), owed(&*again, 8).await);
         let seqs: Vec<u64> = seven.iter().map(|(seq, _)| *seq).collect();
-        assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no holes");
-        assert_eq!(seqs, eight, "no event by half");
+        assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gaps");
+        assert_eq!(seqs, eight, "no incomplete event");
         let there: BTreeSet<String> = seven.iter().map(|(_, it)| it.message_id.clone()).collect();
         assert!(answered.is_subset(&there), "lost: {:?}", answered.difference(&there).collect::<Vec<_>>());
         assert_eq!(again.report().await.unwrap().faults, [""; 0]);
@@ -278,7 +278,7 @@ async fn what_was_answered_before_a_kill_is_there() {
 }
 
 #[test]
-#[ignore = "a part played for what_was_answered_before_a_kill_is_there"]
+#[ignore = "run as a child process by answered_writes_survive_a_kill"]
 fn child_writes_until_killed() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -288,7 +288,7 @@ fn child_writes_until_killed() {
         for lane in 0..4_u64 {
             let store = store.clone();
             writers.spawn(async move {
-                // Bounded, so that a child whose parent is gone ends by itself.
+                // Bounded, so that a child without parent ends by itself.
                 for number in 0..5_000 {
                     let number = number * 4 + lane;
                     accept(&*store, acceptance(number, &[7, 8])).await;
@@ -304,8 +304,8 @@ fn child_writes_until_killed() {
 
 #[test]
 fn a_full_disk_refuses_and_recovers() {
-    // A small disk of our own: a tmpfs in a mount namespace that ends with the child. Without root it
-    // takes a user namespace too, which some machines forbid.
+    // A small disk: a tmpfs in a mount namespace that ends with the child. Without root it needs a user namespace,
+    // which some machines forbid.
     let mount = r#"mount -t tmpfs -o size=4m tmpfs "$FRONTDESK_FAULT_FOLDER""#;
     let ways: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +328,7 @@ fn a_full_disk_refuses_and_recovers() {
 }
 
 #[test]
-#[ignore = "a part played for a_full_disk_refuses_and_recovers"]
+#[ignore = "run as a child process by a_full_disk_refuses_and_recovers"]
 fn child_fills_the_disk() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let folder = Path::new(&folder);
@@ -339,9 +339,9 @@ fn child_fills_the_disk() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_refuses_and_recovers() {
-    // The same with a limit on the size of files, which needs no rights at all: the write fails
-    // with another error than that of a full disk.
+fn a_file_size_limit_refuses_and_recovers() {
+    // The same with a limit for file sizes, which needs no privileges: the write fails with another error than on a
+    // full disk.
     if !Command::new("prlimit").arg("--version").output().is_ok_and(|it| it.status.success()) {
         println!("SKIPPED: there is no prlimit to lift the limit with");
         return;
@@ -349,7 +349,7 @@ fn a_file_that_may_not_grow_refuses_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Playing::begin(folder.path(), "child_meets_the_limit", |command| {
         let mut wrapped = Command::new("sh");
-        // An ignored signal stays ignored in the program that is started; ulimit counts in 512 bytes here.
+        // An ignored signal stays ignored after exec. ulimit counts in units of 512 bytes here.
         wrapped.args(["-c", r#"trap "" XFSZ; ulimit -S -f 4096; exec "$0" "$@""#]);
         wrapped.arg(command.get_program()).args(command.get_args());
         wrapped
@@ -359,19 +359,19 @@ fn a_file_that_may_not_grow_refuses_and_recovers() {
 }
 
 #[test]
-#[ignore = "a part played for a_file_that_may_not_grow_refuses_and_recovers"]
+#[ignore = "run as a child process by a_file_size_limit_refuses_and_recovers"]
 fn child_meets_the_limit() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     fill_then_free(Path::new(&folder), || {
         let me = std::process::id().to_string();
         let lifted = Command::new("prlimit").args(["--pid", &me, "--fsize=unlimited:"]).status();
-        assert!(lifted.unwrap().success(), "the limit stays");
+        assert!(lifted.unwrap().success(), "lifting the limit failed");
     });
     println!("RECOVERED");
 }
 
-/// Accepts until the disk says no, goes on asking for a while, makes room, and compares what was
-/// answered with what is there: in the same store, and in one opened anew.
+/// Accepts until the disk is full, continues for a while, frees space, and compares the answers with the content: in
+/// the same store, and in a reopened one.
 fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
@@ -379,7 +379,7 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
         let rings = Rings::on(&*store);
         let (mut kept, mut refusals, mut number) = (BTreeSet::new(), 0, 0);
         while refusals < 60 {
-            // Several at once share one commit; big and small, so that some may still fit.
+            // Concurrent calls share one commit; large and small, so that some may still fit.
             let mut asked = JoinSet::new();
             for _ in 0..6 {
                 number += 1;
@@ -398,14 +398,14 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
                     }
                 }
             }
-            assert!(number < 20_000, "it never filled");
+            assert!(number < 20_000, "the disk never became full");
         }
         assert!(!kept.is_empty());
         let big = vec![7; 3 << 20];
         let refused = store.media_put(picture("big"), body_of(big.clone()), 0).await;
         assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
-        assert!(!folder.join("media/big").exists(), "half a file would keep the disk full");
-        assert_eq!(there(&*store).await, kept, "readers see what was answered and nothing else");
+        assert!(!folder.join("media/big").exists(), "a partial file would keep the disk full");
+        assert_eq!(there(&*store).await, kept, "readers see exactly what was answered");
 
         make_room();
         store.health().await.unwrap();
@@ -413,18 +413,18 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
             accept(&*store, sized(number)).await;
             kept.insert(format!("m-{number}"));
         }
-        // What was refused may come again, and is new.
+        // A refused message may be sent again, and is new.
         for number in 1..=10 {
             let again = accept(&*store, small(number)).await;
             assert_eq!(again.fresh, kept.insert(format!("m-{number}")), "{number}");
         }
         assert_eq!(there(&*store).await, kept, "without reopening");
         let rung: BTreeSet<String> = rings.deliveries().iter().map(|(_, _, it)| it.message_id.clone()).collect();
-        assert_eq!(rung, kept, "rung is what was committed");
+        assert_eq!(rung, kept, "exactly the committed rows were notified");
 
         drop(store);
         let again = open(folder);
-        assert_eq!(there(&*again).await, kept, "opened anew");
+        assert_eq!(there(&*again).await, kept, "after reopening");
         assert_eq!(again.report().await.unwrap().faults, [""; 0]);
     });
 }
@@ -443,13 +443,13 @@ fn sized(number: u64) -> Acceptance {
 async fn there(store: &dyn Store) -> BTreeSet<String> {
     let rows = store.pending(7, 0, usize::MAX).await.unwrap();
     let seqs: Vec<u64> = rows.iter().map(|(seq, _)| *seq).collect();
-    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no holes");
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gaps");
     rows.into_iter().map(|(_, delivery)| delivery.message_id.clone()).collect()
 }
 
 // ---- children -------------------------------------------------------------------------------
 
-/// This program again, playing one part. It is ended when dropped.
+/// This program again as a child, running one test. Killed when dropped.
 struct Playing {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
@@ -467,13 +467,13 @@ impl Playing {
         Self { child, said, log: String::new() }
     }
 
-    /// Reads on to a line with these words and returns what follows them.
+    /// Reads up to a line with this text and returns the rest of the line.
     fn wait_for(&mut self, words: &str) -> String {
         loop {
             let mut line = String::new();
             let read = self.said.read_line(&mut line).unwrap();
-            assert!(read > 0, "the child ended before it said {words:?}:\n{}", self.log);
-            // The harness may have left an unfinished line of its own before the child's words.
+            assert!(read > 0, "the child ended before it printed {words:?}:\n{}", self.log);
+            // The test runner may have left an unfinished line before the child's text.
             if let Some((_, rest)) = line.split_once(words) {
                 return rest.trim_end().to_owned();
             }
@@ -505,14 +505,14 @@ impl Playing {
 
 impl Drop for Playing {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may be gone already
+        let _ = self.child.kill(); // the child may already be gone
         let _ = self.child.wait();
     }
 }
 
-/// A purge whose write fails in the middle of a round begins a new one: what is owed is not forgotten.
+/// A purge that fails in the middle of a round starts a new one, and keeps waiting rows.
 #[tokio::test]
-async fn a_purge_that_failed_half_way_keeps_what_is_owed() {
+async fn a_failed_purge_keeps_waiting_rows() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     for number in 1..=600 {
@@ -527,14 +527,14 @@ async fn a_purge_that_failed_half_way_keeps_what_is_owed() {
         verdicts_before_ms: u64::MAX >> 2,
         ..Default::default()
     };
-    store.purge(keep).await.unwrap(); // the round has begun
-    store.purge(keep).await.unwrap(); // and taken its first step
+    store.purge(keep).await.unwrap(); // the round has started
+    store.purge(keep).await.unwrap(); // and done its first step
     let other = Connection::open(folder.path().join("frontdesk.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert!(store.purge(keep).await.is_err(), "the file is locked by somebody else");
+    assert!(store.purge(keep).await.is_err(), "the file is locked by another connection");
     other.execute_batch("ROLLBACK").unwrap();
     frontdesk_testkit::store_suite::purge(&*store, keep).await;
     assert_eq!(owed(&*store, 8).await, before);
     assert_eq!(store.pending(8, 0, 999).await.unwrap().len(), 300, "with their events");
-    assert_eq!(store.mail(7, None, 0, 999).await.unwrap(), [], "and the rest is gone");
+    assert_eq!(store.mail(7, None, 0, 999).await.unwrap(), [], "the rest was deleted");
 }

@@ -1,5 +1,5 @@
-//! The ledger against a model that anybody can check by reading: random steps, and for the file store
-//! closings and crashes between them. After each step both must tell the same story.
+//! The ledger against a simple model: random steps, and for the file store restarts and crashes in between. After each
+//! step both must agree.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +19,15 @@ const INSTANCES: [u64; 3] = [3, 7, 20];
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Dedup keys from a small set, so that they come again; receivers as a bit mask over the instances.
+    /// Dedup keys from a small set, so that they repeat; receivers as a bit mask over the instances.
     Accept(Vec<(u64, u8)>),
-    /// Any rows that are there, in any order; settled ones too, as late acks come.
+    /// Any existing rows in any order, including settled ones, like late acks.
     Settle {
         who: usize,
         rows: Vec<Index>,
         sent: Option<Index>,
     },
-    /// Everything up to a row, as a session that saved its watermark says it.
+    /// Everything up to a row, as saved by a session with its watermark.
     SettleThrough {
         who: usize,
         row: Index,
@@ -45,9 +45,9 @@ enum Step {
         after: Index,
         limit: usize,
     },
-    /// Closed and opened again.
+    /// Closed and reopened.
     Close,
-    /// The process is gone without a word: what lay on disk is opened elsewhere.
+    /// The process was killed: the files on disk are opened elsewhere.
     Crash,
 }
 
@@ -67,7 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One row of the model: whose words it carries, and what became of it.
+/// One row of the model: its content and its state.
 #[derive(Debug, Clone, Default)]
 struct Row {
     key: u64,
@@ -75,7 +75,7 @@ struct Row {
     dead: bool,
 }
 
-/// One instance's ledger: row `seq` is at `seq - 1`.
+/// The ledger of one instance: row `seq` is at `seq - 1`.
 #[derive(Debug, Default)]
 struct Account {
     rows: Vec<Row>,
@@ -133,7 +133,7 @@ impl Account {
     }
 }
 
-/// A backend under test: how it is closed, and how it crashes. Memory does neither.
+/// A backend under test: how it is closed, and how it crashes. Memory supports neither.
 struct Subject {
     store: Option<Arc<dyn Store>>,
     rings: Arc<Rings>,
@@ -167,7 +167,7 @@ impl Subject {
         let Some(folder) = &self.folder else { return };
         self.heard = self.heard();
         let left = crash.then(|| {
-            // Everything that was answered is in these files; the shared memory of a dead process is not.
+            // These files have everything that was answered; the shared memory of the killed process does not count.
             let left = tempfile::tempdir().unwrap();
             for name in ["frontdesk.db", "frontdesk.db-wal"] {
                 std::fs::copy(folder.path().join(name), left.path().join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! The directory in memory over a real store: written through, compared and set, read back the same.
+//! The directory in memory over a real store: written through with compare-and-set, and read back the same.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::convert::Infallible;
@@ -39,7 +39,7 @@ fn links(registry: &Registry) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_written_is_read_back_after_reopening() {
+async fn records_are_read_back_after_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let open = || -> Arc<dyn Store> { Arc::new(SqliteStore::open(folder.path(), 1).unwrap()) };
     let registry = Registry::open(open()).await.unwrap();
@@ -66,9 +66,9 @@ async fn what_was_written_is_read_back_after_reopening() {
     assert_eq!(links(&registry), ["late"]);
 }
 
-/// Both decide on what they see; the second one's decision is made again on what the first one wrote.
+/// Both decide on what they see; the second decision is made again on what the first one wrote.
 #[tokio::test]
-async fn of_two_desks_on_one_store_the_second_decides_again() {
+async fn of_two_servers_on_one_store_the_second_decides_again() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
     let (one, other) = (Registry::open(store.clone()).await.unwrap(), Registry::open(store.clone()).await.unwrap());
     put(&one, vec![tenant("acme")]).await.unwrap();
@@ -92,9 +92,9 @@ async fn of_two_desks_on_one_store_the_second_decides_again() {
     assert_eq!(mine, stored);
 }
 
-/// Numbers come from the store: two desks never give one ledger to two owners.
+/// Numbers come from the store, so two servers never give one ledger to two owners.
 #[tokio::test]
-async fn two_desks_number_their_instances_apart() {
+async fn two_servers_give_distinct_instance_numbers() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
     let desks = [Registry::open(store.clone()).await.unwrap(), Registry::open(store.clone()).await.unwrap()];
     for round in 0..10 {
@@ -110,9 +110,9 @@ async fn two_desks_number_their_instances_apart() {
     assert_eq!(numbers.len(), 20);
 }
 
-/// A stale deletion must not take away what somebody else made since under the same name.
+/// A stale deletion must not remove a newer record of the same name.
 #[tokio::test]
-async fn a_stale_deletion_takes_nothing_of_others() {
+async fn a_stale_deletion_removes_no_newer_record() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
     let (one, other) = (Registry::open(store.clone()).await.unwrap(), Registry::open(store.clone()).await.unwrap());
     put(&one, vec![token("first")]).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_stale_deletion_takes_nothing_of_others() {
     .await
     .unwrap();
     put(&one, vec![token("second")]).await.unwrap();
-    // The other desk still sees the first one. Its decision is about that one, and is made again.
+    // The other server still sees the first record. Its decision is about that one, and is made again.
     let decide = |view: &View, draft: &mut Draft| {
         if view.token_by_hash("first").is_none() {
             return Err("it is gone");
@@ -152,19 +152,19 @@ async fn a_refusal_of_the_rules_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_called_damaged() {
+async fn an_unreadable_record_is_reported_as_corrupt() {
     for json in ["{", "{}"] {
         let store = MemoryStore::new(1);
         let bad = Change { kind: "tenant".into(), key: "acme".into(), json: Some(json.into()) };
         store.amend(0, vec![bad], Box::new(|_| {})).await.unwrap();
-        let error = Registry::open(Arc::new(store)).await.err().expect("it must not open");
+        let error = Registry::open(Arc::new(store)).await.err().expect("the registry must not open");
         assert!(matches!(&error, StoreError::Corrupt(text) if text.contains("acme")), "{error}");
     }
 }
 
-/// Two versions of the desk side by side: the older one leaves alone what it does not know.
+/// Two server versions side by side: the older one does not touch records of unknown kinds.
 #[tokio::test]
-async fn a_record_of_an_unknown_kind_is_left_alone() {
+async fn a_record_of_an_unknown_kind_is_not_touched() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
     let newer = Change { kind: "tarot".into(), key: "acme".into(), json: Some("{}".into()) };
     store.amend(0, vec![newer], Box::new(|_| {})).await.unwrap();

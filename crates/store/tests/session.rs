@@ -1,4 +1,4 @@
-//! The relay session without a socket: frames, ticks and answers of the store in, messages and effects out.
+//! The relay session without a socket: frames, ticks and store results in, messages and effects out.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Scene {
         Session::new(self.desk.delivery(), self.caller.clone(), 0)
     }
 
-    /// A session that has said hello and serves.
+    /// A session that has sent hello and serves.
     async fn serving(&self) -> Session {
         let mut session = self.session();
         session.take_text(&hello(), 0);
@@ -55,17 +55,17 @@ impl Scene {
         session
     }
 
-    /// A session that has asked for the one row that waits.
+    /// A session that has requested the one waiting row.
     async fn reading(&self) -> (Session, u64, usize) {
         self.message(1).await;
         let mut session = self.session();
         session.take_text(&hello(), 0);
         session.turn(0);
-        let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
+        let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("expected the effect Begin") };
         session.begun(self.desk.delivery().begin(&self.caller, beginning).await, 0);
         kinds(&mut session);
         session.turn(1);
-        let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("it must read what waits") };
+        let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("expected the effect Read") };
         (session, after, limit)
     }
 
@@ -73,7 +73,7 @@ impl Scene {
         self.desk.stores().ledger.accept(vec![acceptance(number, &[self.caller.instance.no])]).await.unwrap();
     }
 
-    /// Does what the session asks for, as a carrier would, until it asks for nothing more.
+    /// Carries out all effects, like the edge does.
     async fn carry_out(&self, session: &mut Session, now_ms: u64) {
         let (delivery, no) = (self.desk.delivery(), self.caller.instance.no);
         loop {
@@ -101,7 +101,7 @@ fn hello() -> String {
     line(&json!({ "type": "hello", "platform": "relay", "botId": "" }))
 }
 
-/// Everything that is to be written now.
+/// All messages that are to be written now.
 fn written(session: &mut Session, now_ms: u64) -> Vec<Value> {
     let mut frames = Vec::new();
     while let Some(Write::Text(message)) = session.next_message() {
@@ -116,7 +116,7 @@ fn kinds(session: &mut Session) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_row_goes_out_is_acked_and_saved() {
+async fn a_row_is_sent_acked_and_saved() {
     let scene = Scene::new().await;
     let mut session = scene.serving().await;
     scene.message(1).await;
@@ -137,16 +137,16 @@ async fn a_row_goes_out_is_acked_and_saved() {
 }
 
 #[tokio::test]
-async fn what_follows_a_hello_waits_until_it_is_answered() {
+async fn frames_after_a_hello_wait_until_it_is_answered() {
     let scene = Scene::new().await;
     let mut session = scene.session();
     let action = json!({ "type": "outbound", "requestId": "r1", "action": { "op": "bake", "chat_id": "c" } });
     session.take_text(&format!("{}{}", hello(), line(&action)), 0);
     session.turn(0);
-    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
-    assert!(session.next_message().is_none() && !session.may_read(), "nothing is taken before it serves");
+    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("expected the effect Begin") };
+    assert!(session.next_message().is_none() && !session.may_read(), "nothing is accepted before it serves");
     session.turn(1);
-    assert!(session.next_effect().is_none(), "and nothing is done twice");
+    assert!(session.next_effect().is_none(), "nothing is done twice");
     session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 2);
     session.turn(2);
     assert_eq!(kinds(&mut session), ["descriptor", "outbound_result"]);
@@ -154,7 +154,7 @@ async fn what_follows_a_hello_waits_until_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_ends_the_session_and_loses_nothing() {
+async fn a_failing_store_ends_the_session_and_loses_nothing() {
     let scene = Scene::new().await;
     let mut session = scene.serving().await;
     scene.message(1).await;
@@ -162,15 +162,15 @@ async fn a_store_that_fails_ends_the_session_and_loses_nothing() {
     let frame = written(&mut session, 10).remove(0);
     session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 20);
     session.turn(20);
-    let Some(Effect::Save(_)) = session.next_effect() else { panic!("an ack must be saved") };
+    let Some(Effect::Save(_)) = session.next_effect() else { panic!("expected the effect Save") };
     session.saved(Err(StoreError::Unavailable("disk full".into())));
     assert_eq!(session.closing(), Some(Close::TryLater));
-    session.end().await; // the store works again: the last acks are saved here
+    session.end().await; // the store works again, so the last acks are saved here
     assert_eq!(scene.desk.stores().ledger.position(scene.caller.instance.no).await.unwrap().through, 1);
 }
 
 #[tokio::test]
-async fn rows_read_while_the_gateway_went_idle_wait_for_the_next_session() {
+async fn rows_read_while_going_idle_wait_for_the_next_session() {
     let scene = Scene::new().await;
     let (mut session, after, limit) = scene.reading().await;
     session.take_text(&line(&json!({ "type": "going_idle" })), 2);
@@ -178,23 +178,23 @@ async fn rows_read_while_the_gateway_went_idle_wait_for_the_next_session() {
     assert_eq!(rows.as_ref().unwrap().len(), 1);
     session.read(rows, limit, 3);
     let waits = scene.desk.delivery().switchboard().take_unserved();
-    assert!(waits.contains_key(&scene.caller.instance.no), "somebody must wake it");
+    assert!(waits.contains_key(&scene.caller.instance.no), "the instance must be woken");
     scene.carry_out(&mut session, 3).await;
     assert_eq!(kinds(&mut session), ["going_idle_ack"]);
     session.end().await;
     let mut next = scene.serving().await;
     scene.carry_out(&mut next, 10).await;
-    assert_eq!(kinds(&mut next), ["inbound"], "it is owed, and comes once");
+    assert_eq!(kinds(&mut next), ["inbound"], "the row is sent once");
 }
 
 #[tokio::test]
-async fn a_peer_that_hangs_up_while_it_begins_leaves_nothing_behind() {
+async fn a_peer_that_disconnects_during_begin_leaves_no_state() {
     let scene = Scene::new().await;
     let mut session = scene.session();
     session.take_text(&hello(), 0);
     session.turn(0);
-    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("it must ask to begin") };
-    // The socket is gone; what was begun is still brought to its end, and then the session leaves.
+    let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("expected the effect Begin") };
+    // The socket is closed; work in progress is still finished, then the session ends.
     session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 1);
     session.end().await;
     let board = scene.desk.delivery().switchboard();
@@ -203,7 +203,7 @@ async fn a_peer_that_hangs_up_while_it_begins_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn rows_that_were_read_for_a_session_that_is_over_are_not_counted_as_sent() {
+async fn rows_read_for_a_finished_session_are_not_counted_as_sent() {
     let scene = Scene::new().await;
     let (mut session, after, limit) = scene.reading().await;
     session.hang_up();
@@ -230,7 +230,7 @@ async fn a_message_that_is_not_written_in_a_minute_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_peer_that_says_nothing_is_let_go() {
+async fn a_silent_peer_is_disconnected() {
     let scene = Scene::new().await;
     let mut session = scene.session();
     let at_ms = session.next_tick_ms(0);
@@ -244,7 +244,7 @@ async fn a_peer_that_says_nothing_is_let_go() {
 async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     let scene = Scene::new().await;
     let mut session = scene.serving().await;
-    scene.carry_out(&mut session, 0).await; // it has looked for rows
+    scene.carry_out(&mut session, 0).await; // the session has read its rows
     let stop = |number: usize| line(&json!({ "type": "interrupt", "session_key": format!("k-{number}") }));
     let flood: String = (0..100).map(stop).collect();
     session.take_text(&flood, 1);
@@ -252,14 +252,14 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     loop {
         session.turn(1);
         let Some(effect) = session.next_effect() else { break };
-        let Effect::Interrupt { session_key, mailbox } = effect else { panic!("nothing else was asked") };
+        let Effect::Interrupt { session_key, mailbox } = effect else { panic!("expected the effect Interrupt") };
         assert!(session.next_effect().is_none(), "one at a time");
         asked.push(session_key);
         mailbox.interrupt_done();
     }
-    assert_eq!(asked.len(), 17, "one and those that may wait");
+    assert_eq!(asked.len(), 17, "one lookup and the queue limit");
     assert_eq!(asked[16], "k-16");
-    // What waits when the socket ends is not forgotten.
+    // Waiting interrupts are kept when the socket ends.
     session.take_text(&[stop(1), stop(2), stop(3)].concat(), 2);
     session.turn(2);
     assert!(matches!(session.next_effect(), Some(Effect::Interrupt { .. })));
@@ -268,7 +268,7 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
 }
 
 #[tokio::test]
-async fn however_often_it_goes_idle_one_flip_is_stored_at_a_time() {
+async fn repeated_going_idle_is_stored_one_at_a_time() {
     let scene = Scene::new().await;
     let mut session = scene.serving().await;
     scene.carry_out(&mut session, 0).await;
@@ -281,7 +281,7 @@ async fn however_often_it_goes_idle_one_flip_is_stored_at_a_time() {
     assert_eq!(kinds(&mut session), ["going_idle_ack"]);
     session.take_text(&line(&json!({ "type": "going_idle" })), 3);
     scene.carry_out(&mut session, 3).await;
-    assert_eq!(kinds(&mut session), ["going_idle_ack"], "asked again, it is answered again");
+    assert_eq!(kinds(&mut session), ["going_idle_ack"], "a repeated frame is acked again");
 }
 
 #[tokio::test]
@@ -294,11 +294,11 @@ async fn a_peer_that_does_not_read_is_not_read_from() {
         session.take_text(&action, 1);
         session.turn(1);
         taken += 1;
-        assert!(taken < 100_000, "its answers pile up");
+        assert!(taken < 100_000, "unread answers are not bounded");
     }
     assert!(session.next_message().is_some());
     while session.next_message().is_some() {}
     session.written(2);
     session.turn(2);
-    assert!(session.may_read(), "it has read");
+    assert!(session.may_read(), "the peer has read");
 }

@@ -1,5 +1,5 @@
-//! The shelf over every backend: the kit that others run over their stores, and what only a desk has, such
-//! as tenants, callers and bounds.
+//! Skills and data over every backend: the conformance suites for other stores, and tests of tenants, callers and
+//! limits.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -80,12 +80,12 @@ fn class<T: std::fmt::Debug>(answer: Result<T, Fault>) -> Class {
 }
 
 #[tokio::test]
-async fn rule_21_the_caller_is_the_author_where_nobody_is_named() {
+async fn rule_21_the_caller_is_the_author_if_none_is_named() {
     for hall in both().await {
         let skills = hall.desk.tenant_stores().skills("acme");
         let ada = skills.clone().by(Some("ada".into()));
         let none = SkillNote::default();
-        // Nobody's at first; the first who is named has it.
+        // Without an author at first; the first named one becomes the author.
         let first = skills.store("a", "1", &none).await.unwrap();
         assert_eq!((first.changed_by, skills.metadata("a").await.unwrap().author), (None, None));
         let second = ada.store("a", "2", &none).await.unwrap();
@@ -93,23 +93,27 @@ async fn rule_21_the_caller_is_the_author_where_nobody_is_named() {
         assert_eq!(skills.metadata("a").await.unwrap().author.as_deref(), Some("ada"));
         let bob = skills.clone().by(Some("bob".into()));
         let edited = bob.store("a", "3", &none).await.unwrap();
-        assert_eq!(edited.changed_by.as_deref(), Some("bob"), "a header claims nothing, so it contradicts nobody");
+        assert_eq!(edited.changed_by.as_deref(), Some("bob"), "a caller header makes no claim, so it cannot conflict");
         assert_eq!(skills.metadata("a").await.unwrap().author.as_deref(), Some("ada"));
-        assert_eq!(class(ada.store("a", "3", &by("bob")).await), Class::StorageConflictError, "the note speaks first");
-        // Who does not say who they are takes nothing from her.
+        assert_eq!(
+            class(ada.store("a", "3", &by("bob")).await),
+            Class::StorageConflictError,
+            "the note takes precedence"
+        );
+        // An anonymous write does not change the author.
         skills.store("a", "4", &none).await.unwrap();
         assert_eq!(skills.metadata("a").await.unwrap().author.as_deref(), Some("ada"));
         let changed = bob.update_status("a", SkillStatus::Disabled).await.unwrap();
-        assert_eq!(changed.changed_by.as_deref(), Some("bob"), "a change of status is no new body");
+        assert_eq!(changed.changed_by.as_deref(), Some("bob"), "a status change is not a new body");
         assert_eq!(skills.metadata("a").await.unwrap().author.as_deref(), Some("ada"));
         let anonymous = skills.clone().by(Some(String::new()));
         anonymous.store("b", "1", &by("")).await.unwrap();
-        assert_eq!(skills.metadata("b").await.unwrap().author, None, "an empty name is none");
+        assert_eq!(skills.metadata("b").await.unwrap().author, None, "an empty name counts as absent");
     }
 }
 
 #[tokio::test]
-async fn rule_20_times_are_seconds_of_the_desks_clock() {
+async fn rule_20_times_are_seconds_of_the_server_clock() {
     for hall in both().await {
         let skills = hall.desk.tenant_stores().skills("acme");
         let start = TestEnv::START_MS / 1_000;
@@ -131,7 +135,7 @@ async fn rule_20_times_are_seconds_of_the_desks_clock() {
 }
 
 #[tokio::test]
-async fn rule_20_a_change_of_status_keeps_what_was_noted() {
+async fn rule_20_a_status_change_keeps_the_metadata() {
     for hall in both().await {
         let skills = hall.desk.tenant_stores().skills("acme");
         let bag = json!({"x": 1}).as_object().cloned();
@@ -148,7 +152,7 @@ async fn rule_20_a_change_of_status_keeps_what_was_noted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rule_20_many_writers_of_one_skill_leave_one_history() {
+async fn rule_20_concurrent_writers_of_a_skill_make_one_history() {
     for hall in both().await {
         let skills = hall.desk.tenant_stores().skills("acme");
         let writers = (0..24).map(|number: u32| {
@@ -170,16 +174,16 @@ async fn rule_20_many_writers_of_one_skill_leave_one_history() {
             }
         }
         let versions = skills.versions("a").await.unwrap();
-        assert_eq!(versions.len(), written, "a row for each that was answered, and no other");
+        assert_eq!(versions.len(), written, "one row for each answered write");
         let before = |at: usize| at.checked_sub(1).map(|at| versions[at].status);
         for (at, version) in versions.iter().enumerate().filter(|(_, version)| version.previous_status.is_some()) {
-            assert_eq!(version.previous_status, before(at), "what it was before is what the row before says");
+            assert_eq!(version.previous_status, before(at), "previous_status must equal the previous row");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rule_23_a_skill_that_is_just_being_made_is_there_or_absent() {
+async fn rule_23_a_skill_being_created_is_complete_or_absent() {
     for hall in both().await {
         for number in 0..100 {
             let (skills, name) = (hall.desk.tenant_stores().skills("acme"), format!("a{number}"));
@@ -194,7 +198,7 @@ async fn rule_23_a_skill_that_is_just_being_made_is_there_or_absent() {
 }
 
 #[tokio::test]
-async fn rule_22_exploding_patterns_are_refused_at_once() {
+async fn rule_22_expensive_patterns_are_refused_at_once() {
     for hall in both().await {
         let skills = hall.desk.tenant_stores().skills("acme");
         skills.store(&format!("{}.b", "a".repeat(200)), "x", &SkillNote::default()).await.unwrap();
@@ -221,13 +225,13 @@ async fn rule_22_exploding_patterns_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn texts_over_the_bounds_are_refused_with_their_size() {
+async fn texts_over_the_limits_are_refused_with_their_size() {
     for hall in both().await {
         let (skills, data) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().data("acme"));
         let (ten, one) = ("x".repeat(10 << 20), "x".repeat(1 << 20));
         let fault = skills.store("a", &ten, &SkillNote::default()).await.unwrap_err();
         assert_eq!((fault.class, fault.fields.get("max_bytes")), (Class::TooLargeError, Some(&json!(1 << 20))));
-        assert_eq!(class(skills.load("a", None).await), Class::SkillNotFoundError, "nothing was taken");
+        assert_eq!(class(skills.load("a", None).await), Class::SkillNotFoundError, "nothing was stored");
         skills.store("a", &one, &SkillNote::default()).await.unwrap();
         assert_eq!(skills.load("a", None).await.unwrap().source, one);
         assert_eq!(class(data.write(&content(&ten)).await), Class::TooLargeError);
@@ -245,16 +249,16 @@ async fn texts_over_the_bounds_are_refused_with_their_size() {
         let words: Vec<String> = (0..800).map(|number| format!("w{number}")).collect();
         data.write(&content(&words.join(" "))).await.unwrap();
         data.write(&content(&words[1..].join(" "))).await.unwrap();
-        assert_eq!(data.query(&ask(&words.join(" "))).await.unwrap().len(), 1, "many words are only many words");
+        assert_eq!(data.query(&ask(&words.join(" "))).await.unwrap().len(), 1, "many words are allowed");
         let long = format!("# Description: {}\n# Tags: {}", "d".repeat(9_000), "t,".repeat(9_000));
         skills.store("c", &long, &SkillNote::default()).await.unwrap();
         assert_eq!(skills.metadata("c").await.unwrap().description.unwrap().len(), 2_000, "lists stay short");
     }
 }
 
-/// A vault that is named beside the content would otherwise be dropped, and the row be in none.
+/// Without this a vault named beside the content would be dropped, and the row would be in none.
 #[tokio::test]
-async fn rule_36_what_is_said_beside_the_content_is_kept() {
+async fn rule_36_fields_beside_the_content_are_kept() {
     for hall in both().await {
         let data = hall.desk.tenant_stores().data("acme");
         let said = json!({"content": "tea", "vault": "v", "colour": "green", "metadata": {"cups": 2, "vault": "v"}});
@@ -288,7 +292,7 @@ async fn rule_25_filters_are_plain_values() {
         assert_eq!(data.query(&with(json!({"agent_id": "ada"}))).await.unwrap().len(), 1, "the caller's own");
         assert_eq!(data.query(&with(json!({"agent_id": []}))).await.unwrap(), []);
         let mixed = QueryFilters { permissive_filters: true, ..with(json!({"agent_id": "bob", "zodiac": null})) };
-        assert_eq!(data.query(&mixed).await.unwrap(), [], "what is supported holds also where the rest is advice");
+        assert_eq!(data.query(&mixed).await.unwrap(), [], "supported filters apply even with permissive_filters");
     }
 }
 
@@ -306,7 +310,7 @@ async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
             let entry = DataWrite { metadata: metadata.as_object().cloned(), ..content("x") };
             assert_eq!(class(data.write(&entry).await), Class::ValidationError, "{metadata}");
         }
-        assert_eq!(data.query(&ask("")).await.unwrap(), [], "nothing was taken");
+        assert_eq!(data.query(&ask("")).await.unwrap(), [], "nothing was stored");
         let metadata =
             json!({"tags": "one", "recipients": ["eve"], "expires_at": null, "created_at": 5}).as_object().cloned();
         let entry = DataWrite {
@@ -326,7 +330,7 @@ async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
 }
 
 #[tokio::test]
-async fn rule_25_rows_end_when_they_were_asked_to() {
+async fn rule_25_rows_expire_at_their_time() {
     for hall in both().await {
         let data = hall.desk.tenant_stores().data("acme");
         let soon = TestEnv::START_MS / 1_000 + 10;
@@ -353,7 +357,7 @@ async fn rule_29_two_tenants_never_see_each_other() {
         assert_eq!(theirs.query(&SkillFilter::default()).await.unwrap(), []);
         theirs.store("a", "theirs", &by("eve")).await.unwrap();
         assert_eq!(ours.load("a", None).await.unwrap().source, "ours");
-        assert_eq!(ours.version().await.unwrap(), token, "what others do moves nothing here");
+        assert_eq!(ours.version().await.unwrap(), token, "changes of other tenants have no effect");
         let (ours, theirs) = (hall.desk.tenant_stores().data("acme"), hall.desk.tenant_stores().data("other"));
         let id = ours.write(&content("our secret")).await.unwrap().id;
         theirs.write(&content("their secret")).await.unwrap();
@@ -368,7 +372,7 @@ async fn rule_29_two_tenants_never_see_each_other() {
 }
 
 #[tokio::test]
-async fn rule_34_a_tenants_own_rule_goes_before_the_desks() {
+async fn rule_34_a_tenants_rule_overrides_the_server_rule() {
     for hall in both().await {
         let desk = &hall.desk;
         for (secured, pem) in [(true, ""), (true, "nonsense"), (false, "nonsense")] {
@@ -394,7 +398,7 @@ async fn rule_34_a_tenants_own_rule_goes_before_the_desks() {
     hall.desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
     let bare =
         hall.desk.tenant_stores().skills("acme").store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
-    assert_eq!(bare.status, SkillStatus::Approved, "a tenant may do without what the desk asks");
+    assert_eq!(bare.status, SkillStatus::Approved, "a tenant can disable the server's requirement");
 }
 
 #[tokio::test]
@@ -408,9 +412,9 @@ async fn rule_24_secured_without_a_key_approves_nothing() {
     assert!(fault.message.contains("no public key"), "{fault}");
 }
 
-/// Somebody else holds the file: it is said, nothing is kept of it, and it works again afterwards.
+/// Another connection locks the file: the write fails, stores nothing, and works again afterwards.
 #[tokio::test]
-async fn what_cannot_be_written_is_not_taken() {
+async fn a_failed_write_stores_nothing() {
     let hall = hall(true, Rules::default()).await;
     let (skills, data) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().data("acme"));
     skills.store("a", "1", &SkillNote::default()).await.unwrap();
@@ -425,7 +429,7 @@ async fn what_cannot_be_written_is_not_taken() {
         assert_eq!(fault.class, Class::UnavailableError);
         assert!(fault.message.contains("nothing was stored") && !fault.message.contains("lock"), "{fault}");
     }
-    assert_eq!(skills.load("a", None).await.unwrap().source, "1", "reading goes on");
+    assert_eq!(skills.load("a", None).await.unwrap().source, "1", "reads still work");
     lock.execute_batch("ROLLBACK").unwrap();
     assert_eq!((skills.version().await.unwrap(), data.query(&ask("")).await.unwrap()), (token, vec![]));
     skills.store("a", "2", &SkillNote::default()).await.unwrap();

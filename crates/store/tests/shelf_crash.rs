@@ -1,7 +1,7 @@
-//! A process that dies while skills and data are written: what was answered is there, nothing is there by
-//! half, and the index of words knows what the rows know.
+//! A process that is killed while it writes skills and data: answered writes are stored, nothing is incomplete, and the
+//! word index agrees with the rows.
 //!
-//! The child is this same program, told by the environment to play `child_writes`.
+//! The child is this program; an environment variable makes it run `child_writes`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,7 +19,7 @@ use frontdesk_testkit::desk::desk_over;
 use frontdesk_wire::agents::{DataStore as _, DataWrite, SkillNote, SkillStatus, SkillStore as _};
 
 const FOLDER: &str = "FRONTDESK_SHELF_FOLDER";
-/// Times that the child is killed, each time after some more answers.
+/// Number of kills, each after some more answers.
 const KILLS: u64 = 6;
 
 fn open(folder: &Path) -> Arc<dyn Store> {
@@ -31,7 +31,7 @@ async fn desk(folder: &Path, seed: u64) -> Arc<Desk> {
 }
 
 #[tokio::test]
-#[ignore = "a child's part"]
+#[ignore = "run as a child process by answered_writes_survive_a_kill"]
 async fn child_writes() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let desk = desk(Path::new(&folder), u64::from(std::process::id())).await;
@@ -45,7 +45,7 @@ async fn child_writes() {
         let entry = DataWrite { content, ..DataWrite::default() };
         let note = SkillNote::default();
         let (written, stored) = tokio::join!(data.write(&entry), skills.store(&name, &body, &note));
-        // A line of its own, whole, once both are durable.
+        // One complete line, printed when both are durable.
         let line = format!("DONE {} word{round}x{number} {name} {}\n", written.unwrap().id, stored.unwrap().version);
         std::io::stdout().write_all(line.as_bytes()).unwrap();
         skills.update_status(&name, status[number % 3]).await.unwrap();
@@ -53,7 +53,7 @@ async fn child_writes() {
 }
 
 #[tokio::test]
-async fn what_was_answered_outlives_a_kill() {
+async fn answered_writes_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let mut answered: Vec<[String; 4]> = Vec::new();
     for kill in 1..=KILLS {
@@ -84,13 +84,13 @@ async fn what_was_answered_outlives_a_kill() {
 
 async fn check(store: &dyn Store, answered: &[[String; 4]]) {
     for [id, word, name, version] in answered {
-        assert!(store.data_get("acme", id, 0).await.unwrap().is_some(), "a row that was answered");
+        assert!(store.data_get("acme", id, 0).await.unwrap().is_some(), "an answered row");
         let query = DataQuery { phrases: vec![word.clone()], limit: 9, ..DataQuery::default() };
         let found: Vec<String> = store.data_query("acme", query).await.unwrap().into_iter().map(|row| row.id).collect();
-        assert_eq!(found, std::slice::from_ref(id), "and its word");
-        let body = store.skill("acme", name, Some(version)).await.unwrap().expect("a version that was answered");
+        assert_eq!(found, std::slice::from_ref(id), "the index entry of an answered row");
+        let body = store.skill("acme", name, Some(version)).await.unwrap().expect("an answered version");
         let number = word.split_once('x').unwrap().1;
-        assert!(body.source.contains(&format!("number {number}\n")), "with its own body");
+        assert!(body.source.contains(&format!("number {number}\n")), "the body of the version");
     }
     let everything = SkillQuery { limit: 99, ..SkillQuery::default() };
     for head in store.skill_query("acme", everything).await.unwrap() {
