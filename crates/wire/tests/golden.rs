@@ -1,5 +1,5 @@
-//! Golden JSON of every shape that crosses the wire. What we write is compared byte for byte; what
-//! we read is compared field by field. A change here is a change of the contract.
+//! Golden JSON of every type on the wire. Output is compared byte by byte, input field by field. A change here is a
+//! change of the contract.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::borrow::Cow;
@@ -24,10 +24,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
-    ["tests", "golden"].iter().collect() // tests run in the folder of their crate, wherever that was built
+    ["tests", "golden"].iter().collect() // tests run in the folder of their crate
 }
 
-/// The file as it is, its final newline included.
+/// The file including its final newline.
 fn line(name: &str) -> String {
     std::fs::read_to_string(folder().join(format!("{name}.json"))).expect(name)
 }
@@ -45,7 +45,7 @@ fn writes(name: &str, shape: &impl Serialize) {
     assert_eq!(serde_json::to_string(shape).unwrap(), golden(name), "{name}");
 }
 
-/// Read, then written again: the same bytes.
+/// Parsed and written again: the same bytes.
 #[track_caller]
 fn keeps<T: Serialize + DeserializeOwned>(name: &str) -> T {
     let shape: T = serde_json::from_str(&golden(name)).expect(name);
@@ -59,7 +59,7 @@ fn both_ways<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, sh
     assert_eq!(keeps::<T>(name), *shape, "{name}");
 }
 
-/// Fields that may be absent are filled with it.
+/// An optional text field with a value.
 #[allow(clippy::unnecessary_wraps, reason = "the fields are options")]
 fn text(words: &str) -> Option<String> {
     Some(words.to_owned())
@@ -70,12 +70,12 @@ fn every_golden_file_is_used() {
     let here = include_str!("golden.rs");
     for file in std::fs::read_dir(folder()).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
-        let stem = name.strip_suffix(".json").expect("only JSON lives here");
+        let stem = name.strip_suffix(".json").expect("only JSON files are here");
         assert!(here.contains(&format!("\"{stem}\"")), "{name} is not named in this test");
     }
 }
 
-// ---- gateway to desk ------------------------------------------------------------------------
+// ---- gateway to server ----------------------------------------------------------------------
 
 #[test]
 fn hello_is_read() {
@@ -91,7 +91,7 @@ fn hello_is_read() {
 }
 
 #[test]
-fn hello_carries_a_command_manifest_and_may_lack_its_bot() {
+fn hello_contains_a_command_manifest_and_may_lack_its_bot() {
     let read = golden("gateway_hello_manifest");
     let Ok(GatewayFrame::Hello { platform, bot_id, command_manifest, .. }) = GatewayFrame::parse(&read) else {
         panic!("not a hello")
@@ -103,7 +103,7 @@ fn hello_carries_a_command_manifest_and_may_lack_its_bot() {
 }
 
 #[test]
-fn hello_may_say_that_nothing_needs_to_be_held_back() {
+fn hello_may_report_ready() {
     let says = |ready: &str| {
         let text = format!(r#"{{"type":"hello","platform":"relay","ready":{ready}}}"#);
         matches!(GatewayFrame::parse(&text), Ok(GatewayFrame::Hello { ready: true, .. }))
@@ -123,7 +123,7 @@ fn outbound_keeps_its_action_raw() {
     assert_eq!((platform.as_deref(), bot_id.as_deref()), (Some("discord"), Some("bot-1")));
     assert_eq!(
         action, r#"{"op":"send","chat_id":"c","content":"hi \"there\"","metadata":{"scope_id":"g"}}"#,
-        "not one byte is changed"
+        "the bytes are unchanged"
     );
     assert_eq!(Action::parse(action).unwrap().meta("scope_id"), Some("g"));
 
@@ -162,7 +162,7 @@ fn going_idle_and_acks_are_read() {
 }
 
 #[test]
-fn unknown_types_are_told_apart_and_unknown_fields_ignored() {
+fn unknown_types_are_distinguished_and_unknown_fields_ignored() {
     let unknown = golden("gateway_unknown_type");
     assert_eq!(GatewayFrame::parse(&unknown), Ok(GatewayFrame::Unknown("telemetry".into())));
     let fields = golden("gateway_unknown_fields");
@@ -170,7 +170,7 @@ fn unknown_types_are_told_apart_and_unknown_fields_ignored() {
 }
 
 #[test]
-fn frames_that_are_no_objects_are_bad() {
+fn frames_that_are_not_objects_are_invalid() {
     let arrays = [r#"["going_idle"]"#, r#"["inbound_ack",null,null,null,null,null,null,null,"b"]"#, "[]", "[{}]"];
     let scalars = ["null", "true", "1", "\"going_idle\"", "", " ", "{", "}", "{\"type\":", "nul", "{}{}", "\u{feff}{}"];
     let untyped = ["{}", r#"{"type":null}"#, r#"{"type":5}"#, r#"{"type":["hello"]}"#, r#"{"kind":"hello"}"#];
@@ -180,12 +180,12 @@ fn frames_that_are_no_objects_are_bad() {
     assert_eq!(
         GatewayFrame::parse("  {\"type\":\"going_idle\"} \r"),
         Ok(GatewayFrame::GoingIdle),
-        "blanks are no harm"
+        "whitespace is allowed"
     );
 }
 
 #[test]
-fn an_outbound_with_nothing_in_it_is_kept_so_that_it_can_be_answered() {
+fn an_empty_outbound_is_kept_so_that_it_can_be_answered() {
     for text in [r#"{"type":"outbound","requestId":"r"}"#, r#"{"type":"outbound","requestId":"r","action":null}"#] {
         let Ok(GatewayFrame::Outbound { request_id, action, .. }) = GatewayFrame::parse(text) else { panic!("{text}") };
         assert_eq!((&*request_id, Action::parse(action)), ("r", Err(ActionError::NoOp)));
@@ -193,7 +193,7 @@ fn an_outbound_with_nothing_in_it_is_kept_so_that_it_can_be_answered() {
 }
 
 #[test]
-fn frames_that_lack_a_field_say_which() {
+fn errors_name_the_missing_field() {
     for (bad, frame, field) in [
         (r#"{"type":"hello"}"#, "hello", "platform"),
         (r#"{"type":"hello","platform":null}"#, "hello", "platform"),
@@ -232,10 +232,10 @@ fn hostile_frames_end_in_an_error_and_never_in_a_panic() {
         }
     }
     let pair = GatewayFrame::parse(r#"{"type":"inbound_ack","bufferId":"\ud83d\ude42"}"#);
-    assert_eq!(pair, Ok(GatewayFrame::InboundAck { buffer_id: "🙂".into() }), "a whole pair is fine");
+    assert_eq!(pair, Ok(GatewayFrame::InboundAck { buffer_id: "🙂".into() }), "a complete surrogate pair is valid");
 }
 
-// ---- desk to gateway ------------------------------------------------------------------------
+// ---- server to gateway ----------------------------------------------------------------------
 
 fn descriptor() -> Descriptor {
     Descriptor {
@@ -294,19 +294,19 @@ fn desk_frames_are_written_byte_for_byte() {
 }
 
 #[test]
-fn deliveries_are_written_around_json_that_is_there() {
+fn deliveries_are_written_around_existing_json() {
     let mut out = String::new();
     push_delivery(&mut out, false, &golden("event_minimal"), "0a1b2c3d-7-42");
     assert_eq!(out, line("desk_inbound"));
     push_delivery(&mut out, true, &golden("passthrough_forward"), "0a1b2c3d-7-43");
-    assert_eq!(out, line("desk_inbound") + &line("desk_passthrough_forward"), "it appends");
+    assert_eq!(out, line("desk_inbound") + &line("desk_passthrough_forward"), "frames are appended");
     let read: DeskFrame = serde_json::from_str(&golden("desk_inbound")).unwrap();
     let DeskFrame::Inbound { event, buffer_id } = read else { panic!("not an inbound") };
     assert_eq!((event, buffer_id), (value("event_minimal"), text("0a1b2c3d-7-42")));
 }
 
 #[test]
-fn the_agents_half_tolerates_what_it_does_not_know() {
+fn the_client_tolerates_unknown_frames_and_fields() {
     let read = |raw: &str| serde_json::from_str::<DeskFrame>(raw);
     assert!(matches!(read(r#"{"type":"fanfare","loud":true}"#), Ok(DeskFrame::Unknown)));
     assert!(matches!(read(r#"{"type":"going_idle_ack","at":5}"#), Ok(DeskFrame::GoingIdleAck)));
@@ -340,7 +340,7 @@ fn least_event() -> MessageEvent {
 }
 
 #[test]
-fn the_least_event_names_what_must_always_be_there() {
+fn the_minimal_event_has_all_required_fields() {
     both_ways("event_minimal", &least_event());
     let source = &value("event_minimal")["source"];
     for always in ["user_id", "user_name", "thread_id", "chat_name", "chat_topic"] {
@@ -406,12 +406,12 @@ fn the_full_event_is_stable() {
     };
     both_ways("event_full", &event);
     let source = &value("event_full")["source"];
-    assert_eq!(source["scope_id"], source["guild_id"], "old and new gateways read one scope");
+    assert_eq!(source["scope_id"], source["guild_id"], "old and new gateways read the same scope");
     assert_eq!(build_session_key(&event.source), "agent:coder:discord:thread:c-1:t-1");
 }
 
 #[test]
-fn a_scope_is_set_under_both_names_or_under_none() {
+fn a_scope_is_set_under_both_names_or_neither() {
     let mut event = least_event();
     event.source.set_scope(text("g"));
     assert_eq!(event.source.scope_id, event.source.guild_id);
@@ -487,7 +487,7 @@ fn actions() -> Vec<(&'static str, Act)> {
 }
 
 #[test]
-fn every_op_is_read_and_goes_round() {
+fn every_op_round_trips() {
     for (name, act) in actions() {
         let read = Action::parse(&golden(name)).expect(name);
         assert_eq!(read.act, act, "{name}");
@@ -499,7 +499,7 @@ fn every_op_is_read_and_goes_round() {
 }
 
 #[test]
-fn every_op_does_with_what_it_must_have() {
+fn every_op_works_with_only_its_required_fields() {
     for least in [
         json!({"op": "send", "chat_id": "c"}),
         json!({"op": "edit", "chat_id": "c", "message_id": "m"}),
@@ -545,14 +545,14 @@ fn typing_without_content_differs_from_empty_content() {
 }
 
 #[test]
-fn bad_actions_say_what_is_wrong() {
+fn invalid_actions_say_what_is_wrong() {
     let deep = format!(r#"{{"op":"send","chat_id":"c","x":{}{}}}"#, "[".repeat(9_999), "]".repeat(9_999));
     for none in ["", "null", "[]", "{}", r#"["send"]"#, r#"{"op":null}"#, r#"{"op":{}}"#, r#"{"op":"\ud800"}"#, &deep] {
         assert_eq!(Action::parse(none), Err(ActionError::NoOp));
     }
     assert_eq!(Action::parse(r#"{"op":"dance"}"#), Err(ActionError::UnknownOp("dance".into())));
     let long = Action::parse(&json!({"op": "é".repeat(999)}).to_string()).unwrap_err();
-    assert_eq!(long, ActionError::UnknownOp("é".repeat(64)), "a long op is not echoed whole");
+    assert_eq!(long, ActionError::UnknownOp("é".repeat(64)), "a long op is truncated");
     for bad in [
         r#"{"op":"send","chat_id":5}"#,
         r#"{"op":"send","chat_id":null}"#,
@@ -564,7 +564,7 @@ fn bad_actions_say_what_is_wrong() {
 }
 
 #[test]
-fn prompts_are_checked_before_any_platform_sees_them() {
+fn prompts_are_validated_before_any_platform() {
     let option = |id: &str| vec![PromptOption { id: id.into(), label: "L".into(), style: None }];
     assert_eq!(prompt_token("p-1", "yes"), "hp1:p-1:yes");
     assert_eq!(check_prompt("p", &option("A-z_0.9")), Ok(()));
@@ -579,7 +579,7 @@ fn prompts_are_checked_before_any_platform_sees_them() {
 // ---- results --------------------------------------------------------------------------------
 
 #[test]
-fn results_leave_out_what_is_not_set() {
+fn results_omit_unset_fields() {
     both_ways("result_done", &ActionResult::done());
     both_ways("result_sent", &ActionResult::sent("m-9"));
     both_ways("result_thread", &ActionResult { thread_id: text("t-1"), ..ActionResult::done() });
@@ -619,7 +619,7 @@ fn relay_bodies_are_stable() {
 }
 
 #[test]
-fn a_policy_defaults_to_the_open_one() {
+fn a_policy_defaults_to_open() {
     let policy: api::RelevancePolicy = keeps("policy");
     assert!(policy.require_address && policy.allow_other_bots);
     assert_eq!(policy.free_response_scopes, ["c-1"]);
@@ -649,7 +649,7 @@ fn chat_bodies_are_stable() {
 }
 
 #[test]
-fn a_least_chat_line_shows_its_standing_fields() {
+fn a_minimal_chat_line_has_its_required_fields() {
     let line = serde_json::to_value(api::ChatMessage::default()).unwrap();
     let expected = json!({"seq": 0, "message_id": "", "direction": "", "text": "", "edited": false, "deleted": false,
                           "reactions": [], "at": 0});
@@ -692,16 +692,16 @@ fn a_code_is_written_as_it_is_named() {
     }
 }
 
-// ---- the agents plane -----------------------------------------------------------------------
+// ---- the agents API -------------------------------------------------------------------------
 
 const HASH: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
 fn object(fields: Value) -> serde_json::Map<String, Value> {
-    let Value::Object(fields) = fields else { panic!("{fields} is no object") };
+    let Value::Object(fields) = fields else { panic!("{fields} is not an object") };
     fields
 }
 
-/// Unset fields are absent and never null, when we write; when we read, null is as absent.
+/// Unset fields are omitted when written, never null; when read, null counts as absent.
 #[track_caller]
 fn forgives_null<T: Serialize + DeserializeOwned>(name: &str, fields: &[&str]) {
     let mut read = value(name);
@@ -712,7 +712,7 @@ fn forgives_null<T: Serialize + DeserializeOwned>(name: &str, fields: &[&str]) {
 }
 
 #[test]
-fn deliveries_keep_what_they_do_not_know() {
+fn deliveries_keep_unknown_fields() {
     let origin = Origin {
         skill_name: text("greet"),
         entry_skill_name: text("daily"),
@@ -779,7 +779,7 @@ fn receipts_say_what_happened_and_no_more() {
 }
 
 #[test]
-fn wakes_are_for_now_or_for_a_time() {
+fn wakes_are_immediate_or_scheduled() {
     let when = Some(When::At(1_700_000_600_000));
     both_ways("agent_wake_opts", &WakeOpts { context: text("look up"), when, session_id: text("tab") });
     let now = WakeOpts { when: Some(When::Word(Immediate::Now)), ..WakeOpts::default() };
@@ -859,7 +859,7 @@ fn agents_and_their_connectors() {
     assert_eq!(put.connectors.unwrap(), specs);
     let names: Vec<&str> = specs.iter().map(ConnectorSpec::name).collect();
     assert_eq!(names, ["relay", "webhook", "webhook", "file", "tmux", "noop"]);
-    assert!(!format!("{specs:?}").contains("Bearer"), "secrets are not shown");
+    assert!(!format!("{specs:?}").contains("Bearer"), "Debug must not show secrets");
     for bad in [
         r#"{"type":"pigeon"}"#,
         r#"{"type":"relay"}"#,
@@ -937,7 +937,7 @@ fn skills_and_their_versions() {
 }
 
 #[test]
-fn data_and_what_finds_it() {
+fn data_and_queries() {
     let row = PortableData {
         id: "da_1".into(),
         summary: "The café opens".into(),
@@ -983,7 +983,7 @@ fn a_refusal_has_a_class_and_fields() {
 }
 
 #[test]
-fn a_word_from_an_agent_is_an_event_with_its_envelope() {
+fn an_agent_message_is_an_event_with_its_metadata() {
     let word = AgentWord {
         kind: "augment".into(),
         delivery_id: "dl_1".into(),

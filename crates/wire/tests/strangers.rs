@@ -1,4 +1,4 @@
-//! What strangers send: whatever the text, reading it ends in an answer and never in a panic.
+//! Untrusted input: parsing any text returns a value or an error and never panics.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use frontdesk_wire::lines::Lines;
@@ -6,7 +6,7 @@ use frontdesk_wire::token::{Proof, SKEW_S, claim, mint};
 use frontdesk_wire::{Action, GatewayFrame, Secret, Source, build_session_key};
 use proptest::prelude::*;
 
-/// Text that looks like a frame in places: words of the contract between JSON's own signs.
+/// Text that resembles frames: names of the contract mixed with JSON syntax.
 fn near_json() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
         "{",
@@ -82,7 +82,7 @@ proptest! {
         let (secret, other) = (Secret::new(secret.clone()), Secret::new(secret + "x"));
         let token = mint(&id, &secret, exp);
         let Some(claimed) = claim(&token) else {
-            prop_assert!(token.len() > 2048, "only an id of unusual length is refused");
+            prop_assert!(token.len() > 2048, "only an overlong id is refused");
             return Ok(());
         };
         prop_assert_eq!(&claimed.gateway_id, &id);
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn a_token_bent_in_one_place_proves_nothing(id in "[a-z:]{1,20}", place in any::<prop::sample::Index>(), to in "[A-Za-z0-9_-]") {
+    fn a_token_changed_in_one_place_is_refused(id in "[a-z:]{1,20}", place in any::<prop::sample::Index>(), to in "[A-Za-z0-9_-]") {
         let secret = Secret::new("s");
         let token = mint(&id, &secret, 0);
         let mut bent = token.clone().into_bytes();
@@ -102,7 +102,7 @@ proptest! {
         let bent = String::from_utf8(bent).unwrap();
         prop_assume!(bent != token);
         if let Some(claimed) = claim(&bent) {
-            // The hex of the signature may change its case and stay the same signature.
+            // The hex digits of the signature may change case without changing the signature.
             let same = claimed.gateway_id == id && claimed.prove([&secret], 0) == Proof::Good;
             prop_assert!(!same || place > token.len() - 90);
             prop_assert!(same || claimed.prove([&secret], 0) == Proof::Bad);
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn lines_come_out_alike_however_they_are_cut(text in "[ab\n ]{0,60}", cuts in prop::collection::vec(0_usize..60, 0..8)) {
+    fn lines_are_the_same_however_they_are_split(text in "[ab\n ]{0,60}", cuts in prop::collection::vec(0_usize..60, 0..8)) {
         let split = |chunks: &[&str]| {
             let (mut lines, mut seen) = (Lines::new(1_000), Vec::new());
             for chunk in chunks {
@@ -148,5 +148,5 @@ proptest! {
 #[test]
 fn an_id_that_would_make_the_token_too_long_is_refused() {
     assert!(claim(&mint(&"g".repeat(4_000), &Secret::new("s"), 0)).is_none());
-    assert!(claim(&mint("", &Secret::new("s"), 0)).is_none(), "and so is an empty one");
+    assert!(claim(&mint("", &Secret::new("s"), 0)).is_none(), "an empty id is refused, too");
 }
