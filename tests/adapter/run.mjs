@@ -2,9 +2,9 @@
 // Run: node tests/adapter/run.mjs
 //
 //   FRONTDESK_BIN             the server's binary (required)
-//   FRONTDESK_NODE_MODULES    a folder that holds typescript (else NODE_PATH)
+//   FRONTDESK_NODE_MODULES    a folder that contains typescript (else NODE_PATH)
 //
-// Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
+// No fixed sleeps: every step waits for its condition, with a time limit.
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer as createHttpServer } from "node:http";
@@ -51,7 +51,7 @@ async function ask(url, token, method, body) {
 /** The error of a promise that must fail. */
 async function error(promise) {
   const end = await promise.then((value) => ({ value }), (error) => ({ error }));
-  assert.ok(end.error instanceof Error, `it did not fail: ${JSON.stringify(end.value)}`);
+  assert.ok(end.error instanceof Error, `the call did not fail: ${JSON.stringify(end.value)}`);
   return end.error;
 }
 
@@ -62,7 +62,7 @@ function payload(content, more = {}) {
   return { kind: "augment", content, meta };
 }
 
-/** The agent's own stream: collects messages; `when` resolves with the first that fits. */
+/** The agent's own stream: collects messages; `when` resolves with the first match. */
 function listen(base, token, agent, session) {
   const stop = new AbortController();
   const seen = [];
@@ -89,7 +89,7 @@ function listen(base, token, agent, session) {
   };
   const ended = run().catch((error) => { if (!stop.signal.aborted) throw error; });
   const when = (fits) => new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`nothing fits in ${JSON.stringify(seen)}`)), LIMIT);
+    const timer = setTimeout(() => reject(new Error(`no match in ${JSON.stringify(seen)}`)), LIMIT);
     const look = () => {
       const found = seen.find(fits);
       if (!found) return;
@@ -103,7 +103,7 @@ function listen(base, token, agent, session) {
   return { ready: Promise.race([ready, ended]), when, close: async () => { stop.abort(); await ended; } };
 }
 
-// Stands for the runtime's own classes: their constructors take other things than ours.
+// Stands for the runtime's own classes, whose constructors have other parameters than ours.
 class ConnectorError extends Error {}
 class SkillNotFoundError extends ConnectorError {
   constructor(skill_name, implementation) {
@@ -120,7 +120,7 @@ async function drive(adapter, base, tokens) {
   const data = new FrontdeskDataStore(desk);
   const inbox = async (agent, after = 0) => (await ask(`${base}/v1/agents/${encodeURIComponent(agent)}/inbox?after=${after}`, tokens.agents, "GET")).messages;
 
-  await check("each class says offline what it is", async () => {
+  await check("each class describes itself without a server", async () => {
     for (const [type, one] of Object.entries({ agent_connector: FrontdeskAgentConnector, skill_store: FrontdeskSkillStore, data_store: FrontdeskDataStore })) {
       const said = one.staticCapabilities();
       assert.deepEqual([said.connector_type, said.implementation, said.contract_version], [type, one.name, "1.0.0"]);
@@ -128,7 +128,7 @@ async function drive(adapter, base, tokens) {
     }
   });
 
-  await check("it is healthy with a token, and not without one or without a desk", async () => {
+  await check("it is healthy with a token, and not without one or without a server", async () => {
     assert.equal(await agents.health_check(), true);
     assert.equal(await new FrontdeskAgentConnector({ ...desk, token: "wrong" }).health_check(), false);
     assert.equal(await new FrontdeskAgentConnector({ ...desk, url: await nobody() }).health_check(), false);
@@ -139,7 +139,7 @@ async function drive(adapter, base, tokens) {
     assert.deepEqual(await known.list_agents(), await agents.list_agents());
   });
 
-  await check("an agent that is registered is listed, and asleep", async () => {
+  await check("a registered agent is listed, and asleep", async () => {
     await ask(`${base}/v1/agents/ann%20lee`, tokens.agents, "PUT", { agent_name: "Ann" });
     const listed = (await agents.list_agents()).find((one) => one.agent_id === "ann lee");
     assert.equal(listed?.agent_name, "Ann");
@@ -147,7 +147,7 @@ async function drive(adapter, base, tokens) {
     assert.equal(await agents.agent_status("nobody"), "unknown");
   });
 
-  await check("a delivery lies in the inbox when its receipt is there; a retry is the same", async () => {
+  await check("a delivery with a receipt is in the inbox; a retry returns the same", async () => {
     const sent = payload("good morning", { event_type: "greeting", x_extra: [1] });
     const receipt = await agents.deliver("ann lee", sent);
     assert.ok(receipt.delivered_at >= sent.meta.sent_at - 60_000);
@@ -161,7 +161,7 @@ async function drive(adapter, base, tokens) {
     assert.equal((await inbox("ann lee")).at(-1).type, "template");
   });
 
-  await check("a wake of somebody who is away is kept, and says that nobody was woken", async () => {
+  await check("a wake of an absent agent is stored, and reported as not woken", async () => {
     const receipt = await agents.wake("ann lee", { context: "look here" });
     assert.equal(receipt.woken, false);
     assert.ok(receipt.warnings?.length > 0);
@@ -196,7 +196,7 @@ async function drive(adapter, base, tokens) {
     assert.equal(none.name, "ValidationError");
   });
 
-  await check("an unknown agent and a desk that is away are told apart", async () => {
+  await check("an unknown agent and an unreachable server are different errors", async () => {
     const unknown = await error(agents.deliver("nobody", payload("lost")));
     assert.deepEqual([unknown.name, unknown.http_status], ["UnknownAgentError", 404]);
     assert.equal((await error(agents.wake("nobody"))).name, "UnknownAgentError");
@@ -210,7 +210,7 @@ async function drive(adapter, base, tokens) {
 
   const body = "# Skill: hello\r\n# Status: Draft\r\n# Tags: Home, door\r\nemit \"hi\"  \r\n";
 
-  await check("a skill is kept byte for byte, with its versions", async () => {
+  await check("a skill is stored unchanged, with its versions", async () => {
     const before = await skills.version();
     const first = await skills.store("hello", body, { author: "ann" });
     assert.match(first.content_hash, /^[0-9a-f]{64}$/);
@@ -242,7 +242,7 @@ async function drive(adapter, base, tokens) {
     assert.deepEqual(await names({ tag: ["door", "none"] }), []);
   });
 
-  await check("what a skill store refuses has its class, its fields, and is the runtime's own error", async () => {
+  await check("a refusal of the skill store has its class and fields, and is the runtime's own error", async () => {
     const missing = await error(skills.load("nothing"));
     assert.ok(missing instanceof SkillNotFoundError && missing instanceof ConnectorError);
     assert.deepEqual([missing.name, missing.skill_name, missing.connector_type, missing.implementation], ["SkillNotFoundError", "nothing", "skill_store", "FrontdeskSkillStore"]);
@@ -270,7 +270,7 @@ async function drive(adapter, base, tokens) {
     assert.equal((await skills.versions("hello")).length, 1);
   });
 
-  await check("data is written, read and found; what is not there is null or nothing", async () => {
+  await check("data is written, read and found; missing data is null or an empty list", async () => {
     const written = await data.write({ content: "The café opens at nine\nand closes at five", tags: ["place"], expires_at: null });
     assert.ok(written.created_at > 1_600_000_000 && written.created_at < 100_000_000_000, "unix seconds");
     const found = await data.get(written.id);
@@ -282,7 +282,7 @@ async function drive(adapter, base, tokens) {
     assert.ok(Array.isArray((await data.manifest()).manifest.supported_filters));
   });
 
-  await check("what cannot be sent is not the network's fault", async () => {
+  await check("a body that cannot be encoded is not a network error", async () => {
     assert.ok((await error(skills.load("\ud800"))) instanceof SkillNotFoundError);
     assert.equal((await error(skills.store("\ud800", body))).name, "ValidationError");
     assert.equal((await error(agents.deliver("\ud800", payload("lost")))).name, "ValidationError");
@@ -292,7 +292,7 @@ async function drive(adapter, base, tokens) {
     assert.equal(stay.name, "UnknownAgentError", "a long time is no short one");
   });
 
-  await check("an answer that is not the desk's is no skill and no data", async () => {
+  await check("a response of another server is an error, not a skill or data", async () => {
     const skill = (desk) => error(new FrontdeskSkillStore(desk).load("hello"));
     const empty = await answered(200, "", skill);
     assert.deepEqual([empty.name, empty.cause_kind], ["InternalError", "malformed_response"]);
@@ -302,7 +302,7 @@ async function drive(adapter, base, tokens) {
     assert.deepEqual([none.name, none.http_status], ["InternalError", 404]);
   });
 
-  await check("an answer without its list is an error, and no empty one", async () => {
+  await check("a response without its list is an error, not an empty list", async () => {
     for (const ask of [
       (desk) => new FrontdeskAgentConnector(desk).list_agents(),
       (desk) => new FrontdeskAgentConnector(desk).agent_status("x"),
@@ -316,7 +316,7 @@ async function drive(adapter, base, tokens) {
     }
   });
 
-  await check("a desk that asks to slow down is asked again, so often and no more", async () => {
+  await check("a rate limited call is retried a limited number of times", async () => {
     const refusal = JSON.stringify({ error: { class: "RateLimitedError", message: "slow down" } });
     let asked = 0;
     const twice = (_, response) => {
@@ -338,23 +338,23 @@ async function drive(adapter, base, tokens) {
       else response.writeHead(200).end(JSON.stringify({ version: "v" }));
     };
     assert.equal(await served(once, (desk) => new FrontdeskSkillStore(desk).version()), "v");
-    assert.ok(Date.now() - since >= 1_000, "it waits for as long as it was told");
+    assert.ok(Date.now() - since >= 1_000, "it waits for the time of Retry-After");
   });
 
-  await check("the health check names agents that nobody registered", async () => {
+  await check("the health check names agents that are not registered", async () => {
     const told = [];
     const warn = (text) => told.push(text);
     assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, agents: ["ann lee"] }).health_check(), true);
     assert.deepEqual(told, []);
     assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, agents: ["ann lee", "ghost"] }).health_check(), true);
-    assert.match(told.pop(), /not registered at the desk: ghost;.*dispatched: \[\]/);
+    assert.match(told.pop(), /not registered at the server: ghost;.*dispatched: \[\]/);
     assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, token: tokens.empty }).health_check(), true);
     assert.match(told.pop(), /no agent is registered/);
     assert.equal(await new FrontdeskAgentConnector({ ...desk, warn, token: "wrong" }).health_check(), false);
     assert.match(told.pop(), /UnauthorizedError/);
   });
 
-  await check("what a runtime does at its start passes without a loss", async () => {
+  await check("the calls of a starting runtime all succeed", async () => {
     const ids = Array.from({ length: 20 }, (_, number) => `start-${number}`);
     for (const id of ids) await ask(`${base}/v1/agents/${id}`, tokens.agents, "PUT", {});
     const desks = ids.map(() => new FrontdeskSkillStore(desk));
@@ -366,7 +366,7 @@ async function drive(adapter, base, tokens) {
     assert.ok((await Promise.all(armed)).every((receipt) => receipt.scheduled_for === at));
   });
 
-  await check("what a data store refuses has its class and its fields", async () => {
+  await check("a refusal of the data store has its class and fields", async () => {
     const filter = await error(data.query({ query: "x", limit: 1, mode: "fts", no_such_filter: "y" }));
     assert.equal(filter.name, "UnsupportedFilterError");
     assert.deepEqual(filter.unsupportedKeys, ["no_such_filter"]);

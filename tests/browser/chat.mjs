@@ -1,13 +1,13 @@
 // Drives the built-in chat page in a real browser against `frontdesk demo`, as a person would:
 // opens the one-time link, writes, watches the answer stream in, presses a button, lets the agent
-// fall asleep and wakes it. Run: node tests/browser/chat.mjs
+// go idle and wakes it. Run: node tests/browser/chat.mjs
 //
 //   FRONTDESK_BIN             the server's binary (required)
-//   FRONTDESK_NODE_MODULES    a folder that holds playwright-core (else NODE_PATH)
+//   FRONTDESK_NODE_MODULES    a folder that contains playwright-core (else NODE_PATH)
 //   FRONTDESK_CHROMIUM        the browser, default /usr/bin/chromium
-//   FRONTDESK_SCREENSHOT      where to write a picture of the page, if wanted
+//   FRONTDESK_SCREENSHOT      file for a screenshot of the page (optional)
 //
-// Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
+// No fixed sleeps: every step waits for its condition, with a time limit.
 
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -62,7 +62,7 @@ async function drive(page, { base, link }, dataDir) {
     await page.locator("#composer-input").fill(text);
     await page.locator("#composer-input").press("Enter");
   };
-  /** The steps of the trail of one of our messages, once it has all of `steps`. */
+  /** The timeline steps of one of our messages, as soon as it has all of `steps`. */
   const trail = async (text, steps) => {
     const id = await own(text).getAttribute("data-message-id");
     for (const step of steps) await page.locator(`#timeline [data-trail-of="${id}"] li[data-step="${step}"]`).first().waitFor({ state: "attached" });
@@ -78,14 +78,14 @@ async function drive(page, { base, link }, dataDir) {
     await page.evaluate(record);
   });
 
-  await check("a message is answered, and the answer streams in", async () => {
+  await check("a message is answered, and the answer is streamed", async () => {
     const text = "good morning from the browser, how are you today";
     await say(text);
     await own(text).waitFor();
     await answer(`echo: ${text}`).waitFor();
     assert.equal(await page.locator("#composer-input").inputValue(), "");
     const stages = await page.evaluate((final) => Object.values(window.recorded.texts).find((list) => list.at(-1) === final), `echo: ${text}`);
-    assert.ok(stages.length >= 2, `the answer came in one piece: ${JSON.stringify(stages)}`);
+    assert.ok(stages.length >= 2, `the answer was not streamed: ${JSON.stringify(stages)}`);
   });
 
   await check("the timeline shows accepted, sent, acked", async () => {
@@ -110,7 +110,7 @@ async function drive(page, { base, link }, dataDir) {
     await prompt.locator('[data-option-id="yes"][data-chosen]').waitFor();
   });
 
-  await check("the agent falls asleep and the page says so", async () => {
+  await check("the agent goes idle and the page shows it", async () => {
     await page.locator('#agent-state[data-state="asleep"]').waitFor({ timeout: SLEEP_LIMIT });
   });
 
@@ -125,7 +125,7 @@ async function drive(page, { base, link }, dataDir) {
     assert.ok(states.includes("awake"), `the states seen were ${states}`);
   });
 
-  await check("every control has a name, and the landmarks are there", async () => {
+  await check("every control has a name, and the landmarks exist", async () => {
     const nameless = await page.locator("button:visible, input:visible, textarea:visible").evaluateAll((nodes) =>
       nodes.filter((node) => !(node.getAttribute("aria-label") || node.textContent.trim() || node.labels?.length)).map((node) => node.outerHTML));
     assert.deepEqual(nameless, []);
@@ -143,7 +143,7 @@ async function drive(page, { base, link }, dataDir) {
     assert.deepEqual(await ids(), before);
   });
 
-  await check("a new chat is made by name and is its own conversation", async () => {
+  await check("a new chat is created by name and is a separate conversation", async () => {
     await page.locator("#new-chat").click();
     await page.locator("#new-chat-name").fill("Second floor");
     await page.keyboard.press("Enter");
@@ -154,30 +154,30 @@ async function drive(page, { base, link }, dataDir) {
     await answer("echo: hello upstairs").waitFor({ timeout: SLEEP_LIMIT });
   });
 
-  await check("words between agents are shown as they come, with the receipts of every connector", async () => {
-    const post = async (door, token, body, method = "POST") => {
+  await check("messages between agents are shown live, with the receipts of every connector", async () => {
+    const post = async (route, token, body, method = "POST") => {
       const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-      const answer = await fetch(base + door, { method, headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LIMIT) });
-      assert.ok(answer.ok, `${door}: ${answer.status}`);
+      const answer = await fetch(base + route, { method, headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LIMIT) });
+      assert.ok(answer.ok, `${route}: ${answer.status}`);
       return answer.json();
     };
     const admin = (await readFile(path.join(dataDir, "admin.token"), "utf8")).trim();
     const { token } = await post("/admin/v1/tokens", admin, { tenant: "home", scope: "agents" });
     await post("/v1/agents/alice", token, { agent_name: "Alice", connectors: [{ type: "noop" }] }, "PUT");
     await post("/v1/notify", token, { agent: "alice", message: "<b>the report</b> is there", origin: { skill_name: "reporter" } });
-    const word = page.locator("#words-list > li").filter({ hasText: "reporter → alice" });
-    await word.getByText("<b>the report</b> is there").waitFor();
-    assert.deepEqual(await word.locator("li").evaluateAll((nodes) => nodes.map((node) => node.dataset.connector)), ["inbox", "noop"]);
-    await word.getByText("kept; nobody listens to it now").waitFor();
-    assert.equal(await word.locator("b").count(), 0);
+    const item = page.locator("#words-list > li").filter({ hasText: "reporter → alice" });
+    await item.getByText("<b>the report</b> is there").waitFor();
+    assert.deepEqual(await item.locator("li").evaluateAll((nodes) => nodes.map((node) => node.dataset.connector)), ["inbox", "noop"]);
+    await item.getByText("kept; nobody listens to it now").waitFor();
+    assert.equal(await item.locator("b").count(), 0);
   });
 
-  await check("no console errors, and no request to anywhere else", async () => {
+  await check("no console errors, and no requests to other sites", async () => {
     assert.deepEqual(problems, []);
     assert.deepEqual(foreign, []);
   });
 
-  // From here on the network is broken on purpose, so the console may complain.
+  // From here on the network is interrupted on purpose, so console errors are expected.
   await check("a message that could not be sent is kept, and Retry sends it once", async () => {
     const posts = (url) => url.pathname.endsWith("/messages");
     await page.route(posts, (route) => (route.request().method() === "POST" ? route.abort() : route.continue()));
@@ -206,7 +206,7 @@ async function main() {
     page.setDefaultTimeout(LIMIT);
     await drive(page, address, dataDir);
 
-    await check("the demo says that the connection is gone when it is, and ends cleanly", async () => {
+    await check("the page shows a lost connection, and the demo stops cleanly", async () => {
       demo.child.kill("SIGTERM");
       await page.locator('#connection[data-state="reconnecting"]').waitFor();
       const late = new Promise((_, reject) => setTimeout(() => reject(new Error("still running after 12 s")), 12_000).unref());

@@ -1,9 +1,10 @@
-"""Words between agents and a real gateway: `hermes gateway run` of each known version is agent bob, this script is who speaks to it.
+"""Messages between agents with a real gateway: `hermes gateway run` of each known version is agent bob, who gets messages
+from this script.
 
   FRONTDESK_BIN=path/to/frontdesk tests/hermes/agents.py [--only PATTERN]
 
-The desk and the gateway run in processes of their own on free loopback ports; the model is a
-stub that repeats the mark it was asked about. The checks tell one story and run in order.
+The server and the gateway run in separate processes on free loopback ports; the model is a
+stub that repeats the mark in its input. The checks depend on each other and run in order.
 One line per check; the last line is the tally.
 """
 
@@ -24,7 +25,7 @@ check = Checks()
 
 
 class Gateway:
-    """A real gateway with a home folder and a stub model of its own; it can be started and stopped."""
+    """A real gateway with its own home folder and stub model; it can be started and stopped."""
 
     def __init__(self, version, tenant, ident, model):
         self.version = version
@@ -40,7 +41,7 @@ class Gateway:
     def start(self):
         env = gateway_env(self.version, self.home, GATEWAY_RELAY_URL=self.tenant.desk.url, GATEWAY_RELAY_ID=self.ident)
         if self.version == "0.17.0":
-            env["GATEWAY_ALLOW_ALL_USERS"] = "true"  # it does not know that the desk checked the author
+            env["GATEWAY_ALLOW_ALL_USERS"] = "true"  # it does not know that the server checked the author
         with open(self.out, "ab") as log:
             self.process = start_process([sys.executable, "-m", "hermes_cli.main", "gateway", "run", "-v", "--force", "--no-supervise"],
                                          env=env, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
@@ -56,14 +57,14 @@ class Gateway:
 
 
 class Scene:
-    """What the checks share: a desk, a tenant, bob, and somebody who speaks to him."""
+    """Shared by the checks: a server, a tenant, bob, and callers."""
 
     def __init__(self, version):
         self.desk = Desk("talk")
         self.tenant = self.desk.tenant("talk")
         self.token = self.tenant.token("agents")
         self.model = Model()
-        # provisioned once, so that bob is known before his first day
+        # provisioned once, so that bob is known before the gateway starts
         asked = {"gatewayId": "bob", "platform": "relay", "botId": "", "gatewayEndpoint": "", "routeKeys": []}
         status, made = request("POST", f"{self.desk.url}/relay/provision", asked, self.tenant.identity)
         same(status, 200, f"provision ({made})")
@@ -86,8 +87,8 @@ class Scene:
         same(status, expect, f"{method} /v1{path} ({reply})")
         return reply
 
-    # Each word that is to be answered is somebody else's: a gateway that is busy with one breaks off for the next of the
-    # same speaker, which is its own affair and not what is looked at here.
+    # Each message that expects an answer has another caller: a busy gateway interrupts its turn for the next message of
+    # the same caller, which is not tested here.
 
     def notify(self, caller, text):
         origin = {"skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": caller}
@@ -111,16 +112,16 @@ class Scene:
         return self.call("GET", "/agents/bob/status")["status"]
 
     def turns(self, mark):
-        """What the model was asked in a turn of bob's (it is asked for titles too, but not as a stream)."""
+        """Inputs of the model in turns of bob (it also gets requests for titles, which are not streamed)."""
         return [turn["text"] for turn in self.model.asked if turn["mark"] == mark and turn["stream"]]
 
-    def heard(self, caller, mark, timeout=60.0):
-        """Waits until bob's model got the word and what it said stands in the chat with whoever spoke."""
-        wait_for(lambda: self.turns(mark), f"the model sees {mark}", timeout)
+    def answered(self, caller, mark, timeout=60.0):
+        """Waits until bob's model got the message and its answer is in the chat of the caller."""
+        wait_for(lambda: self.turns(mark), f"the model gets {mark}", timeout)
         self.tenant.answer(f"agent:{caller}", f"The stub heard {mark}.", timeout)
 
     def settled(self):
-        """Everything that was sent to bob has been acked by his gateway, or, where it acks nothing, counts as taken."""
+        """Waits until all messages to bob are acked, or settled without acks if his gateway sends none."""
         path = f"/instances/bob/mail?tenant={self.tenant.name}"
         wait_for(lambda: all(row["state"] == "acked" for row in self.desk.admin("GET", path)["mail"]), "all is acked", 120)
 
@@ -133,7 +134,7 @@ def receipt(told, connector):
 
 
 @check
-def words_for_a_gateway_that_is_down_are_kept(s):
+def messages_for_a_stopped_gateway_are_stored(s):
     same(s.status(), "asleep", "status")
     told = s.notify("alice", "are you there? mark-early")
     same(told["route"], "deliver", "route")
@@ -143,9 +144,9 @@ def words_for_a_gateway_that_is_down_are_kept(s):
 
 
 @check
-def the_gateway_starts_and_gets_the_word(s):
+def the_gateway_starts_and_gets_the_message(s):
     s.bob.start()
-    s.heard("alice", "mark-early", 90)
+    s.answered("alice", "mark-early", 90)
     ensure("are you there?" in s.turns("mark-early")[0], f"the text: {s.turns('mark-early')}")
     s.settled()
     same(s.status(), "active", "status")
@@ -159,34 +160,34 @@ def a_question_is_answered_by_its_model(s):
 
 
 @check
-def a_question_in_the_middle_of_a_turn_disturbs_nobody(s):
+def a_question_during_a_turn_does_not_disturb_it(s):
     s.notify("erin", "think about it: take-your-time mark-slow")
     wait_for(lambda: s.turns("mark-slow"), "the slow turn", 30)
     told = s.exchange("erin", "and what is this? mark-meanwhile", "q-2")
     same(told["content"], "The stub heard mark-meanwhile.", "the answer")
     s.model.slow.set()
-    s.heard("erin", "mark-slow")
+    s.answered("erin", "mark-slow")
     s.settled()
 
 
 @check
-def a_word_in_the_middle_of_a_question_is_not_its_answer(s):
+def a_message_during_a_question_is_not_its_answer(s):
     s.model.slow.clear()
     told = []
     asker = threading.Thread(target=lambda: told.append(s.exchange("kim", "ponder this: take-your-time mark-pondered", "q-4")))
     asker.start()
     wait_for(lambda: s.turns("mark-pondered"), "the question", 30)
-    # the first word in that chat: the gateway has a notice of its own to give, and then answers
+    # the first message in that chat: the gateway sends a notice of its own, and then answers
     s.notify("kim", "by the way mark-byway")
-    s.heard("kim", "mark-byway")
-    same(told, [], "what was answered before the model had spoken")
+    s.answered("kim", "mark-byway")
+    same(told, [], "answers before the model had answered")
     s.model.slow.set()
     asker.join()
     same([one["content"] for one in told], ["The stub heard mark-pondered."], "the answer")
 
 
 @check
-def questions_at_the_same_time_get_each_their_own_answer(s):
+def concurrent_questions_get_their_own_answers(s):
     told = {}
 
     def ask(number, caller):
@@ -203,21 +204,21 @@ def questions_at_the_same_time_get_each_their_own_answer(s):
 
 
 @check
-def a_wake_of_a_live_gateway_is_one(s):
+def a_wake_of_a_live_gateway_is_confirmed(s):
     told = s.wake("frank", "look up mark-woken")
     same((told["woken"], told["session_id"]), (True, "bob"), f"the receipt {told}")
-    s.heard("frank", "mark-woken")
+    s.answered("frank", "mark-woken")
     told = s.wake("grace", "look here mark-aside", session_id="elsewhere")
     same(told["woken"], False, f"a session that is not attached: {told}")
-    s.heard("grace", "mark-aside")
+    s.answered("grace", "mark-aside")
     s.settled()
 
 
 @check
-def a_word_to_a_live_gateway_is_handed_over(s):
+def a_message_to_a_live_gateway_is_delivered(s):
     told = s.notify("heidi", "good day mark-live")
     ensure(not receipt(told, "relay").get("delivery_skipped"), f"by the socket: {told}")
-    s.heard("heidi", "mark-live")
+    s.answered("heidi", "mark-live")
     s.settled()
 
 
@@ -233,10 +234,10 @@ def a_stopped_gateway_is_not_woken_and_does_not_answer(s):
 
 
 @check
-def what_came_meanwhile_is_there_the_next_day_and_nothing_twice(s):
+def messages_sent_meanwhile_are_delivered_once_after_a_restart(s):
     s.bob.start()
-    s.heard("ivan", "mark-late", 90)
-    s.heard("judy", "mark-nobody")
+    s.answered("ivan", "mark-late", 90)
+    s.answered("judy", "mark-nobody")
     s.settled()
     for _, _, text, _ in s.said:
         mark = Model.MARK.search(text).group()
@@ -244,7 +245,7 @@ def what_came_meanwhile_is_there_the_next_day_and_nothing_twice(s):
 
 
 @check
-def the_console_says_the_same(s):
+def the_admin_api_lists_the_same(s):
     shown = s.desk.admin("GET", f"/dispatches?tenant={s.tenant.name}")["dispatches"]
     same(sorted((one["type"], one["from"], one["text"], one["agent_id"]) for one in shown),
          sorted((kind, caller, text, "bob") for kind, caller, text, _ in s.said), "the dispatches")

@@ -1,8 +1,8 @@
-"""The time plane against the real provider: chronos of hermes-agent 0.19.0, and the dashboard's door for fires.
+"""Alarms with the real provider: chronos of hermes-agent 0.19.0, and the fire webhook of its dashboard.
 
   FRONTDESK_BIN=path/to/frontdesk tests/hermes/alarms.py [--only PATTERN]
 
-The provider runs in processes of its own, one home folder each, against servers that are
+The provider runs in separate processes, one home folder each, against servers that are
 started here on free loopback ports. One line per check; the last line is the tally.
 (It is not called cron.py: that name would hide the agent's own package from every script here.)
 """
@@ -37,18 +37,18 @@ def soon(seconds=0.0):
 
 
 def free_port():
-    """A port that was free a moment ago: the dashboard must be told one, and keeps it when it comes back."""
+    """A port that was just free: the dashboard needs a fixed one, and keeps it over restarts."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-# ── the provider's side, in a process of its own ────────────────────────────
+# ── the provider's side, in a separate process ─────────────────────────────
 
 def serve_agent():
-    """Does what the lines of stdin ask for with the provider's own classes; one JSON answer per line."""
+    """Runs the commands of stdin with the provider's own classes; one JSON answer per line."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever the provider prints is no answer
+    os.dup2(2, 1)  # output of the provider is not an answer
     from cron import jobs
     from plugins.cron_providers.chronos import ChronosCronScheduler
     from plugins.cron_providers.chronos._nas_client import NasCronClient
@@ -80,7 +80,7 @@ def serve_agent():
 
 
 class Agent:
-    """A home folder with a login and the settings of the provider; its process, and its dashboard."""
+    """A home folder with login and provider settings; its process and its dashboard."""
 
     def __init__(self, desk, port=None, audience=None, token=None, instance=None):
         self.desk = desk
@@ -151,7 +151,7 @@ class Agent:
         return reply["history"]
 
     def ended(self, job, fire_at=None, timeout=20.0):
-        """Waits until the shot (of that time) was taken."""
+        """Waits until the alarm (of that time) was fired."""
         def probe():
             return next((past for past in self.history(job)
                          if past["outcome"] == "fired" and fire_at in (None, past["fire_at"])), None)
@@ -177,7 +177,7 @@ class Agent:
             ensure(self.dashboard.poll() is None, f"the dashboard ended: {self.dashboard_log()}")
             with contextlib.suppress(OSError):
                 return request("POST", f"{self.callback}/api/cron/fire", {})[0] == 401
-        wait_for(answers, "the dashboard's door", 60)
+        wait_for(answers, "the dashboard's webhook", 60)
 
     def dashboard_log(self):
         return (self.home / "dashboard.log").read_text(errors="replace")[-1500:]
@@ -195,7 +195,7 @@ class Agent:
 
 
 class Door(harness.Stub):
-    """A stub of an agent's door: it keeps the tokens that come, and answers 202."""
+    """A stub of an agent's webhook: it records the tokens and responds with 202."""
 
     def __init__(self):
         self.fires = []
@@ -214,7 +214,7 @@ class Door(harness.Stub):
 
 
 class Keys(harness.Stub):
-    """A key of our own and a place that publishes it: what it signs differs from the desk's only where we say."""
+    """Our own key with its JWKS: its tokens differ from the server's only in the given claims."""
 
     def __init__(self):
         import jwt
@@ -254,7 +254,7 @@ def parts_of(token):
 
 
 def fired_token(agent, door):
-    """A genuine token: the desk fires a shot of this agent at a stub."""
+    """A valid token: the server fires an alarm of this agent at a stub."""
     job, before = unique("probe"), len(door.fires)
     agent.arm(job, soon(), door.url)
     wait_for(lambda: len(door.fires) > before, "a fire", 20)
@@ -264,14 +264,14 @@ def fired_token(agent, door):
 
 
 def accepted(agent, token, **more):
-    """What the agent's own verifier makes of a token."""
+    """The result of the agent's own verifier for a token."""
     options = {"expected_audience": f"agent:{agent.instance}", "jwks_or_key": f"{agent.desk.url}/.well-known/jwks.json",
                "issuer": agent.desk.url, **more}
     return agent.good("verify", token=token, **options)
 
 
 class Bench:
-    """What a check gets: a desk, and agents that end with the check."""
+    """Passed to a check: a server, and agents that end with the check."""
 
     def __init__(self, desk):
         self.desk = desk
@@ -323,7 +323,7 @@ def cancelling_is_safe_to_repeat(b):
 
 
 @check
-def what_does_not_fit_is_an_error_of_the_client(b):
+def invalid_requests_are_errors_of_the_client(b):
     agent = b.agent()
     agent.arm("tea", FAR)
     for fire_at in ("tomorrow", "2099-01-01T00:00:00", "", "2099-13-01T00:00:00Z"):
@@ -333,11 +333,11 @@ def what_does_not_fit_is_an_error_of_the_client(b):
     ensure("returned 400" in error, f"a bad callback: {error!r}")
     same(agent.armed(), {"tea": FAR}, "armed after all that")
     stranger = b.agent(token="nobody-knows-this")
-    ensure("returned 401" in stranger.provision("tea", FAR).get("error", ""), "a token that nobody made")
-    ensure("returned 401" in stranger.ask("client", "list_armed").get("error", ""), "list with such a token")
-    ensure("returned 401" in stranger.ask("client", "cancel", job_id="tea").get("error", ""), "cancel with such a token")
+    ensure("returned 401" in stranger.provision("tea", FAR).get("error", ""), "an unknown token")
+    ensure("returned 401" in stranger.ask("client", "list_armed").get("error", ""), "list with an unknown token")
+    ensure("returned 401" in stranger.ask("client", "cancel", job_id="tea").get("error", ""), "cancel with an unknown token")
     unbound = b.agent(token=b.desk.admin("POST", "/tokens", {"tenant": "home", "scope": "identity"})["token"])
-    ensure("returned 403" in unbound.provision("tea", FAR).get("error", ""), "a token of no instance")
+    ensure("returned 403" in unbound.provision("tea", FAR).get("error", ""), "a token without an instance")
 
 
 # ── the provider ────────────────────────────────────────────────────────────
@@ -358,7 +358,7 @@ def reconcile_arms_every_job_and_cancels_orphans(b):
     same(agent.armed(), {job["id"]: job["next_run_at"] for job in made}, "armed after the start")
     same(agent.armed(), wanted(agent), "armed and wanted")
     same([past["outcome"] for past in agent.history("orphan")], ["cancelled"], "history of the orphan")
-    # a process that begins anew asks the desk, finds everything in place and changes nothing
+    # a new process asks the server, finds everything in place and changes nothing
     before = agent.good("client", "list_armed")
     agent.good("fresh")
     agent.good("provider", "reconcile")
@@ -366,7 +366,7 @@ def reconcile_arms_every_job_and_cancels_orphans(b):
 
 
 @check
-def a_change_of_jobs_changes_what_is_armed(b):
+def changed_jobs_change_the_armed_alarms(b):
     agent = b.agent()
     one, two = agent.job("every 10m")["id"], agent.job("every 1h")["id"]
     agent.good("provider", "on_jobs_changed")
@@ -410,25 +410,25 @@ def check_token(b, desk, algorithm):
     same(accepted(agent, token), claims, "what the verifier returns")
     ensure(parts_of(fired_token(agent, door))[1]["jti"] != claims["jti"], "two tokens have one jti")
     same(accepted(agent, token, expected_audience=f"agent:{other.instance}"), None, "for another agent")
-    same(accepted(agent, token, issuer=desk.url + "/"), None, "an issuer with one byte more")
+    same(accepted(agent, token, issuer=desk.url + "/"), None, "an issuer with one more byte")
     same(accepted(agent, token, issuer="http://127.0.0.1:1"), None, "another issuer")
     same(accepted(agent, token[:-4] + ("AAAA" if token[-4:] != "AAAA" else "BBBB")), None, "a broken signature")
-    same(accepted(agent, "garbage"), None, "no token at all")
+    same(accepted(agent, "garbage"), None, "not a token")
     return agent, token
 
 
 @check
-def tokens_are_taken_by_the_real_verifier(b):
+def tokens_are_accepted_by_the_real_verifier(b):
     agent, token = check_token(b, b.desk, "ES256")
     other = Desk("other-keys")
     try:
-        same(accepted(agent, token, jwks_or_key=f"{other.url}/.well-known/jwks.json"), None, "another desk's keys")
+        same(accepted(agent, token, jwks_or_key=f"{other.url}/.well-known/jwks.json"), None, "the keys of another server")
     finally:
         other.stop()
 
 
 @check
-def tokens_of_rsa_are_taken_too(b):
+def rsa_tokens_are_accepted_too(b):
     desk = Desk("rs256", FRONTDESK_CRON_ALG="RS256")
     try:
         check_token(b, desk, "RS256")
@@ -437,8 +437,8 @@ def tokens_of_rsa_are_taken_too(b):
 
 
 @check
-def only_the_claims_and_times_of_the_contract_are_taken(b):
-    """The verifier is the agent's; this shows that ours differ from a refused one in nothing but the claims."""
+def only_claims_and_times_of_the_contract_are_accepted(b):
+    """Uses the agent's verifier, to show that only the claims decide between our tokens and refused ones."""
     agent, keys = b.agent(), b.keep(Keys())
     now = int(time.time())
     audience = f"agent:{agent.instance}"
@@ -446,30 +446,30 @@ def only_the_claims_and_times_of_the_contract_are_taken(b):
     def taken(audience_of=audience, **more):
         return accepted(agent, keys.sign(b.desk.url, audience_of, **more), jwks_or_key=keys.url) is not None
 
-    ensure(taken(), "one like ours is refused")
-    ensure(taken(exp=now - 10), "within the leeway it is refused")
+    ensure(taken(), "a token like ours is refused")
+    ensure(taken(exp=now - 10), "a token within the leeway is refused")
     for what, more in (("no purpose", {"purpose": None}), ("another purpose", {"purpose": "session"}), ("too old", {"exp": now - 60}),
                        ("too early", {"nbf": now + 60}), ("no end", {"exp": None}), ("no audience", {"aud": None}),
                        ("another audience", {"aud": "agent:somebody"}), ("another issuer", {"iss": "http://127.0.0.1:1"})):
-        ensure(not taken(**more), f"{what}: it is taken")
-    same(accepted(agent, keys.sign(b.desk.url, audience)), None, "a key that the desk does not publish")
+        ensure(not taken(**more), f"{what}: accepted")
+    same(accepted(agent, keys.sign(b.desk.url, audience)), None, "a key that the server does not publish")
 
 
 @check
-def a_rotation_leaves_tokens_of_before_good(b):
+def tokens_from_before_a_rotation_stay_valid(b):
     agent, door = b.agent(), b.keep(Door())
     before = fired_token(agent, door)
-    ensure(accepted(agent, before), "a token of before, before")
+    ensure(accepted(agent, before), "an old token, before the rotation")
     made = b.desk.admin("POST", "/signing-keys/rotate")
     after = fired_token(agent, door)
     same(parts_of(after)[0]["kid"], made["id"], "the key that signs now")
     ensure(parts_of(before)[0]["kid"] != made["id"], "the key is the old one")
-    ensure(accepted(agent, after), "a token of after, to a process that knows the old key")
-    ensure(accepted(agent, before), "a token of before, after")
+    ensure(accepted(agent, after), "a new token, in a process that knows the old key")
+    ensure(accepted(agent, before), "an old token, after the rotation")
     newcomer = b.agent(instance=agent.instance)
-    ensure(accepted(newcomer, before) and accepted(newcomer, after), "both, to a process that has just begun")
+    ensure(accepted(newcomer, before) and accepted(newcomer, after), "both, in a new process")
     b.desk.restart()
-    ensure(accepted(newcomer, before) and accepted(newcomer, fired_token(agent, door)), "after a restart of the desk")
+    ensure(accepted(newcomer, before) and accepted(newcomer, fired_token(agent, door)), "after a restart of the server")
 
 
 # ── the dashboard ───────────────────────────────────────────────────────────
@@ -493,17 +493,17 @@ def a_fire_runs_the_job_and_the_agent_arms_the_next(b):
         def next_armed():
             at = agent.armed().get(job)
             return at if at and at != due else None
-        at = wait_for(next_armed, f"the next shot; {agent.dashboard_log()}", 20)
-        same(at, agent.jobs()[job]["next_run_at"], "the time of the next shot")
+        at = wait_for(next_armed, f"the next alarm; {agent.dashboard_log()}", 20)
+        same(at, agent.jobs()[job]["next_run_at"], "the time of the next alarm")
         ahead = (datetime.fromisoformat(at) - datetime.now(timezone.utc)).total_seconds()
-        ensure(540 < ahead <= 601, f"the next shot is {ahead} s away")
+        ensure(540 < ahead <= 601, f"the next alarm is {ahead} s away")
         same(agent.runs(), count, "runs")
-        # its claim is over, so the next fire finds the job free
+        # the claim has ended, so the next fire finds the job free
         wait_for(lambda: not agent.jobs()[job].get("fire_claim"), "the end of the run")
 
 
 @check
-def a_job_with_an_end_leaves_nothing_armed(b):
+def a_finished_job_leaves_nothing_armed(b):
     agent = b.agent()
     agent.open_dashboard()
     due = datetime.now(timezone.utc) + timedelta(seconds=1.5)
@@ -512,7 +512,7 @@ def a_job_with_an_end_leaves_nothing_armed(b):
     same(agent.armed(), {once: due.isoformat()}, "armed")
     agent.ended(once)
     ran(agent, 1)
-    ensure(datetime.now(timezone.utc) >= due, "it ran before its time")
+    ensure(datetime.now(timezone.utc) >= due, "the job ran before its time")
     last = agent.job("every 10m", repeat=1)["id"]
     agent.good("jobs", "trigger_job", job_id=last)
     agent.good("fresh")
@@ -525,7 +525,7 @@ def a_job_with_an_end_leaves_nothing_armed(b):
 
 
 @check
-def a_job_that_is_gone_ends_the_shot(b):
+def a_deleted_job_ends_the_alarm(b):
     agent = b.agent()
     agent.open_dashboard()
     agent.arm("gone", soon())
@@ -535,7 +535,7 @@ def a_job_that_is_gone_ends_the_shot(b):
 
 
 @check
-def a_dashboard_that_is_down_is_fired_when_it_is_back(b):
+def a_stopped_dashboard_is_fired_when_it_is_back(b):
     agent = b.agent()
     job = agent.job("every 10m")["id"]
     agent.good("jobs", "trigger_job", job_id=job)
@@ -549,7 +549,7 @@ def a_dashboard_that_is_down_is_fired_when_it_is_back(b):
     ensure(past["attempts"] > 1, f"history: {past}")
     ran(agent, 1)
     wait_for(lambda: list(agent.armed().values()) == [agent.jobs()[job]["next_run_at"]], "the next shot")
-    # killed in the middle of its life, and again
+    # killed while it runs, and again
     agent.close_dashboard(signal.SIGKILL)
     agent.good("jobs", "trigger_job", job_id=job)
     agent.good("fresh")
@@ -571,12 +571,12 @@ def a_dashboard_of_another_agent_runs_nothing(b):
     before = metric(b.desk, tries)
     agent.good("start")
     wait_for(lambda: metric(b.desk, tries) > before, "a refused try")
-    same((agent.runs(), sorted(agent.armed())), (0, [job]), "runs, and what is armed")
+    same((agent.runs(), sorted(agent.armed())), (0, [job]), "runs and armed alarms")
     agent.good("client", "cancel", job_id=job)
 
 
 @check
-def a_desk_that_is_killed_fires_what_came_due_meanwhile(b):
+def a_killed_server_fires_alarms_that_came_due_meanwhile(b):
     agent = b.agent()
     agent.open_dashboard()
     due = datetime.now(timezone.utc) + timedelta(seconds=3)
@@ -584,7 +584,7 @@ def a_desk_that_is_killed_fires_what_came_due_meanwhile(b):
     agent.good("provider", "on_jobs_changed")
     b.desk.stop(signal.SIGKILL)
     wait_for(lambda: datetime.now(timezone.utc) > due, "its time")
-    same(agent.runs(), 0, "runs while the desk is down")
+    same(agent.runs(), 0, "runs while the server is down")
     b.desk.start()
     agent.ended(job)
     ran(agent, 1)
@@ -598,14 +598,14 @@ def metric(desk, name):
 
 
 class Stage:
-    """One desk, and a bench of its own for each check."""
+    """One server, and separate agents for each check."""
 
     def __init__(self):
         self.desk = Desk("cron")
 
     def play(self, function):
         if self.desk.process.poll() is not None:
-            self.desk.start()  # a check that failed may have left it down
+            self.desk.start()  # a failed check may have left it stopped
         bench = Bench(self.desk)
         try:
             function(bench)

@@ -1,11 +1,11 @@
-"""Feeds every wording of our refusals to the real gateway's own sending function.
+"""Passes every refusal text to the real gateway's own send function.
 
 FRONTDESK_REFUSALS_BIN names a program that prints one refusal per line:
 {"code", "text", "sent"}; `sent` says whether something of the answer may be in
 the chat already. The gateway's _send_with_retry is run with a chat that refuses
-in these words every time. An answer that may be there must not be sent again;
-one that was refused for now may be sent again as it is, and never as
-"(Response formatting failed...)"; one that was refused for good may be tried
+with this text every time. An answer that may be there must not be sent again;
+one that was refused temporarily may be sent again unchanged, and never as
+"(Response formatting failed...)"; one that was refused permanently may be tried
 once more as plain text, which is refused like the first.
 
 The last line is "N passed, N failed".
@@ -25,7 +25,7 @@ LATER = ("rate_limited", "unavailable")
 
 
 def sends_of(text):
-    """What the gateway sends in all, if each send is refused with this text."""
+    """Everything that the gateway sends if each send is refused with this text."""
     sends = []
 
     async def send(chat_id, content, reply_to=None, metadata=None):
@@ -43,20 +43,20 @@ def sends_of(text):
 
 
 def fault_of(refusal):
-    """What is wrong with a refusal, or nothing."""
+    """The problem with a refusal, or None."""
     sends = sends_of(refusal["text"])
     again = [content for content in sends[1:] if ANSWER in content]
     if refusal["sent"]:
         return f"the answer may be in the chat and is sent again: {again}" if again else None
     if refusal["code"] in LATER:
         if any(content != ANSWER for content in again):
-            return f"it is refused for now and is sent as something else: {again}"
-        return None if again else "it is refused for now and never tried again"
-    return f"it is refused for good and tried {len(again)} times more" if len(again) > 2 else None
+            return f"refused temporarily, but sent in another form: {again}"
+        return None if again else "refused temporarily, but never retried"
+    return f"refused permanently, but retried {len(again)} times" if len(again) > 2 else None
 
 
 async def no_sleep(_seconds):
-    """The gateway waits some seconds before it tries again; nobody here has to."""
+    """Replaces the gateway's delay before a retry."""
 
 
 def main():
@@ -75,7 +75,7 @@ def main():
             print(f"{refusal['code']}: {refusal['text']!r}: {fault}")
         if not refusal["sent"] and refusal["code"] not in LATER:
             plain += any(content.startswith("(Response formatting failed") for content in sends_of(refusal["text"]))
-    print(f"{plain} wordings of a refusal for good are tried once more as plain text")
+    print(f"{plain} texts of permanent refusals are retried once as plain text")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 

@@ -2,7 +2,7 @@
 
 Reads one JSON command per line on stdin: {"id": 1, "cmd": "open", ...} and
 answers {"id": 1, "ok": true, "value": ...} or {"id": 1, "ok": false, "error": "..."}.
-What happens by itself is told as {"event": "inbound" | "interrupt", "name": ...}.
+Events are reported as {"event": "inbound" | "interrupt", "name": ...}.
 The version is the one that PYTHONPATH (else the environment) provides; nothing
 of it is replaced, only watched: the adapter's message entry point records the
 event instead of running an agent.
@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 
-# The imported packages may print: keep the real stdout for ourselves.
+# The imported packages may print, so the real stdout is kept for answers.
 OUT = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
 os.dup2(2, 1)
 sys.stdout = sys.stderr
@@ -58,7 +58,7 @@ def tell(record):
 
 
 class Link:
-    """A RelayAdapter on its transport, with its doors watched."""
+    """A RelayAdapter on its transport, with its entry points recorded."""
 
     def __init__(self, name, adapter, seen_before=0):
         self.name = name
@@ -134,7 +134,7 @@ def placeholder(platform):
 async def connect(link):
     try:
         ok = await link.adapter.connect()
-    except Exception as exc:  # a refused dial is a result here
+    except Exception as exc:  # a refused connection is a result here
         return {"connected": False, "error": f"{type(exc).__name__}: {exc}", "state": link.state()}
     return {"connected": bool(ok), "error": None, "state": link.state()}
 
@@ -156,7 +156,7 @@ async def cmd_open(name, url, platform="relay", bot_id="", identities=None, gate
 
 
 async def cmd_boot(name):
-    """What the gateway does at start: self-provision, register, build its adapter, connect."""
+    """The gateway's start: self-provision, register, build the adapter, connect."""
     provisioned = await asyncio.to_thread(relay.self_provision_relay)
     registered = relay.register_relay_adapter()
     from gateway.platform_registry import platform_registry
@@ -204,7 +204,7 @@ async def cmd_close(name):
 
 
 async def cmd_abort(name):
-    """The link dies without a goodbye."""
+    """Ends the connection without a close frame."""
     link = LINKS[name]
     link.transport._ws.transport.abort()
 
@@ -226,7 +226,7 @@ async def cmd_token(gateway_id, secret, ttl=60, exp=None):
 
 
 async def cmd_dial(url, token=None, hello=None, timeout=5.0):
-    """A bare upgrade, to see the close code or the status that the classes hide."""
+    """A plain upgrade, to see the close code or status that the classes hide."""
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     try:
         ws = await websockets.connect(url, additional_headers=headers, open_timeout=timeout)

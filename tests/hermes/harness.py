@@ -1,4 +1,4 @@
-"""What the gateway tests stand on: a desk of their own, drivers, stub servers."""
+"""Shared parts of the gateway tests: servers, drivers, stub servers."""
 
 import argparse
 import http.server
@@ -28,7 +28,7 @@ _counter = itertools.count(1)
 
 
 class Failed(Exception):
-    """A check did not hold; the text says what was seen."""
+    """A check failed; the text says what was seen."""
 
 
 def ensure(condition, text):
@@ -42,7 +42,7 @@ def same(seen, wanted, what):
 
 
 def wait_for(probe, what, timeout=10.0, interval=0.05):
-    """Returns the first true answer of probe(); it is asked again until the time is over."""
+    """Returns the first truthy result of probe(), which is polled until the timeout."""
     end = time.monotonic() + timeout
     while True:
         value = probe()
@@ -70,7 +70,7 @@ def start_process(args, **options):
 
 
 def end_process(process, sign=signal.SIGTERM, wait=10.0):
-    """Ends one of our own processes and what it started."""
+    """Ends one of our processes and its children."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGCONT)
@@ -106,10 +106,10 @@ def cache_root():
 
 
 def gateway_env(version, home, **extra):
-    """A small, closed environment: nothing of the caller's settings leaks into the gateway."""
+    """A minimal environment, so that no settings of the caller leak into the gateway."""
     env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8", "HOME": str(home), "HERMES_HOME": str(home),
            "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
-    # whatever it would ask of the world outside fails at once
+    # requests to the outside fail at once
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         env[name] = env[name.upper()] = "http://127.0.0.1:9"
     env["no_proxy"] = env["NO_PROXY"] = "127.0.0.1,localhost"
@@ -120,7 +120,7 @@ def gateway_env(version, home, **extra):
 
 
 def write_login(home, token):
-    """The gateway's stored login; its access token is what it shows as its identity."""
+    """Writes the gateway's login, whose access token is its identity."""
     login = {"access_token": token, "refresh_token": "unused", "token_type": "Bearer", "scope": "",
              "client_id": "hermes", "expires_at": "2099-01-01T00:00:00+00:00", "expires_in": 10 ** 9}
     (Path(home) / "auth.json").write_text(json.dumps({"version": 1, "active_provider": "nous", "providers": {"nous": login}}))
@@ -147,7 +147,7 @@ def request(method, url, body=None, token=None, timeout=15.0, more=None):
 
 
 class Desk:
-    """A server of the program under test, with a data folder of its own."""
+    """A server under test with its own data folder."""
 
     def __init__(self, word, **settings):
         self.data = folder(f"desk-{word}")
@@ -177,7 +177,7 @@ class Desk:
 
         threading.Thread(target=read, args=(self.process.stdout,), daemon=True).start()
         if not ready.wait(20) or not lines:
-            raise Failed(f"the server did not get ready: {self.log_tail()}")
+            raise Failed(f"the server was not ready in time: {self.log_tail()}")
         self.output = lines
         line = lines[0]
         match = re.fullmatch(r"frontdesk ready (http://127\.0\.0\.1:(\d+))/?", line)
@@ -213,7 +213,7 @@ class Tenant:
         self.desk = desk
         self.name = name
         made = desk.admin("POST", "/tenants", {"name": name})
-        # where the reply gives an id of its own, later calls go by the name that the operator typed
+        # if the response has a separate id, later calls still use the name
         self.id = (made or {}).get("id", name)
         self.identity = self.token("identity")
         self.chat_token = self.token("chat")
@@ -231,7 +231,7 @@ class Tenant:
         self.desk.admin("POST", "/bindings", {"platform": platform, "user_id": user, "tenant": self.name, "instance": instance})
 
     def say(self, chat, text, user="ann", **more):
-        """A person types in the built-in chat."""
+        """Posts a message of a user in the built-in chat."""
         path = f"{self.desk.url}/chat/v1/chats/{urllib.parse.quote(chat, safe='')}/messages"
         status, reply = request("POST", path, {"user_id": user, "text": text, **more}, self.chat_token)
         ensure(status == 202, f"chat message: {status} {reply}")
@@ -248,14 +248,14 @@ class Tenant:
         return self.look(chat)["messages"]
 
     def answer(self, chat, text, timeout=10.0):
-        """Waits until the agent's side of the chat shows a message that holds the text."""
+        """Waits for a message of the agent that contains the text."""
         def probe():
             return next((m for m in self.history(chat) if m["direction"] == "out" and text in (m.get("text") or "")), None)
         return wait_for(probe, f"an answer with {text!r} in the chat", timeout)
 
 
 class Driver:
-    """A process with one version of the gateway's relay classes."""
+    """A process that runs one version of the gateway's relay classes."""
 
     def __init__(self, version):
         self.version = version
@@ -307,7 +307,7 @@ class Driver:
         return record["value"]
 
     def expect(self, name, kind, test=None, timeout=10.0, what=None):
-        """Takes the first matching event out of what has come, waiting for it if need be."""
+        """Takes the first matching event, and waits for it if necessary."""
         found = []
 
         def look():
@@ -321,12 +321,12 @@ class Driver:
             ok = self.lock.wait_for(look, timeout)
             if not ok or not found:
                 seen = [(r.get("name"), r["event"], r.get("text")) for r in self.events][-8:]
-                raise Failed(f"{what or kind} did not come to {name} within {timeout:g} s; other events: {seen}")
+                raise Failed(f"{name} did not receive {what or kind} within {timeout:g} s; other events: {seen}")
             self.events.remove(found[0])
             return found[0]
 
     def inbound(self, name, text=None, timeout=10.0):
-        """The next event of a link; with a text, it must be that one."""
+        """The next event of a link; if a text is given, it must match."""
         record = self.expect(name, "inbound", timeout=timeout, what=f"the message {text!r}" if text else "a message")
         if text is not None:
             same(record["text"], text, f"the next message to {name}")
@@ -341,7 +341,7 @@ class Driver:
 
 
 class Link:
-    """An open adapter in a driver, by its name."""
+    """An open adapter in a driver, identified by its name."""
 
     def __init__(self, driver, name):
         self.driver = driver
@@ -357,7 +357,7 @@ class Link:
         return self.driver.call("transport", name=self.name, method=method, args=list(args), kwargs=kwargs)
 
     def act(self, op, platform=None, **fields):
-        """A bare action, with the whole result as it came over the wire."""
+        """Sends an action and returns its raw result."""
         kwargs = {"platform": platform} if platform else {}
         return self.transport("send_outbound", {"op": op, **fields}, **kwargs)
 
@@ -380,7 +380,7 @@ class Quiet(http.server.BaseHTTPRequestHandler):
 
 
 class Stub:
-    """A server of ours on a free loopback port, for as long as the check needs it."""
+    """A stub server on a free loopback port, for the time of a check."""
 
     def serve(self, handler, path=""):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -394,7 +394,7 @@ class Stub:
 
 
 class Wake(Stub):
-    """A local address that a sleeping agent gave as its wake URL."""
+    """A local wake URL of a sleeping agent."""
 
     def __init__(self, on_poke=None):
         self.pokes = []
@@ -413,7 +413,7 @@ class Wake(Stub):
 
 
 class Model(Stub):
-    """A stub of the chat completions API: it repeats the mark that it finds in what it was asked."""
+    """A stub of the chat completions API: it repeats the mark in its input."""
 
     MARK = re.compile(r"mark-[a-z0-9]+")
 
@@ -490,7 +490,7 @@ class Model(Stub):
 
 
 class Identity(Stub):
-    """A token endpoint of the client-credentials kind, which hands out one prepared token."""
+    """A token endpoint for client credentials that returns one prepared token."""
 
     def __init__(self, token):
         self.grants = []
@@ -511,7 +511,7 @@ class Identity(Stub):
 
 
 def use_environment():
-    """The checks run on the interpreter that setup.sh made."""
+    """Runs the checks with the interpreter that setup.sh installed."""
     root = cache_root()
     if not (root / "ready").exists():
         print("run tests/hermes/setup.sh first", file=sys.stderr)
@@ -522,15 +522,15 @@ def use_environment():
 
 
 class Checks(list):
-    """The checks of a script, in their order, and how they are run."""
+    """The checks of a script in order, and their runner."""
 
     def __call__(self, function):
         self.append(function)
         return function
 
     def run(self, stages):
-        """Each of `stages` is a name and what opens it; they run side by side. A stage plays a check (`play`), tells what it
-        knows of a failure (`tail`), and ends (`close`)."""
+        """Each of `stages` is a name and a function that opens it; they run in parallel. A stage runs a check (`play`),
+        returns details of a failure (`tail`), and is closed (`close`)."""
         parser = argparse.ArgumentParser()
         parser.add_argument("--only", metavar="PATTERN")
         parser.add_argument("--keep", action="store_true", help="keep the temporary folders")
@@ -568,7 +568,7 @@ class Checks(list):
 
 
 def attempt(stage, name, function):
-    """True: it holds."""
+    """True: the check passed."""
     began = time.monotonic()
     try:
         stage.play(function)

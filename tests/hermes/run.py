@@ -1,11 +1,11 @@
-"""The relay plane against the real gateway, hermes-agent 0.19.0, 0.18.2 and 0.17.0.
+"""The relay API with the real gateway, hermes-agent 0.19.0, 0.18.2 and 0.17.0.
 
   FRONTDESK_BIN=path/to/frontdesk tests/hermes/run.py [--only PATTERN] [--quick] [--version V ...]
 
-Each version is driven in processes of its own, against servers that are started
+Each version runs in separate processes, against servers that are started
 here on free loopback ports. One line per check; the last line is the tally.
 --only takes a regular expression that is matched with "VERSION NAME".
---quick leaves out the whole-gateway runs of the older versions.
+--quick skips the whole-gateway runs of the older versions.
 """
 
 import argparse
@@ -30,7 +30,7 @@ EGRESS = "{} egress declined: target is not an approved destination for this con
 
 
 def check(*versions):
-    """Registers a check, for the versions whose wire can do it (all, if none is named)."""
+    """Registers a check for the given versions, or for all."""
     def register(function):
         CHECKS.append((function.__name__, versions or VERSIONS, function))
         return function
@@ -41,7 +41,7 @@ LATER = ("0.19.0", "0.18.2")
 
 
 class Bench:
-    """What a check gets: one version's driver, a server, and short ways to make things."""
+    """Passed to a check: the driver of one version, a server, and shortcuts."""
 
     def __init__(self, version, desk, driver):
         self.version = version
@@ -57,7 +57,7 @@ class Bench:
         return self.driver.call("provision", url=self.desk.url, **options)
 
     def gateway(self, tenant, users=("ann",), **more):
-        """Provisions a gateway and links these people to it."""
+        """Provisions a gateway and links these users to it."""
         made = self.provision(tenant, **more)
         ensure("secret" in made, f"provision was refused: {made}")
         for user in users:
@@ -65,7 +65,7 @@ class Bench:
         return made["gatewayId"], made["secret"]
 
     def dial(self, gateway, secret, **more):
-        """Opens an adapter; returns the link and what connecting gave."""
+        """Opens an adapter; returns the link and the result of connecting."""
         name = unique("link")
         result = self.driver.call("open", name=name, url=self.desk.url, gateway_id=gateway, secret=secret, **more)
         return Link(self.driver, name), result
@@ -76,7 +76,7 @@ class Bench:
         return link
 
     def settled(self, link, chat):
-        """All that the link sent before, acks too, has been read when this is answered."""
+        """Returns when the server has read everything that the link sent, including acks."""
         link.act("get_chat_info", chat_id=chat)
 
 
@@ -119,13 +119,13 @@ def upgrade_tokens(b):
         ensure(seen.get("frames") and json.loads(seen["frames"][0])["type"] == "descriptor", f"{what}: {seen}")
 
     refused(None, "unauthorized", "no token")
-    refused("garbage", "unauthorized", "a token that is none")
+    refused("garbage", "unauthorized", "a malformed token")
     refused(token(key="0" * 64), "unauthorized", "a wrong secret")
     refused(token(ident=unique("nobody")), "unauthorized", "an unknown gateway")
-    refused(token(exp=now - 600), "expired", "a token of ten minutes ago")
+    refused(token(exp=now - 600), "expired", "a token that expired ten minutes ago")
     refused(token(key="0" * 64, exp=now - 600), "unauthorized", "an old token with a wrong secret")
-    taken(token(), "a good token of a gateway with colons in its id")
-    taken(token(exp=0), "a token without an end")
+    taken(token(), "a valid token of a gateway with colons in its id")
+    taken(token(exp=0), "a token without expiry")
     taken(token(exp=now - 60), "a token within the clock skew")
     seen = b.driver.call("dial", url=url + "/other", token=token(), hello=hello)
     same(seen.get("status"), 400, "an upgrade on another path")
@@ -141,7 +141,7 @@ def bad_secret(b):
     same(state["close_reason"], "unauthorized", "the close reason")
     if not b.old:
         same(state["auth_revoked"], False, "auth_revoked before any handshake")
-        wait_for(lambda: link.state()["dials"] >= 2, "a second dial: 4401 before a handshake is tried again")
+        wait_for(lambda: link.state()["dials"] >= 2, "a second connection attempt after 4401 before a handshake")
     link.close()
 
 
@@ -236,7 +236,7 @@ def same_message_once(b):
 
 
 @check()
-def strangers_reach_nobody(b):
+def unlinked_users_reach_no_agent(b):
     tenant = b.desk.tenant()
     link = b.open(*b.gateway(tenant))
     other = b.desk.tenant()
@@ -256,14 +256,14 @@ def strangers_reach_nobody(b):
 def burst(b):
     tenant = b.desk.tenant()
     link = b.open(*b.gateway(tenant))
-    # a gateway that does not ack yet may have a window of messages open, not more
+    # a gateway that has not acked yet gets at most one window of messages
     count = 30 if b.old else 150
     for number in range(count):
         tenant.say("room", f"number {number}")
     for number in range(count):
         link.inbound(f"number {number}")
     b.settled(link, "room")
-    same(link.driver.left(link.name), [], "messages beside those")
+    same(link.driver.left(link.name), [], "further messages")
     link.close()
 
 
@@ -279,7 +279,7 @@ def edit(b):
     message = next(m for m in tenant.history("room") if m["message_id"] == sent["message_id"])
     same((message["text"], message["edited"]), ("second wording", True), "the edited message")
     result = link.act("edit", chat_id="room", message_id="no-such-message", content="x")
-    same(result.get("success"), False, "edit of a message that is not there")
+    same(result.get("success"), False, "edit of a missing message")
     ensure(result.get("error"), "a refusal without an error text")
     link.close()
 
@@ -322,7 +322,7 @@ def unknown_op(b):
     result = link.act("levitate", chat_id="room")
     same(result.get("success"), False, "success of an unknown op")
     ensure(result.get("error"), f"no error text: {result}")
-    ensure(link.send("room", "still here")["success"], "the link does not work any more")
+    ensure(link.send("room", "still here")["success"], "the link no longer works")
     link.close()
 
 
@@ -335,18 +335,18 @@ def egress(b):
     other.say("secret-room", "mine", user="bob")
     other_link.inbound("mine")
     sent = link.send("nowhere", "anyone?")
-    same((sent["success"], sent["error"]), (False, EGRESS.format("relay")), "a send to a chat of nobody")
+    same((sent["success"], sent["error"]), (False, EGRESS.format("relay")), "a send to an unknown chat")
     wanted = {"success": False, "code": "egress_declined", "error": EGRESS.format("relay")}
     for op, fields in (("send", {"content": "x"}), ("edit", {"content": "x", "message_id": "1"}), ("typing", {}), ("get_chat_info", {})):
         for chat in ("nowhere", "secret-room"):
             result = link.act(op, chat_id=chat, **fields)
             same({key: result.get(key) for key in wanted}, wanted, f"{op} to {chat}")
-        # to name another tenant's person or scope opens no door
+        # naming a user or scope of another tenant gives no access
         if op == "send":
             result = link.act(op, chat_id="secret-room", content="x", metadata={"user_id": "bob"})
-            same({key: result.get(key) for key in wanted}, wanted, "send by the name of a foreign person")
+            same({key: result.get(key) for key in wanted}, wanted, "send with the name of a foreign user")
             result = link.act(op, chat_id="secret-room", content="x", metadata={"scope_id": "guild-x", "guild_id": "guild-x"})
-            same({key: result.get(key) for key in wanted}, wanted, "send by the name of a foreign scope")
+            same({key: result.get(key) for key in wanted}, wanted, "send with the name of a foreign scope")
     same([m["text"] for m in other.history("secret-room")], ["mine"], "the other tenant's chat")
     link.close()
     other_link.close()
@@ -372,7 +372,7 @@ def follow_up(b):
     absent = foreign_link.transport("send_follow_up", {**action, "session_key": absent_key})
     same(stolen.get("success"), False, "a follow-up by another tenant")
     same(json.dumps(stolen, sort_keys=True).replace(key, absent_key), json.dumps(absent, sort_keys=True),
-         "the answer to a foreign key, against that to an absent one")
+         "the results for a foreign and for an absent key")
     wrong_kind = link.transport("send_follow_up", {**action, "kind": "relay.other_token"})
     same(wrong_kind.get("success"), False, "a follow-up of another kind")
 
@@ -400,17 +400,17 @@ def stop_typed(b):
     tenant.say("hall", "/stop", chat_type="group", scope_id="guild-1")
     seen = link.interrupt()
     same((seen["session_key"], seen["chat_id"]), (second["session_key"], "hall"), "the interrupt in a group")
-    # the /stop is that interrupt and nothing else
+    # the /stop is only an interrupt, not a message
     tenant.say("room", "next")
     link.inbound("next")
-    # where no turn runs it is text like any other
+    # without a running turn it is an ordinary message
     tenant.say("quiet", "/stop")
     link.inbound("/stop")
     link.close()
 
 
 @check(*LATER)
-def stop_passes_the_queue(b):
+def stop_overtakes_the_queue(b):
     tenant = b.desk.tenant()
     link = b.open(*b.gateway(tenant), hold=True)
     count = 80
@@ -424,7 +424,7 @@ def stop_passes_the_queue(b):
         b.driver.events = [r for r in b.driver.events if r.get("name") != link.name]
     same([r["text"] for r in order if r["event"] == "inbound"], [f"number {n}" for n in range(count)], "the messages")
     place = next(i for i, r in enumerate(order) if r["event"] == "interrupt")
-    ensure(place < count, "the interrupt came after all that was queued before it")
+    ensure(place < count, "the interrupt came after all queued messages")
     link.close()
 
 
@@ -446,12 +446,12 @@ def interrupt_by_gateway(b):
     second.transport("send_interrupt", key)
     seen = link.interrupt()
     same((seen["session_key"], seen["chat_id"]), (key, "room"), "the interrupt by another instance")
-    same(b.driver.left(link.name, "interrupt") + b.driver.left(second.name, "interrupt"), [], "interrupts beside those")
+    same(b.driver.left(link.name, "interrupt") + b.driver.left(second.name, "interrupt"), [], "further interrupts")
     for each in (link, second, foreign_link):
         each.close()
 
 
-# ── delivery that survives ──────────────────────────────────────────────────
+# ── durable delivery ───────────────────────────────────────────────────────
 
 @check(*LATER)
 def idle_and_drain(b):
@@ -465,7 +465,7 @@ def idle_and_drain(b):
     ensure(time.monotonic() - began < 5, "the ack took long")
     tenant.say("room", "away 0")
     time.sleep(0.4)
-    same(b.driver.left(link.name), [], "what came to a gateway that went idle")
+    same(b.driver.left(link.name), [], "messages to an idle gateway")
     link.close()
     for number in range(1, 6):
         tenant.say("room", f"away {number}")
@@ -478,7 +478,7 @@ def idle_and_drain(b):
     link = b.open(*creds)
     link.inbound("later")
     b.settled(link, "room")
-    same(b.driver.left(link.name), [], "messages that came again")
+    same(b.driver.left(link.name), [], "repeated messages")
     link.close()
 
 
@@ -495,7 +495,7 @@ def waits_for_the_gateway(b):
 
 
 @check(*LATER)
-def unacked_comes_again(b):
+def unacked_messages_are_sent_again(b):
     tenant = b.desk.tenant()
     creds = b.gateway(tenant)
     link = b.open(*creds, hold=True)
@@ -507,14 +507,14 @@ def unacked_comes_again(b):
     again.inbound("one")
     again.inbound("two")
     b.settled(again, "room")
-    same(b.driver.left(again.name), [], "messages beside those")
+    same(b.driver.left(again.name), [], "further messages")
     again.close()
     link.close()
 
 
 @check(*LATER)
 def failed_handler(b):
-    """A handler that fails ends the client's reader; it dials anew and leaves the old socket open."""
+    """A failing handler ends the client's reader; the client reconnects and leaves the old socket open."""
     tenant = b.desk.tenant()
     link = b.open(*b.gateway(tenant), reconnect=True)
     b.driver.call("fail_next", name=link.name)
@@ -523,7 +523,7 @@ def failed_handler(b):
     link.inbound("fragile")
     tenant.say("room", "after")
     link.inbound("after")
-    ensure(link.send("room", "fine")["success"], "send after the re-dial")
+    ensure(link.send("room", "fine")["success"], "send after the reconnect")
     same(link.state()["dials"], 2, "dials")
     link.close()
 
@@ -543,7 +543,7 @@ def takeover(b):
     same(state["close_code"], 1000, "the close code of the old socket")
     tenant.say("room", "two")
     wait_for(lambda: [r for r in b.driver.left(second.name) if r["text"] == "two"], "the next message on the new socket")
-    same(b.driver.left(first.name), [], "what still came to the old socket")
+    same(b.driver.left(first.name), [], "messages to the old socket")
     ensure(second.send("room", "from the new one")["success"], "send on the new socket")
     second.close()
     first.close()
@@ -551,7 +551,7 @@ def takeover(b):
 
 @check("0.17.0")
 def without_acks(b):
-    """0.17 never acks: the socket must live on past the ack limit (1.5 s here), and nothing may come twice on it."""
+    """0.17 never acks: the socket must survive the ack limit (1.5 s here), and no message may be repeated on it."""
     tenant = b.desk.tenant()
     link = b.open(*b.gateway(tenant))
     for number in range(3):
@@ -564,19 +564,19 @@ def without_acks(b):
     tenant.say("room", "still there?")
     link.inbound("still there?")
     ensure(link.send("room", "yes")["success"], "send")
-    same(b.driver.left(link.name), [], "messages that came twice")
+    same(b.driver.left(link.name), [], "repeated messages")
     link.close()
 
 
 @check(*LATER)
 def slow_handler(b):
-    """A client that is busy acks late; within the time that pongs come it keeps its socket."""
+    """A busy client acks late; it keeps its socket as long as it sends pongs."""
     tenant = b.desk.tenant()
     link = b.open(*b.gateway(tenant), hold=True)
     tenant.say("room", "think long")
     link.inbound("think long")
     time.sleep(5)
-    same(link.state()["connected"], True, "the socket of a slow but living gateway")
+    same(link.state()["connected"], True, "the socket of a slow gateway")
     b.driver.call("release", name=link.name)
     tenant.say("room", "next")
     link.inbound("next")
@@ -586,7 +586,7 @@ def slow_handler(b):
 
 @check()
 def restart(b):
-    """The server is stopped and started again, then killed, on the same data folder."""
+    """The server is restarted, then killed and started, with the same data folder."""
     tenant = b.desk.tenant()
     creds = b.gateway(tenant)
     link = b.open(*creds, reconnect=True)
@@ -626,20 +626,20 @@ def restart(b):
 
 @check(*LATER)
 def dormant_and_woken(b):
-    """The gateway goes dormant and its process is frozen; the poke of its wake URL thaws it."""
+    """The gateway goes dormant and its process is stopped; the call of its wake URL continues it."""
     tenant = b.desk.tenant()
     wake = Wake(on_poke=lambda: os.killpg(b.driver.process.pid, signal.SIGCONT))
     gateway, secret = b.gateway(tenant, wake_url=wake.url, instance_id=unique("inst"))
     link = b.open(gateway, secret, reconnect=True)
     tenant.say("room", "awake")
     link.inbound("awake")
-    same(wake.pokes, [], "pokes while awake")
+    same(wake.pokes, [], "wake calls while awake")
     same(link.adapter("go_dormant"), True, "the ack of going dormant")
     os.killpg(b.driver.process.pid, signal.SIGSTOP)
     try:
         tenant.say("room", "wake up")
         tenant.say("room", "and this")
-        wait_for(lambda: wake.pokes, "the poke of the wake URL", timeout=15)
+        wait_for(lambda: wake.pokes, "the wake call", timeout=15)
     finally:
         os.killpg(b.driver.process.pid, signal.SIGCONT)
     link.inbound("wake up")
@@ -647,10 +647,10 @@ def dormant_and_woken(b):
     ensure(link.send("room", "I am up")["success"], "send after the wake")
     same(link.state()["dials"], 2, "dials")
     poke = wake.pokes[0]
-    same(poke["path"], "/wake", "path of the poke")
+    same(poke["path"], "/wake", "path of the wake call")
     lower = {key.lower(): value for key, value in poke["headers"].items()}
-    ensure("authorization" not in lower and lower.get("content-length", "0") == "0", f"the poke carries something: {lower}")
-    same(len(wake.pokes), 1, "pokes within the cooldown")
+    ensure("authorization" not in lower and lower.get("content-length", "0") == "0", f"the wake call contains data: {lower}")
+    same(len(wake.pokes), 1, "wake calls within the cooldown")
     link.close()
     wake.close()
 
@@ -674,7 +674,7 @@ def revoked(b):
         same((state["dials"], state["redialing"]), (1, False), "dials, redialing")
     link.close()
     again, result = b.dial(gateway, secret, handshake_timeout=1.5)
-    same(result["connected"], False, "a dial with the revoked secret")
+    same(result["connected"], False, "a connection with the revoked secret")
     again.close()
 
 
@@ -722,7 +722,7 @@ def provision(b):
         ensure(re.match(f"connector returned HTTP ({codes}): .", text), f"{what}: expected {codes} with a reason, saw {reply}")
 
     refused(b.provision(b.desk.tenant(), gateway), "403", "a gatewayId of another tenant")
-    refused(b.provision(tenant, access_token="nonsense"), "401", "a bad identity")
+    refused(b.provision(tenant, access_token="nonsense"), "401", "an invalid identity")
     refused(b.provision(tenant, access_token=tenant.chat_token), "401|403", "a token of another scope")
     reply = b.driver.call("provision", url=b.desk.url, access_token=tenant.identity, gateway_id="", platform="relay", bot_id="",
                           gateway_endpoint=None, route_keys=[])
@@ -735,7 +735,7 @@ def provision(b):
 
 @check()
 def boot(b):
-    """What the gateway does at start, with the login it has: provision by itself, build its adapter, connect."""
+    """The gateway's start with its login: self-provision, build the adapter, connect."""
     tenant = b.desk.tenant()
     write_login(b.driver.home, tenant.identity)
     gateway = unique("gw")
@@ -805,7 +805,7 @@ def enroll(b):
     same(code, 1, "exit code with the identity of another tenant")
     code, text, values = enroll_cli(b, token, tenant.identity, gateway)
     same(code, 0, f"exit code of the first enrolment ({text.strip()[-200:]})")
-    ensure(f"for tenant {tenant.name}" in text or f"for tenant {tenant.id}" in text, f"the tenant is not told: {text}")
+    ensure(f"for tenant {tenant.name}" in text or f"for tenant {tenant.id}" in text, f"the tenant is not shown: {text}")
     same(values.get("GATEWAY_RELAY_ID"), gateway, "the gatewayId")
     ensure(values.get("GATEWAY_RELAY_SECRET") and values.get("GATEWAY_RELAY_DELIVERY_KEY"), f"written: {sorted(values)}")
     tenant.bind("ann", gateway)
@@ -817,7 +817,7 @@ def enroll(b):
     same(code, 1, "exit code with a used token")
     ensure("Enrollment failed: " in text and "HTTP" not in text, f"a used token should give 403 with a reason: {text}")
     code, text, _ = enroll_cli(b, tenant.enrollment(), "nonsense", unique("gw"))
-    ensure(code == 1 and "(401)" in text, f"a bad identity should give 401: {text}")
+    ensure(code == 1 and "(401)" in text, f"an invalid identity should give 401: {text}")
 
 
 @check(*LATER)
@@ -832,7 +832,7 @@ def policy(b):
     same(b.driver.call("post_policy", url=b.desk.url, token=token, policy=body), 200, "status of a policy")
     same(b.driver.call("post_policy", url=b.desk.url, token=token, policy={**body, "requireAddress": False}), 200, "status of its replacement")
     bad = b.driver.call("token", gateway_id=gateway, secret="0" * 64)
-    ensure(b.driver.call("post_policy", url=b.desk.url, token=bad, policy=body) in (401, 403), "a policy with a bad token was taken")
+    ensure(b.driver.call("post_policy", url=b.desk.url, token=bad, policy=body) in (401, 403), "a policy with an invalid token was accepted")
     env = {"GATEWAY_RELAY_URL": b.desk.url, "GATEWAY_RELAY_ID": gateway, "GATEWAY_RELAY_SECRET": secret,
            "GATEWAY_RELAY_PLATFORMS": "discord,telegram", "TELEGRAM_ALLOW_BOTS": "all",
            "GATEWAY_RELAY_BOT_IDS": json.dumps({"discord": {"botId": discord}, "telegram": {"botId": telegram}})}
@@ -852,34 +852,34 @@ def two_identities(b):
     tenant.bot("discord", discord)
     gateway, secret = b.gateway(tenant)
     link = b.open(gateway, secret, platform="discord", bot_id=discord, identities=[("discord", discord), ("relay", "")])
-    # the client adopts whichever descriptor came last before it looked
+    # the client adopts the last descriptor that it has received
     ensure(link.state()["descriptor"]["platform"] in ("discord", "relay"), "the descriptor was not adopted")
     tenant.say("room", "by the second one")
     link.inbound("by the second one")
     done = link.act("send", platform="relay", chat_id="room", content="tagged")
     ensure(done.get("success"), f"a send that names the second platform: {done}")
     done = link.act("send", chat_id="room", content="untagged")
-    ensure(done.get("success"), f"a send that names no platform goes where its chat is known: {done}")
+    ensure(done.get("success"), f"a send without platform goes to the one that knows the chat: {done}")
     done = link.act("send", chat_id=unique("nowhere"), content="untagged")
-    same(done.get("success"), False, "a send to a chat that neither platform knows")
+    same(done.get("success"), False, "a send to a chat that no platform knows")
     done = link.act("send", platform="slack", chat_id="room", content="not mine")
-    same(done.get("success"), False, "a send by a platform that was not named in a hello")
+    same(done.get("success"), False, "a send with a platform without hello")
     ensure(done.get("error"), "a refusal without an error text")
     same([m["text"] for m in tenant.history("room") if m["direction"] == "out"], ["tagged", "untagged"], "what was sent")
     link.close()
 
 
-# ── the whole gateway ───────────────────────────────────────────────────────
+# ── the complete gateway ────────────────────────────────────────────────────────
 
 def whole_gateway(version, desk, quick):
-    """`hermes gateway run` with a stub model: what is typed in the chat is answered there."""
+    """`hermes gateway run` with a stub model: messages in the chat are answered there."""
     tenant = desk.tenant("whole")
     home = folder(f"gateway-{version}")
     model = Model()
     gateway = unique("gw")
     env = gateway_env(version, home, GATEWAY_RELAY_URL=desk.url, GATEWAY_RELAY_ID=gateway)
     if version == "0.17.0":
-        # it has no notion of people who were authorized upstream
+        # it does not know users that were authorized upstream
         env["GATEWAY_ALLOW_ALL_USERS"] = "true"
     if version == "0.18.2":
         status, made = harness.request("POST", f"{desk.url}/relay/provision", token=tenant.identity, body={
@@ -894,15 +894,15 @@ def whole_gateway(version, desk, quick):
     log = open(home / "gateway.out", "wb")
     process = None
     try:
-        # what is typed while the gateway is away is kept and answered when it has settled
+        # messages sent while the gateway is down are stored and answered after its start
         tenant.say("room", "are you there? mark-early", user_name="Ann")
         process = start_process([sys.executable, "-m", "hermes_cli.main", "gateway", "run", "-v", "--force", "--no-supervise"],
                                 env=env, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         tenant.answer("room", "The stub heard mark-early", timeout=90)
 
         def ask(chat, word, tries=4, timeout=12, **more):
-            """Says something and awaits the answer. What reaches the gateway while a turn still winds up is queued there and
-            may be forgotten, so there is a person's pause before it, and in the worst case it is said again."""
+            """Posts a message and waits for the answer. A message that arrives while a turn ends is queued by the gateway
+            and may be lost there, so there is a pause before it, and it is repeated if necessary."""
             for attempt in range(tries):
                 time.sleep(1)
                 mark = f"mark-{word}{attempt}"
@@ -918,9 +918,9 @@ def whole_gateway(version, desk, quick):
         ask("plaza", "third", chat_type="channel", scope_id="guild-1")
         answers = [m["text"] for chat in ("room", "plaza") for m in tenant.history(chat)
                    if m["direction"] == "out" and "The stub heard" in (m.get("text") or "")]
-        same(len(answers), len(set(answers)), f"answers that were given twice: {answers}")
+        same(len(answers), len(set(answers)), f"repeated answers: {answers}")
 
-        # a turn that hangs in the model ends when a person types /stop
+        # a turn that hangs in the model ends with /stop
         time.sleep(1)
         tenant.say("room", "take-your-time mark-slow", user_name="Ann")
         wait_for(lambda: [m for m in model.asked if m["mark"] == "mark-slow"], "the slow turn", timeout=20)
@@ -930,8 +930,8 @@ def whole_gateway(version, desk, quick):
         ask("room", "fourth")
         ensure(not any("mark-slow" in m["text"] for m in tenant.history("room") if m["direction"] == "out"), "the stopped turn was answered")
         if version == NEWEST and not quick:
-            # what comes during a turn is answered from within the client's reader, which then waits half a minute for a
-            # result that only it could read: no acks, no results, but it lives, and its socket must too
+            # a message during a turn is answered within the client's reader, which then waits half a minute for a result that
+            # only it could read: no acks and no results, but it is alive, and its socket must stay open
             time.sleep(1)
             model.slow.clear()
             tenant.say("room", "take-your-time mark-long", user_name="Ann")
@@ -943,7 +943,7 @@ def whole_gateway(version, desk, quick):
             ask("room", "sixth", tries=2, timeout=40)
         output = (home / "gateway.out").read_text(errors="replace")
         ensure("relay ws" not in output, "the gateway's link broke: " + next(iter(re.findall(".*relay ws.*", output)), ""))
-        ensure(process.poll() is None, f"the gateway ended with {process.returncode}")
+        ensure(process.poll() is None, f"the gateway exited with {process.returncode}")
     except Failed as exc:
         tail = (home / "gateway.out").read_text(errors="replace").splitlines()[-12:]
         raise Failed(f"{exc}\n    gateway: " + "\n    gateway: ".join(tail)) from None
@@ -1002,7 +1002,7 @@ def run_version(version, checks, tally, verbose, with_shutdown):
         if not good:
             if verbose:
                 print(f"    server: {desk.log_tail()}", flush=True)
-            # whatever the failed check left behind must not spoil the next one
+            # leftovers of the failed check must not affect the next one
             try:
                 end_process(driver.process, signal.SIGKILL)
                 if desk.process.poll() is not None:
@@ -1017,7 +1017,7 @@ def run_version(version, checks, tally, verbose, with_shutdown):
     if with_shutdown:
         def shutdown():
             same(desk.process.returncode, 0, "exit code of the server on SIGTERM")
-            ensure(time.monotonic() - began < 10.5, "the server took more than 10 s to end")
+            ensure(time.monotonic() - began < 10.5, "the server took more than 10 s to stop")
             same(len(desk.output), 1, f"lines on stdout: {desk.output}")
         tally.attempt(f"{version} shutdown", shutdown)
 

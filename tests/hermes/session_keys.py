@@ -26,7 +26,7 @@ PLATFORMS = (
     "matrix", "homeassistant", "email", "sms", "dingtalk", "api_server", "webhook",
     "msgraph_webhook", "feishu", "wecom", "wecom_callback", "weixin", "bluebubbles", "qqbot",
     "yuanbao", "relay",
-    # platforms that the gateway knows by a plug-in that each version carries
+    # platforms of plug-ins that are bundled with each version
     "irc", "line", "teams", "google_chat", "ntfy", "simplex",
 )
 CHAT_TYPES = ("dm", "dm", "dm", "group", "group", "channel", "channel", "thread", "forum", "supergroup", "")
@@ -44,7 +44,7 @@ WHATSAPP_EMPTY = ("@lid", "+", " ", ":47@s.whatsapp.net", "@s.whatsapp.net", " +
 SAFE = re.compile(r"^[A-Za-z0-9@.+\-]+$")
 
 
-def word(rng, low=1, high=24):
+def random_text(rng, low=1, high=24):
     alphabet = rng.choice(ALPHABETS)
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(low, high)))
 
@@ -82,7 +82,7 @@ def whatsapp_id(rng):
 
 
 def part(rng, platform, absent):
-    """A value, or one of the ways in which it may be lacking; MISSING leaves the key out."""
+    """A value, or one of the forms of an absent one; MISSING omits the key."""
     if rng.random() < absent:
         return rng.choice((None, "", MISSING))
     if platform == "whatsapp":
@@ -91,9 +91,9 @@ def part(rng, platform, absent):
     if dice < 0.3:
         return str(rng.randint(-10 ** 13, 10 ** 19))
     if dice < 0.34:
-        # the forms of one platform, met on another: they must stay as they are
+        # forms of one platform on another one: they must stay unchanged
         return "+" + str(rng.randint(1, 10 ** 12)) + rng.choice(WHATSAPP_TAILS)
-    return word(rng)
+    return random_text(rng)
 
 
 MISSING = object()
@@ -117,10 +117,10 @@ def generate(count, seed):
             source["scope_id"] = scope
             source["guild_id"] = scope
         if rng.random() < 0.3:
-            source.update(chat_name=word(rng), user_name=word(rng), chat_topic=None, is_bot=rng.random() < 0.5,
+            source.update(chat_name=random_text(rng), user_name=random_text(rng), chat_topic=None, is_bot=rng.random() < 0.5,
                           message_is_edit=False, message_id=str(rng.randint(1, 10 ** 9)))
         if rng.random() < 0.2:
-            source.update(parent_chat_id=word(rng), chat_id_alt=word(rng))
+            source.update(parent_chat_id=random_text(rng), chat_id_alt=random_text(rng))
         yield {key: value for key, value in source.items() if value is not MISSING}
 
 

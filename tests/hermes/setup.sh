@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes, once, what the gateway tests need: a virtual environment with the
-# newest supported hermes-agent, and the unpacked wheels of the older ones.
-# Prints the folder. Safe to run again; a finished folder makes it return at once.
+# Prepares the gateway tests: a virtual environment with the newest supported
+# hermes-agent, and the unpacked wheels of the older ones. Prints the folder.
+# Safe to run again: it returns at once if the folder is complete.
 set -eu
 
 NEWEST=0.19.0
@@ -18,7 +18,7 @@ if [ -f "$done_file" ] && [ "$(cat "$done_file")" = "$STAMP" ]; then
 fi
 
 mkdir -p "$cache"
-# One setup at a time: the second one waits and then finds the work done.
+# One setup at a time: a second one waits and then finds everything in place.
 if command -v flock >/dev/null 2>&1; then
     exec 9>"$cache/hermes.lock"
     flock 9

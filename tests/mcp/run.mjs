@@ -1,10 +1,10 @@
-// Drives the desk's MCP door with the protocol's official client, against the real server.
+// Tests the MCP endpoint of the real server with the official MCP client.
 // Run: node tests/mcp/run.mjs
 //
 //   FRONTDESK_BIN             the server's binary (required)
-//   FRONTDESK_NODE_MODULES    a folder that holds @modelcontextprotocol/sdk (else NODE_PATH)
+//   FRONTDESK_NODE_MODULES    a folder that contains @modelcontextprotocol/sdk (else NODE_PATH)
 //
-// Nothing here sleeps and hopes: every step waits for what it needs, with a limit.
+// No fixed sleeps: every step waits for its condition, with a time limit.
 
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -32,7 +32,7 @@ async function ask(url, token, method = "GET", body = undefined) {
 /** The error of a promise that must fail. */
 async function error(promise) {
   const end = await promise.then((value) => ({ value }), (error) => ({ error }));
-  assert.ok(end.error instanceof Error, `it did not fail: ${JSON.stringify(end.value)}`);
+  assert.ok(end.error instanceof Error, `the call did not fail: ${JSON.stringify(end.value)}`);
   return end.error;
 }
 
@@ -81,7 +81,7 @@ async function drive(base, tokens) {
   const inbox = async (agent) => (await ask(`${base}/v1/agents/${agent}/inbox`, tokens.agents)).messages;
   let desk;
 
-  await check("it connects, and learns whom it speaks to", async () => {
+  await check("it connects and gets the server's name", async () => {
     desk = await connect(`${base}/mcp`, { ...bearer, "x-agent-id": "bob" });
     assert.equal(desk.client.getServerVersion().name, "frontdesk");
     assert.ok(desk.client.getServerCapabilities().tools);
@@ -99,24 +99,24 @@ async function drive(base, tokens) {
     }
   });
 
-  await check("agents are listed, and their status is told", async () => {
+  await check("agents are listed with their status", async () => {
     assert.deepEqual((await desk.call("agents_list")).agents.map((one) => [one.agent_id, one.agent_name]), [["ann", "Ann"]]);
     assert.equal((await desk.call("agent_status", { agent_id: "ann" })).status, "asleep");
     assert.equal((await desk.call("agent_status", { agent_id: "nobody" })).status, "unknown");
   });
 
-  await check("a word lies in the inbox with an envelope", async () => {
+  await check("a message is in the inbox with its metadata", async () => {
     const receipt = await desk.call("agent_deliver", { agent_id: "ann", kind: "augment", content: "good\nmorning", event_type: "greeting" });
     assert.equal(receipt.delivery_skipped, true);
     await desk.call("agent_deliver", { agent_id: "ann", kind: "template", prompt: "do this", correlation_id: "c-1" });
-    const [word, plan] = await inbox("ann");
-    assert.deepEqual([word.type, word.text, word.meta.event_type, word.delivery_id], ["augment", "good\nmorning", "greeting", receipt.delivery_id]);
-    assert.deepEqual(word.meta.origin, { trigger_kind: "agent", caller_agent_id: "bob" });
+    const [message, plan] = await inbox("ann");
+    assert.deepEqual([message.type, message.text, message.meta.event_type, message.delivery_id], ["augment", "good\nmorning", "greeting", receipt.delivery_id]);
+    assert.deepEqual(message.meta.origin, { trigger_kind: "agent", caller_agent_id: "bob" });
     assert.deepEqual([plan.type, plan.text, plan.meta.correlation_id], ["template", "do this", "c-1"]);
-    assert.notEqual(word.meta.dispatch_id, plan.meta.dispatch_id);
+    assert.notEqual(message.meta.dispatch_id, plan.meta.dispatch_id);
   });
 
-  await check("a wake says what it did, now and for later", async () => {
+  await check("a wake reports its result, immediate and scheduled", async () => {
     const now = await desk.call("agent_wake", { agent_id: "ann", context: "up", when: "immediate" });
     assert.equal(now.woken, false);
     assert.equal((await inbox("ann")).at(-1).type, "wake_degraded");
@@ -128,7 +128,7 @@ async function drive(base, tokens) {
     assert.deepEqual(armed.map((one) => [one.agent_id, Date.parse(one.fire_at)]), [["ann", at]]);
   });
 
-  await check("an agent with nothing but tools registers, listens, is asked and answers", async () => {
+  await check("an agent can register, receive, be asked and reply with tools alone", async () => {
     const carol = await connect(`${base}/mcp`, { authorization: `Bearer ${tokens.carol}` });
     assert.equal((await carol.call("agent_register", { agent_id: "carol", agent_name: "Carol" })).agent_id, "carol");
     const asked = desk.call("agent_exchange", { agent_id: "carol", content: "tea?", timeout_ms: LIMIT });
@@ -141,14 +141,14 @@ async function drive(base, tokens) {
     assert.deepEqual([reply.content, reply.agent_id, reply.correlation_id], ["yes", "carol", correlation_id]);
     const rest = await carol.call("agent_inbox", { agent_id: "carol", after: question.seq });
     assert.deepEqual(rest, { messages: [], newest: question.seq });
-    // Its token is bound: it is nobody else.
+    // Its token is bound: it can act for no other agent.
     assert.equal((await carol.fault("agent_inbox", { agent_id: "ann" })).class, "ForbiddenError");
     assert.equal((await carol.fault("agent_reply", { agent_id: "ann", correlation_id: "c", content: "x" })).class, "ForbiddenError");
     await carol.client.close();
     await ask(`${base}/v1/agents/carol`, tokens.operator, "DELETE");
   });
 
-  await check("skills are drafts, and are not written over by chance", async () => {
+  await check("skills are stored as drafts, and are not overwritten by accident", async () => {
     const made = await desk.call("skill_write", { name: "hello", source: "# Skill: hello\n# Status: Approved\nemit 1\n" });
     assert.equal(made.status, "Draft");
     const read = await desk.call("skill_read", { name: "hello" });
@@ -172,7 +172,7 @@ async function drive(base, tokens) {
     assert.deepEqual(await found({ query: "cafe", domain_tags: ["money"] }), []);
   });
 
-  await check("a failure rejects, with its class and its fields", async () => {
+  await check("a failure rejects with its class and fields", async () => {
     assert.equal((await desk.fault("agent_deliver", { agent_id: "nobody", content: "x" })).class, "UnknownAgentError");
     assert.equal((await desk.fault("agent_wake", { agent_id: "ann", when: "tomorrow" })).class, "ValidationError");
     assert.equal((await desk.fault("skill_read", { name: "none" })).skill_name, "none");
@@ -184,7 +184,7 @@ async function drive(base, tokens) {
     assert.deepEqual((await desk.call("skill_list", { status: [] })).skills, []);
   });
 
-  await check("calls at the same time get their own answers", async () => {
+  await check("concurrent calls get their own results", async () => {
     const ids = Array.from({ length: 20 }, (_, number) => `agent-${number}`);
     const told = await Promise.all(ids.map((agent_id) => desk.call("agent_status", { agent_id })));
     assert.deepEqual(told.map((one) => one.agent_id), ids);
@@ -197,14 +197,14 @@ async function drive(base, tokens) {
     await bare.client.close();
   });
 
-  await check("without a good token it does not connect", async () => {
+  await check("without a valid token it does not connect", async () => {
     for (const headers of [{}, { authorization: "Bearer wrong" }, { authorization: `Bearer ${tokens.chat}` }]) {
       const refused = await error(connect(`${base}/mcp`, headers));
       assert.match(`${refused.code} ${refused.name} ${refused.message}`, /401|Unauthorized/);
     }
   });
 
-  await check("a session is its opener's, and is over when it is ended", async () => {
+  await check("a session belongs to its token, and is gone after it was ended", async () => {
     const other = await connect(`${base}/mcp`, { authorization: `Bearer ${tokens.operator}` });
     const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "agent_deliver", arguments: { agent_id: "ann", content: "psst" } } });
     const headers = { ...bearer, "content-type": "application/json", accept: "application/json, text/event-stream", "mcp-session-id": other.transport.sessionId };
@@ -222,7 +222,7 @@ async function drive(base, tokens) {
     await other.client.close();
   });
 
-  await check("nothing went wrong beside the calls", async () => {
+  await check("there were no errors besides the calls", async () => {
     assert.deepEqual(desk.broken, []);
     await desk.client.close();
   });

@@ -1,9 +1,9 @@
-// What the scripts that drive a real desk from Node share: counting checks, and starting the binary.
+// Shared by the Node scripts that test a real server: counting checks, and starting the binary.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 
-/** Whatever is waited for comes much sooner. */
+/** Time limit of every wait, in milliseconds. */
 export const LIMIT = 20_000;
 
 let passed = 0;
@@ -21,19 +21,19 @@ export async function check(name, run) {
   }
 }
 
-/** Something failed outside of a check. */
+/** Counts a failure outside of a check. */
 function broken() {
   failed += 1;
 }
 
-/** A check of its own: told to stop, it stops, and in time. */
-export const checkEnd = ({ child, exited }) => check("the desk ends cleanly", async () => {
+/** Checks that the server stops in time after SIGTERM. */
+export const checkEnd = ({ child, exited }) => check("the server stops cleanly", async () => {
   child.kill("SIGTERM");
   const late = new Promise((_, reject) => setTimeout(() => reject(new Error("still running after 12 s")), 12_000).unref());
   assert.equal((await Promise.race([exited, late])).code, 0);
 });
 
-/** Runs a script to its end, whatever happens. */
+/** Runs a script and always prints the tally. */
 export async function run(main) {
   await main().catch((error) => {
     broken();
@@ -42,20 +42,20 @@ export async function run(main) {
   finish();
 }
 
-/** The last line of a script, and its end. */
+/** Prints the tally and exits. */
 function finish() {
   console.log(`${passed} passed, ${failed} failed`);
   process.exit(failed === 0 ? 0 : 1);
 }
 
-/** Starts the binary; `ready` resolves with what `read` makes of its output, once that is something. */
+/** Starts the binary; `ready` resolves with the first truthy result of `read` on its output. */
 export function start(binary, args, read) {
   const child = spawn(binary, args, { stdio: ["ignore", "pipe", "pipe"] });
   const output = { stdout: "", stderr: "" };
   const exited = new Promise((resolve) => child.once("exit", (code, signal) => resolve({ code, signal })));
   const ready = new Promise((resolve, reject) => {
     const giveUp = (why) => reject(new Error(`${why}\nstdout: ${output.stdout}\nstderr: ${output.stderr.slice(-2000)}`));
-    const timer = setTimeout(() => giveUp("the desk was not ready in time"), LIMIT);
+    const timer = setTimeout(() => giveUp("the server was not ready in time"), LIMIT);
     const look = (stream) => (chunk) => {
       output[stream] += chunk;
       const found = read(output);
@@ -66,7 +66,7 @@ export function start(binary, args, read) {
     child.stdout.setEncoding("utf8").on("data", look("stdout"));
     child.stderr.setEncoding("utf8").on("data", look("stderr"));
     child.once("error", (error) => giveUp(error.message));
-    exited.then(({ code }) => giveUp(`the desk ended with ${code}`));
+    exited.then(({ code }) => giveUp(`the server exited with ${code}`));
   });
   return { child, exited, ready, output };
 }

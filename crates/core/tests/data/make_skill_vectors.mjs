@@ -1,11 +1,11 @@
-// Makes skill_status.json and skill_approval.json: what JavaScript's own regular expressions and Node's own
-// Ed25519 make of bodies. Run with `node make_skill_vectors.mjs` in this folder; the same bodies come out
-// each time, signatures by a new key.
+// Makes skill_status.json and skill_approval.json: the results of JavaScript's regular expressions and Node's
+// Ed25519 for skill bodies. Run `node make_skill_vectors.mjs` in this folder; the bodies are the same each time,
+// the signatures use a new key.
 
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { writeFileSync } from "node:fs";
 
-// What other stores do to change a status.
+// How other stores change a status.
 function bundled(source, status) {
   const line = `# Status: ${status}`;
   const old = /^#\s*Status\s*:\s*.+?\s*$/m;
@@ -15,8 +15,8 @@ function bundled(source, status) {
   return `${line}\n${source}`;
 }
 
-// The same with our two rules: a header is on one line and has a value, and the line that is read, indented
-// or not, is the one that is rewritten.
+// The same with our two rules: a header is on one line and has a value, and the line that is read is also the
+// one that is rewritten, indented or not.
 const B = "[^\\S\\n\\r\\u2028\\u2029]*";
 const READ = new RegExp(`^(${B})#${B}Status${B}:${B}(\\S|\\S.*?\\S)\\s*$`, "m");
 function ours(source, status) {
