@@ -1,7 +1,7 @@
-// Wires the Skillscript runtime to a Frontdesk desk: agents, skills and data over the desk's /v1.
+// Connects the Skillscript runtime to a Frontdesk server: agents, skills and data over its /v1 API.
 //
-// No dependency; it needs the fetch of Node 20. A refusal is rethrown with the class that the desk gave as its
-// `name` and the desk's fields on the error, and as the runtime's own class where `errors` has one of that name.
+// No dependencies; it needs the fetch of Node 20. A refusal is thrown as an error whose `name` is the class from the
+// server, with the server's fields, and as an instance of the runtime's class if `errors` has one of that name.
 
 export interface DeskOptions {
   /** https://desk.example with a `token`, or a capability URL, https://desk.example/k/{token}, without one. */
@@ -9,13 +9,13 @@ export interface DeskOptions {
   token?: string | undefined;
   /** Error classes to rethrow as: `import * as errors from "skillscript-runtime/errors"`. */
   errors?: Readonly<Record<string, unknown>>;
-  /** How long to wait for an answer. An exchange waits for its own time on top. */
+  /** Timeout of a call. An exchange adds its own timeout. */
   timeout_ms?: number;
-  /** How often a call that the desk refused for its pace (429) is tried again; 10 unless told. Nothing took effect then. */
+  /** Retries of a call that was refused with 429 (nothing was done then); default 10. */
   retries?: number;
-  /** Agents that skills notify. `health_check` warns of those that the desk does not know. */
+  /** Agents that skills notify. `health_check` warns of those that the server does not know. */
   agents?: readonly string[];
-  /** Where warnings go; `console.warn` unless told. */
+  /** Receives warnings; default `console.warn`. */
   warn?: (text: string) => void;
 }
 
@@ -34,11 +34,11 @@ export interface SkillSource { name: string; version: string; content_hash: stri
 export interface VersionInfo { name: string; version: string; content_hash: string; status: SkillStatus; previous_status?: SkillStatus; changed_at: number; changed_by?: string }
 export interface PortableData { id: string; summary: string; detail?: string; score?: number; metadata?: Record<string, unknown>; [curated: string]: unknown }
 export interface DataWrite { content: string; tags?: string[]; recipients?: string[]; expires_at?: number | null; metadata?: Record<string, unknown> }
-// The runtime's own manifest types differ per store; what is in it is the store's affair.
+// The runtime's manifest types differ per store, and each store defines its content.
 export interface ManifestInfo { capabilities_version: string; manifest: any }
 type Kind = "agent_connector" | "skill_store" | "data_store";
 
-/** What the desk refused, or that it did not answer. */
+/** A refusal of the server, or a failed call. */
 export class FrontdeskError extends Error {
   constructor(name: string, message: string, fields: Record<string, unknown>) {
     super(message);
@@ -47,17 +47,17 @@ export class FrontdeskError extends Error {
   }
 }
 
-/** Dots alone would be steps in the path, however they are written; half a pair of surrogates cannot be written. */
+/** `.` and `..` would be resolved as path segments even if encoded; a lone surrogate cannot be encoded. */
 const nameable = (text: string): boolean => text !== "" && text !== "." && text !== ".." && !/\p{Surrogate}/u.test(text);
-/** A timer that is set for longer goes off at once. */
+/** A timer with a longer delay fires at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
-/** A desk that says no time to come back gets this, doubled with every try. */
+/** Delay if the server sends no Retry-After; doubled with every attempt. */
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 30_000;
-/** One segment of a path, encoded once. */
+/** One path segment, encoded once. */
 const segment = (text: string): string => encodeURIComponent(text);
 
-/** A desk's /v1 with what proves who asks. The adapters below are made of it. */
+/** Client of the server's /v1 API with its credentials. The adapters below use it. */
 export class Desk {
   readonly #base: string;
   readonly #options: DeskOptions;
@@ -76,11 +76,11 @@ export class Desk {
     }
   }
 
-  /** One list or text of an answer. A desk's answer without it is an error, and not an empty one. */
+  /** One list or text of a response. A response without it is an error, not an empty list. */
   field<T>(kind: Kind, answer: unknown, name: string, fits: (value: unknown) => boolean): T {
     const value = (answer as Record<string, unknown> | null)?.[name];
     if (fits(value)) return value as T;
-    throw this.error(kind, "InternalError", `the desk's answer has no ${name}`, { cause_kind: "malformed_response" });
+    throw this.error(kind, "InternalError", `the server's response has no ${name}`, { cause_kind: "malformed_response" });
   }
 
   warn(text: string): void { (this.#options.warn ?? console.warn)(`frontdesk: ${text}`); }
@@ -96,7 +96,7 @@ export class Desk {
     let text: string;
     let retry_ms: number | undefined;
     try {
-      // A redirect is not followed: the token is for this desk alone.
+      // Redirects are not followed: the token is for this server only.
       const response = await fetch(`${this.#base}/${path}`, { method, headers, signal, redirect: "manual", ...sent });
       status = response.status;
       retry_ms = retryAfter(response.headers.get("retry-after"));
@@ -104,27 +104,27 @@ export class Desk {
     } catch (error) {
       const cause_kind = error instanceof Error && error.name === "TimeoutError" ? "timeout" : "network";
       const name = kind === "agent_connector" ? "DeliveryFailedError" : "UnavailableError";
-      throw this.error(kind, name, `the desk does not answer (${cause_kind})`, { cause_kind });
+      throw this.error(kind, name, `the server does not respond (${cause_kind})`, { cause_kind });
     }
     const said = parse(text);
     if (status >= 200 && status < 300 && (said !== undefined || status === 204)) return { value: said as T };
-    if (status >= 200 && status < 300) throw this.error(kind, "InternalError", "the desk's answer is no JSON", { cause_kind: "malformed_response" });
+    if (status >= 200 && status < 300) throw this.error(kind, "InternalError", "the server's response is not JSON", { cause_kind: "malformed_response" });
     const refusal = (said as { error?: unknown } | null | undefined)?.error;
     const { class: name, message, ...fields } = (typeof refusal === "object" ? refusal ?? {} : {}) as Record<string, unknown>;
-    const refusal_error = this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the desk answered ${status}`, { http_status: status, ...fields });
+    const refusal_error = this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the server returned status ${status}`, { http_status: status, ...fields });
     return { refusal: refusal_error, status, retry_ms };
   }
 
   #written(kind: Kind, body: unknown): string {
     try { return JSON.stringify(body); } catch (error) {
-      throw this.error(kind, "ValidationError", `it cannot be written as JSON: ${String(error)}`, {});
+      throw this.error(kind, "ValidationError", `the body cannot be encoded as JSON: ${String(error)}`, {});
     }
   }
 
   error(kind: Kind, name: string, message: string, fields: Record<string, unknown>): Error {
     const error = new FrontdeskError(name, message, { connector_type: kind, implementation: IMPLEMENTATIONS[kind], ...fields });
     const known = this.#options.errors?.[name];
-    // Their constructors take different things; what counts is what it is an instance of, and its fields.
+    // Constructors of these classes differ, so only the prototype is set: instanceof and the fields are what matters.
     if (typeof known === "function" && known.prototype instanceof Error) Object.setPrototypeOf(error, known.prototype as object);
     return error;
   }
@@ -132,12 +132,12 @@ export class Desk {
 
 const IMPLEMENTATIONS: Record<Kind, string> = { agent_connector: "FrontdeskAgentConnector", skill_store: "FrontdeskSkillStore", data_store: "FrontdeskDataStore" };
 
-/** A number of seconds; a date is not what a desk says. */
+/** Retry-After in seconds; the server never sends a date. */
 function retryAfter(header: string | null): number | undefined {
   return header !== null && /^\d+$/.test(header.trim()) ? Number(header) * 1_000 : undefined;
 }
 
-/** At least this long, and up to twice: many that were refused at once do not come back at once. */
+/** Waits with jitter (once to twice the time), so that calls refused together are not retried together. */
 function pause(wait_ms: number): Promise<void> {
   const wait = Math.min(wait_ms, LONGEST_WAIT_MS) * (1 + Math.random());
   return new Promise((resolve) => setTimeout(resolve, wait));
@@ -161,21 +161,21 @@ export class FrontdeskAgentConnector {
 
   async list_agents(): Promise<AgentDescriptor[]> { return this.#desk.field("agent_connector", await this.#call("GET", "agents"), "agents", Array.isArray); }
   #path(agent_id: string, rest: string): string {
-    if (!nameable(agent_id)) throw this.#desk.error("agent_connector", "ValidationError", `${JSON.stringify(agent_id)} cannot be named in a URL`, { agent_id });
+    if (!nameable(agent_id)) throw this.#desk.error("agent_connector", "ValidationError", `agent_id ${JSON.stringify(agent_id)} cannot be used in a URL`, { agent_id });
     return `agents/${segment(agent_id)}/${rest}`;
   }
 
   async deliver(agent_id: string, payload: DeliveryPayload): Promise<DeliveryReceipt> { return this.#call("POST", this.#path(agent_id, "deliver"), payload); }
   async wake(agent_id: string, opts: WakeOpts = {}): Promise<WakeReceipt> { return this.#call("POST", this.#path(agent_id, "wake"), opts); }
-  /** Asked once, at registration: false makes the runtime refuse to start, so it is false only where nothing would work. */
+  /** Called once, at registration. False makes the runtime refuse to start, so it means that no call would work. */
   async health_check(): Promise<boolean> {
     try {
       await this.#call("GET", "health");
-      const known = new Set((await this.list_agents()).map((agent) => agent.agent_id)); // the token too
-      // The runtime asks for the list before each notify, and drops one to an agent that is not in it without an error.
+      const known = new Set((await this.list_agents()).map((agent) => agent.agent_id)); // also checks the token
+      // The runtime lists agents before each notify, and silently drops a notify to an agent that is not listed.
       const missing = this.#desk.expected.filter((id) => !known.has(id));
-      if (known.size === 0) this.#desk.warn("no agent is registered at the desk: a notify reaches nobody, and its result is dispatched: [] without an error");
-      else if (missing.length > 0) this.#desk.warn(`not registered at the desk: ${missing.join(", ")}; a notify to them reaches nobody, and its result is dispatched: [] without an error`);
+      if (known.size === 0) this.#desk.warn("no agent is registered at the server: a notify reaches no agent, and its result is dispatched: [] without an error");
+      else if (missing.length > 0) this.#desk.warn(`not registered at the server: ${missing.join(", ")}; a notify does not reach them, and its result is dispatched: [] without an error`);
       return true;
     } catch (error) {
       this.#desk.warn(`health check failed: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
@@ -194,9 +194,9 @@ export class FrontdeskSkillStore {
   static staticCapabilities() { return capabilities("skill_store", ["supports_writes", "supports_versioning", "supports_tag_filter", "supports_audit_trail", "supports_atomic_status_transitions"]); }
   async #call<T>(method: string, path: string, body?: unknown): Promise<T> { return this.#desk.call<T>("skill_store", method, path, body); }
 
-  /** No skill has a name that cannot be said in a URL. */
+  /** A name that cannot be used in a URL is not a skill name. */
   #path(name: string, rest = "", otherwise = "SkillNotFoundError"): string {
-    if (!nameable(name)) throw this.#desk.error("skill_store", otherwise, `no skill can be called ${JSON.stringify(name)}`, { skill_name: name });
+    if (!nameable(name)) throw this.#desk.error("skill_store", otherwise, `${JSON.stringify(name)} is not a valid skill name`, { skill_name: name });
     return `skills/${segment(name)}${rest}`;
   }
 
@@ -219,7 +219,7 @@ export class FrontdeskDataStore {
 
   async query(filters: { query: string; limit: number; mode: string; permissive_filters?: boolean; [filter: string]: unknown }): Promise<PortableData[]> { return this.#desk.field("data_store", await this.#call("POST", "data-store/query", filters), "items", Array.isArray); }
   async write(entry: DataWrite): Promise<{ id: string; created_at: number }> { return this.#call("POST", "data", entry); }
-  /** Null for what is not there, and only for that: another 404 is an error. */
+  /** Null only for a missing row: any other 404 is an error. */
   async get(id: string): Promise<PortableData | null> {
     if (!nameable(id)) return null;
     try { return await this.#call<PortableData>("GET", `data/${segment(id)}`); } catch (error) {
