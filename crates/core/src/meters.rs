@@ -1,4 +1,4 @@
-//! Counters of the desk, in one place so that every number has one name.
+//! All metrics, in one place so that each has one name.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -24,7 +24,7 @@ pub struct ActionLabels {
     pub outcome: &'static str,
 }
 
-/// How late shots are fired. Buckets from a millisecond to an hour.
+/// Buckets for the lateness of alarms, from a millisecond to an hour.
 const LATENESS_S: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 600.0, 3600.0];
 
 pub struct Lateness(Histogram);
@@ -86,62 +86,65 @@ pub struct Meters {
 impl Meters {
     pub fn register(&self, registry: &mut Registry) {
         let r = registry;
-        r.register("events_accepted", "Events written down", self.events_accepted.clone());
-        r.register("events_duplicate", "Events that were here before", self.events_duplicate.clone());
-        r.register("events_withheld", "Events that no agent may have, by layer", self.events_withheld.clone());
+        r.register("events_accepted", "Events stored", self.events_accepted.clone());
+        r.register("events_duplicate", "Events that were received before", self.events_duplicate.clone());
+        r.register("events_withheld", "Events delivered to no agent, by deciding layer", self.events_withheld.clone());
         let text = "Decisions of the gate, one per instance considered, by verdict and deciding layer";
         r.register("verdicts", text, self.verdicts.clone());
-        r.register("links", "People who linked, unlinked or tried to, by outcome", self.links.clone());
+        r.register("links", "Link and unlink commands of users, by outcome", self.links.clone());
         r.register(
             "context_failed",
-            "Turns that went without context because it could not be read",
+            "Events delivered without context because reading it failed",
             self.context_failed.clone(),
         );
-        r.register("mail_rows", "Rows written into ledgers of agents", self.mail_rows.clone());
-        r.register("agent_words", "Words between agents, by what became of them", self.agent_words.clone());
-        r.register("frames_pushed", "Deliveries written to sockets, replays included", self.frames_pushed.clone());
+        r.register("mail_rows", "Rows written to the ledgers of agents", self.mail_rows.clone());
+        r.register("agent_words", "Messages between agents, by result", self.agent_words.clone());
+        r.register(
+            "frames_pushed",
+            "Deliveries written to sockets, including repeated ones",
+            self.frames_pushed.clone(),
+        );
         r.register("acks", "Rows acked by agents", self.acks.clone());
         r.register("acks_unknown", "Acks of unknown or foreign buffer ids", self.acks_unknown.clone());
-        let text = "Rows settled by a healthy socket because the agent does not ack";
+        let text = "Rows settled without an ack because the gateway never acks";
         r.register("rows_settled_without_ack", text, self.rows_settled_without_ack.clone());
-        r.register("frames_bad", "Frames that were skipped, by reason", self.frames_bad.clone());
+        r.register("frames_bad", "Invalid frames that were skipped, by reason", self.frames_bad.clone());
         r.register(
             "rows_resent",
-            "Rows sent again on a live socket because their ack stayed away",
+            "Rows sent again on a live socket because they were not acked",
             self.rows_resent.clone(),
         );
-        let text = "Rows that a live socket left unacked although they were sent several times";
+        let text = "Rows given up because a live socket did not ack them after several attempts";
         r.register("rows_given_up", text, self.rows_given_up.clone());
-        let text = "Times a socket was not read from until its peer had read";
+        let text = "Times that reading from a socket was paused because its peer did not read";
         r.register("reads_paused", text, self.reads_paused.clone());
-        r.register("outbox_bytes", "Bytes that wait to be written to relay sockets", self.outbox_bytes.clone());
-        let text = "Refused actions that were counted and not written down, because there were too many";
+        r.register("outbox_bytes", "Bytes waiting to be written to relay sockets", self.outbox_bytes.clone());
+        let text = "Refused actions left out of the journal because there were too many";
         r.register("refusals_unnoted", text, self.refusals_unnoted.clone());
-        r.register("clock_steps", "Times the wall clock was set, by direction", self.clock_steps.clone());
+        r.register("clock_steps", "Jumps of the wall clock, by direction", self.clock_steps.clone());
         r.register("sockets_open", "Authenticated relay sockets", self.sockets_open.clone());
         r.register("sockets_refused", "Relay upgrades refused, by reason", self.sockets_refused.clone());
-        r.register("sockets_closed", "Relay sockets closed by us, by reason", self.sockets_closed.clone());
+        r.register("sockets_closed", "Relay sockets closed by the server, by reason", self.sockets_closed.clone());
         r.register("actions", "Actions of agents, by op and outcome", self.actions.clone());
-        let text =
-            "Actions that waited for their turn: for the rate limit of their bot, or for an earlier one in their chat";
+        let text = "Actions that waited for the rate limit of their bot or for an earlier action in their chat";
         r.register("actions_delayed", text, self.actions_delayed.clone());
-        let text = "Edits that were replaced by a later one of the same message before they went out";
+        let text = "Edits replaced by a later edit of the same message before they were sent";
         r.register("actions_superseded", text, self.actions_superseded.clone());
-        r.register("wakes", "Pokes of wake URLs, by result", self.wakes.clone());
-        r.register("notices", "People told that their agent cannot be woken", self.notices.clone());
-        r.register("interrupts", "Interrupts handed to agents", self.interrupts.clone());
+        r.register("wakes", "Calls of wake URLs, by result", self.wakes.clone());
+        r.register("notices", "Notices to users that their agent cannot be woken", self.notices.clone());
+        r.register("interrupts", "Interrupts sent to agents", self.interrupts.clone());
         r.register("requests_refused", "HTTP requests refused, by code", self.requests_refused.clone());
         let text = "Connections refused because too many were open, by limit";
         r.register("connections_refused", text, self.connections_refused.clone());
-        r.register("alarms_armed", "Shots that are armed, counted now and then", self.alarms_armed.clone());
-        let text = "How late shots are tried first, in seconds";
+        r.register("alarms_armed", "Armed alarms, counted periodically", self.alarms_armed.clone());
+        let text = "Delay between the time of an alarm and its first attempt, in seconds";
         r.register("alarm_lateness_seconds", text, self.alarm_lateness.0.clone());
-        r.register("alarm_tries", "Tries of shots, by answer", self.alarm_tries.clone());
-        r.register("alarms_ended", "Shots that are over, by outcome", self.alarms_ended.clone());
-        let text = "Times a platform could not give us events that we had missed";
+        r.register("alarm_tries", "Attempts to fire alarms, by response", self.alarm_tries.clone());
+        r.register("alarms_ended", "Finished alarms, by outcome", self.alarms_ended.clone());
+        let text = "Times that a platform could not return missed events";
         r.register("listener_gaps", text, self.listener_gaps.clone());
-        let text = "Listeners of bots that ended by themselves, by reason";
+        let text = "Bot listeners that ended unexpectedly, by reason";
         r.register("listener_ends", text, self.listener_ends.clone());
-        r.register("store_faults", "Writes that the store refused", self.store_faults.clone());
+        r.register("store_faults", "Failed writes of the store", self.store_faults.clone());
     }
 }
