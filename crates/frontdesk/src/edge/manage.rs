@@ -1,5 +1,5 @@
-//! Provision, enroll, and the settings that an agent manages itself. The contract requires errors as `{"error":
-//! "..."}`.
+//! Provision, enroll, and the settings that an agent manages itself. The contract requires errors of the form
+//! `{"error": "..."}`.
 //!
 //! The instance is the authenticated one. An instance named in a body is ignored.
 

@@ -20,7 +20,7 @@ const OPENAPI: &str = include_str!("openapi.json");
 pub struct RetentionDays {
     pub dedup: u64,
     pub explain: u64,
-    /// 0: kept forever.
+    /// For this and the following ones 0 means forever.
     pub inbox: u64,
     pub journal: u64,
     pub chat: u64,

@@ -23,7 +23,7 @@ use super::error::Refusal;
 
 const CODE_TTL_MS: u64 = 3_600_000;
 const SESSION_TTL_MS: u64 = 7 * 86_400_000;
-/// Limit for page sessions; the oldest are removed first.
+/// Limit for page sessions, and for link codes. Those that expire first are removed.
 const SESSIONS_MAX: usize = 10_000;
 const CSP: &str =
     "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";

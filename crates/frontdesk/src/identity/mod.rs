@@ -39,7 +39,7 @@ pub enum Unknown {
     /// Verified, but without a tenant on this server.
     #[error("{0}")]
     Stranger(String),
-    /// The identity provider failed or returned nonsense; the token may be valid.
+    /// The identity provider failed or returned an invalid response; the token may be valid.
     #[error("the identity provider is unavailable; try again later")]
     Down,
 }

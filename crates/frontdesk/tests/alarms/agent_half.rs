@@ -108,7 +108,7 @@ impl Agent {
         jobs.iter().filter_map(|job| Some((job.id.clone(), job.wanted()?.to_string()))).collect()
     }
 
-    /// Waits until the server has armed exactly what the jobs want, except this time.
+    /// Waits until the server has armed exactly what the jobs want, and nothing at the time `but_not`.
     async fn in_step(&self, but_not: Option<Timestamp>) -> Vec<(String, String)> {
         let waiting = async {
             loop {

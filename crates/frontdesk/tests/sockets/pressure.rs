@@ -82,7 +82,7 @@ async fn a_peer_that_sends_hellos_and_does_not_read_is_not_read_from() {
     let padding = "x".repeat(400);
     let hello = json!({ "type": "hello", "platform": "relay", "botId": "", "padding": padding });
     send_without_reading(&harness, &seat, 40_000, |_| format!("{hello}\n"), "\"type\":\"descriptor\"").await;
-    until("the gauge stays", async || harness.metric(OUTBOX).await == 0).await;
+    until("the gauge did not return to 0", async || harness.metric(OUTBOX).await == 0).await;
     harness.finish().await;
 }
 
@@ -107,13 +107,13 @@ async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
     socket.text((0..2_000).map(|n| interrupt(&format!("agent:main:relay:dm:{n}"))).collect::<String>()).await;
     harness.say(&other, "c", "hi").await;
     assert_eq!(theirs.event().await.text(), "hi");
-    until("most of 2,000 are dropped", async || {
+    until("not most of 2,000 were dropped", async || {
         harness.metric("frontdesk_frames_bad_total{why=\"interrupt_flood\"}").await > 500
     })
     .await;
     harness.say(&seat, "c", "work").await;
     socket.event().await;
-    until("an interrupt gets through again", async || {
+    until("no interrupt got through again", async || {
         socket.text(interrupt("agent:main:relay:dm:c")).await;
         harness.metric("frontdesk_interrupts_total").await > 0
     })
@@ -234,13 +234,13 @@ async fn after_the_clock_was_set_back_a_new_gateway_still_gets_settle_time() {
     let harness = Harness::by(clock.clone(), tempfile::tempdir().unwrap(), settle).await;
     let seat = harness.seat("g").await;
     harness.socket(&seat).await.hang_up().await;
-    until("its end is noted", async || harness.metric("frontdesk_sockets_open").await == 0).await;
+    until("the end of the socket was not noticed", async || harness.metric("frontdesk_sockets_open").await == 0).await;
     harness.say(&seat, "c", "warm").await;
     let mut socket = harness.socket(&seat).await;
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
-    until("its end is noted", async || harness.metric("frontdesk_sockets_open").await == 0).await;
+    until("the end of the socket was not noticed", async || harness.metric("frontdesk_sockets_open").await == 0).await;
     clock.set_ms(clock.now_ms() - 2 * 3_600_000);
     harness.say(&seat, "c", "cold").await;
     let mut socket = harness.socket(&seat).await;
@@ -286,7 +286,7 @@ async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
         .await;
     let desk = &harness.app.desk;
     let noted = async || desk.stores().journal.entries(Some(&seat.tenant), 99).await.unwrap();
-    until("they are written down", async || {
+    until("the refusals were not stored", async || {
         noted().await.iter().filter(|it| it.outcome == Outcome::Rejected).count() == 3
     })
     .await;
@@ -354,7 +354,8 @@ async fn a_gateway_that_loses_acks_gets_everything() {
             socket.ack(&event).await;
         }
     }
-    until("all is settled", async || harness.mail(&seat).await.iter().all(|row| row["state"] != "sent")).await;
+    until("some rows were not settled", async || harness.mail(&seat).await.iter().all(|row| row["state"] != "sent"))
+        .await;
     let rows = harness.mail(&seat).await;
     let dead: Vec<&Value> = rows.iter().filter(|row| row["state"] == "dead").collect();
     assert_eq!((rows.len(), dead.len(), &dead[0]["seq"]), (100, 1, &json!(6)), "{dead:?}");
@@ -381,7 +382,10 @@ async fn knowledge_of_a_non_acking_gateway_survives_a_restart() {
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
-    until("the socket's end is noted", async || !harness.app.desk.delivery().switchboard().is_live(instance)).await;
+    until("the end of the socket was not noticed", async || {
+        !harness.app.desk.delivery().switchboard().is_live(instance)
+    })
+    .await;
     let folder = harness.finish().await;
     let harness = Harness::again(folder, |_| {}).await;
     assert_eq!(harness.app.desk.delivery().switchboard().acks(instance), Acks::Assumed);
