@@ -72,7 +72,7 @@ fn secret_file(path: &Path, make: impl FnOnce() -> String) -> anyhow::Result<Sec
     }
 }
 
-/// Writes a file that is created with mode 0600, and replaces its content.
+/// Writes a file with mode 0600, replacing its content.
 pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
