@@ -559,7 +559,7 @@ async fn compare(scene: &Scene) {
     assert!(!rows.is_empty());
 }
 
-/// Prefix of the message's files: its id, or the hash of a long one.
+/// The mark by which the ledger indexes a message: its id, or a hash of a long one.
 fn prefix(id: &str) -> Vec<u8> {
     if id.len() <= 48 {
         return id.as_bytes().to_vec();
