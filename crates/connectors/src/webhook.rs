@@ -124,8 +124,11 @@ impl HttpWebhook {
         let authorization = self.authorization.as_ref().map(|text| ("Authorization", text.expose()));
         let signature = signature.as_deref().map(|text| ("X-Signature", text));
         let headers: Vec<(&str, &str)> = authorization.into_iter().chain(signature).collect();
-        let call =
-            Call { headers: &headers, time: Some(self.time), cut: true, json, ..Call::get(url, ANSWER_MAX_BYTES) };
+        let call = match json {
+            Some(json) => Call::post(url, json, ANSWER_MAX_BYTES),
+            None => Call::get(url, ANSWER_MAX_BYTES),
+        };
+        let call = Call { headers: &headers, time: Some(self.time), cut: true, ..call };
         let failed = |kind: &str, text: String| Fault::delivery_failed(&self.agent_id, kind, text);
         match self.outcall.call(call).await {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(answer),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Answer, Body, Call, Outcall, OutcallError};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -135,8 +135,10 @@ impl Near {
         let failed = || OutcallError::Failed("the connection failed".into());
         let (host, path) = call.url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap();
         let mut stream = TcpStream::connect(host).await.map_err(|_| failed())?;
-        let verb = if call.json.is_some() { "POST" } else { "GET" };
-        let body = call.json.unwrap_or_default();
+        let (verb, body) = match call.body {
+            Body::Json(json) => ("POST", json),
+            _ => ("GET", ""),
+        };
         let mut text = format!("{verb} /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n", body.len());
         for (name, value) in call.headers {
             assert!(!value.contains(['\r', '\n']), "{name}");
@@ -147,7 +149,7 @@ impl Near {
         let status = answer.line.split(' ').nth(1).unwrap().parse().unwrap();
         let fits = answer.body.len() <= call.max_bytes;
         let body = if fits { answer.body } else { Vec::new() };
-        Ok(Answer { status, content_type: None, body })
+        Ok(Answer { body, ..Answer::of(status) })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::port::platform::{Cost, Pace, Priority, Rate};
 
 /// Actions of one tenant that are at the platform at the same time. There is no limit over all tenants: one with slow
 /// actions must not hold up the others.
-pub const IN_FLIGHT_MAX: usize = 64;
+pub const IN_FLIGHT_MAX: usize = 256;
 /// Actions of one tenant that wait for one bot, in count and bytes. More are refused.
 pub const WAITING_MAX: usize = 512;
 pub const WAITING_MAX_BYTES: usize = 8 << 20;

@@ -1,18 +1,23 @@
-//! The one guarded way out to URLs that other people named: wakes, media, callbacks.
+//! The guarded client for URLs that other people named (wake URLs, media, callbacks), and for the APIs of vendors.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use frontdesk_wire::Secret;
 
 use super::BoxFuture;
+use super::media::MediaBody;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OutcallError {
-    /// Plainly forbidden; the same words for every reason, so that it is no port scanner.
+    /// One text for every reason, so that callers cannot scan ports with it.
     #[error("the URL is not an allowed destination")]
     Refused,
     #[error("the URL is not valid: {0}")]
     BadUrl(String),
+    /// No connection was made.
+    #[error("no connection: {0}")]
+    NotSent(String),
     #[error("no answer: {0}")]
     Failed(String),
     #[error("no answer: it took too long")]
@@ -21,14 +26,70 @@ pub enum OutcallError {
     TooLarge(usize),
 }
 
-/// One call. Without a body it is a GET, with one a POST.
-#[derive(Clone, Copy, Default)]
+impl OutcallError {
+    /// Whether the request may have reached its destination, and may have had its effect there.
+    pub fn may_have_been_sent(&self) -> bool {
+        match self {
+            Self::Refused | Self::BadUrl(_) | Self::NotSent(_) => false,
+            Self::Failed(_) | Self::TimedOut | Self::TooLarge(_) => true,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HttpMethod {
+    #[default]
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+/// What a call carries.
+#[derive(Default)]
+pub enum Body<'a> {
+    #[default]
+    Empty,
+    Json(&'a str),
+    /// As `application/x-www-form-urlencoded`.
+    Form(&'a [(&'a str, &'a str)]),
+    Bytes {
+        mime: &'a str,
+        bytes: Bytes,
+    },
+    /// As they come; a call with it cannot be repeated.
+    Stream {
+        mime: &'a str,
+        length: Option<u64>,
+        body: MediaBody,
+    },
+    /// As `multipart/form-data`.
+    Multipart(Vec<Part<'a>>),
+}
+
+/// One field of a form with files.
+pub struct Part<'a> {
+    pub name: &'a str,
+    pub value: PartValue<'a>,
+}
+
+pub enum PartValue<'a> {
+    Text(&'a str),
+    File { filename: &'a str, mime: &'a str, length: Option<u64>, body: MediaBody },
+}
+
+#[derive(Default)]
 pub struct Call<'a> {
+    pub method: HttpMethod,
     pub url: &'a str,
     pub bearer: Option<&'a Secret>,
-    pub json: Option<&'a str>,
+    pub body: Body<'a>,
     /// Sent as they are, beside those that the client sets itself.
     pub headers: &'a [(&'a str, &'a str)],
+    /// The base URL that the operator set for a bot. A URL of the same scheme, host and port may be private.
+    pub trusted: Option<&'a str>,
     /// Instead of the client's own limit, and never over its longest.
     pub time: Option<Duration>,
     /// The answer is read no further than this.
@@ -43,23 +104,60 @@ impl<'a> Call<'a> {
     }
 
     pub fn post(url: &'a str, json: &'a str, max_bytes: usize) -> Self {
-        Self { url, json: Some(json), max_bytes, ..Self::default() }
+        Self { method: HttpMethod::Post, url, body: Body::Json(json), max_bytes, ..Self::default() }
     }
 }
 
+#[derive(Debug, Clone, Default)]
 pub struct Answer {
     pub status: u16,
-    pub content_type: Option<String>,
+    /// Names in lowercase. Values that are not text are left out.
+    pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// With this status and nothing else.
+    pub fn of(status: u16) -> Self {
+        Self { status, ..Self::default() }
+    }
+
+    /// The first header of this name, which is in lowercase.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header_of(&self.headers, name)
+    }
+}
+
+/// An answer whose body is read as it comes. More than `max_bytes` of it is an error of the body.
+pub struct OpenAnswer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: MediaBody,
+}
+
+impl OpenAnswer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header_of(&self.headers, name)
+    }
+}
+
+fn header_of<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
 pub trait Outcall: Send + Sync {
     /// What can be told from the URL alone, without a lookup. Asked when a URL is given to us.
     fn check(&self, url: &str) -> Result<(), OutcallError>;
+
     /// Checked again, address pinned, no redirect followed, bounded in size and time.
     fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>>;
 
-    /// A payload-free GET.
+    /// The same, with the body as a stream: for files.
+    fn open<'a>(&'a self, _call: Call<'a>) -> BoxFuture<'a, Result<OpenAnswer, OutcallError>> {
+        Box::pin(std::future::ready(Err(OutcallError::NotSent("streams are not supported here".into()))))
+    }
+
+    /// A GET without a payload.
     fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         self.call(Call::get(url, max_bytes))
     }

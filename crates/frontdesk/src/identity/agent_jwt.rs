@@ -122,7 +122,7 @@ mod tests {
         fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let body = self.keys.lock().unwrap().to_string().into_bytes();
-            Box::pin(async move { Ok(Answer { status: 200, content_type: None, body }) })
+            Box::pin(async move { Ok(Answer { body, ..Answer::of(200) }) })
         }
     }
 

@@ -36,7 +36,7 @@ mod tests {
     use frontdesk_core::directory::{Guest, Identity};
     use frontdesk_core::meters::Why;
     use frontdesk_core::port::BoxFuture;
-    use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+    use frontdesk_core::port::outcall::{Answer, Body, Call, Outcall, OutcallError};
     use frontdesk_core::vault::Sealer;
     use frontdesk_core::{Env as _, Parts, Rules};
     use frontdesk_store::memory::MemoryStore;
@@ -56,13 +56,14 @@ mod tests {
         }
 
         fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
-            let body: serde_json::Value = serde_json::from_str(call.json.unwrap()).unwrap();
+            let Body::Json(json) = call.body else { panic!("an alarm has a JSON body") };
+            let body: serde_json::Value = serde_json::from_str(json).unwrap();
             if body["job_id"] == "hangs" {
                 return Box::pin(std::future::pending());
             }
             self.0.lock().unwrap().push(body["job_id"].as_str().unwrap().to_owned());
             let status = if self.1.load(std::sync::atomic::Ordering::SeqCst) { 503 } else { 202 };
-            Box::pin(async move { Ok(Answer { status, content_type: None, body: Vec::new() }) })
+            Box::pin(async move { Ok(Answer::of(status)) })
         }
     }
 

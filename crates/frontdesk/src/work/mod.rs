@@ -128,7 +128,7 @@ mod tests {
                     std::future::pending::<()>().await;
                 }
                 self.open.fetch_sub(1, Ordering::SeqCst);
-                Ok(Answer { status: 503, content_type: None, body: Vec::new() })
+                Ok(Answer::of(503))
             })
         }
     }

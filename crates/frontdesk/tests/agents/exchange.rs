@@ -154,7 +154,7 @@ async fn the_caller_is_known_by_its_token_or_header() {
     let plane = Plane::with_agents(&["alice", "bob", "carol"]).await;
     let token = crate::bound::bound(&plane, "carol").await;
     let ask = async |token: &str, name: Option<&str>, id: &str| {
-        let mut body = question(&plane, id, 20);
+        let mut body = question(&plane, id, 500);
         body["meta"]["origin"] = json!({});
         let mut request = plane.harness.request("POST", "/v1/agents/alice/exchange").bearer_auth(token).json(&body);
         if let Some(name) = name {

@@ -214,7 +214,7 @@ impl BuiltInChat {
                 let code = match error {
                     OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
                     OutcallError::TooLarge(_) => Code::TooLarge,
-                    OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
+                    OutcallError::NotSent(_) | OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
                 };
                 return Ok(Err(ActionResult::refused(code, format!("source_url: {error}"))));
             }
@@ -222,7 +222,7 @@ impl BuiltInChat {
         let item = MediaItem {
             id: self.env.random_hex(16),
             tenant: tenant.into(),
-            mime: answer.content_type.unwrap_or_else(|| "application/octet-stream".into()),
+            mime: answer.header("content-type").unwrap_or("application/octet-stream").to_owned(),
             filename,
             size: answer.body.len() as u64,
             expires_ms: self.env.now_ms() + self.rules.media_ttl_ms,

@@ -30,7 +30,7 @@ impl Upkeep for MemoryStore {
     fn purge(&self, keep: Retention) -> Stored<'_, Purged> {
         let mut state = self.state();
         let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
-        let count = |state: &super::State| {
+        let count = |state: &State| {
             let mail: usize = state.ledgers.values().map(|account| account.rows.len()).sum();
             mail + state.events.len()
                 + state.capabilities.len()
@@ -53,7 +53,7 @@ impl Upkeep for MemoryStore {
             .flat_map(|account| account.rows.range(account.position.through + 1..).map(|(_, (it, _))| it.event))
             .collect();
         state.events.retain(|event, _| *event >= young || owed.contains(event));
-        let super::State { events, by_dedup, capabilities, media, .. } = &mut *state;
+        let State { events, by_dedup, capabilities, media, .. } = &mut *state;
         by_dedup.retain(|_, event| events.contains_key(event));
         capabilities.retain(|_, held| held.expires_ms > keep.now_ms);
         media.retain(|_, (item, _)| item.expires_ms > keep.now_ms);
