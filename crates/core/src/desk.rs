@@ -90,7 +90,7 @@ impl Desk {
         let bots = Arc::downgrade(&directory);
         directory.on_effect(move |effect| {
             if let Some(directory) = bots.upgrade() {
-                directory.apply(effect);
+                directory.bots().apply(effect);
             }
             if let Some(delivery) = sockets.upgrade() {
                 delivery.apply(effect);

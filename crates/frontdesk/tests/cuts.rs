@@ -316,7 +316,7 @@ impl Scene {
             }
             "DELETE /admin/v1/bots/{platform}/{id}" => {
                 let bot = json!({ "platform": "fake", "id": format!("gone-{n}") });
-                desk.directory().add_bot(serde_json::from_value::<BotNew>(bot).unwrap()).await.unwrap();
+                desk.directory().bots().add(serde_json::from_value::<BotNew>(bot).unwrap()).await.unwrap();
                 made(format!("/admin/v1/bots/fake/gone-{n}"), admin(), Value::Null)
             }
             "POST /admin/v1/routes" => {

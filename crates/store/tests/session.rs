@@ -34,7 +34,7 @@ impl Scene {
             settings: std::collections::BTreeMap::default(),
             secrets: std::collections::BTreeMap::default(),
         };
-        desk.directory().add_bot(bot).await.unwrap();
+        desk.directory().bots().add(bot).await.unwrap();
         let ask = GatewayNew { id: "gw".into(), tenant: "acme".into(), instance: None, wake_url: None };
         let made = desk.directory().add_gateway(ask).await.unwrap();
         let bearer = mint("gw", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);

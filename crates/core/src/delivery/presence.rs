@@ -137,19 +137,16 @@ impl DeliveryPlane {
             let Some(platform) = self.platforms.get(&delivery.platform) else { continue };
             let text = "Your agent is away and could not be woken yet. Your message is kept and will be \
                         delivered as soon as it is back.";
-            let bot = self.directory.bot(&delivery.platform, &delivery.bot);
+            let bot = self.directory.bots().bot(&delivery.platform, &delivery.bot);
             let acting_as = ActingAs { tenant: &instance.tenant, bot: &bot };
             let result = notice_in_time(&**platform, acting_as, &delivery.chat_id, text).await;
-            let sent = match result.success {
-                true => {
-                    self.meters.notices.inc();
-                    "a notice that the agent is away was sent to the chat".to_owned()
-                }
-                false => {
-                    let error = result.error.unwrap_or_default();
-                    tracing::warn!(error, "sending the notice that an agent is away failed");
-                    format!("a notice that the agent is away could not be sent to the chat: {error}")
-                }
+            let sent = if result.success {
+                self.meters.notices.inc();
+                "a notice that the agent is away was sent to the chat".to_owned()
+            } else {
+                let error = result.error.unwrap_or_default();
+                tracing::warn!(error, "sending the notice that an agent is away failed");
+                format!("a notice that the agent is away could not be sent to the chat: {error}")
             };
             self.tail.say(&instance.tenant, "notice", |notice| {
                 notice.instance.clone_from(&instance.name);

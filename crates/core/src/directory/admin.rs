@@ -2,15 +2,13 @@
 //!
 //! Secrets are shown once, and stored encrypted or hashed.
 
-use frontdesk_wire::Secret;
-use frontdesk_wire::api::{BindingNew, BotNew, GrantName, RouteNew, TokenMade};
+use frontdesk_wire::api::{BindingNew, GrantName, RouteNew, TokenMade};
 
-use super::facts::{Binding, Bot, Enrollment, Fact, Route, Scope, Tenant, Token};
+use super::facts::{Binding, Enrollment, Fact, Route, Scope, Tenant, Token};
 use super::gateways::{check_id, known_tenant};
 use super::{DirectoryPlane, Draft, View};
 use crate::error::DeskError;
 use crate::hash::sha256_hex;
-use crate::port::platform;
 
 const ENROLLMENT_TTL_MS: u64 = 3_600_000;
 
@@ -80,53 +78,6 @@ impl DirectoryPlane {
 
     pub async fn revoke_token(&self, id: &str) -> Result<(), DeskError> {
         self.remove(|view| view.tokens.get(id).map(|it| Fact::Token((**it).clone()))).await
-    }
-
-    pub async fn add_bot(&self, ask: BotNew) -> Result<(), DeskError> {
-        check_id("platform", &ask.platform)?;
-        check_id("id", &ask.id)?;
-        if let Some(names) = self.platforms.get(&ask.platform).and_then(|platform| platform.bot_names()) {
-            let (settings, secrets) = (ask.settings.keys(), ask.secrets.keys());
-            if let Some(refusal) = names.refusal(settings.map(String::as_str), secrets.map(String::as_str)) {
-                return Err(DeskError::BadRequest(format!("{} bot {:?}: {refusal}", ask.platform, ask.id)));
-            }
-        }
-        if let Some(platform) = self.platforms.get(&ask.platform) {
-            let secrets = ask.secrets.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))).collect();
-            let bot = platform::Bot::new(ask.id.as_str(), ask.tenant.clone(), ask.settings.clone(), secrets);
-            let refused = |why| DeskError::BadRequest(format!("{} bot {:?}: {why}", ask.platform, ask.id));
-            platform.check_bot(&bot).map_err(refused)?;
-        }
-        let seal = |(name, value): (String, String)| {
-            let words = ["bot", &ask.platform, &ask.id, &name];
-            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words));
-            (name, sealed)
-        };
-        let fact = Bot {
-            secrets: ask.secrets.into_iter().map(seal).collect(),
-            platform: ask.platform.clone(),
-            id: ask.id.clone(),
-            tenant: ask.tenant.clone(),
-            settings: ask.settings,
-        };
-        self.put(|view| {
-            if let Some(tenant) = &ask.tenant {
-                known_tenant(view, tenant)?;
-            }
-            let taken = view.bot(&fact.platform, &fact.id).is_some_and(|bot| bot.tenant != fact.tenant);
-            if taken {
-                return Err(DeskError::Conflict(format!(
-                    "{} bot {:?} belongs to another tenant",
-                    fact.platform, fact.id
-                )));
-            }
-            Ok(Fact::Bot(fact.clone()))
-        })
-        .await
-    }
-
-    pub async fn remove_bot(&self, platform: &str, id: &str) -> Result<(), DeskError> {
-        self.remove(|view| view.bot(platform, id).map(|it| Fact::Bot((**it).clone()))).await
     }
 
     pub async fn add_route(&self, ask: RouteNew) -> Result<(), DeskError> {

@@ -1,38 +1,55 @@
-//! Bots with their secrets opened, for the adapters of their platforms.
+//! The bots of platforms: added by the admin, and opened for the adapters of their platforms.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use frontdesk_wire::Secret;
+use frontdesk_wire::api::BotNew;
 use tokio::sync::Notify;
 
-use super::facts;
-use super::{DirectoryPlane, Effect};
-use crate::port::platform::Bot;
+use super::facts::{self, Fact};
+use super::gateways::{check_id, known_tenant};
+use super::registry::{Draft, Effect, Registry};
+use super::view::View;
+use crate::env::Env;
+use crate::error::DeskError;
+use crate::port::platform::{Bot, Platforms};
+use crate::vault::Sealer;
 
-/// Bots that were opened, each beside the record that it was made from: a changed record is another one.
-#[derive(Default)]
-pub(super) struct OpenBots {
-    opened: RwLock<HashMap<String, (Arc<facts::Bot>, Arc<Bot>)>>,
+pub struct Bots {
+    env: Arc<dyn Env>,
+    registry: Registry,
+    sealer: Arc<Sealer>,
+    platforms: Arc<Platforms>,
+    /// Bots that were opened, each beside the record that it was made from: a changed record is another one.
+    opened: RwLock<HashMap<String, Opened>>,
     changed: Notify,
 }
 
-impl DirectoryPlane {
+type Opened = (Arc<facts::Bot>, Arc<Bot>);
+
+impl Bots {
+    pub(super) fn new(env: Arc<dyn Env>, registry: Registry, sealer: &Arc<Sealer>, platforms: &Arc<Platforms>) -> Self {
+        let (sealer, platforms) = (sealer.clone(), platforms.clone());
+        Self { env, registry, sealer, platforms, opened: RwLock::default(), changed: Notify::new() }
+    }
+
     /// The bot as its adapter sees it. One that nobody added has neither settings nor secrets.
     pub fn bot(&self, platform: &str, id: &str) -> Arc<Bot> {
-        self.added_bot(platform, id).unwrap_or_else(|| Arc::new(Bot::bare(id)))
+        self.added(platform, id).unwrap_or_else(|| Arc::new(Bot::bare(id)))
     }
 
     /// The bot if it was added.
-    pub fn added_bot(&self, platform: &str, id: &str) -> Option<Arc<Bot>> {
+    pub fn added(&self, platform: &str, id: &str) -> Option<Arc<Bot>> {
         let record = self.registry.read(|view| view.bot(platform, id).cloned())?;
         let key = facts::key(&[platform, id]);
-        let opened = self.open_bots.opened.read().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, bot)) = opened.get(&key).filter(|(of, _)| Arc::ptr_eq(of, &record)) {
             return Some(bot.clone());
         }
         drop(opened);
-        let bot = Arc::new(self.open_bot(&record));
-        let mut opened = self.open_bots.opened.write().unwrap_or_else(PoisonError::into_inner);
+        let bot = Arc::new(self.open(&record));
+        let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have been quicker, and the bot may be gone by now.
         if let Some((_, bot)) = opened.get(&key).filter(|(of, _)| Arc::ptr_eq(of, &record)) {
             return Some(bot.clone());
@@ -43,28 +60,98 @@ impl DirectoryPlane {
         Some(bot)
     }
 
-    /// All bots of a platform that were added, by id.
-    pub fn bot_ids(&self, platform: &str) -> Vec<String> {
-        self.registry
-            .read(|view| view.bots.values().filter(|it| it.platform == platform).map(|it| it.id.clone()).collect())
+    /// All bots of a platform that were added.
+    pub fn ids(&self, platform: &str) -> Vec<String> {
+        let of_platform = |view: &View| {
+            let bots = view.bots.values().filter(|it| it.platform == platform);
+            bots.map(|it| it.id.clone()).collect()
+        };
+        self.registry.read(of_platform)
+    }
+
+    /// Whether this tenant may act as that bot. An empty id means its default bot on that platform.
+    pub fn resolve(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
+        let common = self.platforms.get(platform).and_then(|found| found.common_bot());
+        if let Some(common) = common.filter(|common| bot.is_empty() || bot == *common) {
+            return Some(common.to_owned());
+        }
+        self.registry.read(|view| {
+            let allowed = |it: &facts::Bot| it.platform == platform && it.tenant.as_deref().is_none_or(|t| t == tenant);
+            if bot.is_empty() {
+                return view.bots.values().find(|it| allowed(it)).map(|it| it.id.clone());
+            }
+            view.bot(platform, bot).filter(|it| allowed(it)).map(|it| it.id.clone())
+        })
+    }
+
+    pub async fn add(&self, ask: BotNew) -> Result<(), DeskError> {
+        check_id("platform", &ask.platform)?;
+        check_id("id", &ask.id)?;
+        self.check(&ask).map_err(|why| DeskError::BadRequest(format!("{} bot {:?}: {why}", ask.platform, ask.id)))?;
+        let seal = |(name, value): (String, String)| {
+            let words = ["bot", &ask.platform, &ask.id, &name];
+            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words));
+            (name, sealed)
+        };
+        let fact = facts::Bot {
+            secrets: ask.secrets.into_iter().map(seal).collect(),
+            platform: ask.platform.clone(),
+            id: ask.id.clone(),
+            tenant: ask.tenant.clone(),
+            settings: ask.settings,
+        };
+        let decide = |view: &View, draft: &mut Draft| {
+            if let Some(tenant) = &fact.tenant {
+                known_tenant(view, tenant)?;
+            }
+            let taken = view.bot(&fact.platform, &fact.id).is_some_and(|bot| bot.tenant != fact.tenant);
+            if taken {
+                let text = format!("{} bot {:?} belongs to another tenant", fact.platform, fact.id);
+                return Err(DeskError::Conflict(text));
+            }
+            draft.put(Fact::Bot(fact.clone()));
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
+    }
+
+    /// Why the platform of a bot refuses it as it is.
+    fn check(&self, ask: &BotNew) -> Result<(), String> {
+        let Some(platform) = self.platforms.get(&ask.platform) else { return Ok(()) };
+        if let Some(names) = platform.bot_names() {
+            let (settings, secrets) = (ask.settings.keys(), ask.secrets.keys());
+            let refusal = names.refusal(settings.map(String::as_str), secrets.map(String::as_str));
+            refusal.map_or(Ok(()), Err)?;
+        }
+        let secrets = ask.secrets.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))).collect();
+        platform.check_bot(&Bot::new(ask.id.as_str(), ask.tenant.clone(), ask.settings.clone(), secrets))
+    }
+
+    pub async fn remove(&self, platform: &str, id: &str) -> Result<(), DeskError> {
+        let decide = |view: &View, draft: &mut Draft| {
+            let bot = view.bot(platform, id).ok_or_else(|| DeskError::NotFound("record not found".into()))?;
+            draft.remove(&Fact::Bot((**bot).clone()));
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
     }
 
     /// The opened secrets of a bot that was changed or removed are not needed any more, and its listener ends.
     pub(crate) fn apply(&self, effect: &Effect) {
         if let Effect::BotChanged { platform, id } = effect {
-            let mut opened = self.open_bots.opened.write().unwrap_or_else(PoisonError::into_inner);
+            let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
             opened.remove(&facts::key(&[platform, id]));
             drop(opened);
-            self.open_bots.changed.notify_one(); // kept for the listener loop if it is busy
+            self.changed.notify_one(); // kept for the listener loop if it is busy
         }
     }
 
     /// Comes back when bots were added, changed or removed since it was called last. For one caller.
-    pub async fn bots_changed(&self) {
-        self.open_bots.changed.notified().await;
+    pub async fn changed(&self) {
+        self.changed.notified().await;
     }
 
-    fn open_bot(&self, record: &facts::Bot) -> Bot {
+    fn open(&self, record: &facts::Bot) -> Bot {
         let mut secrets = BTreeMap::new();
         for (name, sealed) in &record.secrets {
             let words = ["bot", &record.platform, &record.id, name];

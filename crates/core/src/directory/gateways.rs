@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
 use frontdesk_wire::{MessageEvent, Secret};
 
-use super::facts::{Bot, Enrollment, Fact, Gateway, GatewaySecret, Instance};
+use super::facts::{Enrollment, Fact, Gateway, GatewaySecret, Instance};
 use super::index::TenantIndex;
 use super::{DirectoryPlane, Draft, Guest, Identity, View};
 use crate::error::DeskError;
@@ -279,21 +279,6 @@ impl DirectoryPlane {
                     Err(DeskError::BadRequest(format!("several tenants have an instance {name:?}; name the tenant")))
                 }
             }
-        })
-    }
-
-    /// Whether this tenant may act as that bot. An empty id means its default bot on that platform.
-    pub fn resolve_bot(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
-        let common = self.platforms.get(platform).and_then(|found| found.common_bot());
-        if let Some(common) = common.filter(|common| bot.is_empty() || bot == *common) {
-            return Some(common.to_owned());
-        }
-        self.registry.read(|view| {
-            let allowed = |it: &Bot| it.platform == platform && it.tenant.as_deref().is_none_or(|t| t == tenant);
-            if bot.is_empty() {
-                return view.bots.values().find(|it| allowed(it)).map(|it| it.id.clone());
-            }
-            view.bot(platform, bot).filter(|it| allowed(it)).map(|it| it.id.clone())
         })
     }
 }

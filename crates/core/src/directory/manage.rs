@@ -57,7 +57,7 @@ impl Management {
     /// Creates a one-time code that links the user who sends it to the bot.
     pub async fn offer_link(&self, who: &Guest, ask: LinkAsk) -> Result<LinkOffer, DeskError> {
         check_id("platform", &ask.platform)?;
-        if self.directory.resolve_bot(&who.tenant, &ask.platform, "").is_none() {
+        if self.directory.bots().resolve(&who.tenant, &ask.platform, "").is_none() {
             return Err(DeskError::BadRequest(format!("this tenant has no bot on {:?}", ask.platform)));
         }
         let now_ms = self.env.now_ms();

@@ -28,9 +28,8 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
-use bots::OpenBots;
-
 pub use auth::{Caller, Guest, Identity, Unproven};
+pub use bots::Bots;
 pub use facts::Fact;
 pub use gateways::check_source;
 pub(crate) use gateways::{check_id, known_tenant};
@@ -43,10 +42,9 @@ pub use view::View;
 pub struct DirectoryPlane {
     env: Arc<dyn Env>,
     registry: Registry,
-    open_bots: OpenBots,
+    bots: Bots,
     sealer: Arc<Sealer>,
     outcall: Arc<dyn Outcall>,
-    platforms: Arc<Platforms>,
     rules: Arc<Rules>,
 }
 
@@ -58,18 +56,22 @@ impl DirectoryPlane {
         outcall: &Arc<dyn Outcall>,
         platforms: &Arc<Platforms>,
     ) -> Result<Self, StoreError> {
+        let registry = Registry::open(stores.directory.clone()).await?;
         Ok(Self {
             env: base.env.clone(),
-            registry: Registry::open(stores.directory.clone()).await?,
-            open_bots: OpenBots::default(),
+            bots: Bots::new(base.env.clone(), registry.clone(), sealer, platforms),
+            registry,
             sealer: sealer.clone(),
             outcall: outcall.clone(),
-            platforms: platforms.clone(),
             rules: base.rules.clone(),
         })
     }
 
     /// Reads from the view. Must be short, because writers wait.
+    pub fn bots(&self) -> &Bots {
+        &self.bots
+    }
+
     pub fn read<R>(&self, look: impl FnOnce(&View) -> R) -> R {
         self.registry.read(look)
     }

@@ -13,6 +13,7 @@ use crate::port::store::{Change, Changes, Directory, Record, StoreError};
 /// Conflicts with other servers before a write fails.
 const TRIES_MAX: u32 = 8;
 
+#[derive(Clone)]
 pub struct Registry {
     shared: Arc<Shared>,
     /// One writer at a time in this process; versions detect writers in other processes.

@@ -42,7 +42,7 @@ impl InboundPlane {
         let (Some(platform), false, false) = (platform, source.is_direct(), receivers.is_empty()) else {
             return Context::None;
         };
-        let bot = self.directory.bot(&source.platform, marks.bot);
+        let bot = self.directory.bots().bot(&source.platform, marks.bot);
         let acting_as = ActingAs { tenant, bot: &bot };
         let asked = async {
             let said = platform.nearby(acting_as, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;

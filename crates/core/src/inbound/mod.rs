@@ -270,9 +270,10 @@ impl InboundPlane {
                 Ruling::Verdict(verdict) => return verdict,
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
-                        let began = tokio::time::Instant::now();
+                        let began_ms = self.env.steady_ms();
                         let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await;
-                        left = left.saturating_sub(began.elapsed());
+                        let took_ms = self.env.steady_ms().saturating_sub(began_ms);
+                        left = left.saturating_sub(Duration::from_millis(took_ms));
                         self.visibility.keep(spot, &viewer, sees, now_ms, self.rules.sight_ms);
                         sight.note(viewer, sees);
                     }
@@ -285,7 +286,7 @@ impl InboundPlane {
     /// Whether this person can see the chat, as the platform says.
     async fn look_for(&self, tenant: &str, bot: &str, source: &Source, viewer: &str, limit: Duration) -> Sees {
         let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
-        let bot = self.directory.bot(&source.platform, bot);
+        let bot = self.directory.bots().bot(&source.platform, bot);
         let acting_as = ActingAs { tenant, bot: &bot };
         let asked = platform.look(acting_as, &source.chat_id, Some(viewer));
         match tokio::time::timeout(limit, asked).await {
@@ -353,7 +354,7 @@ impl InboundPlane {
         let Errand { command, source, tenant, bot } = errand;
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
-            let bot = self.directory.bot(&source.platform, bot);
+            let bot = self.directory.bots().bot(&source.platform, bot);
             let acting_as = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot: &bot };
             let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;
             if !said.success {

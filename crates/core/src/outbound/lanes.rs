@@ -4,7 +4,7 @@ use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{ActionResult, Code};
 
 use super::OutboundPlane;
-use super::sending::WAIT_MAX_MS;
+use super::sending::{Asked, WAIT_MAX_MS};
 use crate::delivery::session::{Job, Lane, Refused};
 use crate::delivery::switchboard::{Mailbox, Order};
 use crate::directory::Caller;
@@ -38,11 +38,4 @@ impl OutboundPlane {
             }
         }
     }
-}
-
-/// When an action was asked for, on the steady clock, and how many earlier edits of its message it replaces.
-#[derive(Clone, Copy)]
-pub(super) struct Asked {
-    pub(super) ms: u64,
-    pub(super) replaced: usize,
 }

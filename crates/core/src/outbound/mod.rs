@@ -11,9 +11,8 @@ use std::sync::{Arc, OnceLock};
 use frontdesk_wire::action::check_prompt;
 use frontdesk_wire::{Act, Action, ActionResult, Code};
 
-use self::lanes::Asked;
 use self::pacing::Pacer;
-use self::sending::Sending;
+use self::sending::{Asked, Sending};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::session::Refused;
@@ -257,14 +256,14 @@ impl OutboundPlane {
     }
 
     /// The bot, if the tenant may still use it: it may have been removed, or given to somebody else, since the hello.
+    #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
     fn own_bot(&self, caller: &Caller, platform: &str, bot: &str) -> Result<Arc<Bot>, ActionResult> {
-        match self.directory.resolve_bot(&caller.tenant, platform, bot) {
-            Some(id) => Ok(self.directory.bot(platform, &id)),
-            None => {
-                let text = format!("{platform} bot {bot:?} is not (or no longer) a bot of this tenant");
-                Err(ActionResult::refused(Code::UnknownIdentity, text))
-            }
-        }
+        let found = self.directory.bots().resolve(&caller.tenant, platform, bot);
+        let refused = || {
+            let text = format!("{platform} bot {bot:?} is not (or no longer) a bot of this tenant");
+            ActionResult::refused(Code::UnknownIdentity, text)
+        };
+        found.map(|id| self.directory.bots().bot(platform, &id)).ok_or_else(refused)
     }
 
     /// Lets go the actions whose time has come. Returns when the next one's does, on the steady clock.

@@ -230,14 +230,12 @@ impl BotQueue {
             }
             queue.followers.insert(ticket, followers);
         }
-        let turn = match self.grant(&mut queue, now_ms, Some(ticket)) {
-            true => None,
-            false => {
-                let (waiter, turn) = oneshot::channel();
-                queue.waiters.insert(ticket, waiter);
-                Some(turn)
-            }
-        };
+        let goes = self.grant(&mut queue, now_ms, Some(ticket));
+        let turn = (!goes).then(|| {
+            let (waiter, turn) = oneshot::channel();
+            queue.waiters.insert(ticket, waiter);
+            turn
+        });
         drop(queue);
         Ok((Place { bot: self, ticket, is_over: false }, turn))
     }

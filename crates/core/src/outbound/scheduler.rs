@@ -242,16 +242,13 @@ impl Scheduler {
         let Some(Held { ask, state, .. }) = self.held.get_mut(&ticket) else { return };
         *state = State::InFlight;
         for (name, rate) in &ask.cost.buckets {
-            match self.buckets.get_mut(name) {
-                Some(bucket) => {
-                    bucket.rate = *rate;
-                    bucket.take(now_ms);
-                }
-                None => {
-                    let mut bucket = Bucket::new(*rate);
-                    bucket.take(now_ms);
-                    self.buckets.insert(name.clone(), bucket);
-                }
+            if let Some(bucket) = self.buckets.get_mut(name) {
+                bucket.rate = *rate;
+                bucket.take(now_ms);
+            } else {
+                let mut bucket = Bucket::new(*rate);
+                bucket.take(now_ms);
+                self.buckets.insert(name.clone(), bucket);
             }
         }
         let tenant = self.tenants.entry(ask.tenant.clone()).or_default();

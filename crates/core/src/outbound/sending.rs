@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 
-use super::lanes::Asked;
 use super::pacing::{Never, Next, Turned};
 use super::scheduler::{Ask, Refusal};
 use super::{OutboundPlane, outcome_name, outcome_of, unavailable};
@@ -23,6 +22,13 @@ const DROP_AFTER_MS: u64 = 2_000;
 const OVERHEAD_BYTES: usize = 512;
 /// A platform that answers slower than this is not waited for.
 const ACT_LIMIT_MS: u64 = 25_000;
+
+/// When an action was asked for, on the steady clock, and how many earlier edits of its message it replaces.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) ms: u64,
+    pub(super) replaced: usize,
+}
 
 /// An action's address.
 pub(super) struct Sending<'a> {
@@ -136,8 +142,11 @@ impl OutboundPlane {
             notice.platform = sending.name.into();
             notice.chat_id = sending.chat_id.into();
             notice.message_id = result.message_id.clone().unwrap_or_default();
-            let notes: String = notes.iter().map(|note| format!(": {note}")).collect();
-            notice.text = format!("{op}: {}{notes}", outcome_name(outcome));
+            notice.text = format!("{op}: {}", outcome_name(outcome));
+            for note in &notes {
+                notice.text.push_str(": ");
+                notice.text.push_str(note);
+            }
         });
         Ok(result)
     }

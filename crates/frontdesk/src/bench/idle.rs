@@ -23,6 +23,7 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
     let orders = LoadOrders {
         url: stage.url.clone(),
         feed: None,
+        door: None,
         seats: stage.seats.clone(),
         messages: 0,
         bytes: 0,

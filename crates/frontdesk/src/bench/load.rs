@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
+use super::door::{CONNECTIONS, DoorOrders};
 use super::report::quantile;
 use super::stage::Seat;
 use crate::print::out_line;
@@ -33,6 +34,9 @@ const DIALS: usize = 64;
 pub(super) struct LoadOrders {
     pub(super) url: String,
     pub(super) feed: Option<SocketAddr>,
+    /// Instead of the feed.
+    #[serde(default)]
+    pub(super) door: Option<DoorOrders>,
     pub(super) seats: Vec<Seat>,
     pub(super) messages: u64,
     pub(super) bytes: usize,
@@ -84,6 +88,9 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
     for socket in sockets {
         tokio::spawn(take(run.clone(), socket)); // they end with this process
     }
+    if let Some(door) = &orders.door {
+        return through_door(&run, door, &orders).await;
+    }
     let Some(feed) = orders.feed else {
         return std::future::pending().await; // idle until the bench ends us
     };
@@ -102,6 +109,33 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
         }
         Some(rate) => pace(&run, feed, rate, people, orders.bytes).await?,
     }
+    finish(&run, began).await
+}
+
+/// One request a message.
+async fn through_door(run: &Arc<Run>, door: &DoorOrders, orders: &LoadOrders) -> anyhow::Result<()> {
+    let began = run.began.elapsed();
+    let since = run.began;
+    let now_us = move || since.elapsed().as_micros();
+    if let Some(rate) = orders.rate {
+        door.pace(orders.messages, rate, now_us).await?;
+        return finish(run, began).await;
+    }
+    let mut connections = Vec::new();
+    let count = CONNECTIONS as u64;
+    for number in 0..count {
+        let span = (orders.messages * number / count)..(orders.messages * (number + 1) / count);
+        let door = door.clone();
+        connections.push(tokio::spawn(async move { door.flood(span, now_us).await }));
+    }
+    for connection in connections {
+        connection.await??;
+    }
+    finish(run, began).await
+}
+
+/// Every message was taken: says how long that took, and how old they were.
+async fn finish(run: &Run, began: Duration) -> anyhow::Result<()> {
     while run.taken.load(Ordering::Relaxed) < run.messages {
         run.all.notified().await;
     }

@@ -6,6 +6,7 @@
 
 mod agents;
 mod alarms;
+mod door;
 mod feed;
 mod gate;
 mod idle;
@@ -41,6 +42,9 @@ pub enum BenchCommand {
         /// Repetitions of each run; the median is reported, with all results
         #[arg(long, default_value_t = 3)]
         rounds: usize,
+        /// One HTTP request per message through a real route, over 64 connections, instead of batches over a socket
+        #[arg(long)]
+        door: Option<door::Door>,
     },
     /// Events routed and stored, without connected receivers
     Ingest {
@@ -93,8 +97,8 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
     }
     let runtime = crate::runtime::build(2)?;
     let figures = match what {
-        BenchCommand::Relay { messages, gateways, bytes, rate, seconds, rounds } => {
-            let plan = relay::Plan { messages, gateways, bytes, rate, seconds, rounds: rounds.max(1) };
+        BenchCommand::Relay { messages, gateways, bytes, rate, seconds, rounds, door } => {
+            let plan = relay::Plan { messages, gateways, bytes, rate, seconds, rounds: rounds.max(1), door };
             runtime.block_on(relay::run(&plan))?
         }
         BenchCommand::Ingest { gate: true, messages, rounds } => gate::run(messages, rounds.max(1)),

@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
+use frontdesk_core::directory::facts::Scope;
+use frontdesk_wire::api::{BindingNew, BotNew};
 use serde_json::{Value, json};
 
+use super::door::{CONNECTIONS, Door, DoorOrders};
 use super::feed;
 use super::load::{LoadDone, LoadOrders, LoadReady};
 use super::report::{machine, median};
 use super::stage::{LoadProcess, Stage};
+use crate::app::FIRST_TENANT;
+
+const HOOK_KEY: &str = "the key of the benchmark";
 
 pub(super) struct Plan {
     pub(super) messages: u64,
@@ -16,6 +22,7 @@ pub(super) struct Plan {
     pub(super) rate: u64,
     pub(super) seconds: u64,
     pub(super) rounds: usize,
+    pub(super) door: Option<Door>,
 }
 
 pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
@@ -41,7 +48,8 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
         "machine": machine(),
         "settings": {
             "messages": plan.messages, "gateways": plan.gateways, "event_bytes": plan.bytes, "rate": plan.rate,
-            "seconds": plan.seconds, "rounds": plan.rounds, "store": "sqlite, WAL, synchronous=FULL",
+            "seconds": plan.seconds, "rounds": plan.rounds, "door": plan.door,
+            "connections": plan.door.map(|_| CONNECTIONS), "store": "sqlite, WAL, synchronous=FULL",
         },
         "throughput_per_s": { "median": median(&per_second).round(), "rounds": rounded(&per_second, 0) },
         "latency_ms": {
@@ -55,10 +63,18 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Result<LoadDone> {
     let mut stage = Stage::open().await?;
     stage.seat(plan.gateways).await?;
-    let feed = feed::open(stage.app.desk.clone()).await?;
+    let door = match plan.door {
+        Some(door) => Some(open_door(&stage, door, plan).await?),
+        None => None,
+    };
+    let feed = match door {
+        Some(_) => None,
+        None => Some(feed::open(stage.app.desk.clone()).await?),
+    };
     let orders = LoadOrders {
         url: stage.url.clone(),
-        feed: Some(feed),
+        feed,
+        door,
         seats: stage.seats.clone(),
         messages,
         bytes: plan.bytes,
@@ -79,6 +95,32 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
     load.end().await;
     stage.close().await;
     Ok(done)
+}
+
+/// The credential of a door; for webhooks a bot `h0`... for each agent.
+async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<DoorOrders> {
+    let directory = stage.app.desk.directory();
+    let secret = match door {
+        Door::Chat => directory.create_token(FIRST_TENANT, Scope::Chat, None, None).await?.token,
+        Door::Hooks => {
+            for number in 0..plan.gateways {
+                let bot = BotNew {
+                    platform: "hooks".into(),
+                    id: format!("h{number}"),
+                    tenant: Some(FIRST_TENANT.into()),
+                    settings: [].into(),
+                    secrets: [("key".to_owned(), HOOK_KEY.to_owned())].into(),
+                };
+                directory.bots().add(bot).await?;
+                let [platform, user_id, tenant, instance] =
+                    ["hooks".to_owned(), format!("h{number}"), FIRST_TENANT.to_owned(), format!("a{number}")];
+                directory.bind(BindingNew { platform, user_id, tenant, instance }).await?;
+            }
+            HOOK_KEY.to_owned()
+        }
+    };
+    let address = stage.url.trim_start_matches("http://").to_owned();
+    Ok(DoorOrders { door, address, secret, people: plan.gateways as u64, bytes: plan.bytes })
 }
 
 fn rounded(values: &[f64], digits: i32) -> Vec<f64> {

@@ -156,7 +156,7 @@ async fn bots(_: Admin, State(app): State<App>) -> Reply<Value> {
 
 async fn add_bot(_: Admin, State(app): State<App>, Json(ask): Json<BotNew>) -> Made<Value> {
     let made = json!({ "platform": ask.platform, "id": ask.id });
-    app.desk.directory().add_bot(ask).await?;
+    app.desk.directory().bots().add(ask).await?;
     Ok((StatusCode::CREATED, Reply(made)))
 }
 
@@ -165,7 +165,7 @@ async fn remove_bot(
     State(app): State<App>,
     Path((platform, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    app.desk.directory().remove_bot(&platform, &id).await?;
+    app.desk.directory().bots().remove(&platform, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -75,7 +75,7 @@ async fn try_take(
         None => None,
         Some(id) => {
             let absent = || Refusal::new(Code::NotFound, format!("no {name} bot {id:?} was added"));
-            Some(app.desk.directory().added_bot(name, id).ok_or_else(absent)?)
+            Some(app.desk.directory().bots().added(name, id).ok_or_else(absent)?)
         }
     };
     let query = request.uri().query().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Routes for operators and monitoring: health, readiness, metrics, OpenAPI.
+//! Routes for operators and monitoring: health, readiness, metrics, API description.
 
 use std::time::Duration;
 

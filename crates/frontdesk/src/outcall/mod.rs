@@ -104,12 +104,11 @@ impl GuardedClient {
             .pool_max_idle_per_host(IDLE_PER_HOST)
             .pool_idle_timeout(IDLE_TIME)
             .user_agent(concat!("frontdesk/", env!("CARGO_PKG_VERSION")));
-        let builder = match is_trusted {
-            true => builder,
-            false => {
-                let resolver = GuardedResolver { guard: self.guard.clone(), lookup: self.lookup.clone() };
-                builder.dns_resolver(Arc::new(resolver))
-            }
+        let builder = if is_trusted {
+            builder
+        } else {
+            let resolver = GuardedResolver { guard: self.guard.clone(), lookup: self.lookup.clone() };
+            builder.dns_resolver(Arc::new(resolver))
         };
         #[cfg(test)]
         let builder = match &self.dialer {

@@ -1,3 +1,5 @@
+//! What is never called, and how the rest is.
+
 use super::*;
 
 fn guard(allow: &[&str]) -> Guard {

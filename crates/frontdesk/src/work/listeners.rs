@@ -58,7 +58,7 @@ pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancella
             running.insert(name, Running { bot, desk: me, stop, task });
         }
         tokio::select! {
-            () = desk.directory().bots_changed() => {}
+            () = desk.directory().bots().changed() => {}
             () = tokio::time::sleep(TICK) => {}
             () = stop.cancelled() => return,
         }
@@ -71,8 +71,8 @@ fn bots(desk: &Desk) -> Bots {
     let mut found = HashMap::new();
     for platform in desk.platforms().all().filter(|platform| platform.listens()) {
         let name = &platform.descriptor().platform;
-        for id in desk.directory().bot_ids(name) {
-            if let Some(bot) = desk.directory().added_bot(name, &id) {
+        for id in desk.directory().bots().ids(name) {
+            if let Some(bot) = desk.directory().bots().added(name, &id) {
                 found.insert((name.clone(), id), (platform.clone(), bot));
             }
         }

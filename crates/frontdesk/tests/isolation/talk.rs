@@ -68,7 +68,7 @@ impl Scenario {
             }
         };
         let home = self.homes.iter().position(|home| event.tenant.as_ref() == Some(&home.tenant)).unwrap();
-        self.to_message(home, None, event)
+        self.make_message(home, None, event)
     }
 
     /// A message in this chat.
@@ -84,7 +84,7 @@ impl Scenario {
             ..Source::default()
         };
         let event = Event { tenant: Some(tenant), source, addressed: self.dice.chance(50) };
-        self.to_message(home, id, event)
+        self.make_message(home, id, event)
     }
 
     /// A message id that every tenant uses for a message of its own.
@@ -92,7 +92,7 @@ impl Scenario {
         format!("{TWIN}{}", self.said.len())
     }
 
-    fn to_message(&mut self, home: usize, id: Option<String>, mut event: Event) -> Said {
+    fn make_message(&mut self, home: usize, id: Option<String>, mut event: Event) -> Said {
         event.source.message_is_edit = false; // the built-in chat has no edits by users
         let mark = self.homes[home].mark.clone();
         let mut said = self.prepare(home, id, event, String::new());

@@ -66,7 +66,7 @@ impl Scene {
             settings: std::collections::BTreeMap::default(),
             secrets: std::collections::BTreeMap::default(),
         };
-        desk.directory().add_bot(bot).await.unwrap();
+        desk.directory().bots().add(bot).await.unwrap();
         for tenant in ["red", "blue"] {
             desk.directory().create_tenant(tenant).await.unwrap();
             let (platform, key) = (PLATFORM.into(), format!("{tenant}-guild"));

@@ -137,9 +137,8 @@ async fn waiting_actions_are_bounded() {
     socket.frame(&outbound("slow", media)).await;
     source.asked().await;
     // Without a write each: on a slow disk a thousand of those would take longer than an action may wait.
-    let ask = |number: u32| {
-        format!("{}\n", outbound(&number.to_string(), json!({ "op": "get_chat_info", "chat_id": "c" })))
-    };
+    let ask =
+        |number: u32| format!("{}\n", outbound(&number.to_string(), json!({ "op": "get_chat_info", "chat_id": "c" })));
     socket.text((1..=1_100).map(ask).collect::<String>()).await;
     for number in 1_024..=1_100 {
         let result = socket.result(&number.to_string()).await.json["result"].clone();

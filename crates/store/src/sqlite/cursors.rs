@@ -18,19 +18,15 @@ impl Cursors for SqliteStore {
 
     fn save_cursor(&self, platform: String, bot: String, cursor: Option<String>) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            let saved = match cursor {
-                Some(cursor) => {
-                    let sql = "INSERT INTO cursor (platform, bot, value) VALUES (?1, ?2, ?3)
-                               ON CONFLICT DO UPDATE SET value = excluded.value";
-                    books.connection.execute(sql, (platform, bot, cursor))
-                }
-                None => {
-                    let sql = "DELETE FROM cursor WHERE platform = ?1 AND bot = ?2";
-                    books.connection.execute(sql, (platform, bot))
-                }
+            let saved = if let Some(cursor) = cursor {
+                let sql = "INSERT INTO cursor (platform, bot, value) VALUES (?1, ?2, ?3)
+                           ON CONFLICT DO UPDATE SET value = excluded.value";
+                books.connection.execute(sql, (platform, bot, cursor))
+            } else {
+                books.connection.execute("DELETE FROM cursor WHERE platform = ?1 AND bot = ?2", (platform, bot))
             };
             saved.map(drop).map_err(fault)
         };
-        self.writer.write(work, |_| {})
+        self.writer.write(work, |()| {})
     }
 }

@@ -61,7 +61,7 @@ impl Desks for SqliteStore {
             let sql = "UPDATE duty SET desk = 0 WHERE name = ?1 AND desk = ?2";
             books.connection.execute(sql, (duty, signed(me))).map(drop).map_err(fault)
         };
-        self.writer.write(work, |_| {})
+        self.writer.write(work, |()| {})
     }
 
     fn resign(&self, me: DeskNo) -> Stored<'_, ()> {

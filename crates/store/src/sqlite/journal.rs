@@ -37,7 +37,7 @@ impl Journal for SqliteStore {
                        SELECT platform, bot, ?2, id FROM journal WHERE id = ?1";
             books.connection.execute(sql, (signed(id), receipt_id)).map(drop).map_err(fault)
         };
-        self.writer.write(work, |_| {})
+        self.writer.write(work, |()| {})
     }
 
     fn apply_receipt<'a>(

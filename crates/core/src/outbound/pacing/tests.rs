@@ -1,3 +1,5 @@
+//! Waiting for a bot: nobody sleeps past its turn, and nothing is claimed that did not happen.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The order of the queue, its limits and its bounds.
+
 use super::*;
 
 const SLOW: Rate = Rate { burst: 1, every_ms: 1_000 };

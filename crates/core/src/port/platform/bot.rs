@@ -69,7 +69,7 @@ impl std::fmt::Debug for Bot {
             .field("tenant", &self.tenant)
             .field("settings", &self.settings)
             .field("secrets", &self.secrets.keys().collect::<Vec<_>>())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

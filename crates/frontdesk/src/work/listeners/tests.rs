@@ -1,3 +1,5 @@
+//! Listeners start, stop, fail and move to another desk.
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -190,7 +192,7 @@ impl Scene {
     async fn add(&self, bot: &str, token: &str) {
         let secrets = [("token".to_owned(), token.to_owned())].into();
         let bot = BotNew { platform: "polled".into(), id: bot.into(), tenant: None, settings: [].into(), secrets };
-        self.desk.directory().add_bot(bot).await.unwrap();
+        self.desk.directory().bots().add(bot).await.unwrap();
     }
 
     /// Seconds pass on every clock; the lease is kept.
@@ -238,7 +240,7 @@ async fn a_bot_that_is_added_listens_and_one_that_is_removed_does_not() {
     assert_eq!(scene.received().await, ["1", "2", "4"], "one that is refused does not stop the others");
     let why = scene.desk.stores().ledger.event_named("home", b"3".to_vec(), "3", None).await.unwrap();
     assert!(why.is_some_and(|event| event.verdict.contains("chat_id")), "and its reason is recorded");
-    scene.desk.directory().remove_bot("polled", "b").await.unwrap();
+    scene.desk.directory().bots().remove("polled", "b").await.unwrap();
     scene.pass(2).await;
     assert_eq!(scene.platform.listening.load(Ordering::SeqCst), 0);
     let desks = scene.desk.lease().desks().await.unwrap();

@@ -1,0 +1,157 @@
+//! The load of a real door: one HTTP request a message, over connections that are kept open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use frontdesk_core::Env as _;
+use frontdesk_platforms::shared::standard_webhooks::sign;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use crate::env::SystemEnv;
+
+/// Connections that are open, each with one request at a time.
+pub(super) const CONNECTIONS: usize = 64;
+/// The paced run starts requests at these times.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Where the messages go in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Door {
+    /// Posts to the built-in chat
+    Chat,
+    /// Signed webhooks
+    Hooks,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct DoorOrders {
+    pub(super) door: Door,
+    pub(super) address: String,
+    /// The chat token, or the key of the webhooks.
+    pub(super) secret: String,
+    pub(super) people: u64,
+    pub(super) bytes: usize,
+}
+
+impl DoorOrders {
+    /// One message as a request. `now_us` is in its text: the receiver knows how old it is.
+    fn request(&self, number: u64, now_us: u128) -> Vec<u8> {
+        let person = number % self.people;
+        let text = format!("t={now_us}.");
+        let (path, headers, body) = match self.door {
+            Door::Chat => {
+                let path = format!("/chat/v1/chats/c{person}/messages");
+                let rest = format!("\"user_id\":\"u{person}\",\"message_id\":\"m{number}\"}}");
+                let pad = "x".repeat(self.bytes.saturating_sub(rest.len() + text.len() + 12));
+                let headers = format!("Authorization: Bearer {}\r\nContent-Type: application/json\r\n", self.secret);
+                (path, headers, format!("{{\"text\":\"{pad}{text}\",{rest}"))
+            }
+            Door::Hooks => {
+                let body = format!("{}{text}", "x".repeat(self.bytes.saturating_sub(text.len())));
+                let now_s = SystemEnv.now_ms() / 1_000;
+                let id = format!("m{number}");
+                let signature = sign(self.secret.as_bytes(), &id, now_s, body.as_bytes());
+                let headers =
+                    format!("webhook-id: {id}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
+                (format!("/hooks/h{person}"), headers, body)
+            }
+        };
+        format!("POST {path} HTTP/1.1\r\nHost: desk\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
+            .into_bytes()
+    }
+
+    async fn connect(&self) -> anyhow::Result<Connection> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream, read: Vec::with_capacity(4096) })
+    }
+
+    /// As fast as the door answers.
+    pub(super) async fn flood(&self, span: std::ops::Range<u64>, now_us: impl Fn() -> u128) -> anyhow::Result<()> {
+        let mut connection = self.connect().await?;
+        for number in span {
+            connection.send(&self.request(number, now_us())).await?;
+        }
+        Ok(())
+    }
+
+    /// At a fixed rate, whatever the door does: a request that finds no free connection waits, and its age counts.
+    pub(super) async fn pace(
+        &self,
+        messages: u64,
+        rate: u64,
+        now_us: impl Fn() -> u128 + Clone + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let mut free = Vec::new();
+        for _ in 0..CONNECTIONS {
+            free.push(self.connect().await?);
+        }
+        let (give_back, mut free_again) = tokio::sync::mpsc::channel(CONNECTIONS);
+        let failed: Arc<Mutex<Option<anyhow::Error>>> = Arc::default();
+        let mut tick = tokio::time::interval(TICK);
+        let began_us = now_us();
+        let mut sent = 0;
+        while sent < messages {
+            tick.tick().await;
+            let due = (now_us() - began_us) * u128::from(rate) / 1_000_000;
+            let due = u64::try_from(due).unwrap_or(u64::MAX).min(messages);
+            while sent < due {
+                let made_us = now_us();
+                let mut connection = match free.pop() {
+                    Some(connection) => connection,
+                    None => free_again.recv().await.context("all connections are gone")?,
+                };
+                let request = self.request(sent, made_us);
+                let (give_back, failed) = (give_back.clone(), failed.clone());
+                tokio::spawn(async move {
+                    match connection.send(&request).await {
+                        Ok(()) => drop(give_back.send(connection).await),
+                        Err(error) => *failed.lock().await = Some(error),
+                    }
+                });
+                sent += 1;
+            }
+            while let Ok(connection) = free_again.try_recv() {
+                free.push(connection);
+            }
+            if let Some(error) = failed.lock().await.take() {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Connection {
+    /// Sends one request and reads its answer, which must be 202.
+    async fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
+        self.stream.write_all(request).await?;
+        self.read.clear();
+        let head = loop {
+            ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the server closed the connection");
+            if let Some(end) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end + 4;
+            }
+        };
+        let text = String::from_utf8_lossy(&self.read[..head]).to_ascii_lowercase();
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+        let whole = head + length.context("an answer without a length")?;
+        while self.read.len() < whole {
+            ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the server closed the connection");
+        }
+        if !text.starts_with("http/1.1 202") {
+            bail!("not accepted: {}", String::from_utf8_lossy(&self.read));
+        }
+        Ok(())
+    }
+}
