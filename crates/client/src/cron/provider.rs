@@ -110,13 +110,14 @@ impl Provider {
         let desired: BTreeMap<String, String> =
             (self.jobs.load()?.iter()).filter_map(|job| Some((job.id.clone(), job.wanted()?.to_string()))).collect();
         let known = self.armed().clone();
-        let observed = match known {
-            Some(known) => known,
+        // What the server has is known once it has listed it: only then unwanted alarms can be cancelled.
+        let (observed, is_complete) = match known {
+            Some(known) => (known, true),
             None => match desk.list().await {
-                Ok(listed) => listed.into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect(),
+                Ok(listed) => (listed.into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect(), true),
                 Err(error) => {
                     tracing::warn!(%error, "listing armed alarms failed; arming all jobs again");
-                    BTreeMap::new()
+                    (BTreeMap::new(), false)
                 }
             },
         };
@@ -137,7 +138,7 @@ impl Provider {
                 Err(error) => tracing::warn!(%error, job = id, "cancelling an unwanted alarm failed"),
             }
         }
-        *self.armed() = Some(armed);
+        *self.armed() = is_complete.then_some(armed);
         Ok(())
     }
 

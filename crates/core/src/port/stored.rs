@@ -7,6 +7,9 @@ pub enum StoreError {
     /// Disk full, locked, closed: nothing was written, and it may work again later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// The answer was lost: it may have been written.
+    #[error("the store did not answer, and it is not known whether this was written: {0}")]
+    Unknown(String),
     #[error("the store is damaged: {0}")]
     Corrupt(String),
     /// Somebody else changed the record in between.

@@ -1,6 +1,6 @@
 //! Commands for agents: list, message, inbox.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -140,12 +140,11 @@ async fn follow(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> {
             }
         }
         // Comments are keep-alives; only data is an event.
-        loop {
-            match events.chunk().await.context("the server closed the connection")? {
-                Some(chunk) if chunk.windows(5).any(|it| it == b"data:") => break,
-                Some(_) => {}
-                None => bail!("the server ended the event stream"),
-            }
+        let mut held: Vec<u8> = Vec::new();
+        while !held.windows(5).any(|it| it == b"data:") {
+            held.drain(..held.len().saturating_sub(4)); // it may be cut between two chunks
+            let chunk = events.chunk().await.context("the server closed the connection")?;
+            held.extend_from_slice(&chunk.context("the server ended the event stream")?);
         }
     }
 }

@@ -72,6 +72,10 @@ impl From<StoreError> for Refusal {
         tracing::error!(%error, "store operation failed");
         match error {
             StoreError::Conflict => Self::new(Code::Conflict, "the record was changed concurrently; try again"),
+            StoreError::Unknown(_) => {
+                let text = "the store did not answer; it is not known whether this was stored";
+                Self::new(Code::Unavailable, text)
+            }
             _ => Self::new(Code::Unavailable, "the store is unavailable; nothing was stored, try again later"),
         }
     }

@@ -201,7 +201,7 @@ impl TrackedInlet {
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         let ended = self.tracker.spawn(work).await;
-        ended.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
+        ended.unwrap_or_else(|error| Err(StoreError::Unknown(error.to_string())))
     }
 }
 

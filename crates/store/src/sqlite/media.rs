@@ -51,7 +51,7 @@ impl MediaShelf for SqliteStore {
                 Ok(None) => Ok(MediaPut::Aborted),
                 Err(error) => Err(private::unusable(&path, &error)),
             };
-            if !matches!(put, Ok(MediaPut::Kept(_))) {
+            if !matches!(put, Ok(MediaPut::Kept(_)) | Err(StoreError::Unknown(_))) {
                 let _ = fs::remove_file(&path).await; // it has no row; the next start removes it if this fails
             }
             put

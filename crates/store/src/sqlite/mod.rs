@@ -146,7 +146,7 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
 }
 
 fn gone() -> StoreError {
-    StoreError::Unavailable("the store was closed; it is unknown whether this was written".into())
+    StoreError::Unavailable("the store has ended".into())
 }
 
 /// Maps errors of `SQLite` to those of the port.

@@ -81,7 +81,7 @@ impl Writer {
             });
             let jobs = self.jobs.as_ref().ok_or_else(gone)?;
             jobs.send(job).await.map_err(|_| gone())?;
-            answered.await.map_err(|_| gone())?
+            answered.await.map_err(|_| StoreError::Unknown("the writer has ended".into()))?
         })
     }
 }
@@ -123,7 +123,8 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
             }
         }
         for after in afters {
-            after(outcome.clone());
+            // A caller whose callback panics gets no answer: what it asked for may have been written.
+            let _ = catch_unwind(AssertUnwindSafe(|| after(outcome.clone())));
         }
         if let Err(error) = outcome {
             for job in jobs {
