@@ -98,11 +98,11 @@ def clean_up(keep=False):
             path.unlink(missing_ok=True)
 
 
-def cache_root():
+def cache_root(name="hermes"):
     base = os.environ.get("FRONTDESK_TEST_CACHE")
     if not base:
         base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "frontdesk", "test")
-    return Path(base) / "hermes"
+    return Path(base) / name
 
 
 def gateway_env(version, home, **extra):
@@ -510,11 +510,11 @@ class Identity(Stub):
         self.serve(Handler, "/token")
 
 
-def use_environment():
+def use_environment(name):
     """Runs the checks with the interpreter that setup.sh installed."""
-    root = cache_root()
+    root = cache_root(name)
     if not (root / "ready").exists():
-        print("run tests/hermes/setup.sh first", file=sys.stderr)
+        print(f"run tests/{name}/setup.sh first", file=sys.stderr)
         sys.exit(2)
     if os.path.realpath(sys.prefix) != os.path.realpath(root / "venv"):
         python = str(root / "venv" / "bin" / "python")
@@ -528,7 +528,7 @@ class Checks(list):
         self.append(function)
         return function
 
-    def run(self, stages):
+    def run(self, stages, environment="hermes"):
         """Each of `stages` is a name and a function that opens it; they run in parallel. A stage runs a check (`play`),
         returns details of a failure (`tail`), and is closed (`close`)."""
         parser = argparse.ArgumentParser()
@@ -538,7 +538,7 @@ class Checks(list):
         if not os.environ.get("FRONTDESK_BIN"):
             print("FRONTDESK_BIN is not set", file=sys.stderr)
             return 2
-        use_environment()
+        use_environment(environment)
         for sign in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(sign, lambda *_: sys.exit(1))
         held = []

@@ -1033,7 +1033,7 @@ def main():
     if not os.environ.get("FRONTDESK_BIN"):
         print("FRONTDESK_BIN is not set", file=sys.stderr)
         return 2
-    harness.use_environment()
+    harness.use_environment("hermes")
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda *_: sys.exit(1))
     chosen = args.version or VERSIONS

@@ -9,6 +9,8 @@ import base64
 import datetime
 import os
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -33,6 +35,15 @@ class Scene:
         ensure(status == 200, f"provision: {status} {reply}")
         self.tenant.bind("builds", "ann", platform="hooks")
 
+    def play(self, function):
+        function(self)
+
+    def tail(self):
+        return "\n    " + self.desk.log_tail()
+
+    def close(self):
+        self.desk.stop()
+
     def headers(self, ident, body, key=None, age_s=0):
         """As the library signs."""
         when = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=age_s)
@@ -40,9 +51,6 @@ class Scene:
         return {"webhook-id": ident, "webhook-timestamp": str(int(when.timestamp())), "webhook-signature": signature}
 
     def post(self, headers, body):
-        # The body is a JSON text already.
-        import urllib.error
-        import urllib.request
         call = urllib.request.Request(f"{self.desk.url}/hooks/builds", data=body.encode(), method="POST", headers=headers)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -66,7 +74,7 @@ class Scene:
 
 @check
 def what_the_library_signs_is_accepted(s):
-    for number, body in enumerate(['{"a":1}', '{"text":"Grüße 🧊"}', "[]", "plain text", '{"a": "' + "x" * 60_000 + '"}']):
+    for number, body in enumerate(['{"a":1}', '{"text":"Grüße 🧊"}', "[]", '"a text"', '{"a": "' + "x" * 60_000 + '"}']):
         headers = s.headers(f"msg_{number}", body)
         ensure(s.agree(headers, body, f"body {number}"), f"the library does not believe its own signature of {body[:40]!r}")
 
@@ -111,4 +119,4 @@ def each_message_is_stored_once(s):
 
 
 if __name__ == "__main__":
-    sys.exit(check.run([("1.1.0", Scene)]))
+    sys.exit(check.run([("1.1.0", Scene)], environment="vendors"))

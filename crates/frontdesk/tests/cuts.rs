@@ -395,7 +395,7 @@ impl Scene {
     }
 }
 
-/// Read from the OpenAPI description, so that a new route is tested automatically.
+/// Read from the API description, so that a new route is tested automatically.
 async fn changing_routes(harness: &Harness) -> Vec<String> {
     let page = harness.get("/openapi.json", "").await.expect(200);
     let mut routes = Vec::new();
