@@ -166,7 +166,7 @@ async fn a_bot_is_added_with_its_key_and_with_nothing_unknown() {
         let text = detail(&harness.admin("POST", "/bots", &ask).await, 400);
         assert!(text.contains(what), "{text}");
     }
-    for weak in ["short", "whsec_AAAA", "whsec_not base64", "whsec_!"] {
+    for weak in ["", "  ", "short", "whsec_AAAA", "whsec_not base64", "whsec_!"] {
         let ask = json!({ "platform": "hooks", "id": "b", "secrets": { "key": weak } });
         let text = detail(&harness.admin("POST", "/bots", &ask).await, 400);
         assert!(text.contains("at least 16 bytes"), "{weak}: {text}");

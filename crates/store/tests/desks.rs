@@ -6,7 +6,7 @@ use std::sync::Arc;
 use frontdesk_core::agents::Speaker;
 use frontdesk_core::delivery::switchboard::{Mailbox, Order};
 use frontdesk_core::directory::{Identity, Unproven};
-use frontdesk_core::port::store::Store;
+use frontdesk_core::port::store::{JournalEntry, LEASE_MS, Outcome, Store};
 use frontdesk_core::{Desk, DeskError, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
@@ -151,4 +151,51 @@ async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server() {
     one.messages().deliver(who, "alice", &payload).await.unwrap();
     let other = desk_over(store, env, Rules::default()).await;
     assert_eq!(other.inboxes().inbox(who, "alice", 0).await.unwrap().messages.len(), 1);
+}
+
+/// A starting server must not doubt what a live one is doing; what a dead one left is doubted by whoever notices.
+#[tokio::test]
+async fn only_the_actions_of_a_dead_server_become_unknown() {
+    let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+    let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
+    let entry = JournalEntry {
+        id: 0,
+        tenant: "acme".into(),
+        instance: "bot".into(),
+        platform: "relay".into(),
+        bot: "desk".into(),
+        chat_id: "c".into(),
+        op: "send".into(),
+        at_ms: 1,
+        outcome: Outcome::Open,
+        parts: 1,
+        cursor: 0,
+        note: String::new(),
+        desk: one.lease().me(),
+    };
+    store.open_entry(entry).await.unwrap();
+    let other = desk_over(store.clone(), env.clone(), Rules::default()).await;
+    let outcome = async || store.entries(None, 1).await.unwrap()[0].outcome;
+    assert_eq!(outcome().await, Outcome::Open, "the first server is still at it");
+    // The first one does not renew its lease any more.
+    for _ in 0..LEASE_MS / 1_000 {
+        env.advance_ms(1_000);
+        let (_, live) = other.lease().renew().await.unwrap();
+        other.outbound().doubt(live).await.unwrap();
+    }
+    assert_eq!(outcome().await, Outcome::Unknown);
+    assert!(!one.lease().is_good(), "and it knows that it must not act");
+    let before = one.lease().me();
+    one.lease().renew().await.unwrap();
+    assert!(one.lease().is_good() && one.lease().me() > before, "it goes on under another number");
+}
+
+/// The version of the directory travels with the lease.
+#[tokio::test]
+async fn a_change_at_one_server_is_read_with_the_next_renewal_at_the_other() {
+    let (one, other) = two_desks().await;
+    one.directory().create_tenant("acme").await.unwrap();
+    let (version, _) = other.lease().renew().await.unwrap();
+    other.directory().catch_up(version).await.unwrap();
+    assert!(other.directory().read(|view| view.tenants.contains_key("acme")));
 }

@@ -112,7 +112,7 @@ mod tests {
         let surplus = check(&[("edge.rs", "", "")], r#"{"paths":{"/x":{"get":{}}}}"#);
         assert!(surplus[0].what.contains("GET /x is described but not served"));
         let astray = check(&[], r##"{"a":[{"$ref":"#/components/schemas/B"}]}"##);
-        assert!(astray[0].what.contains("leads nowhere"));
+        assert!(astray[0].what.contains("does not resolve"));
         assert_eq!(check(&[], "{").len(), 1);
     }
 }

@@ -13,7 +13,7 @@ impl OutboundPlane {
     /// Does the actions of a lane until there is none.
     pub async fn work_off(&self, caller: &Caller, mailbox: &Mailbox, lane: &Lane) {
         while let Some((job, replaced)) = lane.next() {
-            let Job { request_id, candidates, identities, action, asked_ms, _room } = job;
+            let Job { request_id, candidates, identities, action, asked_ms, room } = job;
             let result = if self.env.steady_ms().saturating_sub(asked_ms) > WAIT_MAX_MS {
                 let text = "it waited too long behind other actions of this socket, and was not sent";
                 let (platform, bot) = candidates.first().cloned().unwrap_or_default();
@@ -36,6 +36,7 @@ impl OutboundPlane {
                     self.delivery.switchboard().answer(caller.instance.no, line, self.env.now_ms());
                 }
             }
+            drop(room); // every request that it was for has its answer
         }
     }
 }

@@ -20,8 +20,21 @@ type Name = Arc<(String, String)>;
 
 /// The queues of all bots of this desk.
 pub(super) struct Pacer {
-    bots: Mutex<HashMap<String, HashMap<String, Arc<BotQueue>>>>,
+    bots: Mutex<AllBots>,
     timer: Arc<Timer>,
+}
+
+#[derive(Default)]
+struct AllBots {
+    by_platform: HashMap<String, HashMap<String, Arc<BotQueue>>>,
+    /// Queues that are made from now on are closed as well.
+    is_closed: bool,
+}
+
+impl AllBots {
+    fn get(&self, platform: &str, bot: &str) -> Option<&Arc<BotQueue>> {
+        self.by_platform.get(platform)?.get(bot)
+    }
 }
 
 /// When the queues of bots must be looked at.
@@ -102,18 +115,19 @@ impl Pacer {
 
     fn bot(&self, platform: &str, bot: &str) -> Arc<BotQueue> {
         let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = bots.get(platform).and_then(|of| of.get(bot)) {
+        if let Some(found) = bots.get(platform, bot) {
             return found.clone();
         }
-        if bots.values().map(HashMap::len).sum::<usize>() >= BOTS_MAX {
+        if bots.by_platform.values().map(HashMap::len).sum::<usize>() >= BOTS_MAX {
             let now_ms = self.timer.env.steady_ms();
-            for of in bots.values_mut() {
+            for of in bots.by_platform.values_mut() {
                 of.retain(|_, bot| Arc::strong_count(bot) > 1 || !bot.lock().scheduler.is_idle(now_ms));
             }
         }
         let name = Arc::new((platform.to_owned(), bot.to_owned()));
-        let made = Arc::new(BotQueue { name, timer: self.timer.clone(), queue: Mutex::default() });
-        bots.entry(platform.to_owned()).or_default().insert(bot.to_owned(), made.clone());
+        let queue = Mutex::new(Queue { is_closed: bots.is_closed, ..Queue::default() });
+        let made = Arc::new(BotQueue { name, timer: self.timer.clone(), queue });
+        bots.by_platform.entry(platform.to_owned()).or_default().insert(bot.to_owned(), made.clone());
         made
     }
 
@@ -139,7 +153,7 @@ impl Pacer {
             due.pop_first();
             drop(due);
             let bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = bots.get(&name.0).and_then(|of| of.get(&name.1)).cloned();
+            let found = bots.get(&name.0, &name.1).cloned();
             drop(bots);
             if let Some(bot) = found {
                 let mut queue = bot.lock();
@@ -156,8 +170,9 @@ impl Pacer {
 
     /// The server stops: what waits is refused now, and what comes later too. What is at a platform goes on.
     pub(super) fn close(&self) {
-        let bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<Arc<BotQueue>> = bots.values().flat_map(HashMap::values).cloned().collect();
+        let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
+        bots.is_closed = true;
+        let all: Vec<Arc<BotQueue>> = bots.by_platform.values().flat_map(HashMap::values).cloned().collect();
         drop(bots);
         for bot in all {
             let mut queue = bot.lock();

@@ -15,6 +15,8 @@ pub const WAITING_MAX: usize = 512;
 pub const WAITING_MAX_BYTES: usize = 8 << 20;
 /// A platform that refuses without a time is asked again after this.
 const RETRY_MIN_MS: u64 = 100;
+/// A longer pause is not believed: a bot must not be silent for ever because of one answer.
+const PAUSE_MAX_MS: u64 = 3_600_000;
 /// Full buckets are forgotten when there are this many.
 const BUCKETS_MAX: usize = 4_096;
 
@@ -161,15 +163,14 @@ impl Scheduler {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         // It takes the place in the queue of the one that it replaces.
-        let place = supersedes.and_then(|old| self.leave_queue(old).map(|place| (old, place)));
-        if let Some((old, _)) = place {
-            self.held.remove(&old);
-        }
+        let place = supersedes.and_then(|old| self.leave_queue(old));
+        let old = supersedes.and_then(|old| self.held.remove(&old));
+        let not_before_ms = old.map_or(0, |old| old.not_before_ms);
         if let Some(key) = &ask.cost.replaces {
             self.tenants.entry(ask.tenant.clone()).or_default().replaceable.insert(key.clone(), ticket);
         }
-        self.held.insert(ticket, Held { ask, state: State::Neither, not_before_ms: 0 });
-        self.enter_queue(ticket, place.map(|(_, place)| place));
+        self.held.insert(ticket, Held { ask, state: State::Neither, not_before_ms });
+        self.enter_queue(ticket, place);
         Ok(Asked { ticket, supersedes })
     }
 
@@ -271,7 +272,7 @@ impl Scheduler {
         self.end_flight(ticket);
         let Some(held) = self.held.get_mut(&ticket) else { return false };
         // Also where the vendor names a bucket that we do not count.
-        held.not_before_ms = now_ms + pace.retry_after_ms.unwrap_or(0).max(RETRY_MIN_MS);
+        held.not_before_ms = now_ms + pace.retry_after_ms.unwrap_or(0).clamp(RETRY_MIN_MS, PAUSE_MAX_MS);
         let held = &self.held[&ticket];
         let ready_ms = self.ready_ms(&held.ask.cost, now_ms).max(held.not_before_ms).max(self.paused_until_ms);
         if ready_ms > held.ask.deadline_ms {
@@ -303,7 +304,7 @@ impl Scheduler {
 
     fn obey(&mut self, pace: &Pace, now_ms: u64) {
         let Some(pause_ms) = pace.retry_after_ms.max(pace.pause_ms) else { return };
-        let until_ms = now_ms.saturating_add(pause_ms);
+        let until_ms = now_ms + pause_ms.min(PAUSE_MAX_MS);
         match &pace.bucket {
             Some(name) => {
                 let bucket = self.buckets.entry(name.clone()).or_insert_with(|| Bucket::new(UNLIMITED));

@@ -56,8 +56,8 @@ pub trait Journal: Send + Sync {
     fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool>;
     /// The vendor will say later, under this id, what became of a part of this entry.
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()>;
-    /// What the vendor said later about a message of this bot. A failure counts also after a success; a success does
-    /// not close an entry whose other parts are still to come. `None`: no such message.
+    /// What the vendor said later about a message of this bot. A failure counts whatever was known before; a success
+    /// counts where the outcome of a message of one part was unknown. The note is added. `None`: no such message.
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,

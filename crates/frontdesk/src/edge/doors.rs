@@ -99,7 +99,7 @@ async fn try_take(
             Answer::Fixed(reply) => reply,
             Answer::FromReceipts(answer) => answer(&receipts),
         }),
-        Err(error) => match heard.if_not_stored {
+        Err(error) => match heard.if_not_stored.filter(|_| matches!(error, DeskError::Store(_))) {
             None => Err(error.into()),
             Some(reply) => {
                 tracing::error!(%error, platform = name, "an event was not stored, and its sender was told");
@@ -112,7 +112,9 @@ async fn try_take(
 /// Everything that a request brought. An event that is refused does not stop the others; if all are, that is the answer.
 async fn store(inlet: &dyn Inlet, receipts: Vec<LateReceipt>, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
     for receipt in &receipts {
-        inlet.receipt(receipt).await?;
+        if !inlet.receipt(receipt).await? {
+            tracing::debug!(vendor_id = receipt.vendor_id, "a receipt names no message of the journal");
+        }
     }
     if intakes.is_empty() {
         return Ok(Vec::new());
@@ -152,13 +154,17 @@ fn respond(reply: Reply) -> Response {
         StatusCode::UNAUTHORIZED => Code::Unauthorized,
         StatusCode::FORBIDDEN => Code::Forbidden,
         StatusCode::NOT_FOUND => Code::NotFound,
+        StatusCode::CONFLICT => Code::Conflict,
+        StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
         StatusCode::TOO_MANY_REQUESTS => Code::RateLimited,
         StatusCode::SERVICE_UNAVAILABLE => Code::Unavailable,
         _ => Code::Internal,
     };
     let is_refusal = status.is_client_error() || status.is_server_error();
     if is_refusal && reply.content_type.starts_with("text/plain") {
-        return Refusal::new(code, reply.body).into_response();
+        let mut response = Refusal::new(code, reply.body).into_response();
+        *response.status_mut() = status;
+        return response;
     }
     let kind = HeaderValue::from_static(reply.content_type);
     let mut response = (status, [(header::CONTENT_TYPE, kind)], Body::from(reply.body)).into_response();

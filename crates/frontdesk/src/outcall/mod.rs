@@ -193,13 +193,18 @@ fn form_of(parts: Vec<Part<'_>>) -> Result<reqwest::multipart::Form, OutcallErro
                     Some(length) => reqwest::multipart::Part::stream_with_length(body, length),
                     None => reqwest::multipart::Part::stream(body),
                 };
-                let part = part.file_name(filename.to_owned()).mime_str(mime);
-                let bad = |_| OutcallError::BadUrl(format!("{mime:?} is not a media type"));
+                let part = part.file_name(plain_text(filename)).mime_str(mime);
+                let bad = |_| OutcallError::NotSent(format!("{mime:?} is not a media type"));
                 form.part(name.to_owned(), part.map_err(bad)?)
             }
         };
     }
     Ok(form)
+}
+
+/// A name that strangers chose, without what could end a header line.
+fn plain_text(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
 }
 
 fn headers_of(response: &reqwest::Response) -> Vec<(String, String)> {

@@ -298,10 +298,16 @@ async fn every_method_and_kind_of_body_goes_out_and_headers_come_back() {
         let stream = Body::Stream { mime: "text/plain", length, body: pieces(&["ab", "cd"]) };
         assert_eq!(said(HttpMethod::Put, stream).await, format!("PUT text/plain {named}\nabcd"));
     }
-    let file = PartValue::File { filename: "f.txt", mime: "text/plain", length: Some(2), body: pieces(&["h", "i"]) };
+    let file = PartValue::File {
+        filename: "f\r\nX-Bad: 1.txt",
+        mime: "text/plain",
+        length: Some(2),
+        body: pieces(&["h", "i"]),
+    };
     let parts = vec![Part { name: "chat_id", value: PartValue::Text("42") }, Part { name: "document", value: file }];
     let text = said(HttpMethod::Post, Body::Multipart(parts)).await;
-    for piece in ["multipart/form-data", "name=\"chat_id\"", "\r\n42\r\n", "filename=\"f.txt\"", "\r\nhi\r\n"] {
+    for piece in ["multipart/form-data", "name=\"chat_id\"", "\r\n42\r\n", "filename=\"f__X-Bad: 1.txt\"", "\r\nhi\r\n"]
+    {
         assert!(text.contains(piece), "{piece} in {text}");
     }
 }

@@ -18,10 +18,10 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
                 if let Err(error) = desk.directory().catch_up(version).await {
                     tracing::warn!(%error, "reading the changes of other desks failed");
                 }
-                if someone_left && let Err(error) = desk.outbound().doubt(live.clone()).await {
-                    tracing::warn!(%error, "closing the actions of a desk that is gone failed");
+                match if someone_left { desk.outbound().doubt(live.clone()).await.map(drop) } else { Ok(()) } {
+                    Ok(()) => known = live,
+                    Err(error) => tracing::warn!(%error, "closing the actions of a desk that is gone failed; retrying"),
                 }
-                known = live;
             }
             Ok(Err(error)) => tracing::warn!(%error, "renewing the lease of this desk failed"),
             Err(_) => tracing::warn!("renewing the lease of this desk took too long"),

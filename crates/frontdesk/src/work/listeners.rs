@@ -43,9 +43,10 @@ pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancella
         stop_unwanted(&desk, &wanted, &mut running).await;
         for (name, (platform, bot)) in wanted {
             // One that was told to stop may still be at work; two would read from one cursor.
-            if running.contains_key(&name) || !has_duty(&desk, &name).await {
+            if running.contains_key(&name) {
                 continue;
             }
+            let Some(me) = take_duty(&desk, &name).await else { continue };
             let listener = Listener {
                 inlet: TrackedInlet { inlet: Arc::new(desk.inbound().inlet(&name.0, &bot)), tracker: tracker.clone() },
                 desk: desk.clone(),
@@ -53,7 +54,7 @@ pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancella
                 bot: bot.clone(),
                 stop: stop.child_token(),
             };
-            let (stop, me) = (listener.stop.clone(), desk.lease().me());
+            let stop = listener.stop.clone();
             let task = tracker.spawn(listener.run());
             running.insert(name, Running { bot, desk: me, stop, task });
         }
@@ -85,13 +86,17 @@ fn bots(desk: &Desk) -> Bots {
 async fn stop_unwanted(desk: &Desk, wanted: &Bots, running: &mut HashMap<Name, Running>) {
     for (name, listener) in running.iter_mut() {
         let is_wanted = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
-        // With another number the duty is not ours any more, unless it is still free.
-        let is_ours = listener.desk == desk.lease().me() || has_duty(desk, name).await;
-        if is_ours {
-            listener.desk = desk.lease().me();
-        }
-        if !is_wanted || !is_ours {
+        if !is_wanted {
             listener.stop.cancel();
+        }
+    }
+    // With another number a duty is not ours any more, unless it is still free.
+    for (name, listener) in running.iter_mut().filter(|(_, it)| !it.stop.is_cancelled()) {
+        if listener.desk != desk.lease().me() {
+            match take_duty(desk, name).await {
+                Some(me) => listener.desk = me,
+                None => listener.stop.cancel(),
+            }
         }
     }
     let mut ended = Vec::new();
@@ -107,7 +112,8 @@ async fn stop_unwanted(desk: &Desk, wanted: &Bots, running: &mut HashMap<Name, R
         !is_over
     });
     for name in ended.into_iter().filter(|name| !wanted.contains_key(name)) {
-        if let Err(error) = desk.lease().drop_duty(&duty(&name)).await {
+        let dropped = tokio::time::timeout(TICK, desk.lease().drop_duty(&duty(&name))).await;
+        if let Ok(Err(error)) = dropped {
             tracing::warn!(%error, platform = name.0, bot = name.1, "giving up the listener of a bot failed");
         }
     }
@@ -117,13 +123,17 @@ fn duty((platform, bot): &Name) -> String {
     format!("listen {platform} {bot}")
 }
 
-async fn has_duty(desk: &Desk, name: &Name) -> bool {
-    let taken = desk.lease().take_duty(&duty(name)).await;
-    let taken = taken.unwrap_or_else(|error| {
-        tracing::warn!(%error, platform = name.0, bot = name.1, "taking over the listener of a bot failed");
-        None
-    });
-    taken.is_some()
+/// The number of the desk that has the duty now: ours as it was when we asked. `None`: another desk has it.
+async fn take_duty(desk: &Desk, name: &Name) -> Option<u64> {
+    let me = desk.lease().me();
+    match tokio::time::timeout(TICK, desk.lease().take_duty(&duty(name))).await {
+        Ok(Ok(token)) => token.map(|_| me),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, platform = name.0, bot = name.1, "taking over the listener of a bot failed");
+            None
+        }
+        Err(_) => None,
+    }
 }
 
 struct Listener {

@@ -120,7 +120,9 @@ impl Platform for Hooks {
 
     fn check_bot(&self, bot: &Bot) -> Result<(), String> {
         let keys = bot.secret("key").map_or_else(Vec::new, keys_of);
-        match keys.iter().all(|key| Keys::bytes_of(key).is_some_and(|bytes| bytes.len() >= KEY_MIN_BYTES)) {
+        match !keys.is_empty()
+            && keys.iter().all(|key| Keys::bytes_of(key).is_some_and(|bytes| bytes.len() >= KEY_MIN_BYTES))
+        {
             true => Ok(()),
             false => Err(format!(
                 "the key must be at least {KEY_MIN_BYTES} bytes long: whsec_ and base64, or any other text; several \
@@ -163,7 +165,8 @@ impl Platform for Hooks {
     }
 
     fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
-        // Nobody would read it; the state of the agent is in `frontdesk instances`.
-        Box::pin(std::future::ready(ActionResult::done()))
+        // The state of the agent is in `frontdesk instances`.
+        let refused = ActionResult::refused(Code::UnsupportedOp, "a webhook has nobody who could be told");
+        Box::pin(std::future::ready(refused))
     }
 }

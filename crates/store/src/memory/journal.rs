@@ -45,8 +45,10 @@ impl Journal for MemoryStore {
         let key = [platform, bot, receipt_id].map(str::to_owned);
         let Some(id) = state.receipts.get(&key).copied() else { return now(None) };
         let Some(entry) = state.journal.get_mut(&id) else { return now(None) };
-        if entry.outcome != Outcome::Open || outcome != Outcome::Delivered {
-            (entry.outcome, entry.note) = (outcome, note.into());
+        let was_unknown = entry.outcome == Outcome::Unknown && entry.parts == 1;
+        if outcome != Outcome::Delivered || was_unknown {
+            entry.outcome = outcome;
+            entry.note = if entry.note.is_empty() { note.into() } else { format!("{}; {note}", entry.note) };
         }
         now(Some(entry.clone()))
     }

@@ -34,7 +34,10 @@ impl Desks for SqliteStore {
         let leases = self.leases.clone();
         self.writer.write(draw, move |number| {
             let record = DeskRecord { number: *number, name, version, lease_until_ms: now_ms + LEASE_MS };
-            leases.with(|all| all.push(record));
+            leases.with(|all| {
+                all.retain(|it| it.lease_until_ms > now_ms);
+                all.push(record);
+            });
         })
     }
 

@@ -53,8 +53,9 @@ impl Journal for SqliteStore {
             let sql = "SELECT entry FROM journal_receipt WHERE platform = ?1 AND bot = ?2 AND receipt_id = ?3";
             let found = books.connection.query_row(sql, key, |row| row.get::<_, i64>(0)).optional().map_err(fault)?;
             let Some(id) = found else { return Ok(None) };
-            let sql = "UPDATE journal SET outcome = ?2, note = ?3
-                       WHERE id = ?1 AND NOT (outcome = 'open' AND ?2 = 'delivered')";
+            // A failure counts whatever was known; a success only where the outcome of the one message was unknown.
+            let sql = "UPDATE journal SET outcome = ?2, note = iif(note = '', ?3, note || '; ' || ?3)
+                       WHERE id = ?1 AND (?2 <> 'delivered' OR (outcome = 'unknown' AND parts = 1))";
             books.connection.execute(sql, (id, name(outcome), note)).map_err(fault)?;
             let sql = format!("SELECT {COLUMNS} FROM journal WHERE id = ?1");
             books.connection.query_row(&sql, [id], entry).optional().map_err(fault)

@@ -110,6 +110,13 @@ pub async fn a_late_receipt_is_applied_to_its_entry(House { store, .. }: House) 
     store.close_entry(id, Closing::new(Outcome::Delivered, 2, "")).await.unwrap();
     let failed = Some((id, Outcome::Rejected, "unreachable".to_owned()));
     assert_eq!(apply("desk", "r2", Outcome::Rejected, "unreachable").await, failed, "a late failure counts");
+    assert_eq!(apply("desk", "r1", Outcome::Delivered, "ok").await, failed, "another part's success does not undo it");
+    // What was unknown of a message of one part is known now.
+    let one = store.open_entry(JournalEntry { parts: 1, ..entry("acme", 1) }).await.unwrap();
+    store.add_receipt(one, "r9".into()).await.unwrap();
+    store.close_entry(one, Closing::new(Outcome::Unknown, 0, "timed out")).await.unwrap();
+    let known = Some((one, Outcome::Delivered, "timed out; read".to_owned()));
+    assert_eq!(apply("desk", "r9", Outcome::Delivered, "read").await, known);
     // One that fails before the last part went out stays failed.
     let id = store.open_entry(entry("acme", 2)).await.unwrap();
     store.add_receipt(id, "r3".into()).await.unwrap();

@@ -23,7 +23,7 @@ pub struct Job {
     pub(crate) action: Action,
     pub(crate) asked_ms: u64,
     /// Its share of the byte limit of the socket.
-    pub(crate) _room: OwnedSemaphorePermit,
+    pub(crate) room: OwnedSemaphorePermit,
 }
 
 #[derive(Default)]
@@ -58,14 +58,15 @@ impl Lane {
         let mut next = next?;
         let Some(key) = replaces(&next.action.act) else { return Some((next, Vec::new())) };
         let mut replaced = Vec::new();
-        let mut index = 0;
-        while let Some(later) = state.waiting.get(index) {
-            let is_same = replaces(&later.action.act).as_ref() == Some(&key) && later.candidates == next.candidates;
-            if is_same && let Some(later) = state.waiting.remove(index) {
-                replaced.push(std::mem::replace(&mut next, later).request_id);
-            } else {
-                index += 1;
-            }
+        // Only up to the next action of another kind: what is deleted or finished in between stays so.
+        while let Some(mut later) = state.waiting.pop_front_if(|later| {
+            replaces(&later.action.act).as_ref() == Some(&key) && later.candidates == next.candidates
+        }) {
+            // The oldest caller gives up first, and all of them hold their share until they are answered.
+            later.asked_ms = next.asked_ms.min(later.asked_ms);
+            let Job { request_id, room, .. } = std::mem::replace(&mut next, later);
+            next.room.merge(room);
+            replaced.push(request_id);
         }
         Some((next, replaced))
     }

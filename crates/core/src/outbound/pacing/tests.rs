@@ -115,6 +115,7 @@ async fn what_cannot_begin_in_time_is_not_begun_and_says_why() {
     pacer.close();
     assert_eq!(waits.await.unwrap(), Err(Never::Closed));
     assert_eq!(act(pacer.clone(), ask(&pacer, "x", text(None)), 0, Pace::default()).await, Err(Never::Closed));
+    assert!(matches!(pacer.enter("p", "another", ask(&pacer, "x", text(None))), Err(Never::Closed)));
     assert!(stuck.await.unwrap().is_ok(), "what is at the platform goes on");
 }
 
