@@ -1,5 +1,6 @@
 //! Signed webhooks: only genuine ones are taken, once each, for the agents that are linked to the bot.
 #![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 
 mod harness;
 

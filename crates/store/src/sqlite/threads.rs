@@ -151,7 +151,7 @@ mod tests {
                 },
                 |(): &()| unreachable!("nothing was committed"),
             );
-            assert!(matches!(broken.await, Err(StoreError::Unavailable(_))));
+            assert!(matches!(broken.await, Err(StoreError::Unknown(_))));
             let broken = store.readers.read::<()>(0, |_| panic!("on purpose"));
             assert!(matches!(broken.await, Err(StoreError::Unavailable(_))));
         }

@@ -93,7 +93,7 @@ impl Session {
             identities: self.identities.clone(),
             action,
             asked_ms: self.delivery.env.steady_ms(),
-            _room: room,
+            room,
         })
     }
 

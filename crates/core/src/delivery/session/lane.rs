@@ -126,3 +126,43 @@ fn lane_of(action: &Action) -> String {
         act => format!("c:{}", act.chat_id().unwrap_or_default()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn push(lane: &Lane, room: &Arc<Semaphore>, id: &str, asked_ms: u64, action: &str) {
+        let room = room.clone().try_acquire_many_owned(10).unwrap();
+        let identities = Arc::new(Vec::new());
+        let action = Action::parse(action).unwrap();
+        lane.push(Job { request_id: id.into(), candidates: Vec::new(), identities, action, asked_ms, room });
+    }
+
+    fn edit(message: &str, text: &str) -> String {
+        format!(r#"{{"op":"edit","chat_id":"c","message_id":"{message}","content":"{text}"}}"#)
+    }
+
+    #[test]
+    fn of_waiting_edits_of_one_message_the_latest_is_carried_out_for_all() {
+        let (lane, room) = (Lane::default(), Arc::new(Semaphore::new(100)));
+        push(&lane, &room, "1", 7, &edit("m", "a"));
+        push(&lane, &room, "2", 8, &edit("m", "b"));
+        push(&lane, &room, "3", 9, &edit("m", "c"));
+        push(&lane, &room, "4", 9, &edit("n", "d"));
+        push(&lane, &room, "5", 9, &edit("m", "e"));
+        push(&lane, &room, "6", 9, r#"{"op":"delete","chat_id":"c","message_id":"m"}"#);
+        push(&lane, &room, "7", 9, &edit("m", "f"));
+        let (job, replaced) = lane.next().unwrap();
+        assert_eq!((job.request_id.as_str(), job.action.act.text(), job.asked_ms), ("3", Some("c"), 7));
+        assert_eq!(replaced, ["1", "2"]);
+        assert_eq!(room.available_permits(), 30, "the share of all three is held until they are answered");
+        drop(job);
+        assert_eq!(room.available_permits(), 60);
+        let order: Vec<_> =
+            std::iter::from_fn(|| lane.next()).map(|(job, rest)| (job.request_id, rest.len())).collect();
+        let expected = ["4", "5", "6", "7"].map(|id| (id.to_owned(), 0));
+        assert_eq!(order, expected, "not past another action: a deleted message stays deleted");
+    }
+}
