@@ -8,6 +8,7 @@ use frontdesk_wire::session_aliases;
 use super::DeliveryPlane;
 use super::switchboard::Order;
 use crate::directory::Caller;
+use crate::directory::index::TenantIndex;
 use crate::port::store::StoreError;
 
 /// Turns that began earlier are considered finished.
@@ -40,7 +41,8 @@ impl DeliveryPlane {
     pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
         let mut instances = vec![caller.instance.no];
         self.directory.read(|view| {
-            let of_tenant = view.instances.values().filter(|it| it.tenant == caller.tenant).map(|it| it.no);
+            let of_tenant = view.tenant_index(&caller.tenant).into_iter().flat_map(TenantIndex::instances);
+            let of_tenant = of_tenant.map(|it| it.no);
             instances.extend(of_tenant.filter(|no| *no != caller.instance.no));
         });
         let now_ms = self.env.now_ms();

@@ -8,9 +8,10 @@ use super::Sees;
 
 /// Lifetime of an unknown answer: asked again soon, but not for every message.
 const UNKNOWN_LIFE_MS: u64 = 2_000;
-/// Above these limits everything is dropped and asked again: memory is bounded, and the cost is one request.
-const PLACES_MAX: usize = 50_000;
-const VIEWERS_MAX: usize = 1_000;
+/// Answers of one tenant, and of all tenants. Above these limits they are dropped and asked again: memory is bounded, and
+/// the cost is one request. A tenant with many chats drops its own first.
+const TENANT_MAX: usize = 20_000;
+const ALL_MAX: usize = 200_000;
 
 #[derive(Default)]
 pub struct VisibilityCache {
@@ -22,8 +23,14 @@ pub struct VisibilityCache {
 /// Nested maps, so that lookups build no keys.
 #[derive(Default)]
 struct Places {
-    by_tenant: HashMap<String, HashMap<String, Vec<Place>>>,
-    count: usize,
+    by_tenant: HashMap<String, OfTenant>,
+    answers: usize,
+}
+
+#[derive(Default)]
+struct OfTenant {
+    chats: HashMap<String, Vec<Place>>,
+    answers: usize,
 }
 
 /// One chat of one tenant; the same chat id means something else on another platform or bot.
@@ -50,6 +57,20 @@ impl Spot<'_> {
     }
 }
 
+impl OfTenant {
+    /// Drops what is known of a chat. Returns how many answers that were.
+    fn forget(&mut self, spot: &Spot<'_>) -> usize {
+        let Some(chats) = self.chats.get_mut(spot.chat_id) else { return 0 };
+        let gone = chats.iter().filter(|place| spot.is_at(place)).map(|place| place.viewers.len()).sum();
+        chats.retain(|place| !spot.is_at(place));
+        if chats.is_empty() {
+            self.chats.remove(spot.chat_id);
+        }
+        self.answers -= gone;
+        gone
+    }
+}
+
 impl VisibilityCache {
     pub fn spot<'a>(&self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Spot<'a> {
         Spot { tenant, platform, bot, chat_id, age: self.age.load(Ordering::Acquire) }
@@ -58,7 +79,7 @@ impl VisibilityCache {
     /// `None`: the platform must be asked.
     pub fn known(&self, spot: Spot<'_>, viewer: &str, now_ms: u64) -> Option<Sees> {
         let places = self.places();
-        let chats = places.by_tenant.get(spot.tenant)?.get(spot.chat_id)?;
+        let chats = places.by_tenant.get(spot.tenant)?.chats.get(spot.chat_id)?;
         let (sees, until_ms) = chats.iter().find(|place| spot.is_at(place))?.viewers.get(viewer)?;
         (*until_ms > now_ms).then_some(*sees)
     }
@@ -68,23 +89,26 @@ impl VisibilityCache {
         if self.age.load(Ordering::Acquire) != spot.age {
             return;
         }
-        if places.count >= PLACES_MAX {
+        if places.answers >= ALL_MAX {
             *places = Places::default();
         }
-        let Places { by_tenant, count } = &mut *places;
-        let chats = by_tenant.entry(spot.tenant.to_owned()).or_default().entry(spot.chat_id.to_owned()).or_default();
+        let Places { by_tenant, answers } = &mut *places;
+        let tenant = by_tenant.entry(spot.tenant.to_owned()).or_default();
+        if tenant.answers >= TENANT_MAX {
+            *answers -= tenant.answers;
+            *tenant = OfTenant::default();
+        }
+        let chats = tenant.chats.entry(spot.chat_id.to_owned()).or_default();
         let at = chats.iter().position(|place| spot.is_at(place)).unwrap_or_else(|| {
-            *count += 1;
             let (platform, bot) = (spot.platform.to_owned(), spot.bot.to_owned());
             chats.push(Place { platform, bot, viewers: HashMap::new() });
             chats.len() - 1
         });
-        let viewers = &mut chats[at].viewers;
-        if viewers.len() >= VIEWERS_MAX {
-            viewers.clear();
-        }
         let life_ms = if sees == Sees::Unknown { life_ms.min(UNKNOWN_LIFE_MS) } else { life_ms };
-        viewers.insert(viewer.to_owned(), (sees, now_ms + life_ms));
+        if chats[at].viewers.insert(viewer.to_owned(), (sees, now_ms + life_ms)).is_none() {
+            tenant.answers += 1;
+            *answers += 1;
+        }
     }
 
     /// Called when the members of a chat changed.
@@ -92,9 +116,9 @@ impl VisibilityCache {
         self.age.fetch_add(1, Ordering::AcqRel);
         let spot = self.spot(tenant, platform, bot, chat_id);
         let mut places = self.places();
-        let Some(chats) = places.by_tenant.get_mut(tenant).and_then(|chats| chats.get_mut(chat_id)) else { return };
-        for place in chats.iter_mut().filter(|place| spot.is_at(place)) {
-            place.viewers.clear();
+        let Places { by_tenant, answers } = &mut *places;
+        if let Some(tenant) = by_tenant.get_mut(tenant) {
+            *answers -= tenant.forget(&spot);
         }
     }
 
@@ -103,8 +127,8 @@ impl VisibilityCache {
         self.age.fetch_add(1, Ordering::AcqRel);
         let spot = self.spot("", platform, bot, chat_id);
         let mut places = self.places();
-        let chats = places.by_tenant.values_mut().filter_map(|chats| chats.get_mut(chat_id)).flatten();
-        chats.filter(|place| spot.is_at(place)).for_each(|place| place.viewers.clear());
+        let Places { by_tenant, answers } = &mut *places;
+        *answers -= by_tenant.values_mut().map(|tenant| tenant.forget(&spot)).sum::<usize>();
     }
 
     pub fn forget_all(&self) {
@@ -160,16 +184,32 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn it_is_bounded_and_a_tenant_with_many_chats_drops_its_own() {
         let cache = VisibilityCache::default();
-        let spot = cache.spot("t", "p", "b", "c");
-        for viewer in 0..VIEWERS_MAX * 2 {
-            cache.keep(spot, &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
+        let counted = || {
+            let places = cache.places();
+            let all = places.by_tenant.values().flat_map(|it| it.chats.values().flatten());
+            let really = all.map(|place| place.viewers.len()).sum::<usize>();
+            assert_eq!(places.answers, really);
+            really
+        };
+        cache.keep(cache.spot("other", "p", "b", "c"), "eve", Sees::Yes, 0, LIFE_MS);
+        for viewer in 0..TENANT_MAX {
+            cache.keep(cache.spot("t", "p", "b", "c"), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
         }
-        assert!(cache.places().by_tenant["t"]["c"][0].viewers.len() <= VIEWERS_MAX);
-        for chat in 0..PLACES_MAX * 2 {
+        for chat in 0..TENANT_MAX {
             cache.keep(cache.spot("t", "p", "b", &chat.to_string()), "ann", Sees::Yes, 0, LIFE_MS);
         }
-        assert!(cache.places().by_tenant["t"].len() <= PLACES_MAX);
+        assert!(counted() <= TENANT_MAX + 1);
+        assert_eq!(cache.known(cache.spot("other", "p", "b", "c"), "eve", 1), Some(Sees::Yes));
+        for tenant in 0..=ALL_MAX / 1_000 {
+            let tenant = format!("t{tenant}");
+            for viewer in 0..1_000 {
+                cache.keep(cache.spot(&tenant, "p", "b", "c"), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
+            }
+        }
+        assert!(counted() <= ALL_MAX);
+        cache.forget_chat("p", "b", "c");
+        assert_eq!(counted(), 0, "of every tenant");
     }
 }

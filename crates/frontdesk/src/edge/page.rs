@@ -23,8 +23,8 @@ use super::error::Refusal;
 
 const CODE_TTL_MS: u64 = 3_600_000;
 const SESSION_TTL_MS: u64 = 7 * 86_400_000;
-/// Limit for page sessions, and for link codes. Those that expire first are removed.
-const SESSIONS_MAX: usize = 10_000;
+/// Page sessions, and link codes, of one tenant. Those that expire first are removed.
+const SESSIONS_MAX: usize = 1_000;
 const CSP: &str =
     "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
@@ -72,8 +72,9 @@ impl Pages {
         let now_ms = env.now_ms();
         let mut kept = self.kept();
         kept.codes.retain(|_, (_, until_ms)| *until_ms > now_ms);
-        if kept.codes.len() >= SESSIONS_MAX {
-            let oldest = kept.codes.iter().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(key, _)| key.clone());
+        let own = || kept.codes.iter().filter(|(_, (of, _))| of == tenant);
+        if own().count() >= SESSIONS_MAX {
+            let oldest = own().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(key, _)| key.clone());
             oldest.and_then(|key| kept.codes.remove(&key));
         }
         kept.codes.insert(sha256_hex(&code), (tenant.into(), now_ms + CODE_TTL_MS));
@@ -96,8 +97,9 @@ impl Pages {
         let until_ms = (now_ms + SESSION_TTL_MS).min(expires_ms);
         let mut kept = self.kept();
         kept.sessions.retain(|_, session| session.until_ms > now_ms);
-        if kept.sessions.len() >= SESSIONS_MAX {
-            let oldest = kept.sessions.iter().min_by_key(|(_, it)| it.until_ms).map(|(key, _)| key.clone());
+        let own = || kept.sessions.iter().filter(|(_, it)| it.tenant == tenant);
+        if own().count() >= SESSIONS_MAX {
+            let oldest = own().min_by_key(|(_, it)| it.until_ms).map(|(key, _)| key.clone());
             oldest.and_then(|key| kept.sessions.remove(&key));
         }
         let token = token.map(|token| token.id.clone());

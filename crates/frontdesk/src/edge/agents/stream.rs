@@ -11,7 +11,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use frontdesk_core::agents::streams::{STREAMS_MAX, Stream as LiveStream};
 use frontdesk_core::agents::{inbox_message, is_in_flight};
 use frontdesk_core::port::inbox::StoredMessage;
-use frontdesk_core::port::store::StoreError;
+use frontdesk_core::port::store::{PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::agents::{Class, Fault};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
@@ -151,6 +151,9 @@ impl Listener {
             if !self.is_welcome() {
                 return None;
             }
+            if !self.passed_over.is_empty() {
+                self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
+            }
             match self.look_back().await {
                 Ok(Some(filed)) => return Some(self.give(filed)),
                 Ok(None) => {}
@@ -186,9 +189,15 @@ impl Listener {
 
     /// A message that was skipped and is now for this stream.
     async fn look_back(&mut self) -> Result<Option<StoredMessage>, StoreError> {
+        let mut bytes = 0;
         for event in std::mem::take(&mut self.passed_over) {
+            if bytes >= PAGE_MAX_BYTES {
+                self.passed_over.push(event); // the next time
+                continue;
+            }
             match self.app.desk.inboxes().message(event).await? {
                 Some(filed) if self.session.live.hears(filed.message.session_id.as_deref()) => {
+                    bytes += filed.message.text.len();
                     self.messages.push_back(filed);
                 }
                 Some(filed) if is_in_flight(&filed) => self.passed_over.push(event),

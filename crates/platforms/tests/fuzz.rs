@@ -1,0 +1,80 @@
+//! The parsers of platforms that strangers reach, for `FUZZ_SECONDS` each (two by default).
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use bytes::Bytes;
+use frontdesk_core::intake::Whose;
+use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest};
+use frontdesk_platforms::hooks::Hooks;
+use frontdesk_platforms::shared::standard_webhooks::sign;
+use frontdesk_testkit::fuzz::engine::{Outcome, outcome};
+use frontdesk_testkit::fuzz::{Settings, Target, fuzz};
+use frontdesk_wire::Secret;
+use futures_util::FutureExt as _;
+
+const KEY: &str = "the key of this webhook";
+const NOW_S: u64 = 1_800_000_000;
+
+fn run(target: &Target) {
+    let settings = Settings::from_env();
+    println!("fuzz {}: seed {}, {} s", target.name, settings.seed, settings.time.as_secs());
+    match fuzz(target, &settings) {
+        Ok(report) => println!("{report}"),
+        Err(crash) => panic!("{crash}"),
+    }
+}
+
+/// `id NUL timestamp NUL signature NUL body`
+fn webhook(input: &[u8]) -> Outcome {
+    let mut parts = input.splitn(4, |byte| *byte == 0);
+    let mut text = || parts.next().map(|part| String::from_utf8_lossy(part).into_owned()).unwrap_or_default();
+    let (id, stamp, signature) = (text(), text(), text());
+    let body = Bytes::copy_from_slice(parts.next().unwrap_or_default());
+    let secrets = [("key".to_owned(), Secret::new(KEY))].into();
+    let bot = Bot::new("builds", Some("home".into()), [].into(), secrets);
+    let receive = |stamp: &str, signature: &str| {
+        let names = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(str::to_owned);
+        let headers = names.into_iter().zip([id.clone(), stamp.to_owned(), signature.to_owned()]).collect();
+        let request = RawRequest { headers, body: body.clone(), now_ms: NOW_S * 1_000, ..RawRequest::default() };
+        Hooks::default().receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
+    };
+    // Nobody else has the key.
+    let strange = receive(&stamp, &signature).err().map(|reply| reply.status);
+    assert_eq!(strange, Some(401), "{id:?} {stamp:?} {signature:?}");
+    // What is signed is taken as it is, if it can be an event at all.
+    let good = receive(&NOW_S.to_string(), &sign(KEY.as_bytes(), &id, NOW_S, &body));
+    let is_id = !id.is_empty() && id.len() <= 256;
+    let is_text = std::str::from_utf8(&body).is_ok_and(|text| !text.trim().is_empty());
+    let taken = match good {
+        Ok(heard) => {
+            let intake = &heard.intakes[0];
+            assert!(is_id && is_text && intake.from_program);
+            assert_eq!(intake.whose, Whose::Tenant("home".into()));
+            assert_eq!(intake.event.text.as_bytes(), &body[..]);
+            assert_eq!(intake.event.message_id.as_deref(), Some(id.as_str()));
+            true
+        }
+        Err(reply) => {
+            assert_eq!(reply.status, if is_id { 400 } else { 401 }, "{}", reply.body);
+            assert!(!is_id || !is_text);
+            false
+        }
+    };
+    outcome((taken, id.len().min(300) / 50, stamp.parse::<u64>().is_ok(), signature.split(' ').count().min(20)))
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let foreign = sign(b"another key of somebody", "msg_1", NOW_S, b"{}");
+    let join = |parts: [&str; 4]| parts.join("\0").into_bytes();
+    vec![
+        join(["msg_1", "1800000000", &foreign, "{}"]),
+        join(["msg_1", "1800000000", &format!("v1,AAAA v1a,x {foreign}"), "{\"type\":\"a.b\",\"data\":{}}"]),
+        join(["", "now", "v1,", ""]),
+        join(["m", "-1", "v2,AAAA", " \n"]),
+        join(["m", "18446744073709551615", "", "\u{fffd}"]),
+    ]
+}
+
+#[test]
+fn webhooks() {
+    run(&Target { name: "webhook", run: webhook, seeds });
+}
