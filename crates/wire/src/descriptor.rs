@@ -34,6 +34,28 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// A platform of plain text that supports no op. Each one adds what it has.
+    pub fn plain(platform: impl Into<String>, label: impl Into<String>, max_message_length: usize) -> Self {
+        Self {
+            contract_version: CONTRACT_VERSION,
+            platform: platform.into(),
+            label: label.into(),
+            max_message_length,
+            supports_draft_streaming: false,
+            supports_edit: false,
+            supports_threads: false,
+            markdown_dialect: "plain".into(),
+            len_unit: LenUnit::Chars,
+            emoji: String::new(),
+            platform_hint: String::new(),
+            pii_safe: false,
+            supports_context: false,
+            supports_inchannel_continuable: false,
+            supports_block_formatting: false,
+            supported_ops: Vec::new(),
+        }
+    }
+
     pub fn supports(&self, op: &str) -> bool {
         self.supported_ops.iter().any(|known| known == op)
     }

@@ -299,28 +299,18 @@ pub(super) fn reply_mark(question: u64) -> [u8; 16] {
 
 /// An event without receivers, stored for its dedup key.
 fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
-    Acceptance {
-        tenant: tenant.into(),
-        dedup,
-        delivery: Delivery {
-            event: 0,
-            at_ms,
-            passthrough: false,
-            json: String::new(),
-            platform: PLATFORM.into(),
-            bot: BOT.into(),
-            chat_id: chat_id.into(),
-            session_key: "".into(),
-            message_id: QUESTION.into(),
-        },
-        verdict: String::new(),
-        receivers: Vec::new(),
-        own_json: Vec::new(),
-        capabilities: Vec::new(),
-        reaches: false,
-        message: None,
-        chat: None,
-    }
+    let delivery = Delivery {
+        event: 0,
+        at_ms,
+        passthrough: false,
+        json: String::new(),
+        platform: PLATFORM.into(),
+        bot: BOT.into(),
+        chat_id: chat_id.into(),
+        session_key: "".into(),
+        message_id: QUESTION.into(),
+    };
+    Acceptance::unreceived(tenant, dedup, delivery, String::new())
 }
 
 impl Word<'_> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{InboundPlane, Marks};
+use super::{InboundPlane, Judged, Marks};
 use crate::directory::check_source;
 use crate::error::DeskError;
 use crate::gate::{Layer, Verdict};
@@ -32,68 +32,47 @@ impl InboundPlane {
         Ok(kept.and_then(|kept| Some(kept.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
     }
 
-    /// Writes down that an event was refused, so that `explain` and `why` can say so.
-    async fn record_refusal(&self, whose: &Refused, reason: &str) -> Result<(), StoreError> {
-        let verdict = Verdict::withheld(Layer::Tenant, "refused", reason.to_owned());
+    /// What is kept of an event if it is refused.
+    fn refused(&self, intake: &Intake) -> Refused {
+        let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
+        let source = &intake.event.source;
+        let message_id = intake.event.message_id.as_deref().unwrap_or_default();
+        let edit = if source.message_is_edit { intake.event.text.as_str() } else { "" };
+        let marks = Marks { whose: &intake.whose, bot: &intake.bot };
+        let tenant = self.directory.read(|view| super::tenant_of(view, &intake.whose, source).map(str::to_owned));
         let delivery = Delivery {
             event: 0,
             at_ms: self.env.now_ms(),
             passthrough: false,
             json: String::new(),
-            platform: whose.platform.clone(),
-            bot: whose.bot.clone(),
-            chat_id: whose.chat_id.as_str().into(),
+            platform: source.platform.clone(),
+            bot: intake.bot.clone(),
+            chat_id: cut(&source.chat_id).into(),
             session_key: "".into(),
-            message_id: whose.message_id.clone(),
+            message_id: cut(message_id),
         };
-        let kept = verdict.kept("withheld", &whose.platform);
-        let acceptance = Acceptance {
-            tenant: whose.tenant.as_str().into(),
-            dedup: whose.dedup.clone(),
-            delivery,
-            verdict: kept,
-            receivers: Vec::new(),
-            own_json: Vec::new(),
-            capabilities: Vec::new(),
-            reaches: false,
-            message: None,
-            chat: None,
-        };
-        self.count(&verdict);
-        self.ledger.accept(vec![acceptance]).await.map(drop)
+        Refused { tenant: tenant.unwrap_or_default(), dedup: marks.dedup(source, message_id, edit), delivery }
     }
-}
-
-/// What is kept of an event that was refused.
-struct Refused {
-    tenant: String,
-    dedup: Vec<u8>,
-    platform: String,
-    bot: String,
-    chat_id: String,
-    message_id: String,
 }
 
 /// Ids of strangers are kept no longer than this.
 const ID_MAX_CHARS: usize = 256;
 
-impl InboundPlane {
-    fn refused(&self, intake: &Intake) -> Refused {
-        let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
-        let source = &intake.event.source;
-        // As `judge` does: one without an id is its own message.
-        let given = intake.event.message_id.clone().filter(|id| !id.is_empty());
-        let message_id = given.unwrap_or_else(|| self.env.random_hex(16));
-        let marks = Marks { whose: &intake.whose, bot: &intake.bot };
-        let tenant = self.directory.read(|view| super::tenant_of(view, &intake.whose, source).map(str::to_owned));
-        Refused {
-            tenant: tenant.unwrap_or_default(),
-            dedup: marks.dedup(source, &message_id, if source.message_is_edit { &intake.event.text } else { "" }),
-            platform: source.platform.clone(),
-            bot: intake.bot.clone(),
-            chat_id: cut(&source.chat_id),
-            message_id: cut(&message_id),
-        }
+struct Refused {
+    tenant: String,
+    dedup: Vec<u8>,
+    delivery: Delivery,
+}
+
+impl Refused {
+    /// An event that nobody receives, stored with its reason like every other one: `explain` and `why` can say it.
+    fn judged(self, reason: String) -> Judged {
+        let Self { tenant, dedup, delivery } = self;
+        let verdict = Verdict::withheld(Layer::Tenant, "refused", reason);
+        let brief = verdict.brief(&tenant, &delivery.platform);
+        let kept = verdict.kept(&brief.outcome, &delivery.platform);
+        let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, kept);
+        Judged { acceptance, verdict, brief, interrupts: false, errand: None }
     }
 }
 
@@ -109,36 +88,31 @@ impl Inlet for BotInlet {
             let now_ms = inbound.env.now_ms();
             let (mut judged, mut refusals) = (Vec::new(), Vec::new());
             for mut intake in intakes {
-                let refused = match check_source(&intake.event) {
-                    Ok(()) => {
-                        // It is known now, so that a refusal is recorded under the same id.
-                        let given = intake.event.message_id.take().filter(|id| !id.is_empty());
-                        intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16)));
-                        let mark = inbound.refused(&intake);
-                        match inbound.judge(intake, now_ms).await {
-                            Ok(one) => {
-                                judged.push(one);
-                                refusals.push(None);
-                                continue;
-                            }
-                            Err(error) if is_final(&error) => (mark, error),
-                            Err(error) => return Err(error),
-                        }
-                    }
-                    Err(error) => (inbound.refused(&intake), error),
+                // Known from here on, so that a refusal is recorded under the same id.
+                let given = intake.event.message_id.take().filter(|id| !id.is_empty());
+                intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16)));
+                let refused = inbound.refused(&intake);
+                let one = match check_source(&intake.event) {
+                    Ok(()) => inbound.judge(intake, now_ms).await,
+                    Err(error) => Err(error),
                 };
-                let (mark, error) = refused;
-                let (platform, bot) = (&self.platform, &self.bot);
-                tracing::warn!(%error, platform, bot, message_id = mark.message_id, "an event was refused");
-                inbound.record_refusal(&mark, &error.to_string()).await?;
-                refusals.push(Some(error));
+                match one {
+                    Ok(one) => {
+                        judged.push(one);
+                        refusals.push(None);
+                    }
+                    Err(error) if is_final(&error) => {
+                        let (platform, bot, message_id) = (&self.platform, &self.bot, &refused.delivery.message_id);
+                        tracing::warn!(%error, platform, bot, message_id, "an event was refused");
+                        judged.push(refused.judged(error.to_string()));
+                        refusals.push(Some(error));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            let mut receipts = inbound.accept(judged, now_ms).await?.into_iter();
-            let outcome = |refusal: Option<DeskError>| match refusal {
-                Some(error) => Some(Err(error)),
-                None => receipts.next().map(Ok),
-            };
-            Ok(refusals.into_iter().filter_map(outcome).collect())
+            let receipts = inbound.accept(judged, now_ms).await?;
+            let outcome = |(receipt, refusal): (Receipt, Option<DeskError>)| refusal.map_or(Ok(receipt), Err);
+            Ok(receipts.into_iter().zip(refusals).map(outcome).collect())
         })
     }
 

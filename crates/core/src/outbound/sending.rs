@@ -216,8 +216,8 @@ impl Went {
                 (Code::RateLimited, text)
             }
             Never::Late { waited_ms } => {
-                let text = "earlier actions of this chat or bot took too long, after a wait of";
-                (Code::RateLimited, format!("{text} {} s nothing was sent", seconds(*waited_ms)))
+                let text = format!("it waited {} s for earlier actions of this chat or bot", seconds(*waited_ms));
+                (Code::RateLimited, format!("{text}; nothing was sent"))
             }
             Never::Closed => (Code::Unavailable, "the server is stopping; nothing was sent".to_owned()),
         };

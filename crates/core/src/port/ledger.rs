@@ -46,6 +46,24 @@ pub struct Acceptance {
     pub chat: Option<Box<ChatWrite>>,
 }
 
+impl Acceptance {
+    /// An event that nobody receives, stored for its dedup key or for its reason.
+    pub fn unreceived(tenant: &str, dedup: Vec<u8>, delivery: Delivery, verdict: String) -> Self {
+        Self {
+            tenant: tenant.into(),
+            dedup,
+            delivery,
+            verdict,
+            receivers: Vec::new(),
+            own_json: Vec::new(),
+            capabilities: Vec::new(),
+            reaches: false,
+            message: None,
+            chat: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
     pub event: u64,

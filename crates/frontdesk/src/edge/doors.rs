@@ -58,7 +58,10 @@ async fn take(
         return work.await; // runs to its end already, like every changing request
     }
     // A GET of a vendor may change something too: an installation that is finished by a redirect.
-    sessions.spawn(work).await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    sessions.spawn(work).await.unwrap_or_else(|error| {
+        tracing::error!(%error, door = door.path, "request handler panicked");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    })
 }
 
 async fn try_take(

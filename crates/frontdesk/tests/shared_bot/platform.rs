@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Acted, ActingAs, Look, Nearby, Platform};
 use frontdesk_core::port::store::StoreError;
-use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::{Action, ActionResult, Descriptor, Secret};
 
 pub(crate) const PLATFORM: &str = "guildchat";
@@ -36,22 +35,11 @@ pub(crate) struct GuildChat {
 impl GuildChat {
     pub(crate) fn new() -> Self {
         let descriptor = Descriptor {
-            contract_version: CONTRACT_VERSION,
-            platform: PLATFORM.into(),
-            label: "Guild chat".into(),
-            max_message_length: 2000,
-            supports_draft_streaming: false,
             supports_edit: true,
             supports_threads: true,
-            markdown_dialect: "plain".into(),
-            len_unit: LenUnit::Chars,
-            emoji: String::new(),
-            platform_hint: String::new(),
-            pii_safe: false,
             supports_context: true,
-            supports_inchannel_continuable: false,
-            supports_block_formatting: false,
             supported_ops: vec!["send".into()],
+            ..Descriptor::plain(PLATFORM, "Guild chat", 2000)
         };
         Self {
             descriptor,

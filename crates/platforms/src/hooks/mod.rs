@@ -9,7 +9,6 @@ use frontdesk_core::port::platform::{
     Acted, ActingAs, Answer, Bot, BotNames, Door, Heard, Look, Method, Platform, RawRequest, Reply,
 };
 use frontdesk_core::port::store::StoreError;
-use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret, Source};
 use serde_json::json;
 
@@ -32,22 +31,9 @@ pub struct Hooks {
 impl Default for Hooks {
     fn default() -> Self {
         let descriptor = Descriptor {
-            contract_version: CONTRACT_VERSION,
-            platform: PLATFORM.into(),
-            label: "Webhooks".into(),
-            max_message_length: BODY_MAX_BYTES,
-            supports_draft_streaming: false,
-            supports_edit: false,
-            supports_threads: false,
-            markdown_dialect: "plain".into(),
-            len_unit: LenUnit::Chars,
             emoji: "🪝".into(),
             platform_hint: "This is a webhook, sent by a program. Nobody reads an answer.".into(),
-            pii_safe: false,
-            supports_context: false,
-            supports_inchannel_continuable: false,
-            supports_block_formatting: false,
-            supported_ops: Vec::new(),
+            ..Descriptor::plain(PLATFORM, "Webhooks", BODY_MAX_BYTES)
         };
         Self { descriptor }
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Close, Descriptor};
 use tokio::time::timeout;
@@ -117,22 +116,5 @@ impl DeliveryPlane {
 
 /// For a platform that this server does not run: a complete descriptor without any abilities.
 fn bare_descriptor(platform: &str) -> Descriptor {
-    Descriptor {
-        contract_version: CONTRACT_VERSION,
-        platform: platform.into(),
-        label: platform.into(),
-        max_message_length: 4096,
-        supports_draft_streaming: false,
-        supports_edit: false,
-        supports_threads: false,
-        markdown_dialect: "plain".into(),
-        len_unit: LenUnit::Chars,
-        emoji: "🔌".into(),
-        platform_hint: String::new(),
-        pii_safe: false,
-        supports_context: false,
-        supports_inchannel_continuable: false,
-        supports_block_formatting: false,
-        supported_ops: Vec::new(),
-    }
+    Descriptor { emoji: "🔌".into(), ..Descriptor::plain(platform, platform, 4096) }
 }

@@ -12,7 +12,6 @@ use frontdesk_core::{Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::api::{BindingNew, BotNew, GatewayNew};
-use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, Source};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
@@ -54,24 +53,7 @@ impl Drop for Listening<'_> {
 
 impl Polled {
     fn new() -> Self {
-        let descriptor = Descriptor {
-            contract_version: CONTRACT_VERSION,
-            platform: "polled".into(),
-            label: "Polled".into(),
-            max_message_length: 100,
-            supports_draft_streaming: false,
-            supports_edit: false,
-            supports_threads: false,
-            markdown_dialect: "plain".into(),
-            len_unit: LenUnit::Chars,
-            emoji: String::new(),
-            platform_hint: String::new(),
-            pii_safe: false,
-            supports_context: false,
-            supports_inchannel_continuable: false,
-            supports_block_formatting: false,
-            supported_ops: Vec::new(),
-        };
+        let descriptor = Descriptor::plain("polled", "Polled", 100);
         Self {
             descriptor,
             starts: Mutex::default(),
