@@ -9,12 +9,21 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 20] = [
+const TEXTS: [&str; 29] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
     "too many actions wait on this socket, and this one was not sent; wait for some results",
     "it waited too long behind other actions of this socket, and was not sent",
+    "it waited 25 s for earlier actions of this chat or bot; nothing was sent; try again later",
+    "the rate limit of the bot allows this only after 30 s; nothing was sent; try again later",
+    "too many actions of this tenant wait for this bot; nothing was sent; try again later",
+    "the server is stopping; nothing was sent; try again later",
+    "a later edit replaced this one and was not sent in time",
+    "timed out: a later edit replaced this one, and its outcome is unknown",
+    "discord bot \"b\" is not (or no longer) a bot of this tenant",
+    "the platform did not say in time whose chat this is; nothing was sent",
+    "nothing can be sent to a webhook",
     "this desk does not run the platform \"irc\"",
     "relay does not support prompt",
     "the store is unavailable; nothing was sent",
