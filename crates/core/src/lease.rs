@@ -1,13 +1,15 @@
 //! This desk among those that share its store: its number, its lease, its duties.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::env::Env;
 use crate::port::store::{DeskNo, DeskRecord, Desks, StoreError};
 
 /// A desk that has not renewed its lease for this long stops acting, before others take over.
 const GOOD_MS: u64 = 4_000;
+/// Attempts that one start of a desk can name.
+const ATTEMPT_BITS: u32 = 40;
 
 pub struct Lease {
     env: Arc<dyn Env>,
@@ -16,12 +18,24 @@ pub struct Lease {
     me: AtomicU64,
     /// On the steady clock.
     renewed_ms: AtomicU64,
+    /// The other live desks, as of the last renewal. Most desks are alone.
+    others: RwLock<Vec<DeskNo>>,
+    attempts: AtomicU64,
 }
 
 impl Lease {
     pub(crate) async fn open(env: Arc<dyn Env>, desks: Arc<dyn Desks>, name: String) -> Result<Self, StoreError> {
-        let lease = Self { env, desks, name, me: AtomicU64::new(0), renewed_ms: AtomicU64::new(0) };
+        let lease = Self {
+            env,
+            desks,
+            name,
+            me: AtomicU64::new(0),
+            renewed_ms: AtomicU64::new(0),
+            others: RwLock::default(),
+            attempts: AtomicU64::new(0),
+        };
         lease.enlist().await?;
+        lease.renew().await?; // the others are known from the start
         Ok(lease)
     }
 
@@ -44,6 +58,22 @@ impl Lease {
         self.env.steady_ms().saturating_sub(self.renewed_ms.load(Ordering::SeqCst)) < GOOD_MS
     }
 
+    /// Whether this is another desk, and live as far as this one knows.
+    pub fn is_other(&self, desk: DeskNo) -> bool {
+        desk != 0 && desk != self.me() && self.others.read().unwrap_or_else(PoisonError::into_inner).contains(&desk)
+    }
+
+    /// A name for an attempt to write something: no other desk, and no other start of this one, gives the same.
+    pub fn next_attempt(&self) -> u64 {
+        (self.me() << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn note_live(&self, live: &[DeskNo]) {
+        let me = self.me();
+        let others = live.iter().copied().filter(|desk| *desk != me).collect();
+        *self.others.write().unwrap_or_else(PoisonError::into_inner) = others;
+    }
+
     /// Renews the lease; to be called every second. Answers the version of the directory and all live desks. A lease
     /// that ran out (the process was suspended, or the store was away) is lost: the desk gets another number, and its
     /// duties are free.
@@ -52,6 +82,7 @@ impl Lease {
         match self.desks.renew(self.me(), self.env.now_ms()).await {
             Ok(renewal) => {
                 self.renewed_ms.store(began_ms, Ordering::SeqCst);
+                self.note_live(&renewal.live);
                 Ok((renewal.directory_version, renewal.live))
             }
             Err(StoreError::Conflict) => {
@@ -59,6 +90,7 @@ impl Lease {
                 self.enlist().await?;
                 tracing::warn!(lost, now = self.me(), "the lease of this desk had run out; it has a new number");
                 let renewal = self.desks.renew(self.me(), self.env.now_ms()).await?;
+                self.note_live(&renewal.live);
                 Ok((renewal.directory_version, renewal.live))
             }
             Err(error) => Err(error),

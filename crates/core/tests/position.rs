@@ -99,8 +99,10 @@ proptest! {
                 }
                 _ => {}
             }
-            if let Some(position) = window.take_unsaved() {
-                saved.merge(&position);
+            if let Some(settlement) = window.take_unsaved() {
+                prop_assert_eq!(settlement.inferred, None);
+                saved.merge(&settlement.acked);
+                window.saved();
             }
             prop_assert_eq!(set(&saved), settled.clone());
             prop_assert_eq!(window.room(0), 8 - flying.len());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::delivery::switchboard::{GivenUp, Mailbox, Order, Switchboard, Unserved};
 use frontdesk_core::delivery::window::Acks;
-use frontdesk_core::port::store::{Bell as _, Delivery, Presence};
+use frontdesk_core::port::store::{Delivery, MadeRow, NewRow, Presence};
 use frontdesk_wire::Close;
 
 fn delivery(session: &str) -> Arc<Delivery> {
@@ -21,8 +21,13 @@ fn delivery(session: &str) -> Arc<Delivery> {
     })
 }
 
+fn row(instance: u64, seq: u64, delivery: Arc<Delivery>) -> NewRow {
+    NewRow { row: MadeRow { instance, seq, served_by: 0 }, delivery }
+}
+
 fn ring(board: &Switchboard, instance: u64, seqs: impl IntoIterator<Item = u64>) {
-    board.ring(seqs.into_iter().map(|seq| (instance, seq, delivery("k"))).collect());
+    let rows: Vec<NewRow> = seqs.into_iter().map(|seq| row(instance, seq, delivery("k"))).collect();
+    board.take_rows(&rows, |_| false);
 }
 
 fn rows(mailbox: &Mailbox, cursor: u64) -> Option<Vec<u64>> {
@@ -94,7 +99,8 @@ fn a_mailbox_that_overflows_drops_rows_and_reports_it() {
 fn a_notification_reaches_only_its_instance() {
     let board = Switchboard::default();
     let (seven, eight) = (served(&board, 7), served(&board, 8));
-    board.ring(vec![(7, 1, delivery("a")), (9, 1, delivery("a")), (8, 4, delivery("a")), (7, 2, delivery("b"))]);
+    let rung = [(7, 1, "a"), (9, 1, "a"), (8, 4, "a"), (7, 2, "b")];
+    board.take_rows(&rung.map(|(instance, seq, key)| row(instance, seq, delivery(key))), |_| false);
     assert_eq!((rows(&seven, 0), rows(&eight, 3)), (Some(vec![1, 2]), Some(vec![4])));
     assert_eq!(board.take_unserved(), [(9, Unserved::NewMail)].into(), "no socket serves it, so it must be woken");
     assert!(board.take_unserved().is_empty(), "reported once");
@@ -106,7 +112,7 @@ async fn the_newest_socket_wins_and_the_old_one_is_closed() {
     let old = served(&board, 7);
     let (new, replaced) = board.attach(7, "gw", "acme");
     let replaced = replaced.expect("the old mailbox is returned, to be waited for");
-    assert!(Arc::ptr_eq(&old, &replaced) && new.session > old.session);
+    assert!(Arc::ptr_eq(&old, &replaced) && new.order > old.order);
     assert!(matches!(old.take_orders().pop_front(), Some(Order::Close(Close::Replaced))));
     assert!(!board.detach(7, &old), "detaching the old one changes nothing");
     assert!(board.is_live(7) && board.open_sockets() == 1);
@@ -143,7 +149,7 @@ fn orders_and_rows_are_bounded_in_bytes() {
 
     let large = |seq: u64| {
         let delivery = Delivery { json: line(), ..(*delivery("a")).clone() };
-        board.ring(vec![(7, seq, Arc::new(delivery))]);
+        board.take_rows(&[row(7, seq, Arc::new(delivery))], |_| false);
     };
     (1..=4).for_each(large);
     let two = mailbox.take_rows(0, 99, 1 << 20).unwrap();

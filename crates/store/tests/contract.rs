@@ -60,7 +60,7 @@ async fn a_backup_opens_as_a_store_with_the_same_content() {
     let mut bound = acceptance(301, &[8]);
     bound.capabilities = vec![capability("cap", &["k"], 500)];
     accept(&*store, bound).await;
-    store.settle(7, settled(&[1, 2, 9])).await.unwrap();
+    store.settle(7, settled(&[1, 2, 9]).into()).await.unwrap();
     store.drop_mail(7, 5, "no".into()).await.unwrap();
 
     let to = copy.path().join("frontdesk.db");
@@ -134,7 +134,7 @@ async fn a_purge_holds_the_writer_for_a_bounded_number_of_rows() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     accept_many(&*store, 2_000, 7).await;
-    store.settle(7, settled(&(1..=2_000).collect::<Vec<_>>())).await.unwrap();
+    store.settle(7, settled(&(1..=2_000).collect::<Vec<_>>()).into()).await.unwrap();
     let far = u64::from(u32::MAX);
     let keep = Retention { events_before_ms: far, verdicts_before_ms: far, ..Retention::default() };
     let (mut gone, mut largest) = (0, 0);

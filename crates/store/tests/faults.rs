@@ -120,7 +120,7 @@ async fn corruption_is_reported(folder: &Path) {
     errors.extend(store.pending(7, 0, 999).await.err());
     errors.extend(store.mail(7, None, 0, 999).await.err());
     errors.extend(store.accept((900..950).map(|number| acceptance(number, &[7, 8])).collect()).await.err());
-    errors.extend(store.settle(7, Position { through: 5, ..Position::default() }).await.err());
+    errors.extend(store.settle(7, Position { through: 5, ..Position::default() }.into()).await.err());
     errors.extend(store.changed_since(0).await.err());
     errors.extend(store.chats("acme", "", 9).await.err());
     errors.extend(store.health().await.err());
@@ -419,7 +419,7 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
             assert_eq!(again.fresh, kept.insert(format!("m-{number}")), "{number}");
         }
         assert_eq!(there(&*store).await, kept, "without reopening");
-        let rung: BTreeSet<String> = rings.deliveries().iter().map(|(_, _, it)| it.message_id.clone()).collect();
+        let rung: BTreeSet<String> = rings.deliveries().iter().map(|new| new.delivery.message_id.clone()).collect();
         assert_eq!(rung, kept, "exactly the committed rows were notified");
 
         drop(store);
@@ -520,7 +520,7 @@ async fn a_failed_purge_keeps_waiting_rows() {
         accept(&*store, acceptance(number, receivers)).await;
     }
     let all: Vec<u64> = (1..=600).collect();
-    store.settle(7, Position { above: all, ..Position::default() }).await.unwrap();
+    store.settle(7, Position { above: all, ..Position::default() }.into()).await.unwrap();
     let before = owed(&*store, 8).await;
     let keep = frontdesk_core::port::store::Retention {
         events_before_ms: u64::MAX >> 2,

@@ -194,7 +194,8 @@ async fn take(step: Step, model: &mut Model, subject: &mut Subject) -> Result<()
                 let receivers = if fresh { receivers(mask) } else { Vec::new() };
                 let rows: Vec<_> =
                     receivers.into_iter().map(|no| (no, model.accounts.entry(no).or_default().push(key))).collect();
-                prop_assert_eq!((done.fresh, &done.rows), (fresh, &rows));
+                prop_assert_eq!(done.fresh, fresh);
+                prop_assert_eq!(&done.rows, &rows);
                 model.rung.extend(rows);
             }
         }
@@ -206,14 +207,14 @@ async fn take(step: Step, model: &mut Model, subject: &mut Subject) -> Result<()
             for seq in &above {
                 account.row(*seq).settled = true;
             }
-            subject.store().settle(INSTANCES[who], Position { through: 0, above, sent }).await.unwrap();
+            subject.store().settle(INSTANCES[who], Position { through: 0, above, sent }.into()).await.unwrap();
         }
         Step::SettleThrough { who, row } => {
             let account = model.accounts.entry(INSTANCES[who]).or_default();
             let through = account.pick(row).unwrap_or(0);
             (1..=through).for_each(|seq| account.row(seq).settled = true);
             let position = Position { through, ..Position::default() };
-            subject.store().settle(INSTANCES[who], position).await.unwrap();
+            subject.store().settle(INSTANCES[who], position.into()).await.unwrap();
         }
         Step::Drop { who, row } => {
             let account = model.accounts.entry(INSTANCES[who]).or_default();

@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::delivery::session::{Effect, Session, Write};
+use frontdesk_core::delivery::session::{Effect, Session};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
+use frontdesk_testkit::session::{caller, carry_out, hello, line, serving, written};
 use frontdesk_testkit::store_suite::acceptance;
-use frontdesk_wire::api::{BotNew, GatewayNew};
-use frontdesk_wire::token::mint;
-use frontdesk_wire::{Close, Secret};
+use frontdesk_wire::Close;
 use serde_json::{Value, json};
 
 struct Scene {
@@ -26,19 +25,7 @@ impl Scene {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
         let rules = Rules { settle_ms: 0, ..Rules::default() };
         let desk = desk_over(store, Arc::new(TestEnv::default()), rules).await;
-        desk.directory().create_tenant("acme").await.unwrap();
-        let bot = BotNew {
-            platform: "relay".into(),
-            id: "desk".into(),
-            tenant: None,
-            settings: std::collections::BTreeMap::default(),
-            secrets: std::collections::BTreeMap::default(),
-        };
-        desk.directory().bots().add(bot).await.unwrap();
-        let ask = GatewayNew { id: "gw".into(), tenant: "acme".into(), instance: None, wake_url: None };
-        let made = desk.directory().add_gateway(ask).await.unwrap();
-        let bearer = mint("gw", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
-        let caller = desk.directory().prove_gateway(&bearer).unwrap();
+        let caller = caller(&desk).await;
         Self { desk, caller }
     }
 
@@ -48,11 +35,7 @@ impl Scene {
 
     /// A session that has sent hello and serves.
     async fn serving(&self) -> Session {
-        let mut session = self.session();
-        session.take_text(&hello(), 0);
-        self.carry_out(&mut session, 0).await;
-        assert_eq!(kinds(&mut session), ["descriptor"]);
-        session
+        serving(&self.desk, &self.caller, 0).await
     }
 
     /// A session that has requested the one waiting row.
@@ -73,42 +56,9 @@ impl Scene {
         self.desk.stores().ledger.accept(vec![acceptance(number, &[self.caller.instance.no])]).await.unwrap();
     }
 
-    /// Carries out all effects, like the edge does.
     async fn carry_out(&self, session: &mut Session, now_ms: u64) {
-        let (delivery, no) = (self.desk.delivery(), self.caller.instance.no);
-        loop {
-            session.turn(now_ms);
-            let Some(effect) = session.next_effect() else { return };
-            match effect {
-                Effect::Begin(beginning) => session.begun(delivery.begin(&self.caller, beginning).await, now_ms),
-                Effect::Read { after, limit } => {
-                    session.read(delivery.read_rows(no, after, limit).await, limit, now_ms);
-                }
-                Effect::Save(position) => session.saved(delivery.settle(no, position).await),
-                Effect::GoIdle(mailbox) => delivery.go_idle(&self.caller, &mailbox).await,
-                Effect::Interrupt { mailbox, .. } => mailbox.interrupt_done(),
-                _ => {}
-            }
-        }
+        carry_out(&self.desk, session, now_ms).await;
     }
-}
-
-fn line(frame: &Value) -> String {
-    format!("{frame}\n")
-}
-
-fn hello() -> String {
-    line(&json!({ "type": "hello", "platform": "relay", "botId": "" }))
-}
-
-/// All messages that are to be written now.
-fn written(session: &mut Session, now_ms: u64) -> Vec<Value> {
-    let mut frames = Vec::new();
-    while let Some(Write::Text(message)) = session.next_message() {
-        frames.extend(message.lines().map(|line| serde_json::from_str(line).unwrap()));
-        session.written(now_ms);
-    }
-    frames
 }
 
 fn kinds(session: &mut Session) -> Vec<String> {
@@ -199,7 +149,7 @@ async fn a_peer_that_disconnects_during_begin_leaves_no_state() {
     session.end().await;
     let board = scene.desk.delivery().switchboard();
     let no = scene.caller.instance.no;
-    assert!(!board.is_live(no) && !board.presence(no).live);
+    assert!(!board.is_live(no) && board.presence(no).served_by == 0);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ pub mod desk;
 pub mod env;
 pub mod folder;
 pub mod fuzz;
+pub mod session;
 pub mod store_suite;
 pub mod world;
 

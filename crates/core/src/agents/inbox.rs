@@ -106,9 +106,9 @@ impl Inboxes {
 }
 
 pub fn inbox_message(filed: StoredMessage) -> InboxMessage {
-    let StoredMessage { event, at_ms, message } = filed;
+    let StoredMessage { place, at_ms, message, .. } = filed;
     InboxMessage {
-        seq: event,
+        seq: place,
         delivery_id: message.delivery_id,
         kind: message.kind,
         text: message.text,

@@ -15,10 +15,11 @@ use crate::delivery::DeliveryPlane;
 use crate::directory::DirectoryPlane;
 use crate::env::Env;
 use crate::hash::short_hash;
+use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::inbox::{Inbox, InboxMessage, StoredMessage};
 use crate::port::platform::{ActingAs, Bot, Platforms};
-use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
+use crate::port::store::{Acceptance, Delivery, Ledger, MadeRow, StoreError, accept_surely};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -68,13 +69,14 @@ pub(super) struct Filing {
     pub(super) fresh: bool,
     /// A duplicate whose message has expired, so receipts cannot be stored.
     pub(super) gone: bool,
-    /// Ledger rows of the agent's sockets: (instance, seq).
-    pub(super) rows: Vec<(u64, u64)>,
+    /// Ledger rows of the agent's sockets.
+    pub(super) rows: Vec<MadeRow>,
 }
 
 /// Messages to agents: commits them to inboxes, and hands them to live sessions and connectors.
 pub struct Messages {
     pub(super) env: Arc<dyn Env>,
+    lease: Arc<Lease>,
     pub(super) agents: Arc<AgentsPlane>,
     pub(super) directory: Arc<DirectoryPlane>,
     pub(super) delivery: Arc<DeliveryPlane>,
@@ -91,6 +93,7 @@ impl Messages {
     pub(crate) fn new(base: &Base, stores: &Stores, agents: &Arc<AgentsPlane>, platforms: &Arc<Platforms>) -> Self {
         Self {
             env: base.env.clone(),
+            lease: base.lease.clone(),
             directory: agents.directory.clone(),
             delivery: agents.delivery.clone(),
             cron: agents.cron.clone(),
@@ -127,7 +130,7 @@ impl Messages {
         let reaches = acceptance.reaches;
         let mut batch = vec![acceptance];
         batch.extend(question_mark(to, word, at_ms));
-        let accepted = self.ledger.accept(batch).await?;
+        let accepted = accept_surely(&*self.ledger, batch).await?;
         let Some(accepted) = accepted.into_iter().next() else {
             return Err(StoreError::Unavailable("the ledger returned no row for the message".into()).into());
         };
@@ -143,7 +146,7 @@ impl Messages {
         if reaches {
             self.show_people(to, &event).await;
         }
-        let filed = StoredMessage { event: accepted.event, at_ms, message };
+        let filed = StoredMessage { place: accepted.place, event: accepted.event, at_ms, message };
         Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
     }
 
@@ -213,6 +216,7 @@ impl Messages {
         let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
         let acceptance = Acceptance {
             tenant: to.agent.tenant.as_str().into(),
+            attempt: self.lease.next_attempt(),
             dedup: [b"\0agent:".as_slice(), &word.dedup].concat(),
             delivery: Delivery {
                 event: 0,
@@ -241,7 +245,7 @@ impl Messages {
         // If the event expired just now as well, the message is no duplicate any more; the caller may repeat it.
         let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
         (message.delivery_id, message.receipts) = (first.message_id, String::new());
-        Ok(StoredMessage { event, at_ms: first.at_ms, message })
+        Ok(StoredMessage { place: 0, event, at_ms: first.at_ms, message })
     }
 
     /// Checks the size and builds the event, with its JSON if a socket needs it.

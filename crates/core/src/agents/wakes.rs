@@ -23,6 +23,7 @@ use crate::hash::short_hash;
 use crate::port::BoxFuture;
 use crate::port::alarms::{Shot, ShotState};
 use crate::port::inbox::PlannedWake;
+use crate::port::store::MadeRow;
 
 /// Time for a live session to take a message; it normally needs a few milliseconds.
 const HAND_TIME: Duration = Duration::from_secs(2);
@@ -69,7 +70,7 @@ impl LiveSession {
     fn order(&self) -> u64 {
         match self {
             Self::Stream(seat) => seat.order,
-            Self::Socket(mailbox, _) => mailbox.session,
+            Self::Socket(mailbox, _) => mailbox.order,
         }
     }
 }
@@ -135,7 +136,7 @@ impl Messages {
         // A wake interrupted by a crash had chosen a session that no longer exists; now the connectors are tried.
         let ear = ear.as_ref().filter(|_| fresh);
         let took = match ear {
-            Some(ear) => took(ear, filed.event, &rows).await,
+            Some(ear) => took(ear, filed.place, &rows).await,
             None => false,
         };
         let own = if matches!(ear, Some(LiveSession::Socket(..))) || !to.relay.is_empty() { "relay" } else { "inbox" };
@@ -246,8 +247,7 @@ impl Messages {
         if self.delivery.switchboard().presence(agent).idle == waits {
             return;
         }
-        let presence = self.delivery.switchboard().set_presence(agent, |known| known.idle = waits);
-        if let Err(error) = self.ledger.mark_presence(agent, presence).await {
+        if let Err(error) = self.delivery.mark_wake_waits(agent, waits).await {
             tracing::warn!(%error, "storing that an agent is to be woken failed");
         }
     }
@@ -358,12 +358,12 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 }
 
 /// Whether the session took it: a stream the message, a socket its row.
-async fn took(ear: &LiveSession, message: u64, rows: &[(u64, u64)]) -> bool {
+async fn took(ear: &LiveSession, message: u64, rows: &[MadeRow]) -> bool {
     let taken = async {
         match ear {
             LiveSession::Stream(seat) => seat.handed.took(message).await,
-            LiveSession::Socket(mailbox, instance) => match rows.iter().find(|(no, _)| *no == instance.no) {
-                Some((_, row)) => mailbox.handed.took(*row).await,
+            LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
+                Some(row) => mailbox.handed.took(row.seq).await,
                 None => false,
             },
         }

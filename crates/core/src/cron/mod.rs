@@ -578,6 +578,7 @@ impl CronPlane {
         };
         let acceptance = Acceptance {
             tenant: instance.tenant.as_str().into(),
+            attempt: 0,
             // Prevents a second delivery after a crash between this commit and storing the result.
             dedup: [b"\0cron:".as_slice(), &shot.id.to_be_bytes(), &shot.attempts.to_be_bytes()].concat(),
             delivery,

@@ -11,26 +11,43 @@ mod waking;
 pub mod window;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use frontdesk_wire::Close;
 
 use crate::base::Base;
 use crate::directory::{DirectoryPlane, Effect};
 use crate::env::Env;
+use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
-use crate::port::store::{Ledger, StoreError, Waiting};
+use crate::port::store::{Bell, Delivery, DeskNo, Ledger, NewRow, Sessions, StoreError, Waiting};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
-use switchboard::{Order, Switchboard};
+use switchboard::{Order, Switchboard, Unserved};
+
+/// New rows, for the sockets of this desk.
+struct RowBell {
+    switchboard: Arc<Switchboard>,
+    /// Weak: the store holds the bell, and the lease holds the store.
+    lease: Weak<Lease>,
+}
+
+impl Bell for RowBell {
+    fn ring(&self, rows: &[NewRow]) {
+        let is_other = |desk: DeskNo| self.lease.upgrade().is_some_and(|lease| lease.is_other(desk));
+        self.switchboard.take_rows(rows, is_other);
+    }
+}
 
 pub struct DeliveryPlane {
     env: Arc<dyn Env>,
     directory: Arc<DirectoryPlane>,
+    lease: Arc<Lease>,
     ledger: Arc<dyn Ledger>,
+    sessions: Arc<dyn Sessions>,
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
     switchboard: Arc<Switchboard>,
@@ -50,11 +67,12 @@ impl DeliveryPlane {
         outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
         let switchboard = Arc::new(Switchboard::default());
-        stores.ledger.attach_bell(switchboard.clone());
-        for (instance, mut presence) in stores.ledger.presences().await? {
-            if presence.live {
+        let bell = RowBell { switchboard: switchboard.clone(), lease: Arc::downgrade(&base.lease) };
+        stores.ledger.attach_bell(Arc::new(bell));
+        for (instance, mut presence) in stores.sessions.presences().await? {
+            if presence.served_by != 0 && !base.lease.is_other(presence.served_by) {
                 // The socket ended with the previous process. For the agent that was just now.
-                presence.live = false;
+                (presence.served_by, presence.session) = (0, 0);
                 presence.seen_ms = base.env.now_ms();
             }
             switchboard.set_presence(instance, |known| *known = presence);
@@ -62,7 +80,9 @@ impl DeliveryPlane {
         Ok(Self {
             env: base.env.clone(),
             directory: directory.clone(),
+            lease: base.lease.clone(),
             ledger: stores.ledger.clone(),
+            sessions: stores.sessions.clone(),
             platforms: platforms.clone(),
             outcall: outcall.clone(),
             switchboard,
@@ -80,6 +100,27 @@ impl DeliveryPlane {
     /// Number of waiting rows per instance.
     pub async fn waiting(&self) -> Result<Vec<Waiting>, StoreError> {
         self.ledger.waiting().await
+    }
+
+    /// Checks all instances with waiting mail: at the start, and when a desk is gone that may have served some of them.
+    pub async fn look_for_unserved(&self) -> Result<(), StoreError> {
+        for row in self.ledger.waiting().await? {
+            self.switchboard.note_unserved(row.instance, Unserved::NewMail);
+        }
+        Ok(())
+    }
+
+    /// Whether an instance has mail and no socket at any desk; with the oldest row.
+    pub(crate) async fn unserved_mail(&self, instance: u64) -> Result<Option<Arc<Delivery>>, StoreError> {
+        if self.switchboard.is_served(instance) {
+            return Ok(None);
+        }
+        let presence = self.sessions.presence(instance).await?;
+        if self.lease.is_other(presence.served_by) && !presence.idle {
+            return Ok(None); // another desk has its socket
+        }
+        let oldest = self.ledger.pending(instance, 0, 1).await?.into_iter().next();
+        Ok(oldest.map(|(_, delivery)| delivery))
     }
 
     /// Called after a directory change was committed: closes the sockets concerned.

@@ -8,7 +8,7 @@ use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::{event_id, mail_id};
 use crate::port::platform::{ActingAs, notice_in_time};
-use crate::port::store::{Delivery, Presence, StoreError};
+use crate::port::store::{Attached, Delivery, Presence, SessionNo, StoreError};
 
 /// A gateway that reconnects within this time is still running and needs no settle time.
 const WARM_MS: u64 = 60_000;
@@ -24,34 +24,31 @@ impl DeliveryPlane {
         if warm { 0 } else { self.rules.settle_ms }
     }
 
-    pub async fn socket_opened(&self, caller: &Caller) -> Result<(), StoreError> {
-        let now_ms = self.env.now_ms();
-        let change = |known: &mut Presence| {
-            known.idle = false;
-            known.live = true;
-            known.seen_ms = now_ms;
-        };
-        self.switchboard.note_dial(caller.instance.no);
-        let presence = self.switchboard.set_presence(caller.instance.no, change);
-        self.note_wake_failure(caller.instance.no, None);
+    /// The socket serves the instance from now on, in the store as well.
+    pub async fn socket_opened(&self, caller: &Caller) -> Result<Attached, StoreError> {
+        let (instance, me, now_ms) = (caller.instance.no, self.lease.me(), self.env.now_ms());
+        self.switchboard.note_dial(instance);
+        self.note_wake_failure(instance, None);
         self.say_state(caller, "awake", "connected");
-        self.ledger.mark_presence(caller.instance.no, presence).await
+        let attached = self.sessions.attach(instance, me, now_ms).await?;
+        let (served_by, session) = (me, attached.session);
+        let known = Presence { served_by, session, idle: false, seen_ms: now_ms, ..attached.before.clone() };
+        self.switchboard.set_presence(instance, |presence| *presence = known);
+        Ok(attached)
     }
 
     /// Called only for the socket that served the instance, not for a replaced one.
-    pub async fn socket_closed(&self, caller: &Caller, acks: Acks) {
+    pub async fn socket_closed(&self, caller: &Caller, session: SessionNo, acks: Acks) {
         let instance = caller.instance.no;
         let now_ms = self.env.now_ms();
+        let never_acks = acks == Acks::Never;
         self.switchboard.remember_acks(instance, acks);
-        let change = |known: &mut Presence| {
-            known.live = false;
-            known.seen_ms = now_ms;
-            known.never_acks = acks == Acks::Never;
-        };
-        let presence = self.switchboard.set_presence(instance, change);
+        let presence = self.switchboard.set_presence(instance, |known| {
+            (known.served_by, known.session, known.seen_ms, known.never_acks) = (0, 0, now_ms, never_acks);
+        });
         let text = if presence.idle { "went idle and disconnected" } else { "disconnected" };
         self.say_state(caller, "asleep", text);
-        if let Err(error) = self.ledger.mark_presence(instance, presence).await {
+        if let Err(error) = self.sessions.detach(instance, session, never_acks, now_ms).await {
             tracing::warn!(%error, "storing the end of a socket failed");
         }
         self.switchboard.note_unserved(instance, Unserved::Look); // rows may be waiting already
@@ -64,8 +61,8 @@ impl DeliveryPlane {
         if self.switchboard.presence(instance).never_acks {
             return;
         }
-        let presence = self.switchboard.set_presence(instance, |known| known.never_acks = true);
-        if let Err(error) = self.ledger.mark_presence(instance, presence).await {
+        self.switchboard.set_presence(instance, |known| known.never_acks = true);
+        if let Err(error) = self.sessions.mark_never_acks(instance).await {
             tracing::warn!(%error, "storing that a gateway does not ack failed");
         }
     }
@@ -108,9 +105,15 @@ impl DeliveryPlane {
     }
 
     /// Stores that messages are only buffered from now on; the ack is sent afterwards.
-    pub async fn going_idle(&self, caller: &Caller) -> Result<(), StoreError> {
-        let presence = self.switchboard.set_presence(caller.instance.no, |known| known.idle = true);
-        self.ledger.mark_presence(caller.instance.no, presence).await
+    pub async fn going_idle(&self, caller: &Caller, session: SessionNo) -> Result<(), StoreError> {
+        self.switchboard.set_presence(caller.instance.no, |known| known.idle = true);
+        self.sessions.mark_idle(caller.instance.no, Some(session), true).await.map(drop)
+    }
+
+    /// An agent without a socket: whether a wake waits for it.
+    pub(crate) async fn mark_wake_waits(&self, agent: u64, waits: bool) -> Result<(), StoreError> {
+        self.switchboard.set_presence(agent, |known| known.idle = waits);
+        self.sessions.mark_idle(agent, None, waits).await.map(drop)
     }
 
     /// Notifies the users whose messages wait, once per message. Returns whether there was something to tell.
@@ -120,13 +123,13 @@ impl DeliveryPlane {
         };
         let wanted = self.directory.read(|view| view.tenants.get(&instance.tenant).is_some_and(|t| t.notices));
         let told_through = self.switchboard.presence(instance_no).noticed_through;
-        let rows = self.ledger.pending(instance_no, told_through, self.rules.window.max(1)).await?;
-        let Some((last, _)) = rows.last() else { return Ok(false) };
-        if !wanted {
-            return Ok(false);
-        }
-        let presence = self.switchboard.set_presence(instance_no, |known| known.noticed_through = *last);
-        self.ledger.mark_presence(instance_no, presence).await?; // stored first: a crash repeats no notice
+        let mut rows = self.ledger.pending(instance_no, told_through, self.rules.window.max(1)).await?;
+        let Some(last) = rows.last().map(|(seq, _)| *seq).filter(|_| wanted) else { return Ok(false) };
+        // Stored first, so that a crash repeats no notice; and claimed, for another desk may be about to tell as well.
+        let claimed = self.sessions.claim_notice(instance_no, last).await?;
+        self.switchboard.set_presence(instance_no, |known| known.noticed_through = last);
+        let Some(told_through) = claimed else { return Ok(false) };
+        rows.retain(|(seq, _)| *seq > told_through);
         let mut told = Vec::new();
         for (_, delivery) in &rows {
             let place = (&delivery.platform, &delivery.bot, &delivery.chat_id);

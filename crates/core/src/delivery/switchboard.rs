@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
 use super::window::Acks;
-use crate::port::store::{Bell, Delivery, Presence};
+use crate::port::store::{Delivery, DeskNo, MadeRow, NewRow, Presence, SessionNo};
 
 /// Rows in memory per socket; after an overflow the session reads the ledger.
 const ROWS_MAX: usize = 512;
@@ -81,7 +81,10 @@ impl Waiting {
 
 /// Queue of one socket.
 pub struct Mailbox {
-    pub session: u64,
+    /// Higher is newer, across sockets and streams of this desk.
+    pub order: u64,
+    /// Given by the store when the session began; 0 before.
+    session: AtomicU64,
     pub gateway: String,
     pub tenant: String,
     waiting: Mutex<Waiting>,
@@ -100,6 +103,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
+    pub fn session(&self) -> SessionNo {
+        self.session.load(Ordering::Acquire)
+    }
+
+    pub fn begin(&self, session: SessionNo) {
+        self.session.store(session, Ordering::Release);
+    }
+
     /// Marks the session as finished and releases all waiters.
     pub fn finish(&self) {
         self.finished.close();
@@ -195,17 +206,17 @@ impl Mailbox {
         lock(&self.waiting).gap = true;
     }
 
-    fn push_rows(&self, rows: &[(u64, u64, Arc<Delivery>)]) {
+    fn push_rows(&self, rows: &[&NewRow]) {
         let mut waiting = lock(&self.waiting);
         if !waiting.gap {
-            let bytes: usize = rows.iter().map(|(_, _, delivery)| delivery.json.len()).sum();
+            let bytes: usize = rows.iter().map(|row| row.delivery.json.len()).sum();
             if waiting.rows.len() + rows.len() > ROWS_MAX || waiting.rows_bytes + bytes > ROWS_MAX_BYTES {
                 waiting.gap = true;
                 waiting.rows = VecDeque::new();
                 waiting.rows_bytes = 0;
             } else {
                 waiting.rows_bytes += bytes;
-                waiting.rows.extend(rows.iter().map(|(_, seq, delivery)| (*seq, delivery.clone())));
+                waiting.rows.extend(rows.iter().map(|new| (new.row.seq, new.delivery.clone())));
             }
         }
         drop(waiting);
@@ -250,7 +261,7 @@ pub enum Unserved {
 pub struct Switchboard {
     sockets: papaya::HashMap<u64, Arc<Mailbox>>,
     memory: papaya::HashMap<u64, Arc<Mutex<Memory>>>,
-    sessions: AtomicU64,
+    orders: AtomicU64,
     /// Instances to be checked for waiting mail.
     unserved: Mutex<HashMap<u64, Unserved>>,
     pub unserved_bell: Notify,
@@ -260,14 +271,15 @@ pub struct Switchboard {
 
 impl Switchboard {
     /// Sockets and streams share one sequence: higher is newer.
-    pub fn next_session(&self) -> u64 {
-        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
+    pub fn next_order(&self) -> u64 {
+        self.orders.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The newest socket wins; the previous one is told to close, and returned so that the caller can wait for it.
     pub fn attach(&self, instance: u64, gateway: &str, tenant: &str) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
         let mailbox = Arc::new(Mailbox {
-            session: self.next_session(),
+            order: self.next_order(),
+            session: AtomicU64::new(0),
             gateway: gateway.into(),
             tenant: tenant.into(),
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
@@ -288,7 +300,7 @@ impl Switchboard {
     /// True: this was the serving socket, and now the instance has none.
     pub fn detach(&self, instance: u64, mailbox: &Mailbox) -> bool {
         let sockets = self.sockets.pin();
-        sockets.remove_if(&instance, |_, current| current.session == mailbox.session).is_ok_and(|gone| gone.is_some())
+        sockets.remove_if(&instance, |_, current| current.order == mailbox.order).is_ok_and(|gone| gone.is_some())
     }
 
     pub fn socket(&self, instance: u64) -> Option<Arc<Mailbox>> {
@@ -456,14 +468,15 @@ impl Switchboard {
         let found = memory.turns.iter().rev().find(|(key, _, at_ms)| **key == *session_key && *at_ms >= since_ms);
         found.map(|(_, chat, _)| chat.clone())
     }
-}
 
-impl Bell for Switchboard {
-    fn ring(&self, mut rows: Vec<(u64, u64, Arc<Delivery>)>) {
-        rows.sort_by_key(|(instance, seq, _)| (*instance, *seq));
+    /// New rows: those of local sockets are queued there. Instances without a socket are checked, unless the desk that
+    /// serves them `is_other` and live.
+    pub fn take_rows(&self, rows: &[NewRow], is_other: impl Fn(DeskNo) -> bool) {
+        let mut rows: Vec<&NewRow> = rows.iter().collect();
+        rows.sort_by_key(|new| (new.row.instance, new.row.seq));
         let sockets = self.sockets.pin();
-        for run in rows.chunk_by(|a, b| a.0 == b.0) {
-            let instance = run[0].0;
+        for run in rows.chunk_by(|a, b| a.row.instance == b.row.instance) {
+            let MadeRow { instance, served_by, .. } = run[0].row;
             match sockets.get(&instance) {
                 Some(mailbox) => {
                     mailbox.push_rows(run);
@@ -471,6 +484,7 @@ impl Bell for Switchboard {
                         self.note_unserved(instance, Unserved::NewMail);
                     }
                 }
+                None if is_other(served_by) => {}
                 None => self.note_unserved(instance, Unserved::NewMail),
             }
         }

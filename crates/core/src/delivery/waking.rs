@@ -16,13 +16,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 impl DeliveryPlane {
     /// State at start: all instances with waiting mail are checked first.
     pub async fn new_waker(&self) -> Waker {
-        match self.ledger.waiting().await {
-            Ok(waiting) => {
-                for row in waiting {
-                    self.switchboard.note_unserved(row.instance, Unserved::NewMail);
-                }
-            }
-            Err(error) => tracing::error!(%error, "reading instances with mail failed; retrying when mail arrives"),
+        if let Err(error) = self.look_for_unserved().await {
+            tracing::error!(%error, "reading instances with mail failed; retrying when mail arrives");
         }
         Waker::new(self.rules.wake)
     }
@@ -41,17 +36,15 @@ impl DeliveryPlane {
     /// Passes instances with waiting mail to the waker, and returns the errands that are due.
     pub async fn wake_errands(&self, waker: &mut Waker) -> Vec<Errand> {
         for (instance, why) in self.switchboard.take_unserved() {
-            match self.ledger.pending(instance, 0, 1).await {
-                Ok(rows) => match rows.first() {
-                    Some((_, oldest)) => {
-                        // A time in the future was stored before the clock was set back; it counts as no wait.
-                        let waited_ms = self.env.now_ms().saturating_sub(oldest.at_ms);
-                        let dials = self.switchboard.dials(instance);
-                        let is_new = why == Unserved::NewMail;
-                        waker.mail_waits(instance, waited_ms, dials, is_new, self.env.steady_ms());
-                    }
-                    None => waker.settled(instance),
-                },
+            match self.unserved_mail(instance).await {
+                Ok(Some(oldest)) => {
+                    // A time in the future was stored before the clock was set back; it counts as no wait.
+                    let waited_ms = self.env.now_ms().saturating_sub(oldest.at_ms);
+                    let dials = self.switchboard.dials(instance);
+                    let is_new = why == Unserved::NewMail;
+                    waker.mail_waits(instance, waited_ms, dials, is_new, self.env.steady_ms());
+                }
+                Ok(None) => waker.settled(instance),
                 Err(error) => tracing::error!(%error, "reading waiting mail failed; retrying when mail arrives"),
             }
         }
@@ -77,11 +70,8 @@ impl DeliveryPlane {
     }
 
     async fn is_needed(&self, instance: u64) -> bool {
-        if self.switchboard.is_served(instance) {
-            return false;
-        }
-        match self.ledger.pending(instance, 0, 1).await {
-            Ok(rows) => !rows.is_empty(),
+        match self.unserved_mail(instance).await {
+            Ok(oldest) => oldest.is_some(),
             Err(error) => {
                 tracing::error!(%error, "reading waiting mail failed; the agent is woken anyway");
                 true

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::port::store::{Delivery, Position};
+use crate::port::store::{Delivery, Position, Settlement};
 
 /// A row that was answered but not acked for this long proves that the gateway does not ack.
 const EVIDENCE_MS: u64 = 60_000;
@@ -68,13 +68,20 @@ pub enum Health {
 pub struct Window {
     cap: usize,
     ack_limit_ms: u64,
+    /// Everything that is settled.
     position: Position,
+    /// The part of it that is known: by acks, or because it was stored so.
+    acked: Position,
+    /// Rows were settled without an ack since the last save.
+    has_inferred: bool,
+    /// What a save under way will have made known.
+    saving: Option<Position>,
     /// Highest row written to this socket.
     cursor: u64,
     flight: VecDeque<Flight>,
     pub acks: Acks,
     /// Highest row acked on this socket.
-    acked: u64,
+    acked_through: u64,
     heard_ms: u64,
     probed_ms: Option<u64>,
     unsaved: bool,
@@ -86,11 +93,14 @@ impl Window {
         Self {
             cap,
             ack_limit_ms,
+            acked_through: 0,
+            acked: position.clone(),
+            has_inferred: false,
+            saving: None,
             position,
             cursor,
             flight: VecDeque::new(),
             acks,
-            acked: 0,
             heard_ms: now_ms,
             probed_ms: None,
             unsaved: false,
@@ -134,7 +144,7 @@ impl Window {
     /// The row was written to the socket. Rows are written in rising order.
     pub fn sent(&mut self, seq: u64, delivery: Arc<Delivery>, now_ms: u64) {
         self.cursor = self.cursor.max(seq);
-        self.position.sent = self.position.sent.max(seq);
+        self.acked.sent = self.acked.sent.max(seq);
         self.flight.push_back(Flight { seq, sent_ms: now_ms, resends: 0, answered: false, delivery });
     }
 
@@ -147,8 +157,8 @@ impl Window {
     pub fn ack(&mut self, seq: u64) -> Option<Arc<Delivery>> {
         let index = self.flight.binary_search_by_key(&seq, |row| row.seq).ok()?;
         self.acks = Acks::Seen;
-        self.acked = self.acked.max(seq);
-        Some(self.settle_at(index))
+        self.acked_through = self.acked_through.max(seq);
+        Some(self.settle_at(index, true))
     }
 
     /// Rows left unacked for too long by a gateway that acked later ones. Rows to be resent count as sent now.
@@ -157,7 +167,7 @@ impl Window {
         if self.acks != Acks::Seen {
             return overdue;
         }
-        let (acked, resend_ms) = (self.acked, self.ack_limit_ms * RESEND_LIMITS);
+        let (acked, resend_ms) = (self.acked_through, self.ack_limit_ms * RESEND_LIMITS);
         self.flight.retain_mut(|row| {
             if row.seq > acked || now_ms.saturating_sub(row.sent_ms) < resend_ms {
                 return true;
@@ -178,9 +188,9 @@ impl Window {
     /// The operator dropped a row.
     pub fn dropped(&mut self, seq: u64) {
         if let Ok(index) = self.flight.binary_search_by_key(&seq, |row| row.seq) {
-            self.settle_at(index);
+            self.settle_at(index, true);
         } else if !self.position.settled(seq) {
-            self.settle_seq(seq);
+            self.settle_seq(seq, true);
         }
     }
 
@@ -195,7 +205,7 @@ impl Window {
     pub fn followed_up(&mut self, session_key: &str) {
         let named = |row: &Flight| row.delivery.passthrough && *row.delivery.session_key == *session_key;
         while let Some(index) = self.flight.iter().position(named) {
-            self.settle_at(index);
+            self.settle_at(index, true);
         }
     }
 
@@ -218,7 +228,7 @@ impl Window {
         };
         let mut settled = Vec::new();
         while let Some(index) = self.flight.iter().position(done) {
-            settled.push(self.settle_at(index));
+            settled.push(self.settle_at(index, false));
         }
         settled
     }
@@ -249,13 +259,25 @@ impl Window {
         self.probed_ms.is_some_and(|probed_ms| self.heard_ms < probed_ms)
     }
 
-    /// The position to save, once per change.
-    pub fn take_unsaved(&mut self) -> Option<Position> {
-        std::mem::take(&mut self.unsaved).then(|| self.position.clone())
+    /// What is to be saved, once per change.
+    pub fn take_unsaved(&mut self) -> Option<Settlement> {
+        if !std::mem::take(&mut self.unsaved) {
+            return None;
+        }
+        self.saving = std::mem::take(&mut self.has_inferred).then(|| self.position.clone());
+        Some(Settlement { acked: self.acked.clone(), inferred: self.saving.clone(), session: 0 })
     }
 
-    /// The save failed: `take_unsaved` returns the position again.
+    /// It was saved as a whole, so that what was inferred is known now.
+    pub fn saved(&mut self) {
+        if let Some(saved) = self.saving.take() {
+            self.acked.merge(&saved);
+        }
+    }
+
+    /// The save failed: `take_unsaved` returns it again.
     pub fn save_failed(&mut self) {
+        self.has_inferred |= self.saving.take().is_some();
         self.unsaved = true;
     }
 
@@ -263,20 +285,30 @@ impl Window {
         self.flight.iter().map(|row| row.sent_ms).min()
     }
 
-    fn settle_at(&mut self, index: usize) -> Arc<Delivery> {
+    /// `is_known`: by an ack or the like, and not only inferred from the health of the socket.
+    fn settle_at(&mut self, index: usize, is_known: bool) -> Arc<Delivery> {
         // The caller found `index` in this deque.
         let row = self.flight.remove(index).unwrap_or_else(|| unreachable!("index is in the flight"));
-        self.settle_seq(row.seq);
+        self.settle_seq(row.seq, is_known);
         row.delivery
     }
 
-    fn settle_seq(&mut self, seq: u64) {
+    fn settle_seq(&mut self, seq: u64, is_known: bool) {
         self.unsaved = true;
-        if seq == self.position.through + 1 && self.position.above.is_empty() {
-            self.position.through = seq; // the usual case: no merge needed
+        settle(&mut self.position, seq);
+        if is_known {
+            settle(&mut self.acked, seq);
         } else {
-            self.position.merge(&Position { above: vec![seq], ..Position::default() });
+            self.has_inferred = true;
         }
+    }
+}
+
+fn settle(position: &mut Position, seq: u64) {
+    if seq == position.through + 1 && position.above.is_empty() {
+        position.through = seq; // the usual case: no merge needed
+    } else {
+        position.merge(&Position { above: vec![seq], ..Position::default() });
     }
 }
 
@@ -310,9 +342,9 @@ mod tests {
         }
         assert_eq!(w.room(0), 0);
         assert!(w.ack(2).is_some());
-        assert_eq!(w.take_unsaved(), Some(Position { through: 0, above: vec![2], sent: 3 }));
+        assert_eq!(w.take_unsaved(), Some(Position { through: 0, above: vec![2], sent: 3 }.into()));
         assert!(w.ack(1).is_some());
-        assert_eq!(w.take_unsaved(), Some(Position { through: 2, above: vec![], sent: 3 }));
+        assert_eq!(w.take_unsaved(), Some(Position { through: 2, above: vec![], sent: 3 }.into()));
         assert!(w.ack(1).is_none(), "a second ack is ignored");
         assert!(w.ack(9).is_none());
         assert_eq!(w.take_unsaved(), None);
@@ -372,6 +404,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_inferred_is_saved_apart_until_it_is_stored() {
+        let mut w = window();
+        for seq in 1..=3 {
+            w.sent(seq, delivery("c", seq == 1), 0);
+        }
+        w.heard(1);
+        w.ack(3);
+        assert_eq!(w.settle_unacked(10_000).len(), 1, "the forward, by health");
+        let all = Position { through: 1, above: vec![3], sent: 0 };
+        let unsaved = w.take_unsaved().unwrap();
+        assert_eq!(unsaved.acked, Position { through: 0, above: vec![3], sent: 3 });
+        assert_eq!(unsaved.inferred, Some(all.clone()));
+        w.save_failed();
+        assert_eq!(w.take_unsaved(), Some(unsaved), "all of it again");
+        w.saved();
+        w.ack(2);
+        let unsaved = w.take_unsaved().unwrap();
+        assert_eq!((unsaved.acked.through, unsaved.inferred), (3, None), "what was stored is known");
+    }
+
+    #[test]
     fn answered_rows_do_not_block_a_gateway_that_never_acked() {
         let mut w = window();
         for seq in 1..=3 {
@@ -425,7 +478,7 @@ mod tests {
         assert_eq!(w.room(120_000), 2, "3 is still waited for");
         assert!(!w.settled(1), "it was not acked");
         w.dropped(1);
-        assert_eq!(w.take_unsaved().unwrap().through, 2);
+        assert_eq!(w.take_unsaved().unwrap().acked.through, 2);
     }
 
     #[test]
@@ -475,6 +528,6 @@ mod tests {
         w.dropped(1);
         w.dropped(2);
         assert!(w.is_empty() && w.settled(2));
-        assert_eq!(w.take_unsaved().unwrap().through, 2);
+        assert_eq!(w.take_unsaved().unwrap().acked.through, 2);
     }
 }

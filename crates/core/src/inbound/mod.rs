@@ -25,9 +25,12 @@ use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
 use crate::ids::{event_id, parse_event_id};
 use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose};
+use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
-use crate::port::store::{Acceptance, ChatWrite, Cursors, Delivery, Journal, Ledger, SealedCapability, StoreError};
+use crate::port::store::{
+    Acceptance, ChatWrite, Cursors, Delivery, DeskNo, Journal, Ledger, SealedCapability, StoreError, accept_surely,
+};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -61,6 +64,7 @@ struct Errand {
 
 pub struct InboundPlane {
     env: Arc<dyn Env>,
+    lease: Arc<Lease>,
     directory: Arc<DirectoryPlane>,
     management: Arc<Management>,
     delivery: Arc<DeliveryPlane>,
@@ -87,6 +91,7 @@ impl InboundPlane {
     ) -> Self {
         Self {
             env: base.env.clone(),
+            lease: base.lease.clone(),
             directory: directory.clone(),
             management: management.clone(),
             delivery: delivery.clone(),
@@ -119,7 +124,7 @@ impl InboundPlane {
             rest.push((verdict, brief, interrupts, errand, self.watch(&acceptance)));
             batch.push(acceptance);
         }
-        let accepted = self.ledger.accept(batch).await.inspect_err(|error| {
+        let accepted = accept_surely(&*self.ledger, batch).await.inspect_err(|error| {
             // A chat line that changed meanwhile is no fault: its platform looks again.
             if *error != StoreError::Conflict {
                 self.meters.store_faults.inc();
@@ -130,7 +135,7 @@ impl InboundPlane {
         for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
             let id = event_id(accepted.event);
             if accepted.fresh {
-                brief.delivery = self.handover(accepted.rows.iter().map(|(instance, _)| *instance));
+                brief.delivery = self.handover(accepted.rows.iter().map(|row| (row.instance, row.served_by)));
                 self.meters.events_accepted.inc();
                 self.meters.mail_rows.inc_by(accepted.rows.len() as u64);
                 self.count(&verdict);
@@ -162,10 +167,10 @@ impl InboundPlane {
         Ok(receipts)
     }
 
-    /// Whether a live socket has the rows, or they wait for one.
-    fn handover(&self, receivers: impl Iterator<Item = u64>) -> Option<Cow<'static, str>> {
-        let served =
-            receivers.map(|instance| self.delivery.switchboard().is_served(instance)).reduce(|any, one| any || one);
+    /// Whether a live socket has the rows, or they wait for one. Each receiver comes with the desk that serves it.
+    fn handover(&self, receivers: impl Iterator<Item = (u64, DeskNo)>) -> Option<Cow<'static, str>> {
+        let is_served = |(instance, desk)| self.delivery.switchboard().is_served(instance) || self.lease.is_other(desk);
+        let served = receivers.map(is_served).reduce(|any, one| any || one);
         served.map(|served| if served { "pushed" } else { "queued" }.into())
     }
 
@@ -245,6 +250,7 @@ impl InboundPlane {
         let tenant = tenant.into();
         let acceptance = Acceptance {
             tenant,
+            attempt: self.lease.next_attempt(),
             dedup,
             delivery,
             verdict: kept,
@@ -368,11 +374,12 @@ impl InboundPlane {
     async fn told_before(&self, event: u64) -> Result<Option<VerdictBrief>, DeskError> {
         let Some(kept) = self.ledger.event(event).await? else { return Ok(None) };
         let Some(read) = gate::read_kept(&kept.verdict, &kept.tenant) else { return Ok(None) };
+        let board = self.delivery.switchboard();
         let receivers: Vec<u64> = self.directory.read(|view| {
             let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
             delivered.filter_map(|line| view.instance(&kept.tenant, &line.instance)).map(|it| it.no).collect()
         });
-        let delivery = self.handover(receivers.into_iter());
+        let delivery = self.handover(receivers.into_iter().map(|no| (no, board.presence(no).served_by)));
         Ok(Some(VerdictBrief { delivery, ..read.brief() }))
     }
 

@@ -5,6 +5,10 @@ use super::stored::Stored;
 /// The number of one start of one desk process.
 pub type DeskNo = u64;
 
+/// The number of one session of a gateway at a desk. Given by the store and never reused, so that what an old session
+/// says can be told from what the present one says.
+pub type SessionNo = u64;
+
 /// How long a lease is good without being renewed.
 pub const LEASE_MS: u64 = 5_000;
 

@@ -3,7 +3,7 @@
 
 use super::stored::Stored;
 
-/// Inbox are read in pages, and may be large: a page that has this much ends.
+/// Messages are read in pages, and may be large: a page that has this much ends.
 pub const PAGE_MAX_BYTES: usize = super::store::PAGE_MAX_BYTES;
 
 /// One message in an agent's inbox.
@@ -29,10 +29,12 @@ impl InboxMessage {
     }
 }
 
-/// A message in its place. Places are the numbers of events: an inbox becomes readable in their order, and one that
-/// is dropped and begun again never repeats one.
+/// A message in its place. Places rise within an inbox in the order in which messages become readable, so that a reader
+/// that goes on behind the last one misses nothing: a store with several writers draws them under the inbox's lock, and
+/// not from the numbers of events. An agent that is deleted and made again gets an inbox with higher places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
+    pub place: u64,
     pub event: u64,
     pub at_ms: u64,
     pub message: InboxMessage,
@@ -47,9 +49,9 @@ pub struct PlannedWake {
 }
 
 pub trait Inbox: Send + Sync {
-    /// Inbox of an inbox with `event > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
+    /// Messages of an inbox with `place > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
     fn messages(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
-    /// The event of the newest message, 0 for none.
+    /// The place of the newest message, 0 for none.
     fn newest_message(&self, agent: u64) -> Stored<'_, u64>;
     /// The message that an event became.
     fn message_of(&self, event: u64) -> Stored<'_, Option<StoredMessage>>;

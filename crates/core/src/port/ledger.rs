@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
+use super::desks::{DeskNo, SessionNo};
 use super::inbox::InboxMessage;
-use super::stored::Stored;
+use super::stored::{StoreError, Stored};
 use super::vault::SealedCapability;
 
 /// What is handed to an agent: the JSON as it will be sent, and what the desk must know of it.
@@ -28,6 +29,9 @@ pub struct Delivery {
 #[derive(Debug, Clone)]
 pub struct Acceptance {
     pub tenant: Arc<str>,
+    /// Names this attempt to store the event; 0 is no name. Repeated under the same name after an unknown outcome, the
+    /// event is still `fresh`.
+    pub attempt: u64,
     /// Names the message; seen before means the same one.
     pub dedup: Vec<u8>,
     pub delivery: Delivery,
@@ -51,6 +55,7 @@ impl Acceptance {
     pub fn unreceived(tenant: &str, dedup: Vec<u8>, delivery: Delivery, verdict: String) -> Self {
         Self {
             tenant: tenant.into(),
+            attempt: 0,
             dedup,
             delivery,
             verdict,
@@ -69,10 +74,27 @@ pub struct Accepted {
     pub event: u64,
     /// False: this was here before; nothing was written.
     pub fresh: bool,
-    /// (instance, seq) of each row made.
-    pub rows: Vec<(u64, u64)>,
+    pub rows: Vec<MadeRow>,
+    /// The place in the agent's inbox, if it went into one; 0 is none.
+    pub place: u64,
     /// The number of the chat line that was written with it.
     pub line: Option<u64>,
+}
+
+/// A row that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MadeRow {
+    pub instance: u64,
+    pub seq: u64,
+    /// The desk that had the session of the instance when the row was written; 0 is none.
+    pub served_by: DeskNo,
+}
+
+/// A row is the same whoever serves its instance.
+impl PartialEq<(u64, u64)> for MadeRow {
+    fn eq(&self, (instance, seq): &(u64, u64)) -> bool {
+        (self.instance, self.seq) == (*instance, *seq)
+    }
 }
 
 /// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.
@@ -152,25 +174,43 @@ pub struct EventRecord {
     pub verdict: String,
 }
 
-/// What is known of an instance's sockets. Written blindly: the latest word counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Presence {
-    /// It said `going_idle` and has not dialed since.
-    pub idle: bool,
-    /// A socket was open when this was written; after a crash that means "just gone".
-    pub live: bool,
-    pub seen_ms: u64,
-    /// People were told that rows up to this one wait.
-    #[serde(default)]
-    pub noticed_through: u64,
-    /// Its gateway was proven not to ack; an ack ends that.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub never_acks: bool,
+/// What a session has settled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settlement {
+    /// The session that says it.
+    pub session: SessionNo,
+    /// What was acked. An ack is a fact, whoever reports it.
+    pub acked: Position,
+    /// Acked, or settled because the socket stayed healthy. Believed only of the session that serves the instance: a
+    /// desk that was suspended knows nothing of the health of a socket. `None`: no more than was acked.
+    pub inferred: Option<Position>,
+}
+
+impl From<Position> for Settlement {
+    fn from(acked: Position) -> Self {
+        Self { acked, ..Self::default() }
+    }
+}
+
+/// A row as its session gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRow {
+    pub row: MadeRow,
+    pub delivery: Arc<Delivery>,
 }
 
 /// Rung by the store after each commit, in commit order. Must not block: it runs where rows are written.
 pub trait Bell: Send + Sync {
-    fn ring(&self, rows: Vec<(u64, u64, Arc<Delivery>)>);
+    fn ring(&self, rows: &[NewRow]);
+}
+
+/// Accepts a batch. Where the store can lose an answer, it is asked once more under the same attempts.
+pub async fn accept_surely(ledger: &dyn Ledger, batch: Vec<Acceptance>) -> Result<Vec<Accepted>, StoreError> {
+    let again = ledger.may_lose_answers().then(|| batch.clone());
+    match (ledger.accept(batch).await, again) {
+        (Err(StoreError::Unknown(_)), Some(again)) => ledger.accept(again).await,
+        (done, _) => done,
+    }
 }
 
 /// Rows of one instance that a search for a turn looks through.
@@ -181,13 +221,17 @@ pub const LAST_SENT_ROWS_ALL: usize = 2_000;
 pub trait Ledger: Send + Sync {
     /// A random number made with the store: buffer ids of two stores never look alike.
     fn epoch(&self) -> u32;
+    /// Every bell hears of every row: one per desk of this process.
     fn attach_bell(&self, bell: Arc<dyn Bell>);
+    /// Whether there is a network between: a commit may succeed although its answer is lost.
+    fn may_lose_answers(&self) -> bool {
+        false
+    }
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>>;
-    /// Merges what was settled. A row settled once is never pending again.
-    fn settle(&self, instance: u64, position: Position) -> Stored<'_, ()>;
+    /// Merges what was settled. A row settled once is never pending again. False: another session serves the instance
+    /// now, and what was only inferred was not written.
+    fn settle(&self, instance: u64, settlement: Settlement) -> Stored<'_, bool>;
     fn position(&self, instance: u64) -> Stored<'_, Position>;
-    fn mark_presence(&self, instance: u64, presence: Presence) -> Stored<'_, ()>;
-    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>>;
     /// Unsettled rows with `seq > after`, in order.
     fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>>;
     /// Whether a row of this message is still owed to an instance.

@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod media;
 pub mod outcall;
 pub mod platform;
+pub mod sessions;
 pub mod skills;
 pub mod store;
 pub mod stored;

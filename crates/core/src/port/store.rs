@@ -5,15 +5,16 @@ pub use super::alarms::Alarms;
 pub use super::chat::{ChatAmend, ChatLog, ChatRecord, ChatRow, ChatWrite};
 pub use super::cursors::Cursors;
 pub use super::data::Data;
-pub use super::desks::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal};
+pub use super::desks::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, SessionNo};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail, MailState,
-    Position, Presence, Waiting,
+    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
+    MailState, NewRow, Position, Settlement, Waiting, accept_surely,
 };
 pub use super::media::{MediaItem, MediaShelf};
+pub use super::sessions::{Attached, Presence, Sessions};
 pub use super::skills::Skills;
 pub use super::stored::{PAGE_MAX_BYTES, StoreError, Stored};
 pub use super::upkeep::{Purged, Retention, StoreReport, Upkeep};
@@ -21,12 +22,26 @@ pub use super::vault::{SealedCapability, Vault};
 
 /// Everything that a backend is.
 pub trait Store:
-    Directory + Ledger + Inbox + Vault + Journal + ChatLog + MediaShelf + Alarms + Skills + Data + Upkeep + Desks + Cursors
+    Directory
+    + Ledger
+    + Sessions
+    + Inbox
+    + Vault
+    + Journal
+    + ChatLog
+    + MediaShelf
+    + Alarms
+    + Skills
+    + Data
+    + Upkeep
+    + Desks
+    + Cursors
 {
 }
 impl<T> Store for T where
     T: Directory
         + Ledger
+        + Sessions
         + Inbox
         + Vault
         + Journal

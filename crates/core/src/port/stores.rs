@@ -7,13 +7,14 @@ use super::data::Data;
 use super::inbox::Inbox;
 use super::media::MediaShelf;
 use super::skills::Skills;
-use super::store::{ChatLog, Cursors, Desks, Directory, Journal, Ledger, Store, Upkeep, Vault};
+use super::store::{ChatLog, Cursors, Desks, Directory, Journal, Ledger, Sessions, Store, Upkeep, Vault};
 
 /// The traits of one store, each for the planes that use it.
 #[derive(Clone)]
 pub struct Stores {
     pub directory: Arc<dyn Directory>,
     pub ledger: Arc<dyn Ledger>,
+    pub sessions: Arc<dyn Sessions>,
     pub journal: Arc<dyn Journal>,
     pub vault: Arc<dyn Vault>,
     pub alarms: Arc<dyn Alarms>,
@@ -39,6 +40,7 @@ impl From<Arc<dyn Store>> for Stores {
         Self {
             directory: store.clone(),
             ledger: store.clone(),
+            sessions: store.clone(),
             journal: store.clone(),
             vault: store.clone(),
             alarms: store.clone(),

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
+use frontdesk_core::port::store::{DeskNo, StoreError};
 
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// A store that does not answer by then counts as away: the lease runs out, and the desk stops acting.
@@ -18,9 +19,9 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
                 if let Err(error) = desk.directory().catch_up(version).await {
                     tracing::warn!(%error, "reading the changes of other desks failed");
                 }
-                match if someone_left { desk.outbound().doubt(live.clone()).await.map(drop) } else { Ok(()) } {
+                match if someone_left { take_over(desk, &live).await } else { Ok(()) } {
                     Ok(()) => known = live,
-                    Err(error) => tracing::warn!(%error, "closing the actions of a desk that is gone failed; retrying"),
+                    Err(error) => tracing::warn!(%error, "taking over from a desk that is gone failed; retrying"),
                 }
             }
             Ok(Err(error)) => tracing::warn!(%error, "renewing the lease of this desk failed"),
@@ -28,4 +29,10 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
         }
         tokio::time::sleep(RENEW_EVERY).await;
     }
+}
+
+/// What a desk that is gone was doing is unknown, and agents that it served may have to be woken.
+async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
+    desk.outbound().doubt(live.to_vec()).await?;
+    desk.delivery().look_for_unserved().await
 }

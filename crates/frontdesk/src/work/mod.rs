@@ -189,6 +189,7 @@ mod tests {
             };
             let acceptance = Acceptance {
                 tenant: "home".into(),
+                attempt: 0,
                 dedup: number.to_be_bytes().to_vec(),
                 delivery,
                 verdict: String::new(),
@@ -255,7 +256,7 @@ mod tests {
         let called = sleepers.network.calls_to("/ann");
         let ann = sleepers.desk.directory().read(|view| view.instance("home", "ann").cloned()).unwrap();
         let position = frontdesk_core::port::store::Position { through: 1, above: Vec::new(), sent: 1 };
-        sleepers.desk.stores().ledger.settle(ann.no, position).await.unwrap();
+        sleepers.desk.stores().ledger.settle(ann.no, position.into()).await.unwrap();
         sleepers.pass(600).await;
         assert_eq!(sleepers.network.calls_to("/ann"), called);
         sleepers.stop.cancel();

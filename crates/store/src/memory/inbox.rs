@@ -9,7 +9,15 @@ use super::{MemoryStore, State, now};
 
 impl State {
     fn newest_message(&self, agent: u64) -> u64 {
-        self.messages.range((agent, 0)..=(agent, u64::MAX)).next_back().map_or(0, |((_, event), _)| *event)
+        self.messages.range((agent, 0)..=(agent, u64::MAX)).next_back().map_or(0, |((_, place), _)| *place)
+    }
+
+    /// Every inbox counts for itself. A new one begins above the places of all others: none of them has more messages
+    /// than there were events.
+    pub(super) fn next_place(&mut self, agent: u64) -> u64 {
+        let place = self.places.entry(agent).or_insert(self.last_event + 1_000);
+        *place += 1;
+        *place
     }
 }
 
@@ -37,7 +45,9 @@ impl Inbox for MemoryStore {
     }
 
     fn note_receipts(&self, event: u64, it: InboxMessage) -> Stored<'_, ()> {
-        if let Some((_, filed)) = self.state().messages.get_mut(&(it.agent, event)) {
+        let mut state = self.state();
+        let mut filed = state.messages.values_mut().map(|(_, filed)| filed);
+        if let Some(filed) = filed.find(|filed| filed.event == event && filed.message.agent == it.agent) {
             let message = &mut filed.message;
             (message.kind, message.session_id, message.receipts) = (it.kind, it.session_id, it.receipts);
         }

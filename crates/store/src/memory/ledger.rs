@@ -1,12 +1,13 @@
 //! The ledger: events, one row per receiver, and positions.
 
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail, MailState,
-    Position, Presence, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
+    MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
 };
 
 use super::{Account, MemoryStore, State, now};
@@ -31,8 +32,11 @@ impl Account {
 }
 
 impl MemoryStore {
-    fn ring(&self, rows: Vec<(u64, u64, Arc<Delivery>)>) {
-        if let (Some(bell), false) = (self.bell.get(), rows.is_empty()) {
+    fn ring(&self, rows: &[NewRow]) {
+        if rows.is_empty() {
+            return;
+        }
+        for bell in &*self.bells.lock().unwrap_or_else(PoisonError::into_inner) {
             bell.ring(rows);
         }
     }
@@ -44,36 +48,41 @@ impl Ledger for MemoryStore {
     }
 
     fn attach_bell(&self, bell: Arc<dyn Bell>) {
-        let _ = self.bell.set(bell); // set once; a store serves one server
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell);
+    }
+
+    fn may_lose_answers(&self) -> bool {
+        self.is_lossy
     }
 
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
         let mut state = self.state();
-        if batch.iter().any(|one| !state.chat_is_at(one)) {
+        if batch.iter().any(|one| !state.is_repeated(one) && !state.chat_is_at(one)) {
             return Box::pin(std::future::ready(Err(StoreError::Conflict)));
         }
         let mut rung = Vec::new();
         let accepted = batch.into_iter().map(|one| accept_one(&mut state, one, &mut rung)).collect();
-        self.ring(rung); // under the lock, to keep the order of commits
+        self.ring(&rung); // under the lock, to keep the order of commits
+        if self.lose_answer.swap(false, Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Unknown("the answer was lost".into()))));
+        }
         now(accepted)
     }
 
-    fn settle(&self, instance: u64, position: Position) -> Stored<'_, ()> {
-        self.state().ledgers.entry(instance).or_default().position.merge(&position);
-        now(())
+    fn settle(&self, instance: u64, settlement: Settlement) -> Stored<'_, bool> {
+        let mut state = self.state();
+        let serving = state.presences.get(&instance).map_or(0, |known| known.session);
+        let position = &mut state.ledgers.entry(instance).or_default().position;
+        position.merge(&settlement.acked);
+        let is_mine = settlement.session == serving;
+        if let Some(inferred) = settlement.inferred.filter(|_| is_mine) {
+            position.merge(&inferred);
+        }
+        now(is_mine)
     }
 
     fn position(&self, instance: u64) -> Stored<'_, Position> {
         now(self.state().ledgers.get(&instance).map(|account| account.position.clone()).unwrap_or_default())
-    }
-
-    fn mark_presence(&self, instance: u64, presence: Presence) -> Stored<'_, ()> {
-        self.state().presences.insert(instance, presence);
-        now(())
-    }
-
-    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
-        now(self.state().presences.iter().map(|(no, presence)| (*no, presence.clone())).collect())
     }
 
     fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
@@ -142,7 +151,8 @@ impl Ledger for MemoryStore {
         }
         let delivery = Arc::new(Delivery { event, ..(*delivery).clone() });
         let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
-        self.ring(vec![(instance, seq, delivery)]);
+        let row = MadeRow { instance, seq, served_by: state.served_by(instance) };
+        self.ring(&[NewRow { row, delivery }]);
         now(Some(seq))
     }
 
@@ -201,11 +211,20 @@ impl Ledger for MemoryStore {
     }
 }
 
-fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
-    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, message, chat } =
-        one;
+impl State {
+    fn is_repeated(&self, one: &Acceptance) -> bool {
+        one.attempt != 0 && self.attempts.contains_key(&one.attempt)
+    }
+}
+
+fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Accepted {
+    let Acceptance { tenant, attempt, dedup, mut delivery, .. } = one;
+    let Acceptance { verdict, receivers, own_json, capabilities, reaches, message, chat, .. } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
-        return Accepted { event: *first, fresh: false, rows: Vec::new(), line: None };
+        // Under the name of the attempt that stored it, it is answered as it was then.
+        let repeated = state.attempts.get(&attempt).filter(|known| attempt != 0 && known.event == *first);
+        let duplicate = Accepted { event: *first, fresh: false, rows: Vec::new(), place: 0, line: None };
+        return repeated.cloned().unwrap_or(duplicate);
     }
     state.last_event += 1;
     let event = state.last_event;
@@ -242,13 +261,20 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
             Some((_, json)) => Arc::new(Delivery { json: json.clone(), ..(*delivery).clone() }),
         };
         let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
-        rows.push((instance, seq));
-        rung.push((instance, seq, delivery));
+        let row = MadeRow { instance, seq, served_by: state.served_by(instance) };
+        rows.push(row);
+        rung.push(NewRow { row, delivery });
     }
-    if let Some(message) = message {
-        let filed = StoredMessage { event, at_ms: delivery.at_ms, message };
-        state.messages.insert((filed.message.agent, event), (tenant.to_string(), filed));
-    }
+    let place = message.map_or(0, |message| {
+        let place = state.next_place(message.agent);
+        let filed = StoredMessage { place, event, at_ms: delivery.at_ms, message };
+        state.messages.insert((filed.message.agent, place), (tenant.to_string(), filed));
+        place
+    });
     let line = chat.and_then(|chat| state.write_chat(&tenant, *chat));
-    Accepted { event, fresh: true, rows, line }
+    let accepted = Accepted { event, fresh: true, rows, place, line };
+    if attempt != 0 {
+        state.attempts.insert(attempt, accepted.clone());
+    }
+    accepted
 }

@@ -10,25 +10,30 @@ mod inbox;
 mod journal;
 mod ledger;
 mod media;
+mod sessions;
 mod skills;
 mod upkeep;
 mod vault;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_core::port::alarms::{Ended, Shot};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
-    Bell, Delivery, DeskRecord, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability,
-    Stored,
+    Accepted, Bell, Delivery, DeskRecord, EventRecord, JournalEntry, MediaItem, Position, Presence, Record,
+    SealedCapability, Stored,
 };
 
 #[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
-    bell: OnceLock<Arc<dyn Bell>>,
+    bells: Mutex<Vec<Arc<dyn Bell>>>,
     epoch: u32,
+    /// Like a store behind a network.
+    is_lossy: bool,
+    lose_answer: AtomicBool,
 }
 
 #[derive(Default)]
@@ -44,6 +49,9 @@ struct State {
     /// With the time of the last message.
     reach: HashMap<[String; 4], u64>,
     presences: BTreeMap<u64, Presence>,
+    last_session: u64,
+    /// What was answered to each attempt.
+    attempts: HashMap<u64, Accepted>,
     capabilities: HashMap<[String; 3], SealedCapability>,
     journal: BTreeMap<u64, JournalEntry>,
     /// (platform, bot, receipt id) to the entry.
@@ -55,8 +63,10 @@ struct State {
     last_shot: u64,
     shot_ends: BTreeMap<u64, Ended>,
     last_end: u64,
-    /// By agent and event, with the tenant.
+    /// By agent and place, with the tenant.
     messages: BTreeMap<(u64, u64), (String, StoredMessage)>,
+    /// The last place in each inbox.
+    places: HashMap<u64, u64>,
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
     skills: BTreeMap<(String, String), skills::Skill>,
@@ -89,6 +99,16 @@ struct Chat {
 impl MemoryStore {
     pub fn new(epoch: u32) -> Self {
         Self { epoch, ..Self::default() }
+    }
+
+    /// For tests of callers: answers may get lost on the way, as on a network.
+    pub fn lossy(epoch: u32) -> Self {
+        Self { epoch, is_lossy: true, ..Self::default() }
+    }
+
+    /// The next batch is accepted, and its caller learns nothing of it.
+    pub fn lose_next_answer(&self) {
+        self.lose_answer.store(true, Ordering::SeqCst);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

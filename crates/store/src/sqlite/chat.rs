@@ -14,11 +14,8 @@ pub(super) fn append(
     json: &str,
     at_ms: u64,
 ) -> Result<(u64, bool), StoreError> {
-    let sql = "SELECT seq FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
-    let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let there = query.query_row((tenant, chat_id, message_id), |row| row.get(0)).optional().map_err(fault)?;
-    if let Some(seq) = there {
-        return Ok((unsigned(seq), false));
+    if let Some(seq) = seq_of(connection, [tenant, chat_id, message_id])? {
+        return Ok((seq, false));
     }
     let sql = "INSERT INTO chat (tenant, chat_id, json, last_seq) VALUES (?1, ?2, '{}', 1)
                ON CONFLICT (tenant, chat_id) DO UPDATE SET last_seq = last_seq + 1 RETURNING last_seq";
@@ -29,6 +26,16 @@ pub(super) fn append(
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     insert.execute((tenant, chat_id, seq, message_id, json, signed(at_ms))).map_err(fault)?;
     Ok((unsigned(seq), true))
+}
+
+pub(super) fn seq_of(
+    connection: &Connection,
+    [tenant, chat_id, message_id]: [&str; 3],
+) -> Result<Option<u64>, StoreError> {
+    let sql = "SELECT seq FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let found = query.query_row((tenant, chat_id, message_id), |row| row.get(0)).optional().map_err(fault)?;
+    Ok(found.map(unsigned))
 }
 
 /// Whether the message has the revision that the change expects.

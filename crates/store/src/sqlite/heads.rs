@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use frontdesk_core::port::store::{Position, StoreError};
+use frontdesk_core::port::store::{DeskNo, Position, SessionNo, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::{fault, signed, unsigned};
@@ -13,6 +13,8 @@ use super::{fault, signed, unsigned};
 pub(super) struct Ledgers {
     pub(super) last_event: Option<u64>,
     pub(super) heads: HashMap<u64, Head>,
+    /// The last session, and up to which one numbers are reserved.
+    sessions: (SessionNo, SessionNo),
     /// With the day for which it is known.
     pub(super) reached: HashMap<(Arc<str>, String, String, Arc<str>), u64>,
 }
@@ -20,11 +22,15 @@ pub(super) struct Ledgers {
 /// Chats known to be in `reach`; above this the map is cleared and filled again.
 pub(super) const REACHED_MAX: usize = 100_000;
 pub(super) const DAY_MS: u64 = 86_400_000;
+const SESSIONS_RESERVED: u64 = 1_000;
 
 #[derive(Clone)]
 pub(super) struct Head {
     pub(super) last_seq: u64,
     pub(super) position: Position,
+    /// The desk and the session that serve the instance; 0 is none.
+    pub(super) served_by: DeskNo,
+    pub(super) session: SessionNo,
 }
 
 impl Ledgers {
@@ -54,6 +60,20 @@ impl Ledgers {
         Ok(last + 1)
     }
 
+    /// Numbers are reserved many at a time, so that a new session costs no write of its own. Those that a crash or a
+    /// rollback leaves unused are skipped.
+    pub(super) fn next_session(&mut self, connection: &Connection) -> Result<SessionNo, StoreError> {
+        if self.sessions.0 == self.sessions.1 {
+            let sql = "INSERT INTO meta (key, value) VALUES ('last session', ?1)
+                       ON CONFLICT DO UPDATE SET value = value + ?1 RETURNING value";
+            let end = connection.query_row(sql, [signed(SESSIONS_RESERVED)], |row| row.get(0)).map(unsigned);
+            let end = end.map_err(fault)?;
+            self.sessions = (end - SESSIONS_RESERVED, end);
+        }
+        self.sessions.0 += 1;
+        Ok(self.sessions.0)
+    }
+
     pub(super) fn head(&mut self, connection: &Connection, instance: u64) -> Result<&mut Head, StoreError> {
         if let std::collections::hash_map::Entry::Vacant(e) = self.heads.entry(instance) {
             let position = read_position(connection, instance)?;
@@ -67,7 +87,8 @@ impl Ledgers {
             connection.prepare_cached(first).and_then(|mut put| put.execute([signed(instance)])).map_err(fault)?;
             let settled = position.above.last().copied().unwrap_or(0).max(position.through);
             let last_seq = unsigned(newest).max(settled);
-            e.insert(Head { last_seq, position });
+            let (served_by, session) = serving(connection, instance)?;
+            e.insert(Head { last_seq, position, served_by, session });
         }
         Ok(self.heads.entry(instance).or_insert_with(|| unreachable!("inserted above")))
     }
@@ -85,4 +106,11 @@ pub(super) fn read_position(connection: &Connection, instance: u64) -> Result<Po
         })
     };
     Ok(query.query_row([signed(instance)], position).optional().map_err(fault)?.unwrap_or_default())
+}
+
+fn serving(connection: &Connection, instance: u64) -> Result<(DeskNo, SessionNo), StoreError> {
+    let sql = "SELECT desk, session FROM presence WHERE instance = ?1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let found = query.query_row([signed(instance)], |row| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?))));
+    Ok(found.optional().map_err(fault)?.unwrap_or_default())
 }

@@ -11,14 +11,15 @@ use super::{SqliteStore, fault, signed, unsigned};
 /// Characters read of each text in lists.
 const SHOWN_CHARS: i64 = 1_000;
 
-/// Appends a message to its inbox.
+/// Appends a message to its inbox, and returns its place. With one writer, events become readable in the order of their
+/// numbers: the number of the event is the place.
 pub(super) fn file(
     connection: &Connection,
     tenant: &str,
     event: u64,
     at_ms: u64,
     it: &InboxMessage,
-) -> Result<(), StoreError> {
+) -> Result<u64, StoreError> {
     let sql = "INSERT INTO letter (event, agent, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
@@ -35,8 +36,14 @@ pub(super) fn file(
             it.session_id,
             it.receipts,
         ])
-        .map(drop)
-        .map_err(fault)
+        .map_err(fault)?;
+    Ok(event)
+}
+
+/// The place of the message that an event became; 0 if it became none.
+pub(super) fn place_of(connection: &Connection, event: u64) -> Result<u64, StoreError> {
+    let mut query = connection.prepare_cached("SELECT 1 FROM letter WHERE event = ?1").map_err(fault)?;
+    Ok(if query.exists([signed(event)]).map_err(fault)? { event } else { 0 })
 }
 
 fn last(connection: &Connection, agent: u64) -> Result<u64, StoreError> {
@@ -156,6 +163,7 @@ fn select(which: &str) -> String {
 
 fn filed(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     Ok(StoredMessage {
+        place: unsigned(row.get(0)?),
         event: unsigned(row.get(0)?),
         at_ms: unsigned(row.get(1)?),
         message: InboxMessage {

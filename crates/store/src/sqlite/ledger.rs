@@ -1,10 +1,10 @@
 //! The ledger: events, one row per receiver, and positions.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, ChatWrite, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail,
-    MailState, Position, Presence, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Bell, ChatWrite, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow,
+    Mail, MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -22,22 +22,28 @@ impl Ledger for SqliteStore {
     }
 
     fn attach_bell(&self, bell: Arc<dyn Bell>) {
-        let _ = self.bell.set(bell); // set once; a store serves one server
+        self.bells.attach(bell);
     }
 
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
-        let bell = self.bell.clone();
-        let answer = self.writer.write(move |books| accept_batch(books, batch), move |done: &Made| done.ring(&bell));
+        let bells = self.bells.clone();
+        let answer =
+            self.writer.write(move |books| accept_batch(books, batch), move |made: &Made| bells.ring(&made.rows));
         Box::pin(async move { answer.await.map(|made| made.accepted) })
     }
 
-    fn settle(&self, instance: u64, position: Position) -> Stored<'_, ()> {
+    fn settle(&self, instance: u64, settlement: Settlement) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let head = books.ledgers.head(&books.connection, instance)?;
-            head.position.merge(&position);
-            write_position(&books.connection, instance, &head.position)
+            head.position.merge(&settlement.acked);
+            let is_mine = settlement.session == head.session;
+            if let Some(inferred) = settlement.inferred.as_ref().filter(|_| is_mine) {
+                head.position.merge(inferred);
+            }
+            write_position(&books.connection, instance, &head.position)?;
+            Ok(is_mine)
         };
-        self.writer.write(work, |()| {})
+        self.writer.write(work, |_| {})
     }
 
     fn position(&self, instance: u64) -> Stored<'_, Position> {
@@ -45,27 +51,6 @@ impl Ledger for SqliteStore {
         let work =
             move |books: &mut Books| books.ledgers.head(&books.connection, instance).map(|head| head.position.clone());
         self.writer.write(work, |_| {})
-    }
-
-    fn mark_presence(&self, instance: u64, presence: Presence) -> Stored<'_, ()> {
-        let work = move |books: &mut Books| {
-            let json = serde_json::to_string(&presence).unwrap_or_default();
-            let put = "INSERT OR REPLACE INTO presence (instance, json) VALUES (?1, ?2)";
-            let mut put = books.connection.prepare_cached(put).map_err(fault)?;
-            put.execute((signed(instance), json)).map(drop).map_err(fault)
-        };
-        self.writer.write(work, |()| {})
-    }
-
-    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
-        self.readers.read(DESK, |connection| {
-            let mut query = connection.prepare_cached("SELECT instance, json FROM presence").map_err(fault)?;
-            let presence = |row: &Row<'_>| {
-                let json: String = row.get(1)?;
-                Ok((unsigned(row.get(0)?), serde_json::from_str(&json).unwrap_or_default()))
-            };
-            query.query_map([], presence).and_then(Iterator::collect).map_err(fault)
-        })
     }
 
     fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
@@ -178,7 +163,7 @@ impl Ledger for SqliteStore {
     }
 
     fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>> {
-        let bell = self.bell.clone();
+        let bells = self.bells.clone();
         let work = move |books: &mut Books| {
             let mut query = books.connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
             let found = query.query_row((signed(instance), signed(seq)), delivery).optional().map_err(fault)?;
@@ -188,14 +173,14 @@ impl Ledger for SqliteStore {
             let event = books.ledgers.next_event(&books.connection)?;
             let copy =
                 "INSERT INTO event SELECT ?1, randomblob(16), tenant, at_ms, passthrough, platform, bot, chat_id,
-                        session_key, message_id, ?3, verdict FROM event WHERE id = ?2";
+                        session_key, message_id, ?3, verdict, 0 FROM event WHERE id = ?2";
             books.connection.execute(copy, (signed(event), signed(found.event), &found.json)).map_err(fault)?;
             found.event = event;
-            let seq = append(books, instance, event, None)?;
-            Ok(Made { accepted: Vec::new(), rows: vec![(instance, seq, Arc::new(found))] })
+            let row = append(books, instance, event, None)?;
+            Ok(Made { accepted: Vec::new(), rows: vec![NewRow { row, delivery: Arc::new(found) }] })
         };
-        let answer = self.writer.write(work, move |done: &Made| done.ring(&bell));
-        Box::pin(async move { answer.await.map(|made| made.rows.first().map(|(_, seq, _)| *seq)) })
+        let answer = self.writer.write(work, move |made: &Made| bells.ring(&made.rows));
+        Box::pin(async move { answer.await.map(|made| made.rows.first().map(|new| new.row.seq)) })
     }
 
     fn last_sent(
@@ -286,13 +271,24 @@ impl Ledger for SqliteStore {
 #[derive(Default)]
 struct Made {
     accepted: Vec<Accepted>,
-    rows: Vec<(u64, u64, Arc<Delivery>)>,
+    rows: Vec<NewRow>,
 }
 
-impl Made {
-    fn ring(&self, bell: &OnceLock<Arc<dyn Bell>>) {
-        if let (Some(bell), false) = (bell.get(), self.rows.is_empty()) {
-            bell.ring(self.rows.clone());
+/// One bell per desk of this process: one, except in tests.
+#[derive(Clone, Default)]
+pub(super) struct Bells(Arc<RwLock<Vec<Arc<dyn Bell>>>>);
+
+impl Bells {
+    fn attach(&self, bell: Arc<dyn Bell>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(bell);
+    }
+
+    fn ring(&self, rows: &[NewRow]) {
+        if rows.is_empty() {
+            return;
+        }
+        for bell in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            bell.ring(rows);
         }
     }
 }
@@ -304,24 +300,20 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         let amend = it.chat.as_ref().and_then(|chat| Some((chat, chat.amend.as_ref()?)));
         if let Some((chat, amend)) = amend
             && !chat::is_at(&books.connection, &it.tenant, &chat.chat_id, amend)?
+            && !is_repeated(&books.connection, it)?
         {
             return Err(StoreError::Conflict);
         }
     }
     for acceptance in batch {
-        let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, .. } =
-            acceptance;
-        let (message, chat) = (acceptance.message, acceptance.chat);
         let event = books.ledgers.next_event(&books.connection)?;
-        let inserted = insert_event(&books.connection, event, &dedup, &tenant, &delivery, &verdict)?;
-        if !inserted {
+        if !insert_event(&books.connection, event, &acceptance)? {
             books.ledgers.last_event = Some(event - 1);
-            let sql = "SELECT id FROM event WHERE dedup = ?1";
-            let mut query = books.connection.prepare_cached(sql).map_err(fault)?;
-            let first = query.query_row([dedup.as_slice()], |row| row.get(0)).map(unsigned).map_err(fault)?;
-            made.accepted.push(Accepted { event: first, fresh: false, rows: Vec::new(), line: None });
+            made.accepted.push(accepted_before(&books.connection, &acceptance)?);
             continue;
         }
+        let Acceptance { tenant, mut delivery, receivers, own_json, capabilities, reaches, message, chat, .. } =
+            acceptance;
         delivery.event = event;
         if reaches {
             note_reach(books, &tenant, &delivery)?;
@@ -333,24 +325,53 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         let mut rows = Vec::with_capacity(receivers.len());
         for instance in receivers {
             let own = own_json.iter().find(|(no, _)| *no == instance).map(|(_, json)| json);
-            let seq = append(books, instance, event, own)?;
-            rows.push((instance, seq));
+            let row = append(books, instance, event, own)?;
+            rows.push(row);
             let delivery = match own {
                 None => delivery.clone(),
                 Some(json) => Arc::new(Delivery { json: json.clone(), ..(*delivery).clone() }),
             };
-            made.rows.push((instance, seq, delivery));
+            made.rows.push(NewRow { row, delivery });
         }
-        if let Some(message) = message {
-            inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?;
-        }
+        let place = match message {
+            Some(message) => inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?,
+            None => 0,
+        };
         let line = match chat {
             Some(chat) => write_chat(&books.connection, &tenant, &chat)?,
             None => None,
         };
-        made.accepted.push(Accepted { event, fresh: true, rows, line });
+        made.accepted.push(Accepted { event, fresh: true, rows, place, line });
     }
     Ok(made)
+}
+
+/// Whether this very attempt has stored the event.
+fn is_repeated(connection: &Connection, it: &Acceptance) -> Result<bool, StoreError> {
+    let mut query =
+        connection.prepare_cached("SELECT 1 FROM event WHERE dedup = ?1 AND attempt = ?2").map_err(fault)?;
+    Ok(it.attempt != 0 && query.exists((&it.dedup, signed(it.attempt))).map_err(fault)?)
+}
+
+/// An event that was here before. Under the name of the attempt that stored it, it is answered as it was then.
+fn accepted_before(connection: &Connection, it: &Acceptance) -> Result<Accepted, StoreError> {
+    let sql = "SELECT id, attempt FROM event WHERE dedup = ?1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let first = query.query_row([it.dedup.as_slice()], |row| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?))));
+    let (event, stored_by) = first.map_err(fault)?;
+    if it.attempt == 0 || stored_by != it.attempt {
+        return Ok(Accepted { event, fresh: false, rows: Vec::new(), place: 0, line: None });
+    }
+    let sql = "SELECT seq FROM mail WHERE instance = ?1 AND event = ?2 ORDER BY seq DESC LIMIT 1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let mut rows = Vec::with_capacity(it.receivers.len());
+    for instance in it.receivers.iter().copied() {
+        let seq = query.query_row([signed(instance), signed(event)], |row| row.get(0)).optional().map_err(fault)?;
+        rows.extend(seq.map(|seq| MadeRow { instance, seq: unsigned(seq), served_by: 0 }));
+    }
+    let line_of = |line: &ChatWrite| chat::seq_of(connection, [&it.tenant, &line.chat_id, &line.message_id]);
+    let line = it.chat.as_deref().map(line_of).transpose()?.flatten();
+    Ok(Accepted { event, fresh: true, rows, place: inbox::place_of(connection, event)?, line })
 }
 
 /// Writes the message of an event, and changes the message that it answers. Returns the number of a new message.
@@ -365,21 +386,16 @@ fn write_chat(connection: &Connection, tenant: &str, it: &ChatWrite) -> Result<O
     Ok(fresh.then_some(seq))
 }
 
-fn insert_event(
-    connection: &Connection,
-    event: u64,
-    dedup: &[u8],
-    tenant: &str,
-    it: &Delivery,
-    verdict: &str,
-) -> Result<bool, StoreError> {
+/// False: an event with this dedup key is there.
+fn insert_event(connection: &Connection, event: u64, acceptance: &Acceptance) -> Result<bool, StoreError> {
+    let Acceptance { tenant, attempt, dedup, delivery: it, verdict, .. } = acceptance;
     let sql = "INSERT OR IGNORE INTO event (id, dedup, tenant, at_ms, passthrough, platform, bot, chat_id, session_key,
-               message_id, json, verdict) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+               message_id, json, verdict, attempt) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     let inserted = insert.execute(rusqlite::params![
         signed(event),
         dedup,
-        tenant,
+        &**tenant,
         signed(it.at_ms),
         it.passthrough,
         it.platform,
@@ -389,18 +405,19 @@ fn insert_event(
         it.message_id,
         it.json,
         verdict,
+        signed(*attempt),
     ]);
     inserted.map(|rows| rows == 1).map_err(fault)
 }
 
-fn append(books: &mut Books, instance: u64, event: u64, own_json: Option<&String>) -> Result<u64, StoreError> {
+fn append(books: &mut Books, instance: u64, event: u64, own_json: Option<&String>) -> Result<MadeRow, StoreError> {
     let head = books.ledgers.head(&books.connection, instance)?;
     head.last_seq += 1;
-    let seq = head.last_seq;
+    let (seq, served_by) = (head.last_seq, head.served_by);
     let sql = "INSERT INTO mail (instance, seq, event, json) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
     insert.execute((signed(instance), signed(seq), signed(event), own_json)).map_err(fault)?;
-    Ok(seq)
+    Ok(MadeRow { instance, seq, served_by })
 }
 
 fn note_reach(books: &mut Books, tenant: &Arc<str>, it: &Delivery) -> Result<(), StoreError> {

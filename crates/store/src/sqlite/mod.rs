@@ -18,6 +18,7 @@ mod readers;
 mod repair;
 mod retention;
 pub(crate) mod schema;
+mod sessions;
 mod skills;
 mod threads;
 mod upkeep;
@@ -26,14 +27,15 @@ mod watch;
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use frontdesk_core::port::store::{Bell, StoreError};
+use frontdesk_core::port::store::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use tokio::sync::Semaphore;
 
 use desks::Leases;
+use ledger::Bells;
 use readers::Readers;
 use threads::Writer;
 use upkeep::Round;
@@ -45,7 +47,7 @@ const FILE: &str = "frontdesk.db";
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
-    bell: Arc<OnceLock<Arc<dyn Bell>>>,
+    bells: Bells,
     epoch: u32,
     path: PathBuf,
     media_dir: PathBuf,
@@ -77,7 +79,7 @@ impl SqliteStore {
         Ok(Self {
             writer: Writer::start(connection, Watched::begin(&path)?)?,
             readers: Readers::start(&path)?,
-            bell: Arc::new(OnceLock::new()),
+            bells: Bells::default(),
             epoch,
             path,
             media_dir,

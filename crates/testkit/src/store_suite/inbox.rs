@@ -35,7 +35,7 @@ async fn ids(store: &dyn Store, agent: u64) -> Vec<String> {
 }
 
 async fn places(store: &dyn Store, agent: u64) -> Vec<u64> {
-    all(store, agent).await.into_iter().map(|filed| filed.event).collect()
+    all(store, agent).await.into_iter().map(|filed| filed.place).collect()
 }
 
 fn wake(key: &str, agent: u64) -> PlannedWake {
@@ -45,10 +45,10 @@ fn wake(key: &str, agent: u64) -> PlannedWake {
 pub async fn a_message_is_written_with_its_event(House { store, .. }: House) {
     assert_eq!(store.newest_message(3).await.unwrap(), 0);
     let accepted = accept(&*store, with_letter(1, 3, &[])).await;
-    let filed = StoredMessage { event: accepted.event, at_ms: 1_001, message: message(1, 3) };
+    let filed = StoredMessage { place: accepted.place, event: accepted.event, at_ms: 1_001, message: message(1, 3) };
     assert_eq!(all(&*store, 3).await, std::slice::from_ref(&filed));
     assert_eq!(store.message_of(accepted.event).await.unwrap(), Some(filed));
-    assert_eq!(store.newest_message(3).await.unwrap(), accepted.event);
+    assert_eq!(store.newest_message(3).await.unwrap(), accepted.place);
     let plain = accept(&*store, acceptance(2, &[7])).await;
     assert_eq!(store.message_of(plain.event).await.unwrap(), None, "not every event is a message");
     let bare = InboxMessage { meta: None, session_id: None, text: String::new(), ..message(3, 3) };
@@ -65,7 +65,7 @@ pub async fn a_page_of_large_messages_is_short(House { store, .. }: House) {
     let mut after = 0;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
         let page = store.messages(3, after, 500).await.unwrap();
-        after = page.last().map_or(after, |filed| filed.event);
+        after = page.last().map_or(after, |filed| filed.place);
         assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
     }
 }
@@ -75,7 +75,7 @@ pub async fn messages_are_read_in_pages(House { store, .. }: House) {
     let mut after = 0;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
         let page = store.messages(3, after, 2).await.unwrap();
-        after = page.last().map_or(after, |filed| filed.event);
+        after = page.last().map_or(after, |filed| filed.place);
         assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
     }
     assert_eq!(store.messages(3, 0, 0).await.unwrap(), []);
@@ -91,6 +91,40 @@ pub async fn every_inbox_is_read_alone(House { store, .. }: House) {
     assert_eq!(ids(&*store, 6).await, [""; 0]);
     let first = places(&*store, 3).await[0];
     assert_eq!(store.messages(3, first, 9).await.unwrap().len(), 1, "the page does not reach into the next inbox");
+}
+
+/// Places become readable in their order: one who goes on behind the last message that was seen sees every other one.
+pub async fn a_reader_behind_many_writers_misses_nothing(House { store, .. }: House) {
+    const WRITERS: u64 = 8;
+    const EACH: u64 = 40;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = store.clone();
+        writers.spawn(async move {
+            for number in 0..EACH {
+                // Other inboxes, and events without a message, take numbers in between.
+                let number = 1 + writer * EACH + number;
+                accept(&*store, with_letter(number, 3 + number % 2, &[])).await;
+                accept(&*store, acceptance(10_000 + number, &[7])).await;
+            }
+        });
+    }
+    let (mut after, mut seen) = (0, Vec::new());
+    while !writers.is_empty() || seen.len() < (WRITERS * EACH / 2) as usize {
+        let is_over = writers.is_empty();
+        let page = store.messages(3, after, 16).await.unwrap();
+        assert!(page.is_sorted_by_key(|filed| filed.place));
+        assert!(!is_over || !page.is_empty(), "only {} messages", seen.len());
+        after = page.last().map_or(after, |filed| filed.place);
+        seen.extend(page.into_iter().map(|filed| filed.message.delivery_id));
+        while let Some(ended) = writers.try_join_next() {
+            ended.unwrap();
+        }
+        tokio::task::yield_now().await;
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), (WRITERS * EACH / 2) as usize);
 }
 
 /// A reader with a position from before an inbox was dropped misses nothing in the new one.
@@ -128,10 +162,10 @@ pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
         let (kind, receipts) = ("wake_degraded".into(), r#"[{"ok":true}]"#.into());
         InboxMessage { agent, kind, receipts, session_id: None, text: "ignored".into(), ..InboxMessage::default() }
     };
-    let places = places(&*house.store, 3).await;
-    house.store.note_receipts(places[1], now(3)).await.unwrap();
-    house.store.note_receipts(places[1] + 7, now(3)).await.unwrap(); // unknown message: no effect
-    house.store.note_receipts(places[0], now(4)).await.unwrap();
+    let events: Vec<u64> = all(&*house.store, 3).await.iter().map(|filed| filed.event).collect();
+    house.store.note_receipts(events[1], now(3)).await.unwrap();
+    house.store.note_receipts(events[1] + 7, now(3)).await.unwrap(); // unknown message: no effect
+    house.store.note_receipts(events[0], now(4)).await.unwrap();
     let house = house.reopened();
     let kept: Vec<InboxMessage> = all(&*house.store, 3).await.into_iter().map(|filed| filed.message).collect();
     let now = now(3);
@@ -222,7 +256,7 @@ pub async fn inboxes_are_found_by_their_messages(House { store, .. }: House) {
 
 pub async fn messages_outlive_their_events(House { store, .. }: House) {
     let accepted = accept(&*store, with_letter(1, 3, &[7])).await;
-    store.settle(7, settled(&[1])).await.unwrap();
+    store.settle(7, settled(&[1]).into()).await.unwrap();
     super::purge(&*store, KEEP).await;
     assert_eq!(store.event(accepted.event).await.unwrap(), None, "the event was deleted");
     assert_eq!(ids(&*store, 3).await, ["d-1"], "the message stays");

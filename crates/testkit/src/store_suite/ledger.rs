@@ -1,6 +1,6 @@
 //! Rules for the ledger: accepting, notifying, settling, and pending rows.
 
-use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Presence, Waiting};
+use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Waiting};
 use tokio::task::JoinSet;
 
 use super::{House, Rings, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
@@ -51,7 +51,8 @@ pub async fn a_receiver_may_get_its_own_json(house: House) {
     let rings = Rings::on(&*house.store);
     let own = Acceptance { own_json: vec![(8, "{\"own\":1}".into())], ..acceptance(1, &[7, 8]) };
     accept(&*house.store, own).await;
-    let rung: Vec<_> = rings.deliveries().into_iter().map(|(instance, _, it)| (instance, it.json.clone())).collect();
+    let rung: Vec<_> =
+        rings.deliveries().into_iter().map(|new| (new.row.instance, new.delivery.json.clone())).collect();
     let expected = [(7, delivery(1).json), (8, "{\"own\":1}".to_owned())];
     assert_eq!(rung, expected);
     let replayed = house.store.replay_mail(8, 1).await.unwrap().unwrap();
@@ -100,7 +101,11 @@ pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
 pub async fn a_duplicate_gives_the_same_event_and_no_rows(House { store, .. }: House) {
     let batch = vec![acceptance(1, &[7]), acceptance(1, &[7]), acceptance(2, &[7])];
     let done = store.accept(batch).await.unwrap();
-    assert_eq!(done[1], Accepted { event: done[0].event, fresh: false, rows: vec![], line: None }, "within one batch");
+    assert_eq!(
+        done[1],
+        Accepted { event: done[0].event, fresh: false, rows: vec![], place: 0, line: None },
+        "within one batch"
+    );
     assert_eq!(done[2].rows, [(7, 2)], "the next one is not affected");
     let again = accept(&*store, acceptance(1, &[8, 9])).await;
     assert_eq!(again, done[1], "in a later batch, for other receivers");
@@ -125,10 +130,10 @@ pub async fn a_duplicate_changes_nothing_else(House { store, .. }: House) {
 
 pub async fn a_duplicate_is_known_after_reopening(house: House) {
     let first = accept(&*house.store, acceptance(1, &[7])).await;
-    house.store.settle(7, settled(&[1])).await.unwrap();
+    house.store.settle(7, settled(&[1]).into()).await.unwrap();
     let house = house.reopened();
     let again = accept(&*house.store, acceptance(1, &[7])).await;
-    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], line: None });
+    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], place: 0, line: None });
     assert_eq!(accept(&*house.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers continue");
 }
 
@@ -153,11 +158,11 @@ pub async fn a_delivery_is_given_back_whole(house: House) {
 pub async fn the_bell_rings_the_same_rows_in_order(House { store, .. }: House) {
     let rings = Rings::on(&*store);
     let done = store.accept(vec![acceptance(1, &[7, 8]), acceptance(2, &[]), acceptance(3, &[7])]).await.unwrap();
-    let rows: Vec<_> = done.iter().flat_map(|one| one.rows.clone()).collect();
+    let rows: Vec<_> = done.iter().flat_map(|one| &one.rows).map(|row| (row.instance, row.seq)).collect();
     assert_eq!(rings.rows(), rows, "all rows, before the result");
-    for (instance, seq, rung) in rings.deliveries() {
-        let row = store.mail_row(instance, seq).await.unwrap().unwrap();
-        assert_eq!(*rung, *row.delivery, "the notification has the stored row");
+    for rung in rings.deliveries() {
+        let row = store.mail_row(rung.row.instance, rung.row.seq).await.unwrap().unwrap();
+        assert_eq!(*rung.delivery, *row.delivery, "the notification has the stored row");
     }
     accept(&*store, acceptance(4, &[])).await;
     assert_eq!(rings.rows(), rows, "no row, no notification");
@@ -170,7 +175,8 @@ pub async fn rings_keep_the_order_of_commits(House { store, .. }: House) {
         let store = store.clone();
         senders.spawn(async move { accept(&*store, acceptance(number, &[7, 8])).await.rows });
     }
-    let mut answered: Vec<_> = senders.join_all().await.concat();
+    let answered = senders.join_all().await.concat();
+    let mut answered: Vec<_> = answered.iter().map(|row| (row.instance, row.seq)).collect();
     for instance in [7, 8] {
         let rung: Vec<u64> = rings.rows().into_iter().filter(|row| row.0 == instance).map(|row| row.1).collect();
         assert_eq!(rung, (1..=200).collect::<Vec<_>>());
@@ -180,7 +186,7 @@ pub async fn rings_keep_the_order_of_commits(House { store, .. }: House) {
     let mut rung = rings.rows();
     rung.sort_unstable();
     assert_eq!(answered, rung);
-    let events: Vec<u64> = rings.deliveries().iter().map(|(_, _, delivery)| delivery.event).collect();
+    let events: Vec<u64> = rings.deliveries().iter().map(|new| new.delivery.event).collect();
     assert!(events.is_sorted(), "notifications are in the order of events");
 }
 
@@ -217,7 +223,7 @@ pub async fn pending_begins_after_and_ends_at_the_limit(House { store, .. }: Hou
 
 pub async fn pending_skips_settled_and_dead_rows(House { store, .. }: House) {
     accept_many(&*store, 8, 7).await;
-    store.settle(7, settled(&[1, 2, 5])).await.unwrap();
+    store.settle(7, settled(&[1, 2, 5]).into()).await.unwrap();
     assert!(store.drop_mail(7, 4, "no".into()).await.unwrap());
     assert_eq!(owed(&*store, 7).await, [3, 6, 7, 8]);
     let limited: Vec<u64> = store.pending(7, 0, 2).await.unwrap().into_iter().map(|(seq, _)| seq).collect();
@@ -228,23 +234,23 @@ pub async fn acks_in_any_order_move_the_watermark(House { store, .. }: House) {
     accept_many(&*store, 5, 7).await;
     let position = async || store.position(7).await.unwrap();
     assert_eq!(position().await, Position::default());
-    store.settle(7, Position { sent: 5, ..settled(&[3, 5]) }).await.unwrap();
+    store.settle(7, Position { sent: 5, ..settled(&[3, 5]) }.into()).await.unwrap();
     assert_eq!(position().await, Position { through: 0, above: vec![3, 5], sent: 5 });
-    store.settle(7, settled(&[1])).await.unwrap();
+    store.settle(7, settled(&[1]).into()).await.unwrap();
     assert_eq!(position().await, Position { through: 1, above: vec![3, 5], sent: 5 });
-    store.settle(7, settled(&[2])).await.unwrap();
+    store.settle(7, settled(&[2]).into()).await.unwrap();
     assert_eq!(position().await, Position { through: 3, above: vec![5], sent: 5 });
-    store.settle(7, Position { through: 4, ..Position::default() }).await.unwrap();
+    store.settle(7, Position { through: 4, ..Position::default() }.into()).await.unwrap();
     assert_eq!(position().await, Position { through: 5, above: vec![], sent: 5 });
     assert_eq!(store.position(8).await.unwrap(), Position::default(), "instances have separate positions");
 }
 
 pub async fn a_lower_position_changes_nothing(House { store, .. }: House) {
     accept_many(&*store, 6, 7).await;
-    store.settle(7, Position { through: 3, above: vec![5], sent: 6 }).await.unwrap();
+    store.settle(7, Position { through: 3, above: vec![5], sent: 6 }.into()).await.unwrap();
     let there = store.position(7).await.unwrap();
     for lower in [Position::default(), Position { through: 1, above: vec![3], sent: 2 }, settled(&[5, 5, 2])] {
-        store.settle(7, lower).await.unwrap();
+        store.settle(7, lower.into()).await.unwrap();
         assert_eq!(store.position(7).await.unwrap(), there);
     }
     assert_eq!(owed(&*store, 7).await, [4, 6]);
@@ -252,13 +258,13 @@ pub async fn a_lower_position_changes_nothing(House { store, .. }: House) {
 
 pub async fn a_settled_row_is_never_pending_again(house: House) {
     accept_many(&*house.store, 4, 7).await;
-    house.store.settle(7, settled(&[2, 4])).await.unwrap();
+    house.store.settle(7, settled(&[2, 4]).into()).await.unwrap();
     accept(&*house.store, acceptance(9, &[7])).await;
     assert_eq!(owed(&*house.store, 7).await, [1, 3, 5]);
-    house.store.settle(7, settled(&[1])).await.unwrap();
+    house.store.settle(7, settled(&[1]).into()).await.unwrap();
     let house = house.reopened();
     assert_eq!(owed(&*house.store, 7).await, [3, 5]);
-    house.store.settle(7, settled(&[3])).await.unwrap();
+    house.store.settle(7, settled(&[3]).into()).await.unwrap();
     let house = house.reopened();
     assert_eq!(owed(&*house.store, 7).await, [5]);
 }
@@ -266,7 +272,7 @@ pub async fn a_settled_row_is_never_pending_again(house: House) {
 pub async fn positions_survive(house: House) {
     accept_many(&*house.store, 9, 7).await;
     let position = Position { through: 2, above: vec![5, 8], sent: 9 };
-    house.store.settle(7, position.clone()).await.unwrap();
+    house.store.settle(7, position.clone().into()).await.unwrap();
     let house = house.reopened();
     assert_eq!(house.store.position(7).await.unwrap(), position);
     assert_eq!(accept(&*house.store, acceptance(10, &[7])).await.rows, [(7, 10)]);
@@ -284,41 +290,28 @@ pub async fn waiting_counts_and_names_the_oldest(house: House) {
     };
     let one = |instance, count, oldest_ms, oldest_seq| Waiting { instance, count, oldest_ms, oldest_seq };
     assert_eq!(waiting().await, [one(7, 4, 1_001, 1), one(8, 1, 1_005, 1), one(9, 1, 1_005, 1)]);
-    store.settle(7, Position { sent: 4, ..settled(&[3]) }).await.unwrap();
-    store.settle(8, settled(&[1])).await.unwrap();
+    store.settle(7, Position { sent: 4, ..settled(&[3]) }.into()).await.unwrap();
+    store.settle(8, settled(&[1]).into()).await.unwrap();
     assert_eq!(waiting().await, [one(7, 3, 1_001, 1), one(9, 1, 1_005, 1)], "sent rows are not settled");
     store.drop_mail(7, 1, "no".into()).await.unwrap();
     assert_eq!(waiting().await, [one(7, 2, 1_002, 2), one(9, 1, 1_005, 1)]);
-    store.settle(7, settled(&[2, 4])).await.unwrap();
+    store.settle(7, settled(&[2, 4]).into()).await.unwrap();
     store.drop_mail(9, 1, "no".into()).await.unwrap();
     assert_eq!(waiting().await, []);
     accept(&**store, acceptance(6, &[9])).await;
     assert_eq!(house.reopened().store.waiting().await.unwrap(), [one(9, 1, 1_006, 2)]);
 }
 
-pub async fn the_latest_presence_counts(house: House) {
-    assert_eq!(house.store.presences().await.unwrap(), []);
-    let live = Presence { live: true, seen_ms: 5, ..Presence::default() };
-    let idle = Presence { idle: true, live: false, seen_ms: 4, noticed_through: 9, never_acks: true };
-    house.store.mark_presence(8, idle.clone()).await.unwrap();
-    house.store.mark_presence(7, idle.clone()).await.unwrap();
-    house.store.mark_presence(7, live.clone()).await.unwrap();
-    let house = house.reopened();
-    let mut there = house.store.presences().await.unwrap();
-    there.sort_by_key(|(instance, _)| *instance);
-    assert_eq!(there, [(7, live), (8, idle)], "the last write wins, even with an earlier time");
-}
-
 pub async fn the_epoch_is_the_stores_own(house: House) {
     let epoch = house.store.epoch();
     accept(&*house.store, acceptance(1, &[7])).await;
-    house.store.settle(7, sent(1)).await.unwrap();
+    house.store.settle(7, sent(1).into()).await.unwrap();
     assert_eq!(house.reopened().store.epoch(), epoch);
 }
 
 pub async fn pending_rows_are_found_by_message_id(House { store, .. }: House) {
     accept_many(&*store, 3, 7).await;
-    store.settle(7, settled(&[1, 3])).await.unwrap();
+    store.settle(7, settled(&[1, 3]).into()).await.unwrap();
     for (message, owes) in [("m-1", false), ("m-2", true), ("m-3", false), ("m-9", false)] {
         assert_eq!(store.owes(7, message).await.unwrap(), owes, "{message}");
     }

@@ -13,7 +13,7 @@ async fn seqs(store: &dyn Store, state: Option<MailState>, before: u64, limit: u
 pub async fn mail_is_listed_by_state(house: House) {
     accept_many(&*house.store, 6, 7).await;
     accept(&*house.store, acceptance(9, &[8])).await;
-    house.store.settle(7, Position { sent: 4, ..settled(&[1, 3]) }).await.unwrap();
+    house.store.settle(7, Position { sent: 4, ..settled(&[1, 3]) }.into()).await.unwrap();
     house.store.drop_mail(7, 2, "asked to".into()).await.unwrap();
     let house = house.reopened();
     let store = &*house.store;
@@ -29,7 +29,7 @@ pub async fn mail_is_listed_by_state(house: House) {
 
 pub async fn mail_is_listed_newest_first_in_pages(House { store, .. }: House) {
     accept_many(&*store, 9, 7).await;
-    store.settle(7, settled(&[2, 4, 6, 8])).await.unwrap();
+    store.settle(7, settled(&[2, 4, 6, 8]).into()).await.unwrap();
     assert_eq!(seqs(&*store, None, 0, 2).await, [9, 8]);
     assert_eq!(seqs(&*store, None, 8, 3).await, [7, 6, 5]);
     assert_eq!(seqs(&*store, None, 1, 3).await, [0; 0]);
@@ -61,7 +61,7 @@ pub async fn a_row_is_dropped_once(house: House) {
 
 pub async fn a_settled_or_absent_row_cannot_be_dropped(House { store, .. }: House) {
     accept_many(&*store, 3, 7).await;
-    store.settle(7, settled(&[1, 3])).await.unwrap();
+    store.settle(7, settled(&[1, 3]).into()).await.unwrap();
     for (instance, seq) in [(7, 1), (7, 3), (7, 0), (7, 4), (8, 1), (7, u64::MAX)] {
         assert!(!store.drop_mail(instance, seq, "no".into()).await.unwrap(), "{instance} {seq}");
     }
@@ -73,14 +73,14 @@ pub async fn a_settled_or_absent_row_cannot_be_dropped(House { store, .. }: Hous
 pub async fn a_dropped_row_stays_dead(House { store, .. }: House) {
     accept_many(&*store, 3, 7).await;
     assert!(store.drop_mail(7, 1, "no".into()).await.unwrap());
-    store.settle(7, Position { through: 3, above: vec![], sent: 3 }).await.unwrap();
+    store.settle(7, Position { through: 3, above: vec![], sent: 3 }.into()).await.unwrap();
     assert_eq!(store.mail_row(7, 1).await.unwrap().unwrap().state, MailState::Dead, "a late ack does not revive it");
     assert_eq!(seqs(&*store, Some(MailState::Acked), 0, 9).await, [3, 2]);
 }
 
 pub async fn a_replay_is_a_new_row_at_the_end(house: House) {
     accept_many(&*house.store, 3, 7).await;
-    house.store.settle(7, Position { through: 2, above: vec![], sent: 3 }).await.unwrap();
+    house.store.settle(7, Position { through: 2, above: vec![], sent: 3 }.into()).await.unwrap();
     assert_eq!(house.store.replay_mail(7, 1).await.unwrap(), Some(4));
     let house = house.reopened();
     let store = &house.store;
@@ -105,7 +105,7 @@ pub async fn a_replay_rings(House { store, .. }: House) {
     accept_many(&*store, 2, 7).await;
     store.replay_mail(7, 2).await.unwrap();
     assert_eq!(rings.rows(), [(7, 1), (7, 2), (7, 3)]);
-    let rung = rings.deliveries().pop().unwrap().2;
+    let rung = rings.deliveries().pop().unwrap().delivery;
     assert_eq!(*rung, *store.mail_row(7, 3).await.unwrap().unwrap().delivery);
     store.replay_mail(7, 99).await.unwrap();
     assert_eq!(rings.rows().len(), 3, "nothing replayed, no notification");
@@ -113,7 +113,7 @@ pub async fn a_replay_rings(House { store, .. }: House) {
 
 pub async fn a_settled_and_a_dead_row_can_be_replayed(House { store, .. }: House) {
     accept_many(&*store, 3, 7).await;
-    store.settle(7, settled(&[1])).await.unwrap();
+    store.settle(7, settled(&[1]).into()).await.unwrap();
     store.drop_mail(7, 2, "no".into()).await.unwrap();
     for (seq, made) in [(1, 4), (2, 5), (3, 6), (5, 7)] {
         assert_eq!(store.replay_mail(7, seq).await.unwrap(), Some(made));
@@ -147,7 +147,7 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
         })
     };
     assert_eq!(last(&*house.store, "a", 0).await, None, "nothing was sent yet");
-    house.store.settle(7, sent(3)).await.unwrap();
+    house.store.settle(7, sent(3).into()).await.unwrap();
     let house = house.reopened();
     let store = &*house.store;
     assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-3"), "the fourth was not sent");
@@ -157,7 +157,7 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
     assert_eq!(last(store, "c", 0).await, None);
     assert_eq!(store.last_sent(vec![8], vec!["a".into()], 0).await.unwrap(), None);
     assert_eq!(store.last_sent(vec![7], vec![], 0).await.unwrap(), None);
-    store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
+    store.settle(7, Position { through: 4, above: vec![], sent: 4 }.into()).await.unwrap();
     assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-4"), "settled rows count as sent");
 }
 
@@ -170,10 +170,10 @@ pub async fn last_sent_looks_through_a_bounded_number_of_rows(house: House) {
         one
     };
     house.store.accept((1..=rows).map(of).collect()).await.unwrap();
-    house.store.settle(7, sent(rows)).await.unwrap();
+    house.store.settle(7, sent(rows).into()).await.unwrap();
     let first = async || house.store.last_sent(vec![7], vec!["first".into()], 0).await.unwrap().is_some();
     assert!(first().await);
     house.store.accept(vec![of(rows + 1)]).await.unwrap();
-    house.store.settle(7, sent(rows + 1)).await.unwrap();
+    house.store.settle(7, sent(rows + 1).into()).await.unwrap();
     assert!(!first().await, "too many rows came after it");
 }

@@ -13,13 +13,16 @@ pub mod journal;
 pub mod ledger;
 pub mod mail;
 pub mod media;
+pub mod sessions;
 pub mod skills;
 pub mod upkeep;
 pub mod vault;
 
 use std::sync::{Arc, Mutex};
 
-use frontdesk_core::port::store::{Acceptance, Accepted, Bell, Delivery, Position, Retention, SealedCapability, Store};
+use frontdesk_core::port::store::{
+    Acceptance, Accepted, Bell, Delivery, NewRow, Position, Retention, SealedCapability, Store,
+};
 
 type Reopen = Box<dyn FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send>;
 
@@ -64,7 +67,11 @@ macro_rules! store_contract {
                     pending_begins_after_and_ends_at_the_limit, pending_skips_settled_and_dead_rows,
                     acks_in_any_order_move_the_watermark, a_lower_position_changes_nothing,
                     a_settled_row_is_never_pending_again, positions_survive, waiting_counts_and_names_the_oldest,
-                    the_latest_presence_counts, the_epoch_is_the_stores_own, pending_rows_are_found_by_message_id;
+                    the_epoch_is_the_stores_own, pending_rows_are_found_by_message_id;
+                sessions: session_numbers_are_never_reused, a_session_goes_on_from_the_position,
+                    rows_name_the_desk_that_serves, an_old_session_settles_by_acks_only,
+                    every_verb_writes_its_own_columns, a_notice_is_claimed_once,
+                    a_repeated_attempt_is_answered_as_the_first;
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
                     a_replay_is_a_new_row_at_the_end, a_replay_rings, a_settled_and_a_dead_row_can_be_replayed,
@@ -97,7 +104,8 @@ macro_rules! store_contract {
                     a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
                     retries_are_hastened_and_first_tries_keep_their_time, ended_shots_are_deleted;
                 inbox: a_message_is_written_with_its_event, messages_are_read_in_pages, a_page_of_large_messages_is_short,
-                    every_inbox_is_read_alone, message_numbers_are_never_reused, inboxes_are_found_by_their_messages,
+                    every_inbox_is_read_alone, a_reader_behind_many_writers_misses_nothing,
+                    message_numbers_are_never_reused, inboxes_are_found_by_their_messages,
                     old_messages_are_deleted_if_configured,
                     a_duplicate_stores_no_second_message, a_message_and_its_rows_are_one_commit,
                     receipts_are_noted_and_the_rest_stays, the_newest_messages_of_a_tenant_come_first,
@@ -157,6 +165,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
     let dedup = number.to_be_bytes().to_vec();
     Acceptance {
         tenant: "acme".into(),
+        attempt: 0,
         dedup,
         delivery: delivery(number),
         verdict: format!(r#"{{"n":{number}}}"#),
@@ -220,9 +229,7 @@ pub async fn owed(store: &dyn Store, instance: u64) -> Vec<u64> {
 
 /// Records notifications.
 #[derive(Default)]
-pub struct Rings(Mutex<Vec<Vec<Rung>>>);
-
-type Rung = (u64, u64, Arc<Delivery>);
+pub struct Rings(Mutex<Vec<Vec<NewRow>>>);
 
 impl Rings {
     pub fn on(store: &dyn Store) -> Arc<Self> {
@@ -233,16 +240,16 @@ impl Rings {
 
     /// All rows so far, in order.
     pub fn rows(&self) -> Vec<(u64, u64)> {
-        self.deliveries().into_iter().map(|(instance, seq, _)| (instance, seq)).collect()
+        self.deliveries().into_iter().map(|new| (new.row.instance, new.row.seq)).collect()
     }
 
-    pub fn deliveries(&self) -> Vec<Rung> {
+    pub fn deliveries(&self) -> Vec<NewRow> {
         self.0.lock().unwrap().concat()
     }
 }
 
 impl Bell for Rings {
-    fn ring(&self, rows: Vec<Rung>) {
-        self.0.lock().unwrap().push(rows);
+    fn ring(&self, rows: &[NewRow]) {
+        self.0.lock().unwrap().push(rows.to_vec());
     }
 }

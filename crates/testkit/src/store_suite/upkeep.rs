@@ -32,7 +32,7 @@ pub async fn the_report_counts_what_waits(House { store, .. }: House) {
     accept_many(&*store, 5, 7).await;
     accept(&*store, acceptance(9, &[8])).await;
     assert_eq!(waiting().await, 6);
-    store.settle(7, settled(&[1, 3, 4])).await.unwrap();
+    store.settle(7, settled(&[1, 3, 4]).into()).await.unwrap();
     store.drop_mail(8, 1, "no".into()).await.unwrap();
     assert_eq!(waiting().await, 2, "rows settled above the watermark do not wait");
 }
@@ -41,7 +41,7 @@ pub async fn purge_deletes_old_settled_rows(house: House) {
     let store = &house.store;
     accept_many(&**store, 6, 7).await; // at 1001 to 1006
     store.drop_mail(7, 2, "no".into()).await.unwrap();
-    store.settle(7, Position { through: 6, above: vec![], sent: 6 }).await.unwrap();
+    store.settle(7, Position { through: 6, above: vec![], sent: 6 }.into()).await.unwrap();
     let events: Vec<u64> =
         store.mail(7, None, 0, 9).await.unwrap().iter().map(|row| row.delivery.event).rev().collect();
     assert!(purge(&**store, before(1_005)).await > 0);
@@ -62,8 +62,8 @@ pub async fn purge_keeps_unsettled_rows_of_any_age(house: House) {
     let store = &house.store;
     accept_many(&**store, 4, 7).await;
     accept(&**store, acceptance(5, &[8])).await;
-    store.settle(7, settled(&[1, 3])).await.unwrap();
-    store.settle(8, settled(&[1])).await.unwrap();
+    store.settle(7, settled(&[1, 3]).into()).await.unwrap();
+    store.settle(8, settled(&[1]).into()).await.unwrap();
     purge(&**store, before(u64::from(u32::MAX))).await;
     assert_eq!(owed(&**store, 7).await, [2, 4]);
     let row = store.mail_row(7, 2).await.unwrap().expect("owed");
@@ -78,7 +78,7 @@ pub async fn purge_keeps_unsettled_rows_of_any_age(house: House) {
 
 pub async fn purge_keeps_young_rows(House { store, .. }: House) {
     accept_many(&*store, 4, 7).await;
-    store.settle(7, Position { through: 4, above: vec![], sent: 4 }).await.unwrap();
+    store.settle(7, Position { through: 4, above: vec![], sent: 4 }.into()).await.unwrap();
     assert_eq!(purge(&*store, before(1_001)).await, 0, "the limit is exclusive");
     let split = Retention { events_before_ms: 9_999, ..before(1_003) };
     purge(&*store, split).await;
@@ -88,7 +88,7 @@ pub async fn purge_keeps_young_rows(House { store, .. }: House) {
 pub async fn a_replayed_old_row_keeps_younger_ones(House { store, .. }: House) {
     accept_many(&*store, 4, 7).await; // at 1001 to 1004
     assert_eq!(store.replay_mail(7, 1).await.unwrap(), Some(5)); // a copy of 1001, after 1004
-    store.settle(7, Position { through: 5, above: vec![], sent: 5 }).await.unwrap();
+    store.settle(7, Position { through: 5, above: vec![], sent: 5 }.into()).await.unwrap();
     purge(&*store, before(1_003)).await;
     let left = mail(&*store, 7).await;
     assert!(left.starts_with(&[3, 4]), "{left:?}");
@@ -117,7 +117,7 @@ pub async fn purge_ends_capabilities_and_media(house: House) {
 
 pub async fn numbers_are_never_reused(house: House) {
     accept_many(&*house.store, 3, 7).await;
-    house.store.settle(7, Position { through: 3, above: vec![], sent: 3 }).await.unwrap();
+    house.store.settle(7, Position { through: 3, above: vec![], sent: 3 }.into()).await.unwrap();
     let last = house.store.mail_row(7, 3).await.unwrap().unwrap().delivery.event;
     purge(&*house.store, before(u64::from(u32::MAX))).await;
     assert_eq!(mail(&*house.store, 7).await, [0; 0]);
@@ -135,8 +135,8 @@ pub async fn a_large_backlog_keeps_only_its_own_events(House { store, .. }: Hous
         accept(&*store, acceptance(number, receivers)).await;
     }
     let all: Vec<u64> = (1..=1_500).collect();
-    store.settle(7, settled(&all)).await.unwrap();
-    store.settle(8, settled(&[2, 500])).await.unwrap();
+    store.settle(7, settled(&all).into()).await.unwrap();
+    store.settle(8, settled(&[2, 500]).into()).await.unwrap();
     purge(&*store, before(u64::from(u32::MAX))).await;
     assert_eq!(mail(&*store, 7).await, [0; 0], "settled and old");
     let owed: Vec<u64> = owed(&*store, 8).await;

@@ -100,17 +100,20 @@ impl DeliveryPlane {
             let _ = timeout(PREDECESSOR_TIME, before.finished()).await;
         }
         let instance = caller.instance.no;
-        let begun = match self.socket_opened(caller).await {
-            Ok(()) => self.ledger.position(instance).await,
-            Err(error) => Err(error),
-        };
-        if begun.is_err() {
-            mailbox.finish();
-            if self.switchboard.detach(instance, &mailbox) {
-                self.switchboard.note_unserved(instance, Unserved::NewMail); // mail may have arrived in the meantime
+        match self.socket_opened(caller).await {
+            Ok(attached) => {
+                mailbox.begin(attached.session);
+                Ok(attached.position)
+            }
+            Err(error) => {
+                mailbox.finish();
+                if self.switchboard.detach(instance, &mailbox) {
+                    // Mail may have arrived in the meantime.
+                    self.switchboard.note_unserved(instance, Unserved::NewMail);
+                }
+                Err(error)
             }
         }
-        begun
     }
 }
 

@@ -29,7 +29,7 @@ use super::window::{Acks, Health, Window};
 use crate::directory::Caller;
 use crate::ids::{buffer_id, parse_buffer_id};
 use crate::meters::Why;
-use crate::port::store::{Delivery, Position, StoreError};
+use crate::port::store::{Delivery, Settlement, StoreError};
 
 pub use actions::Refused;
 pub use lane::{Job, Lane};
@@ -62,7 +62,7 @@ pub enum Effect {
     /// [`DeliveryPlane::read_rows`], then [`Session::read`].
     Read { after: u64, limit: usize },
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
-    Save(Position),
+    Save(Settlement),
     /// [`DeliveryPlane::interrupt_from`], then `interrupt_done` on the mailbox.
     Interrupt { session_key: String, mailbox: Arc<Mailbox> },
     /// [`DeliveryPlane::go_idle`].
@@ -132,6 +132,13 @@ struct Serving {
     deliver_at_ms: u64,
     /// Rows to read from the ledger at once: as many as fitted into the outbox last time.
     fetch: usize,
+}
+
+impl Serving {
+    fn take_unsaved(&mut self) -> Option<Settlement> {
+        let settlement = self.window.take_unsaved()?;
+        Some(Settlement { session: self.mailbox.session(), ..settlement })
+    }
 }
 
 /// What is left to do after a session.
@@ -326,10 +333,10 @@ impl Session {
         self.pump(now_ms);
         if self.closing.is_none()
             && !self.is_saving
-            && let Some(position) = self.serving.as_mut().and_then(|serving| serving.window.take_unsaved())
+            && let Some(settlement) = self.serving.as_mut().and_then(Serving::take_unsaved)
         {
             self.is_saving = true;
-            self.effects.push_back(Effect::Save(position));
+            self.effects.push_back(Effect::Save(settlement));
         }
         self.note_outbox();
     }
@@ -440,15 +447,18 @@ impl Session {
         delivery.say_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
     }
 
-    /// Result of saving the position.
-    pub fn saved(&mut self, saved: Result<(), StoreError>) {
+    /// Result of saving what was settled. False: another desk serves the instance now.
+    pub fn saved(&mut self, saved: Result<bool, StoreError>) {
         self.is_saving = false;
-        if let Err(error) = saved {
-            tracing::error!(%error, "saving acks failed; retrying at the end of the session");
-            if let Some(serving) = &mut self.serving {
+        let Some(serving) = &mut self.serving else { return };
+        match saved {
+            Ok(true) => serving.window.saved(),
+            Ok(false) => self.close(Close::Replaced),
+            Err(error) => {
+                tracing::error!(%error, "saving acks failed; retrying at the end of the session");
                 serving.window.save_failed();
+                self.close(Close::TryLater);
             }
-            self.close(Close::TryLater);
         }
     }
 
@@ -576,8 +586,8 @@ impl Session {
         let mut left = None;
         if let Some(mut serving) = self.serving.take() {
             let instance = self.caller.instance.no;
-            if let Some(position) = serving.window.take_unsaved()
-                && let Err(error) = delivery.settle(instance, position).await
+            if let Some(settlement) = serving.take_unsaved()
+                && let Err(error) = delivery.settle(instance, settlement).await
             {
                 tracing::error!(%error, "saving the last acks of a session failed; the rows will be sent again");
             }
@@ -591,7 +601,7 @@ impl Session {
                 }
             }
             if served {
-                delivery.socket_closed(&self.caller, serving.window.acks).await;
+                delivery.socket_closed(&self.caller, serving.mailbox.session(), serving.window.acks).await;
             }
         }
         if let Some(close) = self.closing {
@@ -608,14 +618,14 @@ impl DeliveryPlane {
         self.ledger.pending(instance, after, limit).await
     }
 
-    /// Stores the position of an instance.
-    pub async fn settle(&self, instance: u64, position: Position) -> Result<(), StoreError> {
-        self.ledger.settle(instance, position).await
+    /// Stores what was settled.
+    pub async fn settle(&self, instance: u64, settlement: Settlement) -> Result<bool, StoreError> {
+        self.ledger.settle(instance, settlement).await
     }
 
     /// Stores that messages are only buffered from now on; the ack is sent afterwards.
     pub async fn go_idle(&self, caller: &Caller, mailbox: &Mailbox) {
-        let flipped = self.going_idle(caller).await;
+        let flipped = self.going_idle(caller, mailbox.session()).await;
         if let Err(error) = &flipped {
             // No ack, because it is not durable; the client closes anyway.
             tracing::error!(%error, "storing that a gateway goes idle failed");

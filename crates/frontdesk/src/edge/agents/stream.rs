@@ -57,7 +57,7 @@ pub(crate) async fn open(
     let newest = desk.inboxes().newest(agent).await.map_err(Fault::from)?;
     // A position after the newest message comes from before a restore of an older backup.
     let cursor = resumed.or(which.after).map_or(newest, |after| after.min(newest));
-    let order = desk.delivery().switchboard().next_session();
+    let order = desk.delivery().switchboard().next_order();
     let live = desk.agents().live().streams.open(agent, session, order, desk.env().now_ms());
     let full = || {
         Fault::new(
@@ -165,7 +165,7 @@ impl Listener {
             match read {
                 Ok(messages) if messages.is_empty() => self.spent = None,
                 Ok(messages) => {
-                    self.cursor = messages.last().map_or(self.cursor, |filed| filed.event);
+                    self.cursor = messages.last().map_or(self.cursor, |filed| filed.place);
                     self.messages = messages.into();
                     self.app.desk.agents().live().streams.note_traffic(self.agent, self.app.desk.env().now_ms());
                     continue;
@@ -181,7 +181,7 @@ impl Listener {
     }
 
     fn give(&mut self, filed: StoredMessage) -> Event {
-        self.yielded = filed.event;
+        self.yielded = filed.place;
         let message = inbox_message(filed);
         let data = serde_json::to_string(&message).unwrap_or_default();
         Event::default().id(message.seq.to_string()).event("message").data(data)

@@ -33,7 +33,7 @@ pub(super) struct Begin {
 enum Done {
     Begun(Result<Position, StoreError>),
     Read(Result<Vec<Row>, StoreError>, usize),
-    Saved(Result<(), StoreError>),
+    Saved(Result<bool, StoreError>),
 }
 
 type Pending = std::pin::Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -206,8 +206,8 @@ impl Carrier {
             Effect::Read { after, limit } => {
                 self.wait(async move { Done::Read(desk.delivery().read_rows(instance, after, limit).await, limit) });
             }
-            Effect::Save(position) => {
-                self.wait(async move { Done::Saved(desk.delivery().settle(instance, position).await) });
+            Effect::Save(settlement) => {
+                self.wait(async move { Done::Saved(desk.delivery().settle(instance, settlement).await) });
             }
             Effect::Interrupt { session_key, mailbox } => {
                 let caller = caller();

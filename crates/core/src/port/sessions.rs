@@ -1,0 +1,44 @@
+//! Which session serves which instance, and what is known of an instance while it has none.
+
+use super::desks::{DeskNo, SessionNo};
+use super::ledger::Position;
+use super::stored::Stored;
+
+/// What is known of an instance's sessions. Every verb below writes its own columns only.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// The desk that has its session; 0 is none. A desk that is not live any more left it so when it crashed.
+    pub served_by: DeskNo,
+    pub session: SessionNo,
+    /// It said `going_idle` and has not dialed since. Of an agent: a wake waits for it.
+    pub idle: bool,
+    pub seen_ms: u64,
+    /// People were told that rows up to this one wait.
+    pub noticed_through: u64,
+    /// Its gateway was proven not to ack; an ack ends that.
+    pub never_acks: bool,
+}
+
+/// A session that serves an instance from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    pub session: SessionNo,
+    /// Where it goes on.
+    pub position: Position,
+    /// What was known before.
+    pub before: Presence,
+}
+
+pub trait Sessions: Send + Sync {
+    /// A new session serves the instance, whoever did until now.
+    fn attach(&self, instance: u64, me: DeskNo, now_ms: u64) -> Stored<'_, Attached>;
+    /// The session ends. False: another one serves the instance already, and nothing was written.
+    fn detach(&self, instance: u64, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
+    /// With a session: only while that one serves the instance.
+    fn mark_idle(&self, instance: u64, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;
+    fn mark_never_acks(&self, instance: u64) -> Stored<'_, ()>;
+    /// People are told that rows wait, up to this one. Returns up to which they had been told; `None`: as far already.
+    fn claim_notice(&self, instance: u64, through: u64) -> Stored<'_, Option<u64>>;
+    fn presence(&self, instance: u64) -> Stored<'_, Presence>;
+    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>>;
+}

@@ -1,0 +1,110 @@
+//! Sessions and presence: one row per instance, of which every verb writes its own columns.
+
+use frontdesk_core::port::store::{Attached, DeskNo, Presence, SessionNo, Sessions, StoreError, Stored};
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use super::readers::DESK;
+use super::threads::Books;
+use super::{SqliteStore, fault, signed, unsigned};
+
+const COLUMNS: &str = "instance, desk, session, idle, seen_ms, noticed_through, never_acks";
+
+impl Sessions for SqliteStore {
+    fn attach(&self, instance: u64, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+        let work = move |books: &mut Books| {
+            let before = read(&books.connection, instance)?;
+            let session = books.ledgers.next_session(&books.connection)?;
+            let sql = "INSERT INTO presence (instance, desk, session, seen_ms) VALUES (?1, ?2, ?3, ?4)
+                       ON CONFLICT DO UPDATE SET desk = ?2, session = ?3, seen_ms = ?4, idle = 0";
+            write(books, sql, (signed(instance), signed(me), signed(session), signed(now_ms)))?;
+            let head = books.ledgers.head(&books.connection, instance)?;
+            (head.served_by, head.session) = (me, session);
+            Ok(Attached { session, position: head.position.clone(), before })
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn detach(&self, instance: u64, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool> {
+        let work = move |books: &mut Books| {
+            let sql = "UPDATE presence SET desk = 0, session = 0, seen_ms = ?3, never_acks = ?4
+                       WHERE instance = ?1 AND session = ?2";
+            let ended = write(books, sql, (signed(instance), signed(session), signed(now_ms), never_acks))? == 1;
+            if ended {
+                let head = books.ledgers.head(&books.connection, instance)?;
+                (head.served_by, head.session) = (0, 0);
+            }
+            Ok(ended)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn mark_idle(&self, instance: u64, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
+        let work = move |books: &mut Books| {
+            let Some(session) = session else {
+                let sql = "INSERT INTO presence (instance, idle) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET idle = ?2";
+                return write(books, sql, (signed(instance), idle)).map(|_| true);
+            };
+            let sql = "UPDATE presence SET idle = ?3 WHERE instance = ?1 AND session = ?2";
+            write(books, sql, (signed(instance), signed(session), idle)).map(|changed| changed == 1)
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn mark_never_acks(&self, instance: u64) -> Stored<'_, ()> {
+        let work = move |books: &mut Books| {
+            let sql = "INSERT INTO presence (instance, never_acks) VALUES (?1, 1)
+                       ON CONFLICT DO UPDATE SET never_acks = 1";
+            write(books, sql, [signed(instance)]).map(drop)
+        };
+        self.writer.write(work, |()| {})
+    }
+
+    fn claim_notice(&self, instance: u64, through: u64) -> Stored<'_, Option<u64>> {
+        let work = move |books: &mut Books| {
+            let told = read(&books.connection, instance)?.noticed_through;
+            if told >= through {
+                return Ok(None);
+            }
+            let sql = "INSERT INTO presence (instance, noticed_through) VALUES (?1, ?2)
+                       ON CONFLICT DO UPDATE SET noticed_through = ?2";
+            write(books, sql, (signed(instance), signed(through)))?;
+            Ok(Some(told))
+        };
+        self.writer.write(work, |_| {})
+    }
+
+    fn presence(&self, instance: u64) -> Stored<'_, Presence> {
+        self.readers.read(instance, move |connection| read(connection, instance))
+    }
+
+    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
+        self.readers.read(DESK, |connection| {
+            let sql = format!("SELECT {COLUMNS} FROM presence ORDER BY instance");
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            query.query_map([], presence).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+}
+
+fn write(books: &Books, sql: &str, values: impl rusqlite::Params) -> Result<usize, StoreError> {
+    books.connection.prepare_cached(sql).and_then(|mut put| put.execute(values)).map_err(fault)
+}
+
+fn read(connection: &Connection, instance: u64) -> Result<Presence, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM presence WHERE instance = ?1");
+    let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+    let found = query.query_row([signed(instance)], presence).optional().map_err(fault)?;
+    Ok(found.map(|(_, presence)| presence).unwrap_or_default())
+}
+
+fn presence(row: &Row<'_>) -> rusqlite::Result<(u64, Presence)> {
+    let known = Presence {
+        served_by: unsigned(row.get(1)?),
+        session: unsigned(row.get(2)?),
+        idle: row.get(3)?,
+        seen_ms: unsigned(row.get(4)?),
+        noticed_through: unsigned(row.get(5)?),
+        never_acks: row.get(6)?,
+    };
+    Ok((unsigned(row.get(0)?), known))
+}

@@ -1,0 +1,151 @@
+//! Two servers over one store: an instance is served by one of them, and the other one leaves it alone.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use frontdesk_core::delivery::wake::Errand;
+use frontdesk_core::directory::Caller;
+use frontdesk_core::port::store::{Acceptance, LEASE_MS, Store};
+use frontdesk_core::{Desk, Rules};
+use frontdesk_store::memory::MemoryStore;
+use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::desk::desk_over;
+use frontdesk_testkit::session::{caller, carry_out, line, serving, written};
+use frontdesk_testkit::store_suite::{acceptance, delivery, owed};
+use frontdesk_wire::Close;
+use serde_json::json;
+
+struct Pair {
+    store: Arc<dyn Store>,
+    env: Arc<TestEnv>,
+    one: Arc<Desk>,
+    other: Arc<Desk>,
+    caller: Caller,
+}
+
+impl Pair {
+    async fn open() -> Self {
+        let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+        let rules = || Rules { settle_ms: 0, ..Rules::default() };
+        let one = desk_over(store.clone(), env.clone(), rules()).await;
+        let caller = caller(&one).await;
+        let other = desk_over(store.clone(), env.clone(), rules()).await;
+        let pair = Self { store, env, one, other, caller };
+        pair.renew().await;
+        pair
+    }
+
+    /// Both servers see each other.
+    async fn renew(&self) {
+        for desk in [&self.one, &self.other] {
+            desk.lease().renew().await.unwrap();
+        }
+    }
+
+    async fn accept(&self, number: u64) {
+        self.store.accept(vec![acceptance(number, &[self.caller.instance.no])]).await.unwrap();
+    }
+}
+
+/// Wake calls that a server would make now.
+async fn pokes(desk: &Desk) -> usize {
+    let mut waker = desk.delivery().new_waker().await;
+    let errands = desk.delivery().wake_errands(&mut waker).await;
+    errands.iter().filter(|errand| matches!(errand, Errand::Poke(..))).count()
+}
+
+/// Regression: "no socket here" was taken for "nobody serves it", and the wake URL was called.
+#[tokio::test]
+async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket() {
+    let pair = Pair::open().await;
+    let mut session = serving(&pair.other, &pair.caller, 0).await;
+    pair.accept(1).await;
+    assert!(pair.one.delivery().switchboard().take_unserved().is_empty(), "left to the other server");
+    assert_eq!((pokes(&pair.one).await, pokes(&pair.other).await), (0, 0));
+    let told = pair.one.delivery().run(Errand::Notice(pair.caller.instance.no, 1)).await;
+    assert_eq!(told.1, frontdesk_core::delivery::wake::Ended::NotNeeded, "nobody is told that the agent is away");
+    carry_out(&pair.other, &mut session, 10).await;
+    assert_eq!(written(&mut session, 10)[0]["type"], "inbound");
+}
+
+#[tokio::test]
+async fn mail_of_a_server_that_is_gone_is_taken_over() {
+    let pair = Pair::open().await;
+    let _session = serving(&pair.other, &pair.caller, 0).await;
+    pair.accept(1).await;
+    assert_eq!(pokes(&pair.one).await, 0);
+    // The other server does not renew its lease any more.
+    for _ in 0..LEASE_MS / 1_000 {
+        pair.env.advance_ms(1_000);
+        pair.one.lease().renew().await.unwrap();
+    }
+    assert_eq!(pokes(&pair.one).await, 1);
+}
+
+/// An agent that said `going_idle` at the other server is woken by whoever accepts its mail.
+#[tokio::test]
+async fn an_idle_session_at_another_server_serves_nobody() {
+    let pair = Pair::open().await;
+    let mut session = serving(&pair.other, &pair.caller, 0).await;
+    session.take_text(&line(&json!({ "type": "going_idle" })), 5);
+    carry_out(&pair.other, &mut session, 5).await;
+    pair.accept(1).await;
+    assert_eq!(pokes(&pair.other).await, 1);
+}
+
+/// Regression: a server that was suspended settled rows of a gateway that does not ack, by a socket that was replaced
+/// meanwhile.
+#[tokio::test]
+async fn a_suspended_server_infers_nothing_about_a_replaced_session() {
+    let pair = Pair::open().await;
+    let no = pair.caller.instance.no;
+    let mut old = serving(&pair.other, &pair.caller, 0).await;
+    let mut forward = delivery(1);
+    forward.passthrough = true;
+    let forward = Acceptance { delivery: forward, ..acceptance(1, &[no]) };
+    pair.store.accept(vec![forward]).await.unwrap();
+    carry_out(&pair.other, &mut old, 10).await;
+    assert_eq!(written(&mut old, 10).len(), 1);
+    old.heard(11);
+    // The gateway dials the first server, while the other one stands still.
+    let mut new = serving(&pair.one, &pair.caller, 5_000).await;
+    old.tick(20_000);
+    carry_out(&pair.other, &mut old, 20_000).await;
+    assert_eq!(old.closing(), Some(Close::Replaced), "it learns that it does not serve any more");
+    assert_eq!(owed(&*pair.store, no).await, [1]);
+    old.end().await;
+    assert_eq!(owed(&*pair.store, no).await, [1]);
+    assert_eq!(pair.store.presence(no).await.unwrap().served_by, pair.one.lease().me(), "its end changes nothing");
+    carry_out(&pair.one, &mut new, 20_001).await;
+    assert_eq!(written(&mut new, 20_001).len(), 1, "the row is delivered by the session that serves");
+}
+
+/// An ack is a fact, also when it reaches a server that does not serve any more.
+#[tokio::test]
+async fn an_ack_at_a_replaced_session_counts() {
+    let pair = Pair::open().await;
+    let mut old = serving(&pair.other, &pair.caller, 0).await;
+    pair.accept(1).await;
+    carry_out(&pair.other, &mut old, 10).await;
+    let frame = written(&mut old, 10).remove(0);
+    let _new = serving(&pair.one, &pair.caller, 20).await;
+    old.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 30);
+    carry_out(&pair.other, &mut old, 30).await;
+    assert!(owed(&*pair.store, pair.caller.instance.no).await.is_empty());
+}
+
+/// The answer of a commit was lost on the network: the event is stored once, and its sender is told so.
+#[tokio::test]
+async fn an_event_whose_answer_was_lost_is_stored_once() {
+    let store = Arc::new(MemoryStore::lossy(1));
+    let desk = desk_over(store.clone(), Arc::new(TestEnv::default()), Rules::default()).await;
+    let caller = caller(&desk).await;
+    let who = frontdesk_core::agents::Speaker { tenant: "acme", operator: true, caller: None, bound: None };
+    let body = json!({ "kind": "augment", "content": "hello", "meta":
+        { "dispatch_id": "d-1", "sent_at": 1, "origin": {} } });
+    store.lose_next_answer();
+    let payload = serde_json::from_value(body).unwrap();
+    let receipt = desk.messages().deliver(who, &caller.instance.name, &payload).await.unwrap();
+    assert!(receipt.delivery_id.is_some());
+    assert_eq!(owed(&*store, caller.instance.no).await.len(), 1);
+}
