@@ -254,7 +254,8 @@ fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
     let spoil = format!(
         "DROP INDEX record_number; DROP INDEX record_version; DROP TABLE tombstone; ALTER TABLE shot DROP COLUMN claim;
          ALTER TABLE journal DROP COLUMN desk; DROP TABLE journal_receipt; DROP TABLE cursor; DROP TABLE duty;
-         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'directory_version', 'directory_floor');
+         DROP TABLE media_remote; DROP TABLE media_mail;
+         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'migration 12', 'directory_version', 'directory_floor');
          PRAGMA user_version = 7;
          UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
          UPDATE mail SET seq = seq + {shift}, instance = {kept} WHERE instance = {lost};"

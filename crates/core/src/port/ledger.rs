@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
 use super::inbox::InboxMessage;
+use super::media::EventFile;
 use super::stored::Stored;
 use super::vault::SealedCapability;
 
@@ -44,6 +45,8 @@ pub struct Acceptance {
     pub message: Option<InboxMessage>,
     /// It stands in the built-in chat as well. Boxed: most events have none, and all are moved about.
     pub chat: Option<Box<ChatWrite>>,
+    /// Kept while one of its rows is owed. Nothing is stored where nobody receives the event.
+    pub files: Vec<EventFile>,
 }
 
 impl Acceptance {
@@ -60,6 +63,7 @@ impl Acceptance {
             reaches: false,
             message: None,
             chat: None,
+            files: Vec::new(),
         }
     }
 }

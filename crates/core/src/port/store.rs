@@ -13,7 +13,7 @@ pub use super::ledger::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, Mail, MailState,
     Position, Presence, Waiting,
 };
-pub use super::media::{MediaItem, MediaShelf};
+pub use super::media::{EventFile, MediaItem, MediaShelf, RemoteItem, SealedMedia};
 pub use super::skills::Skills;
 pub use super::stored::{PAGE_MAX_BYTES, StoreError, Stored};
 pub use super::upkeep::{Purged, Retention, StoreReport, Upkeep};

@@ -71,6 +71,7 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
             journal_before_ms: or_never(days.journal),
             chat_before_ms: or_never(days.chat),
             reach_before_ms: or_never(days.reach),
+            media_ttl_ms: desk.rules().media_ttl_ms,
         };
         // Each step is small, so that mail goes between.
         while !stop.is_cancelled() {
@@ -198,6 +199,7 @@ mod tests {
                 reaches: false,
                 message: None,
                 chat: None,
+                files: Vec::new(),
             };
             self.desk.stores().ledger.accept(vec![acceptance]).await.unwrap();
         }

@@ -141,9 +141,10 @@ impl Ledger for MemoryStore {
             state.events.insert(event, EventRecord { event, ..record });
         }
         let delivery = Arc::new(Delivery { event, ..(*delivery).clone() });
-        let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
-        self.ring(vec![(instance, seq, delivery)]);
-        now(Some(seq))
+        let again = state.ledgers.entry(instance).or_default().append(delivery.clone());
+        state.hold_media_again((instance, seq), (instance, again));
+        self.ring(vec![(instance, again, delivery)]);
+        now(Some(again))
     }
 
     fn last_sent(
@@ -202,8 +203,8 @@ impl Ledger for MemoryStore {
 }
 
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<Delivery>)>) -> Accepted {
-    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, message, chat } =
-        one;
+    let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, .. } = one;
+    let (message, chat, files) = (one.message, one.chat, one.files);
     if let Some(first) = state.by_dedup.get(&dedup) {
         return Accepted { event: *first, fresh: false, rows: Vec::new(), line: None };
     }
@@ -245,6 +246,7 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<(u64, u64, Arc<
         rows.push((instance, seq));
         rung.push((instance, seq, delivery));
     }
+    state.hold_media(&tenant, &delivery, files, &rows);
     if let Some(message) = message {
         let filed = StoredMessage { event, at_ms: delivery.at_ms, message };
         state.messages.insert((filed.message.agent, event), (tenant.to_string(), filed));

@@ -20,8 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use frontdesk_core::port::alarms::{Ended, Shot};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
-    Bell, Delivery, DeskRecord, EventRecord, JournalEntry, MediaItem, Position, Presence, Record, SealedCapability,
-    Stored,
+    Bell, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability, Stored,
 };
 
 #[derive(Default)]
@@ -49,7 +48,7 @@ struct State {
     /// (platform, bot, receipt id) to the entry.
     receipts: HashMap<[String; 3], u64>,
     chats: BTreeMap<(String, String), Chat>,
-    media: HashMap<String, (MediaItem, Vec<u8>)>,
+    media: HashMap<String, media::Shelved>,
     /// Each with the end of its claim.
     shots: BTreeMap<u64, (Shot, u64)>,
     last_shot: u64,

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
 use super::readers::{DESK, turn};
 use super::threads::Books;
-use super::{SqliteStore, chat, fault, inbox, signed, unsigned, vault};
+use super::{SqliteStore, chat, fault, held_media, inbox, signed, unsigned, vault};
 
 /// Rows that a listing scans for a rare state.
 const SCAN_MAX: i64 = 20_000;
@@ -191,8 +191,9 @@ impl Ledger for SqliteStore {
                         session_key, message_id, ?3, verdict FROM event WHERE id = ?2";
             books.connection.execute(copy, (signed(event), signed(found.event), &found.json)).map_err(fault)?;
             found.event = event;
-            let seq = append(books, instance, event, None)?;
-            Ok(Made { accepted: Vec::new(), rows: vec![(instance, seq, Arc::new(found))] })
+            let again = append(books, instance, event, None)?;
+            held_media::hold_again(&books.connection, instance, seq, again)?;
+            Ok(Made { accepted: Vec::new(), rows: vec![(instance, again, Arc::new(found))] })
         };
         let answer = self.writer.write(work, move |done: &Made| done.ring(&bell));
         Box::pin(async move { answer.await.map(|made| made.rows.first().map(|(_, seq, _)| *seq)) })
@@ -311,7 +312,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
     for acceptance in batch {
         let Acceptance { tenant, dedup, mut delivery, verdict, receivers, own_json, capabilities, reaches, .. } =
             acceptance;
-        let (message, chat) = (acceptance.message, acceptance.chat);
+        let (message, chat, files) = (acceptance.message, acceptance.chat, acceptance.files);
         let event = books.ledgers.next_event(&books.connection)?;
         let inserted = insert_event(&books.connection, event, &dedup, &tenant, &delivery, &verdict)?;
         if !inserted {
@@ -341,6 +342,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             };
             made.rows.push((instance, seq, delivery));
         }
+        held_media::hold(&books.connection, &tenant, &delivery, files, &rows)?;
         if let Some(message) = message {
             inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?;
         }
