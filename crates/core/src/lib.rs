@@ -9,6 +9,7 @@
 pub mod agents;
 mod base;
 pub mod cron;
+pub mod declarations;
 pub mod delivery;
 mod desk;
 pub mod directory;

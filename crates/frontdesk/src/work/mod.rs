@@ -1,9 +1,11 @@
-//! The loops of the desk: waking, alarms, retention. They spawn and wait; the rules are in the core.
+//! The loops of the desk: waking, alarms, listeners, lists of commands, retention. They spawn and wait; the rules are in
+//! the core.
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
 
 mod agents;
 mod alarms;
+mod commands;
 mod lease;
 mod listeners;
 mod pacing;
@@ -31,6 +33,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
 }
 
