@@ -75,13 +75,13 @@ impl Desk {
         let inbound = Arc::new(inbound);
         let outbound = OutboundPlane::open(&base, &stores, &directory, &delivery, &sealer, &platforms).await?;
         let cron = Arc::new(CronPlane::open(&base, &stores, &directory, &sealer, &outcall).await?);
+        let media = MediaPlane::new(&base, &stores, &directory, &sealer, &platforms);
         let ways = Ways { sealer, outcall: outcall.clone(), connectors };
         let agents = Arc::new(AgentsPlane::open(&base, &stores, &directory, &delivery, &cron, ways).await?);
         let messages = Arc::new(Messages::new(&base, &stores, &agents, &platforms));
         let inboxes = Arc::new(Inboxes::new(&base, &stores, &agents));
         let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages, &inboxes));
         let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
-        let media = MediaPlane::new(&base, &stores);
 
         outbound.listen(exchanges.clone());
         let wakes: Arc<dyn PlannedWakes> = messages.clone();

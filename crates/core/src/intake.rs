@@ -24,6 +24,17 @@ pub struct RawCapability {
     pub ttl_ms: u64,
 }
 
+/// A file that is still at the platform. It is fetched when an agent asks for it, which may be days later.
+pub struct RemoteFile {
+    /// By which [`Platform::fetch_media`](crate::port::platform::Platform::fetch_media) finds it. It may be a
+    /// credential: it is kept sealed and never shown to an agent.
+    pub handle: Secret,
+    pub mime: String,
+    pub filename: Option<String>,
+    /// As the platform says; the bytes are counted when they come.
+    pub size: Option<u64>,
+}
+
 /// How the event asks to be handed over.
 pub enum Handover {
     Event,
@@ -61,7 +72,16 @@ pub struct Intake {
     /// preferred one.
     pub from_program: bool,
     pub chat: Option<Box<ChatLine>>,
+    /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
+    /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
+    pub remote_media: Vec<RemoteFile>,
+    /// Ids of files of this desk that the event refers to: they are kept while the event is owed.
+    pub kept_media: Vec<String>,
 }
+
+/// Files at the platform that one event may have.
+pub const REMOTE_MEDIA_MAX: usize = 16;
+pub const HANDLE_MAX_BYTES: usize = 4 << 10;
 
 impl Intake {
     pub fn new(_proof: Verified, whose: Whose, bot: String, event: MessageEvent) -> Self {
@@ -74,6 +94,8 @@ impl Intake {
             addressed: false,
             from_program: false,
             chat: None,
+            remote_media: Vec::new(),
+            kept_media: Vec::new(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The desk: what is accepted, who may have it, what was said about it, and the ports to the world.
 //!
 //! One module per plane, each with one struct that has private fields and only the ports that it needs. From
-//! low to high: `port`, `vault`, `directory`, `gate`, `delivery`, `inbound`, `outbound`, `cron`, `agents`. A
+//! low to high: `port`, `vault`, `directory`, `media`, `gate`, `delivery`, `inbound`, `outbound`, `cron`, `agents`. A
 //! plane calls those below it and never those above. [`Desk`] puts them together.
 //!
 //! No HTTP, no SQL, no vendor code, and neither clock nor randomness but through [`env::Env`].
@@ -9,6 +9,7 @@
 pub mod agents;
 mod base;
 pub mod cron;
+pub mod declarations;
 pub mod delivery;
 mod desk;
 pub mod directory;

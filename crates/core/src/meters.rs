@@ -75,6 +75,8 @@ pub struct Meters {
     pub requests_refused: Family<Why, Counter>,
     pub connections_refused: Family<Why, Counter>,
     pub store_faults: Counter,
+    pub media_fetches: Family<Why, Counter>,
+    pub command_lists: Family<Why, Counter>,
     pub listener_gaps: Counter,
     pub listener_ends: Family<Why, Counter>,
     pub alarms_armed: Gauge,
@@ -145,6 +147,10 @@ impl Meters {
         r.register("listener_gaps", text, self.listener_gaps.clone());
         let text = "Bot listeners that ended unexpectedly, by reason";
         r.register("listener_ends", text, self.listener_ends.clone());
+        let text = "Lists of commands declared at platforms, by result";
+        r.register("command_lists", text, self.command_lists.clone());
+        let text = "Files fetched from their platforms, by result";
+        r.register("media_fetches", text, self.media_fetches.clone());
         r.register("store_faults", "Failed writes of the store", self.store_faults.clone());
     }
 }

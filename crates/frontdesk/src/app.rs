@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use frontdesk_connectors::Bundled;
+use frontdesk_core::port::platform::Platform;
 use frontdesk_core::{Desk, Env, Parts};
 use frontdesk_platforms::chat::{BuiltInChat, ChatRules};
 use frontdesk_store::sqlite::SqliteStore;
@@ -46,6 +47,11 @@ impl Frontdesk {
 
     /// By another clock than the machine's, which a test can move.
     pub async fn open_by(config: &Config, env: Arc<dyn Env>) -> anyhow::Result<Self> {
+        Self::open_with(config, env, Vec::new()).await
+    }
+
+    /// With platforms besides those in the box.
+    pub async fn open_with(config: &Config, env: Arc<dyn Env>, more: Vec<Arc<dyn Platform>>) -> anyhow::Result<Self> {
         let has_database = SqliteStore::is_in(&config.data_dir);
         let keys = keys::open(&config.data_dir, &*env, has_database || config.fresh)?;
         let mut seed = [0; 4];
@@ -76,6 +82,7 @@ impl Frontdesk {
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), store.clone(), outcall.clone(), chat_rules));
         let mut platforms = frontdesk_platforms::in_the_box();
         platforms.push(chat.clone());
+        platforms.extend(more);
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
         let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);
         let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };

@@ -55,6 +55,7 @@ pub enum Code {
     Unauthorized,
     Forbidden,
     NotFound,
+    Gone,
     Conflict,
     TooLarge,
     UnsupportedMediaType,
@@ -73,11 +74,12 @@ pub enum Code {
 }
 
 /// All codes.
-pub const CODES: [Code; 19] = [
+pub const CODES: [Code; 20] = [
     Code::BadRequest,
     Code::Unauthorized,
     Code::Forbidden,
     Code::NotFound,
+    Code::Gone,
     Code::Conflict,
     Code::TooLarge,
     Code::UnsupportedMediaType,
@@ -116,6 +118,7 @@ impl Code {
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
+            Self::Gone => "gone",
             Self::Conflict => "conflict",
             Self::TooLarge => "too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",

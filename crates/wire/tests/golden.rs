@@ -672,6 +672,7 @@ fn a_code_is_written_as_it_is_named() {
         Code::Unauthorized,
         Code::Forbidden,
         Code::NotFound,
+        Code::Gone,
         Code::Conflict,
         Code::TooLarge,
         Code::UnsupportedMediaType,

@@ -10,11 +10,12 @@ const CRATE: &str = "core";
 
 /// The planes from low to high, each a module of `crates/core/src` (file or folder; it need not exist). Modules in one
 /// row form one plane and may import each other.
-const PLANES: [&[&str]; 11] = [
+const PLANES: [&[&str]; 12] = [
     &["port"],
     &["env"],
     &["seal", "vault"],
     &["directory"],
+    &["media"],
     &["gate"],
     &["delivery"],
     &["inbound"],

@@ -236,6 +236,7 @@ impl Messages {
             capabilities: Vec::new(),
             message: None,
             chat: None,
+            files: Vec::new(),
         };
         Ok((event, acceptance))
     }

@@ -589,6 +589,7 @@ impl CronPlane {
             reaches: false,
             message: None,
             chat: None,
+            files: Vec::new(),
         };
         match self.ledger.accept(vec![acceptance]).await {
             Ok(_) => FireAnswer::Taken(202),

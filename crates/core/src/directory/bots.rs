@@ -131,6 +131,9 @@ impl Bots {
         let decide = |view: &View, draft: &mut Draft| {
             let bot = view.bot(platform, id).ok_or_else(|| DeskError::NotFound("record not found".into()))?;
             draft.remove(&Fact::Bot((**bot).clone()));
+            for list in view.commands.values().filter(|it| it.platform == platform && it.bot == id) {
+                draft.remove(&Fact::Commands((**list).clone()));
+            }
             Ok(())
         };
         self.registry.write(decide).await.map_err(DeskError::from)

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use frontdesk_wire::cron::SigningAlg;
 
+use crate::port::platform::Command;
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tenant {
     pub name: String,
@@ -225,6 +227,16 @@ pub struct SkillRules {
     pub public_key_pem: String,
 }
 
+/// What an agent offers to people on one bot, sorted by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferedCommands {
+    pub platform: String,
+    pub bot: String,
+    pub tenant: String,
+    pub instance: String,
+    pub commands: Vec<Command>,
+}
+
 /// Any record.
 #[derive(Debug, Clone)]
 pub enum Fact {
@@ -244,6 +256,7 @@ pub enum Fact {
     SigningKey(SigningKeyRecord),
     Agent(Agent),
     SkillRules(SkillRules),
+    Commands(OfferedCommands),
 }
 
 /// Joins parts so that different lists never give the same key.
@@ -251,7 +264,7 @@ pub fn key(parts: &[&str]) -> String {
     parts.join("\u{1f}")
 }
 
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "tenant",
     "token",
     "enrollment",
@@ -268,6 +281,7 @@ const KINDS: [&str; 16] = [
     "signing_key",
     "agent",
     "skill_rules",
+    "commands",
 ];
 
 impl Fact {
@@ -289,6 +303,7 @@ impl Fact {
             Self::SigningKey(_) => "signing_key",
             Self::Agent(_) => "agent",
             Self::SkillRules(_) => "skill_rules",
+            Self::Commands(_) => "commands",
         }
     }
 
@@ -310,6 +325,8 @@ impl Fact {
             Self::SigningKey(it) => it.kid.clone(),
             Self::Agent(it) => key(&[&it.tenant, &it.id]),
             Self::SkillRules(it) => it.tenant.clone(),
+            // By bot first: all lists of a bot are read together.
+            Self::Commands(it) => key(&[&it.platform, &it.bot, &it.tenant, &it.instance]),
         }
     }
 
@@ -331,6 +348,7 @@ impl Fact {
             Self::SigningKey(it) => serde_json::to_string(it),
             Self::Agent(it) => serde_json::to_string(it),
             Self::SkillRules(it) => serde_json::to_string(it),
+            Self::Commands(it) => serde_json::to_string(it),
         };
         text.unwrap_or_default()
     }
@@ -358,6 +376,7 @@ impl Fact {
             "signing_key" => Self::SigningKey(serde_json::from_str(json).ok()?),
             "agent" => Self::Agent(serde_json::from_str(json).ok()?),
             "skill_rules" => Self::SkillRules(serde_json::from_str(json).ok()?),
+            "commands" => Self::Commands(serde_json::from_str(json).ok()?),
             _ => return None,
         })
     }

@@ -13,6 +13,14 @@ use super::{Draft, Management, View};
 use crate::error::DeskError;
 use crate::meters::Why;
 
+/// What the server itself offers in every chat with a bot, for the lists of platforms.
+pub(super) const OWN_COMMANDS: [(&str, &str); 4] = [
+    ("link", "Link yourself to an agent with a code"),
+    ("stop", "Stop what the agent is doing"),
+    ("unlink", "Unlink yourself from an agent"),
+    ("whoami", "Show which agents you are linked to"),
+];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeskCommand {
     Link(String),

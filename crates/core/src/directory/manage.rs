@@ -213,6 +213,9 @@ impl Management {
             for it in view.link_codes.values().filter(|it| own(&it.tenant, &it.instance)) {
                 draft.remove(&Fact::LinkCode((**it).clone()));
             }
+            for it in view.commands.values().filter(|it| own(&it.tenant, &it.instance)) {
+                draft.remove(&Fact::Commands((**it).clone()));
+            }
             if let Some(it) = view.tenant_index(&who.tenant).and_then(|index| index.principal(&who.instance.name)) {
                 draft.remove(&Fact::Principal((**it).clone()));
             }

@@ -6,6 +6,7 @@
 mod admin;
 mod auth;
 mod bots;
+mod commands;
 pub mod facts;
 mod gateways;
 pub mod index;
@@ -30,6 +31,7 @@ use crate::vault::Sealer;
 
 pub use auth::{Caller, Guest, Identity, Unproven};
 pub use bots::Bots;
+pub use commands::Offers;
 pub use facts::Fact;
 pub use gateways::check_source;
 pub(crate) use gateways::{check_id, known_tenant};
@@ -43,6 +45,7 @@ pub struct DirectoryPlane {
     env: Arc<dyn Env>,
     registry: Registry,
     bots: Bots,
+    offers: Offers,
     sealer: Arc<Sealer>,
     outcall: Arc<dyn Outcall>,
     rules: Arc<Rules>,
@@ -60,6 +63,7 @@ impl DirectoryPlane {
         Ok(Self {
             env: base.env.clone(),
             bots: Bots::new(base.env.clone(), registry.clone(), sealer, platforms),
+            offers: Offers::new(registry.clone(), platforms),
             registry,
             sealer: sealer.clone(),
             outcall: outcall.clone(),
@@ -67,11 +71,15 @@ impl DirectoryPlane {
         })
     }
 
-    /// Reads from the view. Must be short, because writers wait.
     pub fn bots(&self) -> &Bots {
         &self.bots
     }
 
+    pub fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    /// Reads from the view. Must be short, because writers wait.
     pub fn read<R>(&self, look: impl FnOnce(&View) -> R) -> R {
         self.registry.read(look)
     }
@@ -81,6 +89,11 @@ impl DirectoryPlane {
         self.registry.write(decide).await
     }
 
+    /// Rises with every change.
+    pub fn version(&self) -> u64 {
+        self.registry.read(|view| view.directory_version)
+    }
+
     /// Reads changes of other servers.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         self.registry.refresh().await
@@ -88,7 +101,7 @@ impl DirectoryPlane {
 
     /// The same, if the directory has a newer version than ours.
     pub async fn catch_up(&self, version: u64) -> Result<(), StoreError> {
-        if self.registry.read(|view| view.directory_version) < version { self.refresh().await } else { Ok(()) }
+        if self.version() < version { self.refresh().await } else { Ok(()) }
     }
 
     /// Sets what follows a committed change: sockets are closed, caches are dropped.

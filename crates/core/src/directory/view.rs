@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::facts::{
-    Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, Policy, Principal, Route,
-    SigningKeyRecord, SkillRules, Tenant, Token, key,
+    Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, OfferedCommands, Policy,
+    Principal, Route, SigningKeyRecord, SkillRules, Tenant, Token, key,
 };
 use super::index::{PlatformIndex, TenantIndex, put_in_order};
 use crate::port::store::Record;
@@ -30,6 +30,7 @@ pub struct View {
     pub link_codes: HashMap<String, Arc<LinkCode>>,
     pub signing_keys: BTreeMap<String, Arc<SigningKeyRecord>>,
     pub skill_rules: HashMap<String, Arc<SkillRules>>,
+    pub commands: BTreeMap<String, Arc<OfferedCommands>>,
     agent_by_no: HashMap<u64, Arc<Agent>>,
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<u64, Arc<Instance>>,
@@ -101,6 +102,7 @@ impl View {
         facts.extend(self.link_codes.values().map(|it| Fact::LinkCode((**it).clone())));
         facts.extend(self.signing_keys.values().map(|it| Fact::SigningKey((**it).clone())));
         facts.extend(self.skill_rules.values().map(|it| Fact::SkillRules((**it).clone())));
+        facts.extend(self.commands.values().map(|it| Fact::Commands((**it).clone())));
         facts
     }
 
@@ -170,6 +172,7 @@ impl View {
             Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
             Fact::SigningKey(it) => drop(self.signing_keys.insert(fact_key, Arc::new(it))),
             Fact::SkillRules(it) => drop(self.skill_rules.insert(fact_key, Arc::new(it))),
+            Fact::Commands(it) => drop(self.commands.insert(fact_key, Arc::new(it))),
             Fact::Agent(it) => {
                 let it = Arc::new(it);
                 self.agent_by_no.insert(it.no, it.clone());
@@ -243,6 +246,7 @@ impl View {
             "link_code" => drop(self.link_codes.remove(fact_key)),
             "signing_key" => drop(self.signing_keys.remove(fact_key)),
             "skill_rules" => drop(self.skill_rules.remove(fact_key)),
+            "commands" => drop(self.commands.remove(fact_key)),
             "agent" => {
                 let Some((tenant, id)) = fact_key.split_once('\u{1f}') else { return };
                 let Some(it) = self.by_tenant.get_mut(tenant).and_then(|index| index.agents.remove(id)) else { return };

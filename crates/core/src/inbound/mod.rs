@@ -1,6 +1,7 @@
 //! In: tenant, gate, one commit, then the bell. Whoever sent it is answered only after the commit.
 
 mod context;
+mod files;
 mod listening;
 
 use std::borrow::Cow;
@@ -29,7 +30,8 @@ use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
 use crate::port::store::{
-    Acceptance, ChatWrite, Cursors, Delivery, DeskNo, Journal, Ledger, SealedCapability, StoreError, accept_surely,
+    Acceptance, ChatWrite, Cursors, Delivery, DeskNo, EventFile, Journal, Ledger, SealedCapability, StoreError,
+    accept_surely,
 };
 use crate::port::stores::Stores;
 use crate::rules::Rules;
@@ -182,7 +184,8 @@ impl InboundPlane {
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat } = intake;
+        let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat, .. } = intake;
+        files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
             None => self.env.random_hex(16),
@@ -232,6 +235,10 @@ impl InboundPlane {
         let chat_id = source.chat_id.as_str().into();
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
+        let mut files: Vec<EventFile> = intake.kept_media.into_iter().map(EventFile::Kept).collect();
+        if !receivers.is_empty() && !passthrough {
+            files.extend(self.add_remote_media(intake.remote_media, &tenant, &mut event, now_ms));
+        }
         let (json, own_json) = self.forms(&tenant, &marks, event, &handover, addressed, &receivers).await?;
         let session_key = session_key.into();
         let delivery =
@@ -260,6 +267,7 @@ impl InboundPlane {
             reaches,
             message: None,
             chat,
+            files,
         };
         Ok(Judged { acceptance, verdict, brief, interrupts, errand })
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::chat::ChatWrite;
 use super::desks::{DeskNo, SessionNo};
 use super::inbox::InboxMessage;
+use super::media::EventFile;
 use super::stored::{StoreError, Stored};
 use super::vault::SealedCapability;
 
@@ -48,6 +49,8 @@ pub struct Acceptance {
     pub message: Option<InboxMessage>,
     /// It stands in the built-in chat as well. Boxed: most events have none, and all are moved about.
     pub chat: Option<Box<ChatWrite>>,
+    /// Kept while one of its rows is owed. Nothing is stored where nobody receives the event.
+    pub files: Vec<EventFile>,
 }
 
 impl Acceptance {
@@ -65,6 +68,7 @@ impl Acceptance {
             reaches: false,
             message: None,
             chat: None,
+            files: Vec::new(),
         }
     }
 }

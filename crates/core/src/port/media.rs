@@ -34,6 +34,40 @@ pub struct MediaItem {
     pub expires_ms: u64,
 }
 
+/// A file that is still at its platform, with the sealed handle by which the platform gives it out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedMedia {
+    pub id: String,
+    pub mime: String,
+    pub filename: Option<String>,
+    /// As the platform says. It counts for no quota until the bytes are here.
+    pub size: Option<u64>,
+    pub sealed: Vec<u8>,
+    pub expires_ms: u64,
+}
+
+/// A file that an event refers to. It is kept while mail of the event is owed, whatever its age.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventFile {
+    /// One that is on the shelf already, by its id. Another tenant's is not touched.
+    Kept(String),
+    /// One whose bytes are fetched when somebody asks for them.
+    Remote(SealedMedia),
+}
+
+/// Where a file is whose bytes were not fetched yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteItem {
+    pub platform: String,
+    pub bot: String,
+    /// The event that brought it.
+    pub event: u64,
+    pub mime: String,
+    pub filename: Option<String>,
+    pub size: Option<u64>,
+    pub sealed: Vec<u8>,
+}
+
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaPut {
@@ -47,9 +81,14 @@ pub enum MediaPut {
 
 pub trait MediaShelf: Send + Sync {
     /// Keeps a file; its size is counted, not believed. `tenant_max` bounds what one tenant has (0: nothing does).
+    /// A file that was known without its bytes has them from now on, and its handle is forgotten. An id whose bytes are
+    /// here is a conflict.
     fn media_put(&self, item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut>;
-    /// What is known of a file, without its bytes.
+    /// What is known of a file, without its bytes. They may be at its platform.
     fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>>;
+    /// `None` also if the bytes are still at its platform.
     fn media_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64)
     -> Stored<'a, Option<(MediaItem, MediaBody)>>;
+    /// Where the bytes of a file are to be fetched from. `None`: they are here, or the file is not known.
+    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>>;
 }

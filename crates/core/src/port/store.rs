@@ -13,7 +13,7 @@ pub use super::ledger::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
     MailState, NewRow, Position, Settlement, Waiting, accept_surely,
 };
-pub use super::media::{MediaItem, MediaShelf};
+pub use super::media::{EventFile, MediaItem, MediaShelf, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};
 pub use super::skills::Skills;
 pub use super::stored::{PAGE_MAX_BYTES, StoreError, Stored};

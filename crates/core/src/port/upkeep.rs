@@ -21,6 +21,8 @@ pub struct Retention {
     pub chat_before_ms: u64,
     /// Chats that were silent since then: agents can no longer write there first. 0: they are kept.
     pub reach_before_ms: u64,
+    /// How long a file is kept after the last mail that refers to it was settled.
+    pub media_ttl_ms: u64,
 }
 
 /// What one step of a purge did.

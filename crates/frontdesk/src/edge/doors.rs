@@ -157,6 +157,7 @@ fn respond(reply: Reply) -> Response {
         StatusCode::UNAUTHORIZED => Code::Unauthorized,
         StatusCode::FORBIDDEN => Code::Forbidden,
         StatusCode::NOT_FOUND => Code::NotFound,
+        StatusCode::GONE => Code::Gone,
         StatusCode::CONFLICT => Code::Conflict,
         StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
         StatusCode::TOO_MANY_REQUESTS => Code::RateLimited,

@@ -15,15 +15,22 @@ pub(crate) struct Refusal {
     pub(crate) code: Code,
     pub(crate) text: String,
     plain: bool,
+    retry_after_s: Option<u32>,
 }
 
 impl Refusal {
     pub(crate) fn new(code: Code, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), plain: false }
+        Self { code, text: text.into(), plain: false, retry_after_s: None }
     }
 
     pub(crate) fn plain(mut self) -> Self {
         self.plain = true;
+        self
+    }
+
+    /// When another attempt makes sense.
+    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
         self
     }
 
@@ -39,6 +46,7 @@ impl Refusal {
                 StatusCode::FORBIDDEN
             }
             Code::NotFound => StatusCode::NOT_FOUND,
+            Code::Gone => StatusCode::GONE,
             Code::Conflict => StatusCode::CONFLICT,
             Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -93,6 +101,9 @@ impl IntoResponse for Refusal {
             let json = HeaderValue::from_static("application/problem+json");
             (status, [(header::CONTENT_TYPE, json)], Json(problem)).into_response()
         };
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
         response.extensions_mut().insert(RefusedWith(self.code.name()));
         response
     }

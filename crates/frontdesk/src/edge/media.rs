@@ -1,5 +1,5 @@
-//! Media routes: files that are stored for about an hour. Ids are random, and only the tenant that uploaded a file can
-//! read it.
+//! Media routes: files that are stored for about an hour, and while mail that refers to them is owed. Ids are random, and
+//! only the tenant of a file can read it. A file of a platform is fetched from there by the first request for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,8 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::port::media::{MediaBody, MediaPut};
+use frontdesk_core::media::{FetchError, Found, UNKNOWN_MIME, clean_filename, clean_mime};
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut};
 use frontdesk_wire::Code;
 use frontdesk_wire::api::MediaReply;
 use futures_util::{StreamExt as _, stream};
@@ -20,7 +21,8 @@ use super::body::waits_to_send;
 use super::error::Refusal;
 use super::flow::discard;
 
-const FILENAME_MAX_CHARS: usize = 200;
+/// When a platform that failed may be asked again.
+const RETRY_AFTER_S: u32 = 10;
 
 pub(crate) async fn put_by_gateway(
     State(app): State<App>,
@@ -65,14 +67,13 @@ async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Resu
         }
         return Err(Refusal::new(Code::TooLarge, format!("the file is larger than {max} bytes")));
     }
-    let mime = text("content-type").filter(|mime| mime.contains('/')).unwrap_or("application/octet-stream").to_owned();
-    let filename = text("x-media-filename").map(decode_filename).filter(|name| !name.is_empty());
+    let mime = text("content-type").and_then(clean_mime).unwrap_or(UNKNOWN_MIME).to_owned();
+    let filename = text("x-media-filename").and_then(decode_filename);
     let busy = || Refusal::new(Code::RateLimited, "too many uploads in progress for this tenant; try again later");
     let _one_of_few = app.uploads.take(&tenant, 1).await.ok_or_else(busy)?;
     let Some((pieces, is_over)) = bounded(body, max).await? else {
         return Err(Refusal::new(Code::BadRequest, "the file is empty"));
     };
-    let tenant_max = app.desk.media().tenant_max_bytes();
     let (id, put) = app.desk.media().put(tenant, mime, filename, pieces).await?;
     match put {
         MediaPut::Kept(size) => Ok(Json(MediaReply { id, size })),
@@ -80,13 +81,14 @@ async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Resu
             Err(Refusal::new(Code::TooLarge, format!("the file is larger than {max} bytes")))
         }
         MediaPut::Aborted => Err(Refusal::new(Code::BadRequest, "the request body was incomplete or stalled")),
-        MediaPut::Full(used) => {
-            let text = format!(
-                "this tenant stores {used} bytes; wait for expiry, or raise media.per_tenant_bytes ({tenant_max})"
-            );
-            Err(Refusal::new(Code::TooLarge, text))
-        }
+        MediaPut::Full(used) => Err(full(app, used)),
     }
+}
+
+fn full(app: &App, used: u64) -> Refusal {
+    let max = app.desk.media().tenant_max_bytes();
+    let text = format!("this tenant stores {used} bytes; wait for expiry, or raise media.per_tenant_bytes ({max})");
+    Refusal::new(Code::TooLarge, text)
 }
 
 type Bounded = (MediaBody, Arc<AtomicBool>);
@@ -123,8 +125,39 @@ async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
 }
 
 async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
-    let found = app.desk.media().get(tenant, id).await?;
-    let (item, body) = found.ok_or_else(|| Refusal::new(Code::NotFound, "file not found or expired"))?;
+    let (item, body) = match app.desk.media().find(tenant, id).await? {
+        Found::Here(item, body) => (item, body),
+        Found::Remote => fetch(app, tenant, id).await?,
+        Found::Nowhere => return Err(Refusal::new(Code::NotFound, FetchError::Absent.to_string())),
+    };
+    Ok(show(item, body))
+}
+
+/// Runs to its end also if the client disconnects: its next attempt finds the file here.
+async fn fetch(app: &App, tenant: &str, id: &str) -> Result<(MediaItem, MediaBody), Refusal> {
+    let (desk, stop, [tenant, id]) = (app.desk.clone(), app.stop.clone(), [tenant, id].map(str::to_owned));
+    let work = async move {
+        tokio::select! {
+            fetched = desk.media().fetch(&tenant, &id) => fetched,
+            () = stop.cancelled() => Err(FetchError::Unavailable("the server is stopping; try again later".into())),
+        }
+    };
+    let fetched = app.sessions.spawn(work).await.map_err(|error| {
+        tracing::error!(%error, "fetching a file from its platform panicked");
+        Refusal::new(Code::Internal, "internal error while fetching the file, see the server log")
+    })?;
+    fetched.map_err(|error| match error {
+        FetchError::Absent => Refusal::new(Code::NotFound, error.to_string()),
+        FetchError::Gone(_) => Refusal::new(Code::Gone, error.to_string()),
+        FetchError::Unavailable(_) => Refusal::new(Code::Unavailable, error.to_string()).retry_after(RETRY_AFTER_S),
+        FetchError::TooLarge(_) => Refusal::new(Code::TooLarge, error.to_string()),
+        FetchError::Full(used) => full(app, used),
+        FetchError::Busy => Refusal::new(Code::RateLimited, error.to_string()).retry_after(1),
+        FetchError::Store(error) => error.into(),
+    })
+}
+
+fn show(item: MediaItem, body: MediaBody) -> Response {
     let inline = ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&item.mime.as_str())
         || item.mime.starts_with("audio/")
         || item.mime.starts_with("video/");
@@ -140,11 +173,11 @@ async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
         (header::CACHE_CONTROL, "private, max-age=600".into()),
     ];
     let length = item.size.to_string();
-    Ok((headers, [(header::CONTENT_LENGTH, length)], Body::from_stream(body)).into_response())
+    (headers, [(header::CONTENT_LENGTH, length)], Body::from_stream(body)).into_response()
 }
 
 /// Browsers percent-encode the name. Path components are removed.
-fn decode_filename(raw: &str) -> String {
+fn decode_filename(raw: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -157,9 +190,7 @@ fn decode_filename(raw: &str) -> String {
             rest = tail;
         }
     }
-    let text = String::from_utf8_lossy(&bytes);
-    let name = text.rsplit(['/', '\\']).next().unwrap_or_default();
-    name.chars().filter(|c| !c.is_control()).take(FILENAME_MAX_CHARS).collect()
+    clean_filename(&String::from_utf8_lossy(&bytes))
 }
 
 #[cfg(test)]
@@ -168,10 +199,15 @@ mod tests {
 
     #[test]
     fn a_filename_is_decoded_once_and_keeps_no_path() {
-        assert_eq!(decode_filename("caf%C3%A9.png"), "café.png");
-        assert_eq!(decode_filename("..%2F..%2Fetc%2Fpasswd"), "passwd");
-        assert_eq!(decode_filename("a%2541"), "a%41");
-        assert_eq!(decode_filename("100%"), "100%");
-        assert_eq!(decode_filename("a%0Ab"), "ab");
+        for (raw, name) in [
+            ("caf%C3%A9.png", Some("café.png")),
+            ("..%2F..%2Fetc%2Fpasswd", Some("passwd")),
+            ("a%2541", Some("a%41")),
+            ("100%", Some("100%")),
+            ("a%0Ab", Some("ab")),
+            ("%2F", None),
+        ] {
+            assert_eq!(decode_filename(raw).as_deref(), name, "{raw}");
+        }
     }
 }

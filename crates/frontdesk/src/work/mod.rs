@@ -1,9 +1,11 @@
-//! The loops of the desk: waking, alarms, retention. They spawn and wait; the rules are in the core.
+//! The loops of the desk: waking, alarms, listeners, lists of commands, retention. They spawn and wait; the rules are in
+//! the core.
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
 
 mod agents;
 mod alarms;
+mod commands;
 mod lease;
 mod listeners;
 mod pacing;
@@ -31,6 +33,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
 }
 
@@ -71,6 +74,7 @@ async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToke
             journal_before_ms: or_never(days.journal),
             chat_before_ms: or_never(days.chat),
             reach_before_ms: or_never(days.reach),
+            media_ttl_ms: desk.rules().media_ttl_ms,
         };
         // Each step is small, so that mail goes between.
         while !stop.is_cancelled() {
@@ -199,6 +203,7 @@ mod tests {
                 reaches: false,
                 message: None,
                 chat: None,
+                files: Vec::new(),
             };
             self.desk.stores().ledger.accept(vec![acceptance]).await.unwrap();
         }

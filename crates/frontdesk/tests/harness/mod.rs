@@ -14,6 +14,7 @@ use frontdesk::env::SystemEnv;
 use frontdesk_core::Env;
 use frontdesk_core::directory::facts::Instance;
 use frontdesk_core::directory::{Draft, Fact, View};
+use frontdesk_core::port::platform::Platform;
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::{Secret, token};
 use reqwest::header::HeaderMap;
@@ -136,13 +137,23 @@ impl Harness {
     }
 
     pub(crate) async fn by(env: Arc<dyn Env>, folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
+        Self::running(Vec::new(), env, folder, change).await
+    }
+
+    /// A server that runs these platforms as well.
+    pub(crate) async fn running(
+        platforms: Vec<Arc<dyn Platform>>,
+        env: Arc<dyn Env>,
+        folder: tempfile::TempDir,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config::load(None).unwrap();
         config.data_dir = folder.path().join("data");
         config.listen = "127.0.0.1:0".into();
         config.relay.settle_ms = 0;
         config.outcall.allow = vec!["127.0.0.0/8".into()];
         change(&mut config);
-        let desk = Frontdesk::open_by(&config, env).await.unwrap();
+        let desk = Frontdesk::open_with(&config, env, platforms).await.unwrap();
         let (app, url, admin) = (desk.app.clone(), desk.url.clone(), desk.admin_token().expose().to_owned());
         let client = reqwest::Client::builder()
             .no_proxy()

@@ -241,7 +241,7 @@ impl BuiltInChat {
     }
 
     fn media_url(&self, id: &str) -> String {
-        format!("{}/relay/media/{id}", self.rules.base_url)
+        frontdesk_core::media::url(&self.rules.base_url, id)
     }
 }
 

@@ -150,10 +150,11 @@ impl Ledger for MemoryStore {
             state.events.insert(event, EventRecord { event, ..record });
         }
         let delivery = Arc::new(Delivery { event, ..(*delivery).clone() });
-        let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
-        let row = MadeRow { instance, seq, served_by: state.served_by(instance) };
+        let again = state.ledgers.entry(instance).or_default().append(delivery.clone());
+        state.hold_media_again((instance, seq), (instance, again));
+        let row = MadeRow { instance, seq: again, served_by: state.served_by(instance) };
         self.ring(&[NewRow { row, delivery }]);
-        now(Some(seq))
+        now(Some(again))
     }
 
     fn last_sent(
@@ -219,7 +220,7 @@ impl State {
 
 fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Accepted {
     let Acceptance { tenant, attempt, dedup, mut delivery, .. } = one;
-    let Acceptance { verdict, receivers, own_json, capabilities, reaches, message, chat, .. } = one;
+    let Acceptance { verdict, receivers, own_json, capabilities, reaches, message, chat, files, .. } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
         // Under the name of the attempt that stored it, it is answered as it was then.
         let repeated = state.attempts.get(&attempt).filter(|known| attempt != 0 && known.event == *first);
@@ -265,6 +266,7 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
         rows.push(row);
         rung.push(NewRow { row, delivery });
     }
+    state.hold_media(&tenant, &delivery, files, &rows);
     let place = message.map_or(0, |message| {
         let place = state.next_place(message.agent);
         let filed = StoredMessage { place, event, at_ms: delivery.at_ms, message };

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_core::port::alarms::{Ended, Shot};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
-    Accepted, Bell, Delivery, DeskRecord, EventRecord, JournalEntry, MediaItem, Position, Presence, Record,
-    SealedCapability, Stored,
+    Accepted, Bell, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability,
+    Stored,
 };
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ struct State {
     /// (platform, bot, receipt id) to the entry.
     receipts: HashMap<[String; 3], u64>,
     chats: BTreeMap<(String, String), Chat>,
-    media: HashMap<String, (MediaItem, Vec<u8>)>,
+    media: HashMap<String, media::Shelved>,
     /// Each with the end of its claim.
     shots: BTreeMap<u64, (Shot, u64)>,
     last_shot: u64,

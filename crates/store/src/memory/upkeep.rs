@@ -53,11 +53,12 @@ impl Upkeep for MemoryStore {
             .flat_map(|account| account.rows.range(account.position.through + 1..).map(|(_, (it, _))| it.event))
             .collect();
         state.events.retain(|event, _| *event >= young || owed.contains(event));
+        state.release_media(keep.now_ms.saturating_add(keep.media_ttl_ms));
         let State { events, by_dedup, attempts, capabilities, media, .. } = &mut *state;
         by_dedup.retain(|_, event| events.contains_key(event));
         attempts.retain(|_, accepted| events.contains_key(&accepted.event));
         capabilities.retain(|_, held| held.expires_ms > keep.now_ms);
-        media.retain(|_, (item, _)| item.expires_ms > keep.now_ms);
+        media.retain(|_, it| it.lasts(keep.now_ms));
         state.shot_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
         // A fired alarm is kept for a while, so that arming the same time again is recognised.
         state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
 use super::readers::{DESK, turn};
 use super::threads::Books;
-use super::{SqliteStore, chat, fault, inbox, signed, unsigned, vault};
+use super::{SqliteStore, chat, fault, held_media, inbox, signed, unsigned, vault};
 
 /// Rows that a listing scans for a rare state.
 const SCAN_MAX: i64 = 20_000;
@@ -177,6 +177,7 @@ impl Ledger for SqliteStore {
             books.connection.execute(copy, (signed(event), signed(found.event), &found.json)).map_err(fault)?;
             found.event = event;
             let row = append(books, instance, event, None)?;
+            held_media::hold_again(&books.connection, instance, seq, row.seq)?;
             Ok(Made { accepted: Vec::new(), rows: vec![NewRow { row, delivery: Arc::new(found) }] })
         };
         let answer = self.writer.write(work, move |made: &Made| bells.ring(&made.rows));
@@ -312,8 +313,8 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             made.accepted.push(accepted_before(&books.connection, &acceptance)?);
             continue;
         }
-        let Acceptance { tenant, mut delivery, receivers, own_json, capabilities, reaches, message, chat, .. } =
-            acceptance;
+        let Acceptance { tenant, mut delivery, receivers, own_json, capabilities, reaches, .. } = acceptance;
+        let Acceptance { message, chat, files, .. } = acceptance;
         delivery.event = event;
         if reaches {
             note_reach(books, &tenant, &delivery)?;
@@ -333,6 +334,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
             };
             made.rows.push(NewRow { row, delivery });
         }
+        held_media::hold(&books.connection, &tenant, &delivery, files, &rows)?;
         let place = match message {
             Some(message) => inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?,
             None => 0,

@@ -1,11 +1,12 @@
-//! Media: contents are files beside the database, metadata are rows. A row is written after its file.
+//! Media: contents are files beside the database, metadata are rows. A row is written after its file, except for a file
+//! that is still at its platform: that one has a row in `media_remote` until its bytes are here.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use bytes::Bytes;
-use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf};
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf, RemoteItem};
 use frontdesk_core::port::store::{StoreError, Stored};
 use futures_util::{StreamExt as _, stream};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -36,8 +37,14 @@ impl MediaShelf for SqliteStore {
     fn media_put(&self, mut item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
         let path = self.media_dir.join(&item.id);
         Box::pin(async move {
-            let tenant = item.tenant.clone();
-            let used = self.readers.read(turn(&item.tenant), move |connection| used_by(connection, &tenant)).await?;
+            let (tenant, id) = (item.tenant.clone(), item.id.clone());
+            let known = self.readers.read(turn(&item.tenant), move |connection| {
+                Ok((used_by(connection, &tenant)?, is_here(connection, &id)?))
+            });
+            let (used, is_here) = known.await?;
+            if is_here {
+                return Err(StoreError::Conflict);
+            }
             if tenant_max > 0 && used >= tenant_max {
                 return Ok(MediaPut::Full(used));
             }
@@ -59,8 +66,7 @@ impl MediaShelf for SqliteStore {
     }
 
     fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
-        let [id, owner] = [id, tenant].map(str::to_owned);
-        self.readers.read(turn(tenant), move |connection| find(connection, id, owner, now_ms))
+        Box::pin(async move { Ok(self.find(tenant, id, now_ms).await?.map(|(item, _)| item)) })
     }
 
     fn media_get<'a>(
@@ -70,7 +76,7 @@ impl MediaShelf for SqliteStore {
         now_ms: u64,
     ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
         Box::pin(async move {
-            let Some(item) = self.media_item(tenant, id, now_ms).await? else { return Ok(None) };
+            let Some((item, true)) = self.find(tenant, id, now_ms).await? else { return Ok(None) };
             // The id was created by us and read from the table, so it cannot point outside the folder.
             let path = self.media_dir.join(&item.id);
             match File::open(&path).await {
@@ -80,11 +86,45 @@ impl MediaShelf for SqliteStore {
             }
         })
     }
+
+    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
+        let [id, owner] = [id, tenant].map(str::to_owned);
+        self.readers.read(turn(tenant), move |connection| {
+            let sql = "SELECT r.platform, r.bot, r.event, m.mime, m.filename, r.size, r.sealed
+                       FROM media m JOIN media_remote r ON r.id = m.id
+                       WHERE m.id = ?1 AND m.tenant = ?2 AND ";
+            let mut query = connection.prepare_cached(&format!("{sql}{LASTS}")).map_err(fault)?;
+            let found = query.query_row((id, owner, signed(now_ms)), |row| {
+                Ok(RemoteItem {
+                    platform: row.get(0)?,
+                    bot: row.get(1)?,
+                    event: unsigned(row.get(2)?),
+                    mime: row.get(3)?,
+                    filename: row.get(4)?,
+                    size: row.get::<_, Option<i64>>(5)?.map(unsigned),
+                    sealed: row.get(6)?,
+                })
+            });
+            found.optional().map_err(fault)
+        })
+    }
+}
+
+/// A file `m` can be had at the time `?3`: it has not expired, or mail refers to it.
+const LASTS: &str = "(m.expires_ms > ?3 OR EXISTS (SELECT 1 FROM media_mail l WHERE l.id = m.id))";
+
+impl SqliteStore {
+    /// A file, and whether its bytes are here.
+    fn find<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, bool)>> {
+        let [id, owner] = [id, tenant].map(str::to_owned);
+        self.readers.read(turn(tenant), move |connection| find(connection, id, owner, now_ms))
+    }
 }
 
 /// The size, after the file was synced. `None`: the upload was aborted.
 async fn write_file(path: &Path, mut body: MediaBody) -> std::io::Result<Option<u64>> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await?;
+    // What is there already is the rest of a write that was given up: it has no row.
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).await?;
     let mut size = 0;
     while let Some(piece) = body.next().await {
         let Ok(piece) = piece else { return Ok(None) };
@@ -110,6 +150,11 @@ fn used_by(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
     query.query_row([tenant], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
+fn is_here(connection: &Connection, id: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT 1 FROM media m WHERE m.id = ?1 AND NOT EXISTS (SELECT 1 FROM media_remote r WHERE r.id = m.id)";
+    connection.prepare_cached(sql).and_then(|mut query| query.exists([id])).map_err(fault)
+}
+
 /// Checks the quota again, because several uploads of a tenant may end at the same time.
 fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<MediaPut, StoreError> {
     let used = used_by(connection, &item.tenant)?;
@@ -117,18 +162,40 @@ fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<
         return Ok(MediaPut::Full(used));
     }
     let size = item.size;
-    let sql = "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    let row = (item.id, item.tenant, item.mime, item.filename, signed(size), signed(item.expires_ms));
-    connection.execute(sql, row).map_err(fault)?;
+    // A file that was at its platform has a row; a later expiry of it is kept.
+    let sql = "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+               ON CONFLICT (id) DO UPDATE SET mime = excluded.mime, filename = excluded.filename, size = excluded.size,
+                 expires_ms = MAX(expires_ms, excluded.expires_ms)
+               WHERE tenant = excluded.tenant AND id IN (SELECT id FROM media_remote)";
+    let row = (&item.id, item.tenant, item.mime, item.filename, signed(size), signed(item.expires_ms));
+    let mut put = connection.prepare_cached(sql).map_err(fault)?;
+    if put.execute(row).map_err(fault)? == 0 {
+        return Err(StoreError::Conflict);
+    }
+    forget_handle(connection, &item.id)?;
     Ok(MediaPut::Kept(size))
 }
 
-fn find(connection: &Connection, id: String, tenant: String, now_ms: u64) -> Result<Option<MediaItem>, StoreError> {
-    let sql = "SELECT mime, filename, size, expires_ms FROM media WHERE id = ?1 AND tenant = ?2 AND expires_ms > ?3";
-    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+fn find(
+    connection: &Connection,
+    id: String,
+    tenant: String,
+    now_ms: u64,
+) -> Result<Option<(MediaItem, bool)>, StoreError> {
+    let sql = "SELECT m.mime, m.filename, COALESCE(r.size, m.size), m.expires_ms, r.id IS NULL
+               FROM media m LEFT JOIN media_remote r ON r.id = m.id WHERE m.id = ?1 AND m.tenant = ?2 AND ";
+    let mut query = connection.prepare_cached(&format!("{sql}{LASTS}")).map_err(fault)?;
     let found = query.query_row((&id, &tenant, signed(now_ms)), |row| {
-        Ok((row.get(0)?, row.get(1)?, unsigned(row.get(2)?), unsigned(row.get(3)?)))
+        Ok((row.get(0)?, row.get(1)?, unsigned(row.get(2)?), unsigned(row.get(3)?), row.get(4)?))
     });
     let found = found.optional().map_err(fault)?;
-    Ok(found.map(|(mime, filename, size, expires_ms)| MediaItem { id, tenant, mime, filename, size, expires_ms }))
+    Ok(found.map(|(mime, filename, size, expires_ms, is_here)| {
+        (MediaItem { id, tenant, mime, filename, size, expires_ms }, is_here)
+    }))
+}
+
+/// The bytes of a file are here, or it is gone: its handle is not needed any more.
+pub(super) fn forget_handle(connection: &Connection, id: &str) -> Result<(), StoreError> {
+    let mut forget = connection.prepare_cached("DELETE FROM media_remote WHERE id = ?1").map_err(fault)?;
+    forget.execute([id]).map(drop).map_err(fault)
 }

@@ -9,6 +9,7 @@ pub(crate) mod data;
 mod desks;
 mod directory;
 mod heads;
+mod held_media;
 mod inbox;
 mod journal;
 mod ledger;

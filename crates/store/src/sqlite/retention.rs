@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row};
 
 use super::readers::DESK;
 use super::threads::Books;
-use super::{SqliteStore, fault, signed, unsigned};
+use super::{SqliteStore, fault, held_media, signed, unsigned};
 
 /// Rows deleted per step: a few milliseconds of the writer.
 const STEP_ROWS: usize = 200;
@@ -24,6 +24,7 @@ enum Part {
     Begin,
     Events,
     Mail,
+    Media,
     Expired,
     Journal,
     Chats,
@@ -42,6 +43,8 @@ pub(super) struct Round {
     /// Unsettled rows of the ledgers, to be compared with the events; both are in rising order.
     owed: BTreeMap<u64, Backlog>,
     ledgers: VecDeque<(u64, u64)>,
+    /// Files up to this one were checked.
+    media: String,
     chats: (String, String),
     seldom_ms: u64,
 }
@@ -65,6 +68,7 @@ impl Round {
             }
             Part::Events => self.events(store, keep).await?,
             Part::Mail => self.mail(store).await?,
+            Part::Media => self.media(store, keep).await?,
             Part::Expired => expired(store, keep).await?,
             Part::Journal => journal(store, keep).await?,
             Part::Chats => self.chat_lines(store, keep).await?,
@@ -96,6 +100,7 @@ impl Round {
             .collect();
         self.ledgers = ledgers.into_iter().map(|(no, through, _)| (no, through)).collect();
         self.event = 0;
+        self.media.clear();
         self.chats = Default::default();
         Ok(())
     }
@@ -148,7 +153,22 @@ impl Round {
             };
             store.writer.write(work, |_| {}).await?
         };
-        Ok((gone, Some(if self.ledgers.is_empty() { Part::Expired } else { Part::Mail })))
+        Ok((gone, Some(if self.ledgers.is_empty() { Part::Media } else { Part::Mail })))
+    }
+
+    /// Files expire from the time on at which the last mail that refers to them was found settled.
+    async fn media(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
+        let after = self.media.clone();
+        let found = store.readers.read(DESK, move |connection| held_media::settled(connection, &after, STEP_ROWS));
+        let (last, settled) = found.await?;
+        if !settled.is_empty() {
+            let expires_ms = keep.now_ms.saturating_add(keep.media_ttl_ms);
+            let work = move |books: &mut Books| held_media::release(&books.connection, &settled, expires_ms);
+            store.writer.write(work, |()| {}).await?;
+        }
+        let next = if last.is_some() { Part::Media } else { Part::Expired };
+        self.media = last.unwrap_or_default();
+        Ok((0, Some(next)))
     }
 
     /// Deletes the oldest messages of each chat. Runs once an hour.
@@ -304,11 +324,12 @@ async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<
         let sql = "SELECT id FROM shot WHERE state = 'fired' AND due_ms < ?1 LIMIT ?2";
         let mut query = connection.prepare_cached(sql).map_err(fault)?;
         let ids = query.query_map((old, signed(STEP_ROWS as u64)), |row| row.get(0));
-        ids.and_then(Iterator::collect::<Result<Vec<i64>, _>>).map_err(fault)
+        let ids = ids.and_then(Iterator::collect::<Result<Vec<i64>, _>>).map_err(fault)?;
+        Ok((ids, held_media::expired(connection, keep.now_ms, STEP_ROWS)?))
     });
-    let fired = fired.await?;
+    let (fired, files) = fired.await?;
     let folder = store.media_dir.clone();
-    let work = move |books: &mut Books| expire(&books.connection, keep, &fired);
+    let work = move |books: &mut Books| expire(&books.connection, keep, &fired, files);
     // Files are deleted after the rows are committed.
     let after = move |(_, _, ids): &(usize, bool, Vec<String>)| {
         for id in ids {
@@ -320,7 +341,12 @@ async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<
 }
 
 /// Number of deleted rows, whether there may be more, and the media files to delete.
-fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(usize, bool, Vec<String>), StoreError> {
+fn expire(
+    connection: &Connection,
+    keep: Retention,
+    fired: &[i64],
+    files: Vec<String>,
+) -> Result<(usize, bool, Vec<String>), StoreError> {
     let max = signed(STEP_ROWS as u64);
     let now = signed(keep.now_ms);
     let mut counts = vec![fired.len()];
@@ -342,8 +368,7 @@ fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(us
     let messages = "DELETE FROM letter WHERE event IN
                    (SELECT event FROM (SELECT event, at_ms FROM letter ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
     counts.push(connection.execute(messages, (signed(keep.inbox_before_ms), max)).map_err(fault)?);
-    let sql = "DELETE FROM media WHERE id IN (SELECT id FROM media WHERE expires_ms <= ?1 LIMIT ?2) RETURNING id";
-    let files = take_ids(connection, sql, now, max)?;
+    let files = held_media::delete(connection, files, keep.now_ms)?;
     counts.push(files.len());
     let data = super::data::expire(connection, keep.now_ms / 1000)?;
     let is_full = data > 0 || counts.iter().any(|count| *count >= STEP_ROWS);

@@ -232,6 +232,7 @@ const KEEP: Retention = Retention {
     journal_before_ms: 0,
     chat_before_ms: 0,
     reach_before_ms: 0,
+    media_ttl_ms: 0,
 };
 
 pub async fn old_messages_are_deleted_if_configured(House { store, .. }: House) {

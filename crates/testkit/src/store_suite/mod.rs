@@ -8,6 +8,7 @@ pub mod chat;
 pub mod data;
 pub mod desks;
 pub mod directory;
+pub mod held_media;
 pub mod inbox;
 pub mod journal;
 pub mod ledger;
@@ -91,6 +92,12 @@ macro_rules! store_contract {
                     a_page_of_large_lines_is_short;
                 media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive,
                     a_broken_upload_leaves_nothing, the_bytes_of_a_tenant_are_limited;
+                held_media: a_remote_file_is_stored_with_its_event, a_duplicate_stores_no_file,
+                    an_event_that_nobody_receives_stores_no_file, a_remote_file_belongs_to_its_tenant,
+                    fetched_bytes_replace_the_handle, an_id_whose_bytes_are_here_is_taken,
+                    a_file_is_kept_while_its_mail_is_owed, a_file_expires_after_its_mail_was_settled,
+                    a_file_of_several_events_waits_for_all, a_replayed_row_keeps_its_files,
+                    many_files_are_released_in_steps;
                 upkeep: a_healthy_store_reports_it, the_report_counts_what_waits, purge_deletes_old_settled_rows,
                     purge_keeps_unsettled_rows_of_any_age, purge_keeps_young_rows,
                     a_replayed_old_row_keeps_younger_ones, purge_ends_capabilities_and_media,
@@ -175,6 +182,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
         reaches: false,
         message: None,
         chat: None,
+        files: Vec::new(),
     }
 }
 

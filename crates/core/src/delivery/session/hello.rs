@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Close, Descriptor};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::super::DeliveryPlane;
@@ -29,13 +30,17 @@ pub(super) struct Hello {
 }
 
 impl Session {
-    pub(super) fn take_hello(&mut self, platform: &str, bot: &str, ready: bool, now_ms: u64) {
+    pub(super) fn take_hello(&mut self, platform: &str, bot: &str, commands: Option<&Value>, ready: bool, now_ms: u64) {
         let directory = &self.delivery.directory;
         let Some(bot) = directory.bots().resolve(&self.caller.tenant, platform, bot) else {
             return self.close(Close::ForeignPlatform);
         };
         if self.identities.len() >= IDENTITIES_MAX {
             return self.bad_frame("too_many_hellos", now_ms);
+        }
+        // No list at all says nothing: older gateways send none. An empty one takes back what was offered.
+        if let Some(commands) = commands {
+            directory.offers().note(&self.caller, platform, &bot, commands);
         }
         if self.serving.is_some() {
             return self.welcome(platform.to_owned(), bot, ready, now_ms);

@@ -250,8 +250,8 @@ impl Session {
             Ok(GatewayFrame::Outbound { request_id, action, platform, bot_id }) => {
                 self.take_outbound(request_id.into_owned(), action, platform.as_deref(), bot_id.as_deref());
             }
-            Ok(GatewayFrame::Hello { platform, bot_id, ready, .. }) => {
-                self.take_hello(&platform, &bot_id, ready, now_ms);
+            Ok(GatewayFrame::Hello { platform, bot_id, command_manifest, ready }) => {
+                self.take_hello(&platform, &bot_id, command_manifest.as_ref(), ready, now_ms);
             }
             Ok(GatewayFrame::GoingIdle) => self.take_going_idle(),
             Ok(GatewayFrame::Interrupt { .. }) if self.serving.is_none() => self.bad_frame("before_hello", now_ms),

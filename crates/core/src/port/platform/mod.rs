@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret};
+use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
 use super::media::MediaBody;
@@ -59,10 +60,24 @@ pub struct Nearby {
 }
 
 /// A command that agents offer to people, for the platform's own list of commands.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Command {
+    /// Without a slash.
     pub name: String,
     pub description: String,
+    /// Its options as the agent named them: a JSON array. `None`: it takes none, or any text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<String>,
+}
+
+impl Command {
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { name: name.into(), description: description.into(), options: None }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.name.len() + self.description.len() + self.options.as_ref().map_or(0, String::len)
+    }
 }
 
 /// A file that is at the platform.
@@ -163,14 +178,20 @@ pub trait Platform: Send + Sync {
     /// A notice of the desk itself to the people in a chat, not from an agent.
     fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult>;
 
+    /// Whether it has a list of commands of its own. Only then is `declare_commands` called.
+    fn declares_commands(&self) -> bool {
+        false
+    }
+
     /// Makes the platform's own list of commands this one: the union over the tenants of the bot. Called when the
-    /// union has changed and then stayed the same for a while.
+    /// union has changed and then stayed the same for a while, and once after each start of the server: a list that the
+    /// vendor has already should cost nothing. Limit 30 s. An error is tried again.
     fn declare_commands<'a>(&'a self, _bot: &'a Bot, _commands: &'a [Command]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Opens a file that an event referred to. The handle is what the platform put into the event's media; it is
-    /// kept sealed, for it may be a credential.
+    /// Opens a file that an event referred to. The handle is that of [`RemoteFile`](crate::intake::RemoteFile); it is
+    /// kept sealed, for it may be a credential, and must not be repeated in an error. The answer has to begin within 20 s.
     fn fetch_media<'a>(&'a self, _bot: &'a Bot, _handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {
         Box::pin(std::future::ready(Err(MediaFault::Gone("this platform has no files".into()))))
     }

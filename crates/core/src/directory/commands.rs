@@ -1,0 +1,223 @@
+//! Commands that agents offer to people. A gateway names them in its hello. They are kept: the list of a bot must not
+//! shrink while agents sleep, nor when the server restarts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use super::Caller;
+use super::facts::{Fact, OfferedCommands, key};
+use super::links::OWN_COMMANDS;
+use super::registry::{AmendError, Draft, Registry};
+use super::view::View;
+use crate::port::platform::{Bot, Command, Platforms};
+use crate::port::store::StoreError;
+
+/// Commands of one agent, and of one bot: vendors take no more.
+const COMMANDS_MAX: usize = 100;
+const NAME_MAX_CHARS: usize = 32;
+const DESCRIPTION_MAX_CHARS: usize = 256;
+const OPTIONS_MAX_BYTES: usize = 4 << 10;
+/// One agent's list as it is kept.
+const LIST_MAX_BYTES: usize = 32 << 10;
+/// Lists that wait to be stored. One that finds no room is dropped: the next hello brings it again.
+const WAITING_MAX: usize = 10_000;
+const WAITING_MAX_BYTES: usize = 16 << 20;
+
+/// The commands of all agents. What gateways say waits here until it is stored. Only the latest of each agent counts, so
+/// that a gateway that says hello in a loop causes one write a second and not more.
+pub struct Offers {
+    registry: Registry,
+    platforms: Arc<Platforms>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lists: BTreeMap<String, OfferedCommands>,
+    bytes: usize,
+}
+
+impl Offers {
+    pub(super) fn new(registry: Registry, platforms: &Arc<Platforms>) -> Self {
+        Self { registry, platforms: platforms.clone(), waiting: Mutex::default() }
+    }
+
+    /// A gateway names the commands of its agent. Nothing is kept for a platform that has no list of them.
+    pub(crate) fn note(&self, who: &Caller, platform: &str, bot: &str, manifest: &Value) {
+        if !self.platforms.get(platform).is_some_and(|found| found.declares_commands()) {
+            return;
+        }
+        let commands = read(manifest);
+        let [tenant, instance, platform, bot] =
+            [&who.tenant, &who.instance.name, platform, bot].map(|text: &str| text.to_owned());
+        let list = OfferedCommands { platform, bot, tenant, instance, commands };
+        let (name, bytes) = (Fact::Commands(list.clone()).key(), list.bytes());
+        let mut waiting = self.waiting();
+        let before = waiting.lists.get(&name).map_or(0, OfferedCommands::bytes);
+        let is_new = before == 0;
+        let is_full =
+            waiting.bytes - before + bytes > WAITING_MAX_BYTES || (is_new && waiting.lists.len() >= WAITING_MAX);
+        if is_full {
+            tracing::warn!(list.tenant, list.instance, "too many command lists wait to be stored; one was dropped");
+            return;
+        }
+        waiting.bytes = waiting.bytes - before + bytes;
+        waiting.lists.insert(name, list);
+    }
+
+    /// Stores what was said since the last time, in one commit. After an error it waits for the next call.
+    pub async fn store(&self) -> Result<(), StoreError> {
+        let lists: Vec<(String, OfferedCommands)> =
+            self.waiting().lists.iter().map(|(name, list)| (name.clone(), list.clone())).collect();
+        if lists.is_empty() {
+            return Ok(());
+        }
+        let decide = |view: &View, draft: &mut Draft| {
+            for (name, list) in &lists {
+                let is_here = view.instance(&list.tenant, &list.instance).is_some_and(|it| it.left_ms.is_none());
+                match view.commands.get(name) {
+                    Some(known) if **known == *list => {}
+                    known if list.commands.is_empty() || !is_here => {
+                        if let Some(known) = known {
+                            draft.remove(&Fact::Commands((**known).clone()));
+                        }
+                    }
+                    _ => draft.put(Fact::Commands(list.clone())),
+                }
+            }
+            Ok::<_, std::convert::Infallible>(())
+        };
+        match self.registry.write(decide).await {
+            Ok(()) => {}
+            Err(AmendError::Store(error)) => return Err(error),
+        }
+        let mut waiting = self.waiting();
+        for (name, list) in lists {
+            // What was said meanwhile is stored next time.
+            if waiting.lists.get(&name) == Some(&list) {
+                waiting.lists.remove(&name);
+                waiting.bytes -= list.bytes();
+            }
+        }
+        Ok(())
+    }
+
+    /// The commands of a bot: the server's own, then those of the agents of all its tenants, by name. Of several with one
+    /// name the first counts, in the order of tenants and instances.
+    pub fn of_bot(&self, platform: &str, bot: &Bot) -> Vec<Command> {
+        let mut all: Vec<Command> = OWN_COMMANDS.iter().map(|(name, text)| Command::new(*name, *text)).collect();
+        let offered: BTreeMap<String, Command> = self.registry.read(|view| {
+            let mut offered = BTreeMap::new();
+            for list in view.commands_on(platform, &bot.id) {
+                if bot.tenant.as_ref().is_none_or(|tenant| *tenant == list.tenant) {
+                    for command in &list.commands {
+                        offered.entry(command.name.clone()).or_insert_with(|| command.clone());
+                    }
+                }
+            }
+            offered
+        });
+        all.extend(offered.into_values().filter(|command| !OWN_COMMANDS.iter().any(|(own, _)| *own == command.name)));
+        if all.len() > COMMANDS_MAX {
+            let left_out = all.len() - COMMANDS_MAX;
+            tracing::debug!(platform, bot = bot.id, left_out, "a bot has more commands than its list may have");
+            all.truncate(COMMANDS_MAX);
+        }
+        all
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OfferedCommands {
+    fn bytes(&self) -> usize {
+        let texts = self.commands.iter().map(Command::bytes).sum::<usize>();
+        texts + self.tenant.len() + self.instance.len() + self.platform.len() + self.bot.len()
+    }
+}
+
+impl View {
+    fn commands_on<'a>(&'a self, platform: &str, bot: &str) -> impl Iterator<Item = &'a Arc<OfferedCommands>> {
+        let prefix = key(&[platform, bot, ""]);
+        let from = self.commands.range(prefix.clone()..);
+        from.take_while(move |(name, _)| name.starts_with(&prefix)).map(|(_, list)| list)
+    }
+}
+
+/// `[{"name", "description", "options"?}]`, as far as it is usable; sorted, each name once.
+fn read(manifest: &Value) -> Vec<Command> {
+    let mut found: BTreeMap<String, Command> = BTreeMap::new();
+    let (mut bytes, mut left_out) = (0, 0);
+    for one in manifest.as_array().map(Vec::as_slice).unwrap_or_default() {
+        match read_one(one).filter(|command| bytes + command.bytes() <= LIST_MAX_BYTES && found.len() < COMMANDS_MAX) {
+            Some(command) => {
+                bytes += command.bytes();
+                found.entry(command.name.clone()).or_insert(command);
+            }
+            None => left_out += 1,
+        }
+    }
+    if left_out > 0 {
+        tracing::debug!(left_out, "commands of a hello were left out: malformed, or too many");
+    }
+    found.into_values().collect()
+}
+
+fn read_one(one: &Value) -> Option<Command> {
+    let name = one.get("name")?.as_str()?.trim_start_matches('/');
+    let is_plain = name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
+    if name.is_empty() || name.chars().count() > NAME_MAX_CHARS || !is_plain {
+        return None;
+    }
+    let description = one.get("description").and_then(Value::as_str).unwrap_or_default();
+    let description: String = description.chars().filter(|c| !c.is_control()).take(DESCRIPTION_MAX_CHARS).collect();
+    let options = one.get("options").filter(|options| options.as_array().is_some_and(|list| !list.is_empty()));
+    let options = options.map(Value::to_string);
+    if options.as_ref().is_some_and(|options| options.len() > OPTIONS_MAX_BYTES) {
+        return None;
+    }
+    Some(Command { options, ..Command::new(name, description) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_read_as_far_as_it_is_usable() {
+        let manifest = json!([
+            { "name": "/weather", "description": "The\nweather", "options": [{ "name": "city", "type": 3 }] },
+            { "name": "ask", "options": [] },
+            { "name": "ask", "description": "again" },
+            { "name": "two words" }, { "name": "" }, { "name": 7 }, {}, "text", null,
+            { "name": "x".repeat(33) },
+            { "name": "huge", "options": ["x".repeat(5_000)] },
+        ]);
+        let read = read(&manifest);
+        let names: Vec<&str> = read.iter().map(|command| command.name.as_str()).collect();
+        assert_eq!(names, ["ask", "weather"]);
+        assert_eq!((read[0].description.as_str(), &read[0].options), ("", &None), "the first one counts");
+        assert_eq!(read[1].description, "Theweather");
+        assert_eq!(read[1].options.as_deref(), Some(r#"[{"name":"city","type":3}]"#));
+        for strange in [json!({}), json!("x"), json!(null), json!(7)] {
+            assert!(super::read(&strange).is_empty(), "{strange}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_is_bounded_in_count_and_bytes() {
+        let many = |count: usize, text: &str| {
+            let one = |number: usize| json!({ "name": format!("c{number}"), "description": text, "options": [text] });
+            read(&Value::Array((0..count).map(one).collect()))
+        };
+        assert_eq!(many(101, "").len(), COMMANDS_MAX);
+        let large = many(100, &"x".repeat(2_000));
+        assert!(large.iter().map(Command::bytes).sum::<usize>() <= LIST_MAX_BYTES && large.len() > 5);
+    }
+}

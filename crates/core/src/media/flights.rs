@@ -1,0 +1,128 @@
+//! One fetch per file at a time: whoever asks meanwhile waits for its end.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::error::FetchError;
+
+/// Fetches of all tenants together, and of one tenant: what is being fetched counts for no quota yet.
+const FLIGHTS_MAX: usize = 64;
+const FLIGHTS_PER_TENANT: usize = 8;
+
+type Ended = Option<Result<(), FetchError>>;
+
+#[derive(Default)]
+pub(super) struct Flights(Mutex<HashMap<String, Flight>>);
+
+struct Flight {
+    tenant: String,
+    ended: watch::Receiver<Ended>,
+}
+
+pub(super) enum Turn<'a> {
+    /// Nobody fetches it: you do.
+    Mine(Mine<'a>),
+    Theirs(Theirs),
+    /// Too many others are being fetched.
+    Full,
+}
+
+/// A fetch that was begun. Dropped without an end, those who wait for it begin anew.
+pub(super) struct Mine<'a> {
+    flights: &'a Flights,
+    id: String,
+    ended: watch::Sender<Ended>,
+}
+
+pub(super) struct Theirs(watch::Receiver<Ended>);
+
+impl Flights {
+    pub(super) fn join(&self, tenant: &str, id: &str) -> Turn<'_> {
+        let mut all = self.all();
+        if let Some(flight) = all.get(id) {
+            return Turn::Theirs(Theirs(flight.ended.clone()));
+        }
+        let own = all.values().filter(|flight| flight.tenant == tenant).count();
+        if all.len() >= FLIGHTS_MAX || own >= FLIGHTS_PER_TENANT {
+            return Turn::Full;
+        }
+        let (told, ended) = watch::channel(None);
+        all.insert(id.to_owned(), Flight { tenant: tenant.to_owned(), ended });
+        Turn::Mine(Mine { flights: self, id: id.to_owned(), ended: told })
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Flight>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mine<'_> {
+    pub(super) fn end(self, how: Result<(), FetchError>) {
+        self.ended.send_replace(Some(how)); // then the drop takes it out of the list
+    }
+}
+
+impl Drop for Mine<'_> {
+    fn drop(&mut self) {
+        self.flights.all().remove(&self.id);
+    }
+}
+
+impl Theirs {
+    /// `None`: it was given up without an end.
+    pub(super) async fn end(mut self) -> Ended {
+        self.0.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mine<'a>(flights: &'a Flights, tenant: &str, id: &str) -> Mine<'a> {
+        let Turn::Mine(mine) = flights.join(tenant, id) else { panic!("{id} is not free") };
+        mine
+    }
+
+    #[tokio::test]
+    async fn those_who_come_later_get_the_same_end() {
+        let flights = Flights::default();
+        let first = mine(&flights, "acme", "f");
+        let (Turn::Theirs(one), Turn::Theirs(two)) = (flights.join("acme", "f"), flights.join("acme", "f")) else {
+            panic!("it is fetched twice");
+        };
+        first.end(Err(FetchError::Gone("deleted".into())));
+        for waiting in [one, two] {
+            assert_eq!(waiting.end().await, Some(Err(FetchError::Gone("deleted".into()))));
+        }
+        assert!(flights.all().is_empty());
+        drop(mine(&flights, "acme", "f"));
+    }
+
+    #[tokio::test]
+    async fn a_fetch_that_is_given_up_lets_another_begin() {
+        let flights = Flights::default();
+        let first = mine(&flights, "acme", "f");
+        let Turn::Theirs(waiting) = flights.join("acme", "f") else { panic!("it is fetched twice") };
+        drop(first);
+        assert_eq!(waiting.end().await, None);
+        drop(mine(&flights, "acme", "f"));
+    }
+
+    #[test]
+    fn fetches_are_bounded_for_a_tenant_and_in_all() {
+        let flights = Flights::default();
+        let mut held = Vec::new();
+        for tenant in 0..FLIGHTS_MAX / FLIGHTS_PER_TENANT {
+            for number in 0..FLIGHTS_PER_TENANT {
+                held.push(mine(&flights, &format!("t{tenant}"), &format!("{tenant}-{number}")));
+            }
+            assert!(matches!(flights.join(&format!("t{tenant}"), "one more"), Turn::Full));
+        }
+        assert!(matches!(flights.join("another", "f"), Turn::Full));
+        held.pop();
+        assert!(matches!(flights.join("another", "f"), Turn::Mine(_)));
+    }
+}

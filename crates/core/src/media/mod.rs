@@ -1,0 +1,145 @@
+//! Files that pass through the desk. Ids cannot be guessed, and only the tenant that a file belongs to may get it. A
+//! file of a platform is fetched from there when somebody asks for it first.
+
+mod error;
+mod fetch;
+mod flights;
+
+use std::sync::Arc;
+
+use crate::base::Base;
+use crate::directory::DirectoryPlane;
+use crate::env::Env;
+use crate::meters::Meters;
+use crate::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf};
+use crate::port::platform::Platforms;
+use crate::port::store::StoreError;
+use crate::port::stores::Stores;
+use crate::rules::Rules;
+use crate::vault::Sealer;
+
+use self::flights::Flights;
+
+pub use self::error::FetchError;
+
+/// Names the handles of files among all that is sealed.
+pub(crate) const HANDLE_KIND: &str = "media";
+/// What a file is if nobody says so in a usable way.
+pub const UNKNOWN_MIME: &str = "application/octet-stream";
+
+const MIME_MAX_BYTES: usize = 128;
+const FILENAME_MAX_CHARS: usize = 200;
+
+pub struct MediaPlane {
+    env: Arc<dyn Env>,
+    store: Arc<dyn MediaShelf>,
+    directory: Arc<DirectoryPlane>,
+    platforms: Arc<Platforms>,
+    sealer: Arc<Sealer>,
+    flights: Flights,
+    meters: Arc<Meters>,
+    rules: Arc<Rules>,
+}
+
+/// Where a file is.
+pub enum Found {
+    Here(MediaItem, MediaBody),
+    /// At its platform: [`MediaPlane::fetch`] gets it.
+    Remote,
+    Nowhere,
+}
+
+impl MediaPlane {
+    pub(crate) fn new(
+        base: &Base,
+        stores: &Stores,
+        directory: &Arc<DirectoryPlane>,
+        sealer: &Arc<Sealer>,
+        platforms: &Arc<Platforms>,
+    ) -> Self {
+        Self {
+            env: base.env.clone(),
+            store: stores.media.clone(),
+            directory: directory.clone(),
+            platforms: platforms.clone(),
+            sealer: sealer.clone(),
+            flights: Flights::default(),
+            meters: base.meters.clone(),
+            rules: base.rules.clone(),
+        }
+    }
+
+    /// The longest file that is taken.
+    pub fn max_bytes(&self) -> usize {
+        self.rules.media_max_bytes
+    }
+
+    /// Bytes of files that one tenant may have; 0 is no limit.
+    pub fn tenant_max_bytes(&self) -> u64 {
+        self.rules.media_tenant_bytes
+    }
+
+    /// Keeps a file under an id of its own, which is returned with how that went.
+    pub async fn put(
+        &self,
+        tenant: String,
+        mime: String,
+        filename: Option<String>,
+        body: MediaBody,
+    ) -> Result<(String, MediaPut), StoreError> {
+        let id = self.env.random_hex(16);
+        let expires_ms = self.env.now_ms() + self.rules.media_ttl_ms;
+        let item = MediaItem { id: id.clone(), tenant, mime, filename, size: 0, expires_ms };
+        let put = self.store.media_put(item, body, self.rules.media_tenant_bytes).await?;
+        Ok((id, put))
+    }
+
+    pub async fn find(&self, tenant: &str, id: &str) -> Result<Found, StoreError> {
+        let now_ms = self.env.now_ms();
+        if let Some((item, body)) = self.store.media_get(tenant, id, now_ms).await? {
+            return Ok(Found::Here(item, body));
+        }
+        if self.store.media_remote(tenant, id, now_ms).await?.is_some() {
+            return Ok(Found::Remote);
+        }
+        // It may have come between the two questions.
+        let found = self.store.media_get(tenant, id, now_ms).await?;
+        Ok(found.map_or(Found::Nowhere, |(item, body)| Found::Here(item, body)))
+    }
+}
+
+/// The URL under which agents get a file.
+pub fn url(base_url: &str, id: &str) -> String {
+    format!("{base_url}/relay/media/{id}")
+}
+
+/// The type of a file as strangers give it, if it can be sent in a header.
+pub fn clean_mime(mime: &str) -> Option<&str> {
+    let mime = mime.trim();
+    let is_plain = mime.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    (mime.contains('/') && mime.len() <= MIME_MAX_BYTES && is_plain).then_some(mime)
+}
+
+/// The name of a file as strangers give it, without folders and control characters.
+pub fn clean_filename(name: &str) -> Option<String> {
+    let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name: String = name.chars().filter(|c| !c.is_control()).take(FILENAME_MAX_CHARS).collect();
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_strangers_say_about_a_file_is_cleaned() {
+        assert_eq!(clean_mime(" text/plain; charset=utf-8 "), Some("text/plain; charset=utf-8"));
+        for strange in ["", "png", "image/png\r\nset-cookie: x", "image/pñg", &format!("a/{}", "b".repeat(200))] {
+            assert_eq!(clean_mime(strange), None, "{strange:?}");
+        }
+        assert_eq!(clean_filename("../../etc/passwd").as_deref(), Some("passwd"));
+        assert_eq!(clean_filename("C:\\a\nb.png").as_deref(), Some("ab.png"));
+        assert_eq!(clean_filename("folder/"), None);
+        assert_eq!(clean_filename(&"x".repeat(500)).map(|name| name.len()), Some(FILENAME_MAX_CHARS));
+    }
+}

@@ -1,0 +1,131 @@
+//! Files that mail refers to. They are kept while one of these rows is owed; then their time runs.
+
+use frontdesk_core::port::media::{EventFile, SealedMedia};
+use frontdesk_core::port::store::{Delivery, MadeRow, StoreError};
+use rusqlite::Connection;
+
+use super::media::forget_handle;
+use super::{fault, signed};
+
+/// Binds the files of an event to its rows, so that they are kept while one of these is owed.
+pub(super) fn hold(
+    connection: &Connection,
+    tenant: &str,
+    delivery: &Delivery,
+    files: Vec<EventFile>,
+    rows: &[MadeRow],
+) -> Result<(), StoreError> {
+    if rows.is_empty() {
+        return Ok(()); // nobody was told of them
+    }
+    for file in files {
+        let id = match file {
+            EventFile::Remote(file) => put_handle(connection, tenant, delivery, file)?,
+            EventFile::Kept(id) => {
+                let sql = "SELECT 1 FROM media WHERE id = ?1 AND tenant = ?2";
+                let known = connection.prepare_cached(sql).and_then(|mut query| query.exists((&id, tenant)));
+                if !known.map_err(fault)? {
+                    continue; // it expired while the event was on its way
+                }
+                id
+            }
+        };
+        let sql = "INSERT OR IGNORE INTO media_mail (id, instance, seq) VALUES (?1, ?2, ?3)";
+        let mut bind = connection.prepare_cached(sql).map_err(fault)?;
+        for row in rows {
+            bind.execute((&id, signed(row.instance), signed(row.seq))).map_err(fault)?;
+        }
+    }
+    Ok(())
+}
+
+/// Binds the files of a row to its copy, if they are still bound.
+pub(super) fn hold_again(connection: &Connection, instance: u64, seq: u64, again: u64) -> Result<(), StoreError> {
+    let sql = "INSERT INTO media_mail (id, instance, seq)
+               SELECT id, instance, ?3 FROM media_mail WHERE instance = ?1 AND seq = ?2";
+    connection.execute(sql, (signed(instance), signed(seq), signed(again))).map(drop).map_err(fault)
+}
+
+fn put_handle(
+    connection: &Connection,
+    tenant: &str,
+    delivery: &Delivery,
+    file: SealedMedia,
+) -> Result<String, StoreError> {
+    let SealedMedia { id, mime, filename, size, sealed, expires_ms } = file;
+    let sql = "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES (?1, ?2, ?3, ?4, 0, ?5)";
+    let mut put = connection.prepare_cached(sql).map_err(fault)?;
+    put.execute((&id, tenant, mime, filename, signed(expires_ms))).map_err(fault)?;
+    let sql = "INSERT INTO media_remote (id, platform, bot, event, size, sealed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let mut put = connection.prepare_cached(sql).map_err(fault)?;
+    let Delivery { platform, bot, event, .. } = delivery;
+    put.execute((&id, platform, bot, signed(*event), size.map(signed), sealed)).map_err(fault)?;
+    Ok(id)
+}
+
+/// Whether mail that refers to a file is unsettled.
+fn is_owed(connection: &Connection, id: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT 1 FROM media_mail l LEFT JOIN position p ON p.instance = l.instance
+               WHERE l.id = ?1 AND l.seq > COALESCE(p.through, 0)
+                 AND NOT EXISTS (SELECT 1 FROM json_each(p.above) WHERE value = l.seq)";
+    connection.prepare_cached(sql).and_then(|mut query| query.exists([id])).map_err(fault)
+}
+
+/// The next `limit` files after this one that mail refers to: the last of them if there may be more, and those whose
+/// mail is all settled.
+pub(super) fn settled(
+    connection: &Connection,
+    after: &str,
+    limit: usize,
+) -> Result<(Option<String>, Vec<String>), StoreError> {
+    let sql = "SELECT DISTINCT id FROM media_mail WHERE id > ?1 ORDER BY id LIMIT ?2";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let some = query.query_map((after, signed(limit as u64)), |row| row.get(0));
+    let some: Vec<String> = some.and_then(Iterator::collect).map_err(fault)?;
+    let last = some.last().filter(|_| some.len() == limit).cloned();
+    let mut settled = Vec::new();
+    for id in some {
+        if !is_owed(connection, &id)? {
+            settled.push(id);
+        }
+    }
+    Ok((last, settled))
+}
+
+/// Files whose mail is settled expire, but not before this time. Asked again: a row may have been replayed meanwhile.
+pub(super) fn release(connection: &Connection, ids: &[String], expires_ms: u64) -> Result<(), StoreError> {
+    let mut unbind = connection.prepare_cached("DELETE FROM media_mail WHERE id = ?1").map_err(fault)?;
+    let sql = "UPDATE media SET expires_ms = MAX(expires_ms, ?2) WHERE id = ?1";
+    let mut extend = connection.prepare_cached(sql).map_err(fault)?;
+    for id in ids {
+        if !is_owed(connection, id)? {
+            unbind.execute([id]).map_err(fault)?;
+            extend.execute((id, signed(expires_ms))).map_err(fault)?;
+        }
+    }
+    Ok(())
+}
+
+/// Files that have expired and that no mail refers to.
+pub(super) fn expired(connection: &Connection, now_ms: u64, limit: usize) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT id FROM media m WHERE m.expires_ms <= ?1
+               AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = m.id) LIMIT ?2";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let ids = query.query_map((signed(now_ms), signed(limit as u64)), |row| row.get(0));
+    ids.and_then(Iterator::collect).map_err(fault)
+}
+
+/// Deletes those of them that are still so, and returns them.
+pub(super) fn delete(connection: &Connection, ids: Vec<String>, now_ms: u64) -> Result<Vec<String>, StoreError> {
+    let sql = "DELETE FROM media WHERE id = ?1 AND expires_ms <= ?2
+               AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = ?1)";
+    let mut delete = connection.prepare_cached(sql).map_err(fault)?;
+    let mut gone = Vec::with_capacity(ids.len());
+    for id in ids {
+        if delete.execute((&id, signed(now_ms))).map_err(fault)? == 1 {
+            forget_handle(connection, &id)?;
+            gone.push(id);
+        }
+    }
+    Ok(gone)
+}
