@@ -1,17 +1,21 @@
 //! Settings: the embedded `default.toml`, then a file, then `FRONTDESK_*`. The defaults are the schema.
+//!
+//! Each section is a type of the module that uses it, with its checks. Here they are only loaded and put together.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use axum::http::HeaderName;
-use frontdesk_connectors::TmuxSettings;
 use frontdesk_core::Rules;
-use frontdesk_core::WakeRules;
-use frontdesk_core::agents::approval::ApprovalKey;
-use frontdesk_platforms::chat::Commands;
-use frontdesk_wire::cron::SigningAlg;
+use frontdesk_platforms::chat;
 use serde::Deserialize;
 use toml::{Table, Value};
+
+use crate::edge::{agents, cron, server};
+use crate::logging::LogForm;
+use crate::work::{self, RetentionDays};
+use crate::{identity, outcall, rules};
+
+pub use crate::identity::VerifierKind;
 
 pub const DEFAULTS: &str = include_str!("default.toml");
 const PREFIX: &str = "FRONTDESK_";
@@ -31,206 +35,23 @@ pub struct Config {
     #[serde(skip)]
     pub fresh: bool,
     pub log: LogForm,
-    pub server: Server,
-    pub relay: Relay,
-    pub wake: Wake,
-    pub vault: Vault,
-    pub media: Media,
-    pub ledger: Ledger,
-    pub journal: Journal,
-    pub explain: Explain,
-    pub gate: Gate,
-    pub link: Link,
-    pub manage: Manage,
-    pub identity: Identity,
-    pub cron: Cron,
-    pub agents: Agents,
-    pub skills: Skills,
-    pub outcall: Outcall,
-    pub chat: Chat,
-}
-
-/// Settings of agent messaging.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Agents {
-    pub rate_per_s: u32,
-    pub rate_burst: u32,
-    pub inbox_days: u64,
-    pub per_tenant: usize,
-    pub caller_header: String,
-    pub file_base: PathBuf,
-    pub tmux: bool,
-}
-
-impl Agents {
-    pub(crate) fn caller_header(&self) -> anyhow::Result<HeaderName> {
-        self.caller_header.parse().with_context(|| {
-            format!("[agents] caller_header: {:?} is not a valid HTTP header name", self.caller_header)
-        })
-    }
-
-    pub(crate) fn connectors(&self) -> frontdesk_connectors::Settings {
-        let file_base = Some(self.file_base.clone()).filter(|base| !base.as_os_str().is_empty());
-        let tmux = self.tmux.then(TmuxSettings::default);
-        frontdesk_connectors::Settings { file_base, tmux }
-    }
-}
-
-/// Requirements for approved skills, if a tenant has no own ones.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Skills {
-    pub secured: bool,
-    pub public_key: PathBuf,
-}
-
-impl Skills {
-    /// Whether approval needs a signature, and the public key that verifies it.
-    pub(crate) fn rules(&self) -> anyhow::Result<(bool, String)> {
-        if self.public_key.as_os_str().is_empty() {
-            if self.secured {
-                bail!("skills.secured needs skills.public_key: the PEM file of an Ed25519 public key");
-            }
-            return Ok((false, String::new()));
-        }
-        let path = self.public_key.display();
-        let pem = std::fs::read_to_string(&self.public_key).with_context(|| format!("skills.public_key: {path}"))?;
-        ApprovalKey::from_pem(&pem).map_err(|why| anyhow::anyhow!("skills.public_key: {path}: {why}"))?;
-        Ok((self.secured, pem))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogForm {
-    Text,
-    Json,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Relay {
-    pub window: usize,
-    pub ack_limit_ms: u64,
-    pub settle_ms: u64,
-    pub frame_max_bytes: usize,
-    pub instances_per_tenant: usize,
-    pub gateways_per_tenant: usize,
-}
-
-/// Limits for connections and their memory.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Server {
-    pub connections_max: usize,
-    pub connections_per_peer: usize,
-    pub answers_per_tenant_kib: usize,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Journal {
-    pub retention_days: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wake {
-    pub cooldown_ms: u64,
-    pub retry_max_s: u64,
-    pub notice_after_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Vault {
-    pub ttl_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Media {
-    pub ttl_s: u64,
-    pub max_bytes: usize,
-    pub per_tenant_bytes: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Ledger {
-    pub dedup_days: u64,
-    pub reach_days: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Explain {
-    pub retention_days: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gate {
-    pub visibility_ttl_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Link {
-    pub ttl_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Manage {
-    pub jwks: String,
-    pub issuer: String,
-    pub tenant: String,
-}
-
-/// How bearer tokens are verified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VerifierKind {
-    Static,
-    Oidc,
-    Introspect,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    pub verifier: VerifierKind,
-    pub issuer: String,
-    pub jwks: String,
-    pub audience: String,
-    pub tenant_claim: String,
-    pub url: String,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cron {
-    pub misfire_grace_s: u64,
-    pub jitter_ms: u64,
-    pub alg: SigningAlg,
-    pub relay_keys: Vec<String>,
-    pub armed_per_tenant: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Outcall {
-    pub allow: Vec<String>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Chat {
-    pub commands: Commands,
-    pub retention_days: u64,
-    pub open_locally: bool,
+    pub server: server::Settings,
+    pub relay: rules::Relay,
+    pub wake: rules::Wake,
+    pub vault: rules::Vault,
+    pub media: rules::Media,
+    pub ledger: work::Ledger,
+    pub journal: work::Journal,
+    pub explain: work::Explain,
+    pub gate: rules::Gate,
+    pub link: rules::Link,
+    pub manage: identity::ManageSettings,
+    pub identity: identity::Settings,
+    pub cron: cron::Settings,
+    pub agents: agents::Settings,
+    pub skills: agents::SkillSettings,
+    pub outcall: outcall::Settings,
+    pub chat: chat::Settings,
 }
 
 impl Config {
@@ -278,67 +99,39 @@ impl Config {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        if self.relay.window == 0 || self.relay.window > 4096 {
-            bail!("relay.window must be 1 to 4096, not {}", self.relay.window);
-        }
-        if self.relay.frame_max_bytes < 4096 || self.relay.frame_max_bytes > 1 << 20 {
-            bail!("relay.frame_max_bytes must be 4096 to 1048576: clients drop larger frames");
-        }
-        if self.server.answers_per_tenant_kib < 2048 {
-            bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
-        }
         if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
             bail!("public_url must start with http:// or https://, not {:?}", self.public_url);
         }
-        if !self.manage.jwks.is_empty() && self.manage.issuer.is_empty() {
-            bail!("manage.jwks needs manage.issuer, the expected `iss` of the tokens");
-        }
-        let identity = &self.identity;
-        if identity.verifier == VerifierKind::Oidc && (identity.issuer.is_empty() || identity.jwks.is_empty()) {
-            bail!("identity.verifier = \"oidc\" needs identity.issuer and identity.jwks");
-        }
-        if identity.verifier == VerifierKind::Oidc && identity.audience.is_empty() {
-            bail!(
-                "identity.verifier = \"oidc\" needs identity.audience: without it every token of the issuer would be \
-                 taken, also those made for other services"
-            );
-        }
-        if identity.verifier == VerifierKind::Introspect && identity.url.is_empty() {
-            bail!("identity.verifier = \"introspect\" needs identity.url");
-        }
-        self.agents.caller_header()?;
-        self.skills.rules()?;
-        if let Some(bad) = self.outcall.allow.iter().find(|entry| crate::outcall::Allow::parse(entry).is_none()) {
-            bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");
-        }
-        Ok(())
+        self.relay.check()?;
+        self.server.check()?;
+        self.manage.check()?;
+        self.identity.check()?;
+        self.agents.check()?;
+        self.skills.check()?;
+        self.outcall.check()
     }
 
     pub fn rules(&self) -> Rules {
-        Rules {
-            window: self.relay.window,
-            ack_limit_ms: self.relay.ack_limit_ms,
-            settle_ms: self.relay.settle_ms,
-            frame_max_bytes: self.relay.frame_max_bytes,
-            wake: WakeRules {
-                cooldown_ms: self.wake.cooldown_ms,
-                retry_max_ms: self.wake.retry_max_s.saturating_mul(1000),
-                notice_after_ms: self.wake.notice_after_s.saturating_mul(1000),
-            },
-            vault_ttl_ms: self.vault.ttl_s.saturating_mul(1000),
-            media_ttl_ms: self.media.ttl_s.saturating_mul(1000),
-            media_max_bytes: self.media.max_bytes,
-            link_ttl_ms: self.link.ttl_s.saturating_mul(1000),
-            misfire_grace_ms: self.cron.misfire_grace_s.saturating_mul(1000),
-            fire_jitter_ms: self.cron.jitter_ms,
-            agents_max: self.agents.per_tenant,
-            instances_max: self.relay.instances_per_tenant,
-            gateways_max: self.relay.gateways_per_tenant,
-            armed_max: self.cron.armed_per_tenant,
-            media_tenant_bytes: self.media.per_tenant_bytes,
-            fire_alg: self.cron.alg,
-            sight_ms: self.gate.visibility_ttl_s.saturating_mul(1000),
-            ..Rules::default()
+        let mut rules = Rules::default();
+        self.relay.apply(&mut rules);
+        self.wake.apply(&mut rules);
+        self.vault.apply(&mut rules);
+        self.media.apply(&mut rules);
+        self.gate.apply(&mut rules);
+        self.link.apply(&mut rules);
+        self.cron.apply(&mut rules);
+        self.agents.apply(&mut rules);
+        rules
+    }
+
+    pub(crate) fn retention(&self) -> RetentionDays {
+        RetentionDays {
+            dedup: self.ledger.dedup_days,
+            explain: self.explain.retention_days,
+            inbox: self.agents.inbox_days,
+            journal: self.journal.retention_days,
+            chat: self.chat.retention_days,
+            reach: self.ledger.reach_days,
         }
     }
 }

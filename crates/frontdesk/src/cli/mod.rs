@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{Config, DEFAULTS, LogForm};
+use crate::config::{Config, DEFAULTS};
+use crate::logging::LogForm;
 use crate::print::{err_line, out_line};
 
 #[derive(Parser)]

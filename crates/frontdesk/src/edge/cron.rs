@@ -6,11 +6,11 @@ use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::DeskError;
 use frontdesk_core::directory::Guest;
 use frontdesk_core::port::store::StoreError;
+use frontdesk_core::{DeskError, Rules};
 use frontdesk_wire::Code;
-use frontdesk_wire::cron::{ArmedShot, CancelShot, ProvisionShot, Provisioned, RelayBody, ShotHistory};
+use frontdesk_wire::cron::{ArmedShot, CancelShot, ProvisionShot, Provisioned, RelayBody, ShotHistory, SigningAlg};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,6 +22,26 @@ use super::error::Refusal;
 
 /// Calls of the scheduler have short bodies.
 const RELAY_MAX_BYTES: usize = 16 * 1024;
+
+/// `[cron]`: rules of the alarms, and the keys of an external scheduler.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub misfire_grace_s: u64,
+    pub jitter_ms: u64,
+    pub alg: SigningAlg,
+    pub relay_keys: Vec<String>,
+    pub armed_per_tenant: u64,
+}
+
+impl Settings {
+    pub(crate) fn apply(&self, rules: &mut Rules) {
+        rules.misfire_grace_ms = self.misfire_grace_s.saturating_mul(1000);
+        rules.fire_jitter_ms = self.jitter_ms;
+        rules.fire_alg = self.alg;
+        rules.armed_max = self.armed_per_tenant;
+    }
+}
 
 type Answer<T> = Result<Reply<T>, Refusal>;
 

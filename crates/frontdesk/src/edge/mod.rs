@@ -5,7 +5,7 @@ pub(crate) mod agents;
 mod auth;
 mod body;
 mod chat;
-mod cron;
+pub(crate) mod cron;
 mod doors;
 mod error;
 pub(crate) mod flow;
@@ -15,7 +15,7 @@ mod ops;
 pub(crate) mod page;
 mod relay;
 pub(crate) mod scheduler_webhook;
-mod server;
+pub(crate) mod server;
 mod to_end;
 
 use std::sync::Arc;
@@ -70,14 +70,11 @@ pub struct App {
     pub limits: Arc<agents::Limits>,
     pub tools: Arc<agents::Tools>,
     pub metrics: Arc<prometheus_client::registry::Registry>,
-    pub retention: RetentionDays,
     pub public_url: Arc<str>,
     /// Tasks of relay sessions; the server waits for them at shutdown.
     pub sessions: TaskTracker,
     pub stop: CancellationToken,
 }
-
-pub(crate) use ops::RetentionDays;
 
 pub(crate) fn router(app: App) -> Router {
     let relay = Router::new()

@@ -5,12 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::bail;
 use axum::Router;
 use axum::extract::connect_info::ConnectInfo;
 use frontdesk_core::meters::{Meters, Why};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 10\r\n\
     connection: close\r\ncontent-length: 63\r\n\r\ntoo many connections are open; close some, or try again in 10 s";
+
+/// `[server]`: limits for connections and their memory.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub connections_max: usize,
+    pub connections_per_peer: usize,
+    pub answers_per_tenant_kib: usize,
+}
+
+impl Settings {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.answers_per_tenant_kib < 2048 {
+            bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn limits(&self) -> ConnectionLimits {
+        ConnectionLimits { total: self.connections_max, per_peer: self.connections_per_peer }
+    }
+}
 
 /// Limits for open connections. 0: no limit.
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,7 @@ mod auth;
 mod body;
 mod mcp;
 mod messages;
+mod settings;
 mod stores;
 mod stream;
 
@@ -19,6 +20,7 @@ use super::error::RefusedWith;
 pub(crate) use auth::Limits;
 pub(crate) use auth::take_capability;
 pub(crate) use mcp::Tools;
+pub(crate) use settings::{Settings, SkillSettings};
 
 pub(super) fn router() -> Router<App> {
     Router::new()
