@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use frontdesk_connectors::Bundled;
 use frontdesk_core::{Desk, Env, Parts};
+use frontdesk_platforms::Kit;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::Secret;
@@ -66,7 +67,13 @@ impl Frontdesk {
         config.skills.apply(&mut rules)?;
         let chat_rules = config.chat.rules(&rules, &public_url);
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), store.clone(), outcall.clone(), chat_rules));
-        let mut platforms = frontdesk_platforms::in_the_box();
+        let kit = Kit {
+            env: env.clone(),
+            outcall: outcall.clone(),
+            public_url: public_url.clone(),
+            settings: config.platform.clone(),
+        };
+        let mut platforms = frontdesk_platforms::in_the_box(&kit)?;
         platforms.push(chat.clone());
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
         let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);

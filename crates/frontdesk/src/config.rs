@@ -1,23 +1,29 @@
-//! Settings: the embedded `default.toml`, then a file, then `FRONTDESK_*`. The defaults are the schema.
+//! Settings: the embedded `default.toml` and those of the platforms, then a file, then `FRONTDESK_*`. The defaults are
+//! the schema.
 //!
 //! Each section is a type of the module that uses it, with its checks. Here they are only loaded and put together.
+//! `[platform.NAME]` stays a table until that platform takes it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use frontdesk_core::Rules;
-use frontdesk_platforms::chat;
+use frontdesk_platforms::{Kit, chat};
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::edge::{agents, cron, server};
+use crate::env::SystemEnv;
 use crate::logging::LogForm;
 use crate::work::{self, RetentionDays};
 use crate::{identity, outcall, rules};
 
 pub use crate::identity::VerifierKind;
 
-pub const DEFAULTS: &str = include_str!("default.toml");
+const DEFAULTS: &str = include_str!("default.toml");
+/// Keys of this section are not checked here: a platform knows its own.
+const PLATFORM: &str = "platform";
 const PREFIX: &str = "FRONTDESK_";
 /// Read by the command line itself, not settings of the server.
 const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
@@ -52,6 +58,12 @@ pub struct Config {
     pub skills: agents::SkillSettings,
     pub outcall: outcall::Settings,
     pub chat: chat::Settings,
+    pub platform: Table,
+}
+
+/// All settings with their defaults and comments: those of the server, then the sections of the platforms.
+pub fn defaults() -> String {
+    format!("{DEFAULTS}\n{}", frontdesk_platforms::default_settings())
 }
 
 impl Config {
@@ -74,7 +86,7 @@ impl Config {
         vars: impl Iterator<Item = (String, String)>,
     ) -> anyhow::Result<(Self, Vec<String>)> {
         let mut ignored = Vec::new();
-        let mut table: Table = DEFAULTS.parse().context("the embedded defaults are not valid TOML")?;
+        let mut table: Table = defaults().parse().context("the embedded defaults are not valid TOML")?;
         if let Some(path) = file {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
             let given: Table = text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
@@ -108,7 +120,20 @@ impl Config {
         self.identity.check()?;
         self.agents.check()?;
         self.skills.check()?;
-        self.outcall.check()
+        self.outcall.check()?;
+        self.check_platforms()
+    }
+
+    /// Platforms check their sections when they are opened, which does nothing else.
+    fn check_platforms(&self) -> anyhow::Result<()> {
+        let kit = Kit {
+            env: Arc::new(SystemEnv),
+            outcall: Arc::new(outcall::GuardedClient::new(&self.outcall.allow)),
+            public_url: self.public_url.clone(),
+            settings: self.platform.clone(),
+        };
+        frontdesk_platforms::in_the_box(&kit)?;
+        Ok(())
     }
 
     pub fn rules(&self) -> Rules {
@@ -136,9 +161,14 @@ impl Config {
     }
 }
 
-/// Only keys that exist in the defaults can be set.
+/// Only keys that exist in the defaults can be set, except in the sections of platforms.
 fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
+    let is_raw = path.split('.').next() == Some(PLATFORM);
     for (key, value) in given {
+        if is_raw && !table.contains_key(&key) {
+            table.insert(key, value);
+            continue;
+        }
         let full = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match (table.get_mut(&key), value) {
             (None, _) => bail!("unknown setting {full:?}; `frontdesk config example` lists all settings"),
@@ -160,27 +190,36 @@ fn is_setting(table: &Table, path: &str) -> bool {
 }
 
 fn set_from_env(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
-    for (key, value) in table.iter_mut() {
-        let name = key.to_uppercase();
-        if let Value::Table(inner) = value {
-            if let Some(rest) = path.strip_prefix(&format!("{name}_")) {
-                return set_from_env(inner, rest, text);
-            }
-        } else if name == path {
-            *value = match value {
-                Value::String(_) => Value::String(text.into()),
-                Value::Integer(_) => Value::Integer(text.trim().parse().context("the value must be a whole number")?),
-                Value::Boolean(_) => Value::Boolean(text.trim().parse().context("the value must be true or false")?),
-                Value::Array(_) => {
-                    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-                    Value::Array(parts.map(|part| Value::String(part.into())).collect())
-                }
-                other => bail!("a setting of type {} cannot be set by an environment variable", other.type_str()),
-            };
-            return Ok(());
+    let Some(value) = find(table, path) else { return Err(unknown_variable(table, path)) };
+    *value = match value {
+        Value::String(_) => Value::String(text.into()),
+        Value::Integer(_) => Value::Integer(text.trim().parse().context("the value must be a whole number")?),
+        Value::Boolean(_) => Value::Boolean(text.trim().parse().context("the value must be true or false")?),
+        Value::Array(_) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Value::Array(parts.map(|part| Value::String(part.into())).collect())
         }
-    }
-    bail!("unknown setting; `frontdesk config example` lists all settings")
+        other => bail!("a setting of type {} cannot be set by an environment variable", other.type_str()),
+    };
+    Ok(())
+}
+
+/// All tables are searched whose name the path begins with: the name of one platform can begin with that of another.
+fn find<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
+    table.iter_mut().find_map(|(key, value)| {
+        let name = key.to_uppercase();
+        match value {
+            Value::Table(inner) => find(inner, path.strip_prefix(&name)?.strip_prefix('_')?),
+            _ => (name == path).then_some(value),
+        }
+    })
+}
+
+fn unknown_variable(table: &Table, path: &str) -> anyhow::Error {
+    let platforms = table.get(PLATFORM).and_then(Value::as_table).filter(|_| path.starts_with("PLATFORM_"));
+    let known = platforms.map(|it| it.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
+    let known = known.map(|names| format!(" platforms with settings: {names};")).unwrap_or_default();
+    anyhow::anyhow!("unknown setting;{known} `frontdesk config example` lists all settings")
 }
 
 #[cfg(test)]
@@ -242,5 +281,46 @@ mod tests {
         assert!(text(oidc, &[]).contains("identity.audience"), "an audience is required");
         assert!(load(&format!("{oidc}\naudience = \"desk\""), &[]).is_ok());
         assert!(text("[server]\nanswers_per_tenant_kib = 9", &[]).contains("answers_per_tenant_kib"));
+    }
+    #[test]
+    fn a_platform_takes_its_own_section() {
+        let max_bytes = |config: &Config| config.platform["hooks"]["max_bytes"].as_integer();
+        assert_eq!(max_bytes(&load("", &[]).unwrap()), Some(262_144));
+        let file = "[platform.hooks]\nmax_bytes = 5";
+        assert_eq!(max_bytes(&load(file, &[]).unwrap()), Some(5));
+        let vars = [("FRONTDESK_PLATFORM_HOOKS_MAX_BYTES", "7")];
+        assert_eq!(max_bytes(&load(file, &vars).unwrap()), Some(7));
+
+        let text = |toml: &str, vars: &[(&str, &str)]| format!("{:#}", load(toml, vars).unwrap_err());
+        let unknown = text("[platform.hooks]\nmax_byte = 5", &[]);
+        assert!(unknown.contains("[platform.hooks]: unknown field `max_byte`, expected `max_bytes`"), "{unknown}");
+        let typed = text("[platform.hooks]\nmax_bytes = \"5\"", &[]);
+        assert!(typed.contains("platform.hooks.max_bytes must be of type integer"), "{typed}");
+        for wrong in ["0", "1048577", "-1"] {
+            let told = text(&format!("[platform.hooks]\nmax_bytes = {wrong}"), &[]);
+            assert!(told.contains("[platform.hooks]") && told.contains("max_bytes"), "{told}");
+        }
+        let absent = text("[platform.pigeons]\nloft = 1", &[]);
+        assert!(absent.contains("no platform \"pigeons\"; known platforms: hooks"), "{absent}");
+        assert!(text("platform = 1", &[]).contains("platform must be of type table"));
+        for name in ["FRONTDESK_PLATFORM_HOOKS_MAX_BYTE", "FRONTDESK_PLATFORM_PIGEONS_LOFT", "FRONTDESK_PLATFORM"] {
+            let told = text("", &[(name, "1")]);
+            assert!(told.contains("unknown setting") && told.contains(name), "{told}");
+            assert_eq!(told.contains("platforms with settings: hooks"), name.contains("PLATFORM_"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_variable_finds_its_table_although_another_name_begins_alike() {
+        let mut table: Table = "[platform.a]\nc = 1\n[platform.a_b]\nc = 2".parse().unwrap();
+        set_from_env(&mut table, "PLATFORM_A_B_C", "3").unwrap();
+        assert_eq!((&table["platform"]["a_b"]["c"], &table["platform"]["a"]["c"]), (&3.into(), &1.into()));
+        assert!(set_from_env(&mut table, "PLATFORM_A_D", "3").is_err());
+    }
+
+    #[test]
+    fn the_printed_defaults_are_a_valid_settings_file() {
+        let config = load(&defaults(), &[]).unwrap();
+        assert_eq!(config.rules().window, Rules::default().window);
     }
 }

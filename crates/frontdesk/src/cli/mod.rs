@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{Config, DEFAULTS};
+use crate::config::{self, Config};
 use crate::logging::LogForm;
 use crate::print::{err_line, out_line};
 
@@ -125,7 +125,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&place)?),
         Verb::Remote(verb) => crate::runtime::build(1)?.block_on(verbs::run(&place, verb)),
         Verb::Config(ConfigVerb::Example) => {
-            crate::print::out(format_args!("{DEFAULTS}"));
+            crate::print::out(format_args!("{}", config::defaults()));
             Ok(())
         }
         Verb::Config(ConfigVerb::Check) => {
