@@ -96,7 +96,6 @@ impl Frontdesk {
             doors_refused: Arc::default(),
             scheduler_webhook: Arc::new(SchedulerWebhook::new(&config.cron.relay_keys)),
             limits: Arc::new(config.agents.limits()?),
-            tools: Arc::default(),
             metrics: Arc::new(metrics),
             public_url: public_url.into(),
             sessions: TaskTracker::new(),

@@ -68,7 +68,6 @@ pub struct App {
     pub doors_refused: Arc<std::sync::atomic::AtomicU64>,
     pub scheduler_webhook: Arc<scheduler_webhook::SchedulerWebhook>,
     pub limits: Arc<agents::Limits>,
-    pub tools: Arc<agents::Tools>,
     pub metrics: Arc<prometheus_client::registry::Registry>,
     pub public_url: Arc<str>,
     /// Tasks of relay sessions; the server waits for them at shutdown.
