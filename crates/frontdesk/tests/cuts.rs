@@ -266,7 +266,7 @@ impl Scene {
                 if route.ends_with("cancel") {
                     let who = Identity { tenant: t.into(), instance: Some("sleeper".into()) };
                     let guest = desk.directory().guest_of(&who).await.unwrap();
-                    desk.cron().provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+                    desk.cron().provision_alarm(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
                     return made("/api/agent-cron/cancel".into(), self.sleeper.clone(), json!({ "job_id": job }));
                 }
                 made("/api/agent-cron/provision".into(), self.sleeper.clone(), ask)

@@ -21,7 +21,7 @@ use crate::directory::check_id;
 use crate::directory::facts::Instance;
 use crate::hash::short_hash;
 use crate::port::BoxFuture;
-use crate::port::alarms::{Shot, ShotState};
+use crate::port::alarms::{Alarm, AlarmState};
 use crate::port::inbox::PlannedWake;
 use crate::port::store::MadeRow;
 
@@ -76,7 +76,7 @@ impl LiveSession {
 }
 
 impl PlannedWakes for Messages {
-    fn fire<'a>(&'a self, shot: &'a Shot) -> BoxFuture<'a, FireAnswer> {
+    fn fire<'a>(&'a self, shot: &'a Alarm) -> BoxFuture<'a, FireAnswer> {
         Box::pin(self.fire_by_wake(shot))
     }
 }
@@ -261,7 +261,7 @@ impl Messages {
     // ---- planned -------------------------------------------------------------------------
 
     /// Carries out a planned wake that is due.
-    async fn fire_by_wake(&self, shot: &Shot) -> FireAnswer {
+    async fn fire_by_wake(&self, shot: &Alarm) -> FireAnswer {
         let planned = match self.inbox.planned_wake(&shot.job_id).await {
             Ok(Some(planned)) => planned,
             Ok(None) => return FireAnswer::Taken(200), // carried out before
@@ -322,7 +322,7 @@ impl Messages {
         self.inbox.plan_wake(PlannedWake { key: key.clone(), agent: to.agent.no, json }).await?;
         let now_ms = self.env.now_ms();
         let lane = format!("{BY_WAKE}{}", to.agent.tenant);
-        let shot = Shot {
+        let shot = Alarm {
             id: 0,
             instance: to.agent.no,
             job_id: key.clone(),
@@ -336,7 +336,7 @@ impl Messages {
             skip_missed: false,
             callback: lane,
             schedule_id: key,
-            state: ShotState::Armed,
+            state: AlarmState::Armed,
             note: String::new(),
             claim: 0,
         };

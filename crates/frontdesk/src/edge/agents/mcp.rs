@@ -296,7 +296,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             if let Some(bound) = who.speaker().bound {
                 armed.retain(|(name, _)| name == bound); // a bound token sees only its own agent
             }
-            let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts });
+            let show = |(name, alarm): &(String, frontdesk_core::port::alarms::Alarm)| json!({ "agent_id": name, "job_id": alarm.job_id, "fire_at": alarm.fire_at, "attempts": alarm.attempts });
             Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
         }
         _ => Err(Fault::new(Class::NotFoundError, format!("unknown tool {tool:?}"))),
