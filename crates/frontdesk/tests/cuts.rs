@@ -546,7 +546,7 @@ async fn compare(scene: &Scene) {
             let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
             let Some(last) = page.last() else { break };
             after = last.event;
-            assert!(page.iter().all(|filed| !is_in_flight(filed)), "a message is still in flight");
+            assert!(page.iter().all(|stored| !is_in_flight(stored)), "a message is still in flight");
         }
     }
     // Files and their rows.

@@ -70,7 +70,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
         instance_id: None,
         wake_url: Some(bell.url.clone()),
     };
-    let seat = desk.app.desk.directory().provision(&who, ask).await?;
+    let provisioned = desk.app.desk.directory().provision(&who, ask).await?;
     let link = BindingNew {
         platform: "relay".into(),
         user_id: "you".into(),
@@ -81,7 +81,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
     let dial = Dial {
         url: desk.url.clone(),
         gateway_id: AGENT.into(),
-        secret: Secret::new(seat.secret),
+        secret: Secret::new(provisioned.secret),
         identities: vec![("relay".into(), String::new())],
     };
     Ok((dial, bell))

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use flow::Budgets;
-pub(crate) use server::Place;
+pub(crate) use server::ConnectionSlot;
 pub use server::{ConnectionLimits, serve};
 
 /// Budget for requests that run to completion.

@@ -85,7 +85,7 @@ struct Counter {
 
 /// A counted connection. An upgraded socket holds it while it is open, although its HTTP connection has ended.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     _counted: Arc<Counted>,
 }
 
@@ -151,8 +151,8 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
         match counter.admit(peer.ip()) {
             Ok(counted) => {
                 let (router, stop) = (router.clone(), stop.clone());
-                let place = Place { _counted: Arc::new(counted) };
-                connections.spawn(serve_one(stream, peer, place, router, stop));
+                let slot = ConnectionSlot { _counted: Arc::new(counted) };
+                connections.spawn(serve_one(stream, peer, slot, router, stop));
             }
             Err(limit) => {
                 note_refused(desk.meters(), limit, peer.ip());
@@ -169,12 +169,12 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     }
 }
 
-async fn serve_one(stream: TcpStream, peer: SocketAddr, place: Place, router: Router, stop: CancellationToken) {
+async fn serve_one(stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot, router: Router, stop: CancellationToken) {
     let _ = stream.set_nodelay(true); // optimization only
     let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
         let mut request = request.map(|body| axum::body::Body::new(TimedBody::new(body)));
         request.extensions_mut().insert(ConnectInfo(peer));
-        request.extensions_mut().insert(place.clone());
+        request.extensions_mut().insert(slot.clone());
         super::agents::take_capability(&mut request);
         request
     });

@@ -63,7 +63,7 @@ impl Upkeep for MemoryStore {
         state
             .alarms
             .retain(|_, (alarm, _)| alarm.state != AlarmState::Fired || alarm.due_ms >= keep.verdicts_before_ms);
-        state.messages.retain(|_, (_, filed)| filed.at_ms >= keep.inbox_before_ms);
+        state.messages.retain(|_, (_, stored)| stored.at_ms >= keep.inbox_before_ms);
         state.journal.retain(|_, entry| entry.at_ms >= keep.journal_before_ms || entry.outcome == Outcome::Open);
         let State { receipts, journal, .. } = &mut *state;
         receipts.retain(|_, entry| journal.contains_key(entry));
