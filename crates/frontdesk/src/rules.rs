@@ -90,7 +90,7 @@ pub struct Gate {
 
 impl Gate {
     pub(crate) fn apply(&self, rules: &mut Rules) {
-        rules.sight_ms = self.visibility_ttl_s.saturating_mul(1000);
+        rules.visibility_ttl_ms = self.visibility_ttl_s.saturating_mul(1000);
     }
 }
 
