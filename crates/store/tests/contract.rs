@@ -9,17 +9,17 @@ use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_contract;
 use frontdesk_testkit::store_suite::alarms::alarm;
-use frontdesk_testkit::store_suite::{House, Rings, accept, accept_many, acceptance, capability, owed, settled};
+use frontdesk_testkit::store_suite::{Harness, Rings, accept, accept_many, acceptance, capability, owed, settled};
 
-fn in_memory() -> House {
+fn in_memory() -> Harness {
     // Memory cannot be reopened: the same store is returned.
-    House::new(|held| held.unwrap_or_else(|| Arc::new(MemoryStore::new(1))))
+    Harness::new(|held| held.unwrap_or_else(|| Arc::new(MemoryStore::new(1))))
 }
 
-fn on_disk() -> House {
+fn on_disk() -> Harness {
     let folder = tempfile::tempdir().unwrap();
     let mut times_opened = 0;
-    House::new(move |held| -> Arc<dyn Store> {
+    Harness::new(move |held| -> Arc<dyn Store> {
         drop(held);
         times_opened += 1; // a new seed each time: only the first may count
         Arc::new(SqliteStore::open(folder.path(), times_opened).unwrap())

@@ -3,7 +3,7 @@
 use frontdesk_core::port::alarms::{Alarm, AlarmState, Concluded, Conclusion};
 use frontdesk_core::port::store::{Retention, Store};
 
-use super::House;
+use super::Harness;
 
 /// Job `j-{number}` of instance 7, due at `due_ms`.
 pub fn alarm(number: u64, due_ms: u64) -> Alarm {
@@ -45,7 +45,7 @@ fn fired() -> Conclusion {
     Conclusion::Fired { note: "answered 202".into() }
 }
 
-pub async fn the_same_time_again_is_the_same_alarm(House { store, .. }: House) {
+pub async fn the_same_time_again_is_the_same_alarm(Harness { store, .. }: Harness) {
     let (id, schedule, fresh) = arm(&*store, alarm(1, 100)).await;
     assert!(fresh);
     let again =
@@ -58,7 +58,7 @@ pub async fn the_same_time_again_is_the_same_alarm(House { store, .. }: House) {
     assert_eq!(ended(&*store).await, []);
 }
 
-pub async fn another_time_replaces_the_alarm(House { store, .. }: House) {
+pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
     let (first, ..) = arm(&*store, alarm(1, 100)).await;
     let (second, schedule, fresh) = arm(&*store, alarm(1, 200)).await;
     assert!(fresh && second > first);
@@ -73,7 +73,7 @@ pub async fn another_time_replaces_the_alarm(House { store, .. }: House) {
     assert_eq!(store.armed_counts().await.unwrap(), [(7, 2), (8, 1)]);
 }
 
-pub async fn a_cancelled_alarm_is_gone_and_may_be_armed_again(House { store, .. }: House) {
+pub async fn a_cancelled_alarm_is_gone_and_may_be_armed_again(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     assert!(store.disarm(7, "j-1", 50).await.unwrap());
     assert!(!store.disarm(7, "j-1", 50).await.unwrap(), "it was already cancelled");
@@ -84,7 +84,7 @@ pub async fn a_cancelled_alarm_is_gone_and_may_be_armed_again(House { store, .. 
     assert!(fresh && again > id, "ids are never reused");
 }
 
-pub async fn an_instance_that_leaves_has_nothing_armed(House { store, .. }: House) {
+pub async fn an_instance_that_leaves_has_nothing_armed(Harness { store, .. }: Harness) {
     let (first, ..) = arm(&*store, alarm(1, 100)).await;
     arm(&*store, alarm(2, 200)).await;
     arm(&*store, Alarm { instance: 8, ..alarm(1, 100) }).await;
@@ -95,7 +95,7 @@ pub async fn an_instance_that_leaves_has_nothing_armed(House { store, .. }: Hous
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
 
-pub async fn an_alarm_is_claimed_by_one_and_not_before_its_time(House { store, .. }: House) {
+pub async fn an_alarm_is_claimed_by_one_and_not_before_its_time(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     assert_eq!(claim(&*store, id, 99).await, None, "not early");
     let taken = claim(&*store, id, 100).await.unwrap();
@@ -107,23 +107,23 @@ pub async fn an_alarm_is_claimed_by_one_and_not_before_its_time(House { store, .
     assert!(claim(&*store, id, 1_100).await.is_some(), "the claim has expired");
 }
 
-pub async fn a_fired_alarm_is_never_claimed_again(house: House) {
-    let (id, schedule, _) = arm(&*house.store, alarm(1, 100)).await;
-    let taken = claim(&*house.store, id, 100).await.unwrap();
-    house.store.conclude(vec![(taken, fired())], 150).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(claim(&*house.store, id, 9_999).await, None);
-    assert_eq!(house.store.armed(7, 0, 99).await.unwrap(), []);
-    assert_eq!(house.store.next_alarms((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
-    assert_eq!(arm(&*house.store, alarm(1, 100)).await, (id, schedule, false), "the same time is the same alarm");
-    assert_eq!(claim(&*house.store, id, 9_999).await, None);
-    let past = house.store.ended_alarms(7, Some("j-1"), 9).await.unwrap();
+pub async fn a_fired_alarm_is_never_claimed_again(harness: Harness) {
+    let (id, schedule, _) = arm(&*harness.store, alarm(1, 100)).await;
+    let taken = claim(&*harness.store, id, 100).await.unwrap();
+    harness.store.conclude(vec![(taken, fired())], 150).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(claim(&*harness.store, id, 9_999).await, None);
+    assert_eq!(harness.store.armed(7, 0, 99).await.unwrap(), []);
+    assert_eq!(harness.store.next_alarms((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
+    assert_eq!(arm(&*harness.store, alarm(1, 100)).await, (id, schedule, false), "the same time is the same alarm");
+    assert_eq!(claim(&*harness.store, id, 9_999).await, None);
+    let past = harness.store.ended_alarms(7, Some("j-1"), 9).await.unwrap();
     assert_eq!((past.len(), past[0].outcome.as_str(), past[0].attempts, past[0].at_ms), (1, "fired", 1, 150));
     assert_eq!(past[0].note, "answered 202");
-    assert!(arm(&*house.store, alarm(1, 300)).await.2, "another time is another alarm");
+    assert!(arm(&*harness.store, alarm(1, 300)).await.2, "another time is another alarm");
 }
 
-pub async fn a_retry_comes_at_its_time_and_remembers(House { store, .. }: House) {
+pub async fn a_retry_comes_at_its_time_and_remembers(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     let retry = Conclusion::Retry { next_ms: 400, note: "answered 503".into() };
@@ -138,7 +138,7 @@ pub async fn a_retry_comes_at_its_time_and_remembers(House { store, .. }: House)
 }
 
 /// A worker whose claim has expired must not undo what happened since.
-pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
+pub async fn a_stale_claim_ends_nothing(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let slow = claim(&*store, id, 100).await.unwrap();
     let quick = claim(&*store, id, 1_100).await.unwrap(); // the first claim has run out
@@ -160,7 +160,7 @@ pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
 }
 
 /// Once the agent has accepted an alarm, it never fires again, whoever reports the result.
-pub async fn a_fired_alarm_is_over_also_by_a_stale_claim(House { store, .. }: House) {
+pub async fn a_fired_alarm_is_over_also_by_a_stale_claim(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let slow = claim(&*store, id, 100).await.unwrap();
     let quick = claim(&*store, id, 1_100).await.unwrap();
@@ -170,7 +170,7 @@ pub async fn a_fired_alarm_is_over_also_by_a_stale_claim(House { store, .. }: Ho
     assert_eq!(claim(&*store, id, 99_999).await, None);
 }
 
-pub async fn an_end_does_not_touch_the_alarm_that_replaced_it(House { store, .. }: House) {
+pub async fn an_end_does_not_touch_the_alarm_that_replaced_it(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     let (next, ..) = arm(&*store, alarm(1, 200)).await; // armed again while it was being fired
@@ -183,7 +183,7 @@ pub async fn an_end_does_not_touch_the_alarm_that_replaced_it(House { store, .. 
     assert_eq!(store.armed(7, 0, 99).await.unwrap().len(), 1);
 }
 
-pub async fn a_dead_alarm_is_listed_and_can_be_revived(House { store, .. }: House) {
+pub async fn a_dead_alarm_is_listed_and_can_be_revived(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     store.conclude(vec![(taken, Conclusion::Dead { note: "gone".into() })], 150).await.unwrap();
@@ -201,7 +201,7 @@ pub async fn a_dead_alarm_is_listed_and_can_be_revived(House { store, .. }: Hous
     assert!(fresh && next > id, "arming a dead one creates a new alarm");
 }
 
-pub async fn the_next_alarms_come_in_order_and_in_pages(House { store, .. }: House) {
+pub async fn the_next_alarms_come_in_order_and_in_pages(Harness { store, .. }: Harness) {
     for (number, due) in [(1, 300), (2, 100), (3, 200), (4, 100), (5, 900)] {
         arm(&*store, alarm(number, due)).await;
     }
@@ -217,7 +217,7 @@ pub async fn the_next_alarms_come_in_order_and_in_pages(House { store, .. }: Hou
     assert_eq!(page((500, u64::MAX >> 1), 1_000, 9).await.len(), 1);
 }
 
-pub async fn ended_alarms_are_deleted(House { store, .. }: House) {
+pub async fn ended_alarms_are_deleted(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
     arm(&*store, alarm(2, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
@@ -237,7 +237,7 @@ pub async fn ended_alarms_are_deleted(House { store, .. }: House) {
 }
 
 /// After the clock was set back, retries and claims must not wait for the old time.
-pub async fn retries_are_hastened_and_first_tries_keep_their_time(House { store, .. }: House) {
+pub async fn retries_are_hastened_and_first_tries_keep_their_time(Harness { store, .. }: Harness) {
     let (first, ..) = arm(&*store, alarm(1, 900_000)).await;
     let (tried, ..) = arm(&*store, alarm(2, 100)).await;
     let (soon, ..) = arm(&*store, alarm(3, 100)).await;

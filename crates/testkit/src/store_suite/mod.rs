@@ -1,6 +1,6 @@
 //! Contract of the store port: one test per rule, run on every backend.
 //!
-//! [`store_contract!`](crate::store_contract) creates the tests. A rule gets a [`House`] with an empty store, which it
+//! [`store_contract!`](crate::store_contract) creates the tests. A rule gets a [`Harness`] with an empty store, which it
 //! may close and reopen to check durability.
 
 pub mod alarms;
@@ -27,12 +27,12 @@ use frontdesk_core::port::store::{
 type Reopen = Box<dyn FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send>;
 
 /// A store, and a function to reopen it.
-pub struct House {
+pub struct Harness {
     pub store: Arc<dyn Store>,
     reopen: Reopen,
 }
 
-impl House {
+impl Harness {
     /// `open` gets the store that was open before, and must drop it before it opens another.
     pub fn new(mut open: impl FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send + 'static) -> Self {
         Self { store: open(None), reopen: Box::new(open) }
@@ -46,7 +46,7 @@ impl House {
     }
 }
 
-/// Creates a module with one test per rule: `store_contract!(sqlite, || House::new(...))`.
+/// Creates a module with one test per rule: `store_contract!(sqlite, || Harness::new(...))`.
 #[macro_export]
 macro_rules! store_contract {
     ($backend:ident, $open:expr) => {
