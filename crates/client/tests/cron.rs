@@ -9,7 +9,7 @@ use frontdesk_client::cron::{
     Clock, CronDesk, CronDeskError, FileJobs, Job, JobStore, MemoryJobs, Provider, Timing, Work,
 };
 use frontdesk_client::transport::BoxFuture;
-use frontdesk_wire::cron::{ArmedShot, FireBody, ProvisionShot, Provisioned};
+use frontdesk_wire::cron::{ArmedAlarm, FireBody, ProvisionAlarm, Provisioned};
 use frontdesk_wire::frame::PassthroughForward;
 use jiff::Timestamp;
 
@@ -35,10 +35,10 @@ impl ListDesk {
 }
 
 impl CronDesk for ListDesk {
-    fn provision(&self, shot: ProvisionShot) -> BoxFuture<'_, Result<Provisioned, CronDeskError>> {
-        assert_eq!(shot.dedup_key, Some(format!("{}:{}", shot.job_id, shot.fire_at)));
+    fn provision(&self, alarm: ProvisionAlarm) -> BoxFuture<'_, Result<Provisioned, CronDeskError>> {
+        assert_eq!(alarm.dedup_key, Some(format!("{}:{}", alarm.job_id, alarm.fire_at)));
         self.answer(|| {
-            self.armed.lock().unwrap().insert(shot.job_id, shot.fire_at);
+            self.armed.lock().unwrap().insert(alarm.job_id, alarm.fire_at);
             Provisioned { schedule_id: "s".into() }
         })
     }
@@ -47,9 +47,9 @@ impl CronDesk for ListDesk {
         self.answer(|| drop(self.armed.lock().unwrap().remove(job_id)))
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedShot>, CronDeskError>> {
-        let shot = |(job_id, fire_at)| ArmedShot { job_id, fire_at, schedule_id: "s".into() };
-        self.answer(|| self.armed().into_iter().map(shot).collect())
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedAlarm>, CronDeskError>> {
+        let alarm = |(job_id, fire_at)| ArmedAlarm { job_id, fire_at, schedule_id: "s".into() };
+        self.answer(|| self.armed().into_iter().map(alarm).collect())
     }
 }
 

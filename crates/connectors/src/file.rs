@@ -52,7 +52,7 @@ impl FileDrop {
         let done = tokio::task::spawn_blocking(work).await;
         let done = done.unwrap_or_else(|error| Err(Trouble::Disk(format!("the write task failed: {error}"))));
         done.map_err(|trouble| match trouble {
-            Trouble::Place(why) => Fault::delivery_failed(&self.agent_id, "client_validation", why),
+            Trouble::Folder(why) => Fault::delivery_failed(&self.agent_id, "client_validation", why),
             Trouble::Disk(why) => Fault::delivery_failed(&self.agent_id, "network", why),
         })
     }
@@ -132,7 +132,7 @@ struct Placed {
 
 enum Trouble {
     /// The folder is missing, unusable or outside of the base.
-    Place(String),
+    Folder(String),
     Disk(String),
 }
 
@@ -167,14 +167,14 @@ impl Folder {
         let folder = Self { base: base.into(), under: under.into() };
         match folder.nearest() {
             Ok(_) => Ok(folder),
-            Err(Trouble::Place(why) | Trouble::Disk(why)) => Err(why),
+            Err(Trouble::Folder(why) | Trouble::Disk(why)) => Err(why),
         }
     }
 
     /// The deepest existing part of the path, with symlinks resolved, and the missing part below it.
     fn nearest(&self) -> Result<(PathBuf, PathBuf), Trouble> {
         let base = fs::canonicalize(&self.base)
-            .map_err(|error| Trouble::Place(format!("opening [agents] file_base failed: {error}")))?;
+            .map_err(|error| Trouble::Folder(format!("opening [agents] file_base failed: {error}")))?;
         let mut there = base.join(&self.under);
         let mut missing = PathBuf::new();
         // A dangling symlink counts as existing, so that its target is not created as a folder.
@@ -185,12 +185,12 @@ impl Folder {
             there.pop();
         }
         let real =
-            fs::canonicalize(&there).map_err(|error| Trouble::Place(format!("opening the folder failed: {error}")))?;
+            fs::canonicalize(&there).map_err(|error| Trouble::Folder(format!("opening the folder failed: {error}")))?;
         if !real.starts_with(&base) {
-            return Err(Trouble::Place("the folder resolves to a path outside of [agents] file_base".into()));
+            return Err(Trouble::Folder("the folder resolves to a path outside of [agents] file_base".into()));
         }
         if !real.is_dir() {
-            return Err(Trouble::Place("a component of the path is not a folder".into()));
+            return Err(Trouble::Folder("a component of the path is not a folder".into()));
         }
         Ok((real, missing))
     }

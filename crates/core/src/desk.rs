@@ -17,10 +17,11 @@ use crate::outbound::OutboundPlane;
 use crate::port::connectors::{Connectors, NoConnectors};
 use crate::port::outcall::Outcall;
 use crate::port::platform::{Platform, Platforms};
-use crate::port::store::{StoreError, Upkeep};
+use crate::port::store::StoreError;
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
+use crate::upkeep::UpkeepPlane;
 use crate::vault::Sealer;
 
 pub struct Desk {
@@ -37,6 +38,7 @@ pub struct Desk {
     exchanges: Arc<Exchanges>,
     tenant_stores: Arc<TenantStores>,
     media: MediaPlane,
+    upkeep: UpkeepPlane,
     stores: Stores,
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
@@ -82,6 +84,7 @@ impl Desk {
         let inboxes = Arc::new(Inboxes::new(&base, &stores, &agents));
         let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages, &inboxes));
         let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
+        let upkeep = UpkeepPlane::new(&stores);
 
         outbound.listen(exchanges.clone());
         let wakes: Arc<dyn PlannedWakes> = messages.clone();
@@ -116,6 +119,7 @@ impl Desk {
             exchanges,
             tenant_stores,
             media,
+            upkeep,
             stores,
             platforms,
             outcall,
@@ -183,8 +187,8 @@ impl Desk {
         &self.media
     }
 
-    pub fn upkeep(&self) -> &dyn Upkeep {
-        &*self.stores.upkeep
+    pub fn upkeep(&self) -> &UpkeepPlane {
+        &self.upkeep
     }
 
     /// What is below the planes, for tests and benches that compare memory with it. The edge never asks for it.

@@ -28,6 +28,7 @@ pub mod port;
 mod rules;
 pub mod split;
 pub mod tail;
+pub mod upkeep;
 pub mod vault;
 
 pub use desk::{Desk, Parts};

@@ -23,7 +23,7 @@ pub struct Rules {
     /// How long a code for `/link` is good.
     pub link_ttl_ms: u64,
     /// How long a platform's word on who can see a chat is believed.
-    pub sight_ms: u64,
+    pub visibility_ttl_ms: u64,
     /// How long a refused fire is tried again, unless its job says otherwise.
     pub misfire_grace_ms: u64,
     /// Fires are spread over this much time after their moment, so that round hours are no storm.
@@ -61,7 +61,7 @@ impl Default for Rules {
             media_max_bytes: 25 << 20,
             rotation_overlap_ms: 86_400_000,
             link_ttl_ms: 600_000,
-            sight_ms: 30_000,
+            visibility_ttl_ms: 30_000,
             misfire_grace_ms: 86_400_000,
             fire_jitter_ms: 0,
             fire_alg: SigningAlg::ES256,

@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use frontdesk_connectors::Bundled;
 use frontdesk_core::port::platform::Platform;
 use frontdesk_core::{Desk, Env, Parts};
-use frontdesk_platforms::chat::{BuiltInChat, ChatRules};
+use frontdesk_platforms::Kit;
+use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::Secret;
 use prometheus_client::registry::Registry;
@@ -16,14 +17,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::edge::agents::Limits;
-use crate::edge::{
-    self, App, Budgets, ConnectionLimits, RetentionDays, page::Pages, scheduler_webhook::SchedulerWebhook,
-};
+use crate::edge::{self, App, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
+use crate::keys;
 use crate::outcall::GuardedClient;
-use crate::{keys, work};
+use crate::work::{self, RetentionDays};
 
 /// The tenant that a fresh desk has, so that nothing needs to be configured to begin.
 pub const FIRST_TENANT: &str = "home";
@@ -38,6 +37,7 @@ pub struct Frontdesk {
     pub url: String,
     listener: TcpListener,
     limits: ConnectionLimits,
+    retention: RetentionDays,
 }
 
 impl Frontdesk {
@@ -70,17 +70,16 @@ impl Frontdesk {
         let outcall = Arc::new(GuardedClient::new(&config.outcall.allow));
         let mut rules = config.rules();
         rules.issuer.clone_from(&public_url);
-        (rules.skills_secured, rules.skills_public_key) = config.skills.rules()?;
-        let chat_rules = ChatRules {
-            commands: config.chat.commands,
-            capability_ttl_ms: rules.vault_ttl_ms,
-            media_ttl_ms: rules.media_ttl_ms,
-            media_max_bytes: rules.media_max_bytes,
-            media_tenant_bytes: rules.media_tenant_bytes,
-            base_url: public_url.clone(),
-        };
+        config.skills.apply(&mut rules)?;
+        let chat_rules = config.chat.rules(&rules, &public_url);
         let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), store.clone(), outcall.clone(), chat_rules));
-        let mut platforms = frontdesk_platforms::in_the_box();
+        let kit = Kit {
+            env: env.clone(),
+            outcall: outcall.clone(),
+            public_url: public_url.clone(),
+            settings: config.platform.clone(),
+        };
+        let mut platforms = frontdesk_platforms::in_the_box(&kit)?;
         platforms.push(chat.clone());
         platforms.extend(more);
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
@@ -103,28 +102,14 @@ impl Frontdesk {
             in_hand: edge::in_hand(),
             doors_refused: Arc::default(),
             scheduler_webhook: Arc::new(SchedulerWebhook::new(&config.cron.relay_keys)),
-            limits: Arc::new(Limits::new(
-                config.agents.rate_per_s,
-                config.agents.rate_burst,
-                config.agents.caller_header()?,
-            )),
-            tools: Arc::default(),
+            limits: Arc::new(config.agents.limits()?),
             metrics: Arc::new(metrics),
-            retention: RetentionDays {
-                dedup: config.ledger.dedup_days,
-                explain: config.explain.retention_days,
-                inbox: config.agents.inbox_days,
-                journal: config.journal.retention_days,
-                chat: config.chat.retention_days,
-                reach: config.ledger.reach_days,
-            },
             public_url: public_url.into(),
             sessions: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
-        let (total, per_peer) = (config.server.connections_max, config.server.connections_per_peer);
-        let limits = ConnectionLimits { total, per_peer };
-        let desk = Self { app, address, url, listener, limits };
+        let (limits, retention) = (config.server.limits(), config.retention());
+        let desk = Self { app, address, url, listener, limits, retention };
         desk.first_start(config.chat.open_locally).await?;
         // Where the verbs of the command line find us.
         keys::write_private(&config.data_dir.join("url"), &desk.url)?;
@@ -157,9 +142,9 @@ impl Frontdesk {
 
     /// Serves until `app.stop` is cancelled and everything in hand is finished.
     pub async fn serve(self) {
-        let App { desk, retention, sessions, stop, .. } = &self.app;
+        let App { desk, sessions, stop, .. } = &self.app;
         let desk = desk.clone();
-        work::begin(&desk, *retention, sessions, stop);
+        work::begin(&desk, self.retention, sessions, stop);
         // The lease is kept until everything in hand is finished: until then no other desk may take over.
         tokio::select! {
             () = edge::serve(self.listener, self.app, self.limits) => {}

@@ -1,19 +1,29 @@
-//! Settings: the embedded `default.toml`, then a file, then `FRONTDESK_*`. The defaults are the schema.
+//! Settings: the embedded `default.toml` and those of the platforms, then a file, then `FRONTDESK_*`. The defaults are
+//! the schema.
+//!
+//! Each section is a type of the module that uses it, with its checks. Here they are only loaded and put together.
+//! `[platform.NAME]` stays a table until that platform takes it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use axum::http::HeaderName;
-use frontdesk_connectors::TmuxSettings;
 use frontdesk_core::Rules;
-use frontdesk_core::WakeRules;
-use frontdesk_core::agents::approval::ApprovalKey;
-use frontdesk_platforms::chat::Commands;
-use frontdesk_wire::cron::SigningAlg;
+use frontdesk_platforms::{Kit, chat};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-pub const DEFAULTS: &str = include_str!("default.toml");
+use crate::edge::{agents, cron, server};
+use crate::env::SystemEnv;
+use crate::logging::LogForm;
+use crate::work::{self, RetentionDays};
+use crate::{identity, outcall, rules};
+
+pub use crate::identity::VerifierKind;
+
+const DEFAULTS: &str = include_str!("default.toml");
+/// Keys of this section are not checked here: a platform knows its own.
+const PLATFORM: &str = "platform";
 const PREFIX: &str = "FRONTDESK_";
 /// Read by the command line itself, not settings of the server.
 const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
@@ -31,206 +41,29 @@ pub struct Config {
     #[serde(skip)]
     pub fresh: bool,
     pub log: LogForm,
-    pub server: Server,
-    pub relay: Relay,
-    pub wake: Wake,
-    pub vault: Vault,
-    pub media: Media,
-    pub ledger: Ledger,
-    pub journal: Journal,
-    pub explain: Explain,
-    pub gate: Gate,
-    pub link: Link,
-    pub manage: Manage,
-    pub identity: Identity,
-    pub cron: Cron,
-    pub agents: Agents,
-    pub skills: Skills,
-    pub outcall: Outcall,
-    pub chat: Chat,
+    pub server: server::Settings,
+    pub relay: rules::Relay,
+    pub wake: rules::Wake,
+    pub vault: rules::Vault,
+    pub media: rules::Media,
+    pub ledger: work::Ledger,
+    pub journal: work::Journal,
+    pub explain: work::Explain,
+    pub gate: rules::Gate,
+    pub link: rules::Link,
+    pub manage: identity::ManageSettings,
+    pub identity: identity::Settings,
+    pub cron: cron::Settings,
+    pub agents: agents::Settings,
+    pub skills: agents::SkillSettings,
+    pub outcall: outcall::Settings,
+    pub chat: chat::Settings,
+    pub platform: Table,
 }
 
-/// Settings of agent messaging.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Agents {
-    pub rate_per_s: u32,
-    pub rate_burst: u32,
-    pub inbox_days: u64,
-    pub per_tenant: usize,
-    pub caller_header: String,
-    pub file_base: PathBuf,
-    pub tmux: bool,
-}
-
-impl Agents {
-    pub(crate) fn caller_header(&self) -> anyhow::Result<HeaderName> {
-        self.caller_header.parse().with_context(|| {
-            format!("[agents] caller_header: {:?} is not a valid HTTP header name", self.caller_header)
-        })
-    }
-
-    pub(crate) fn connectors(&self) -> frontdesk_connectors::Settings {
-        let file_base = Some(self.file_base.clone()).filter(|base| !base.as_os_str().is_empty());
-        let tmux = self.tmux.then(TmuxSettings::default);
-        frontdesk_connectors::Settings { file_base, tmux }
-    }
-}
-
-/// Requirements for approved skills, if a tenant has no own ones.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Skills {
-    pub secured: bool,
-    pub public_key: PathBuf,
-}
-
-impl Skills {
-    /// Whether approval needs a signature, and the public key that verifies it.
-    pub(crate) fn rules(&self) -> anyhow::Result<(bool, String)> {
-        if self.public_key.as_os_str().is_empty() {
-            if self.secured {
-                bail!("skills.secured needs skills.public_key: the PEM file of an Ed25519 public key");
-            }
-            return Ok((false, String::new()));
-        }
-        let path = self.public_key.display();
-        let pem = std::fs::read_to_string(&self.public_key).with_context(|| format!("skills.public_key: {path}"))?;
-        ApprovalKey::from_pem(&pem).map_err(|why| anyhow::anyhow!("skills.public_key: {path}: {why}"))?;
-        Ok((self.secured, pem))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogForm {
-    Text,
-    Json,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Relay {
-    pub window: usize,
-    pub ack_limit_ms: u64,
-    pub settle_ms: u64,
-    pub frame_max_bytes: usize,
-    pub instances_per_tenant: usize,
-    pub gateways_per_tenant: usize,
-}
-
-/// Limits for connections and their memory.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Server {
-    pub connections_max: usize,
-    pub connections_per_peer: usize,
-    pub answers_per_tenant_kib: usize,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Journal {
-    pub retention_days: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wake {
-    pub cooldown_ms: u64,
-    pub retry_max_s: u64,
-    pub notice_after_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Vault {
-    pub ttl_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Media {
-    pub ttl_s: u64,
-    pub max_bytes: usize,
-    pub per_tenant_bytes: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Ledger {
-    pub dedup_days: u64,
-    pub reach_days: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Explain {
-    pub retention_days: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gate {
-    pub visibility_ttl_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Link {
-    pub ttl_s: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Manage {
-    pub jwks: String,
-    pub issuer: String,
-    pub tenant: String,
-}
-
-/// How bearer tokens are verified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VerifierKind {
-    Static,
-    Oidc,
-    Introspect,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    pub verifier: VerifierKind,
-    pub issuer: String,
-    pub jwks: String,
-    pub audience: String,
-    pub tenant_claim: String,
-    pub url: String,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cron {
-    pub misfire_grace_s: u64,
-    pub jitter_ms: u64,
-    pub alg: SigningAlg,
-    pub relay_keys: Vec<String>,
-    pub armed_per_tenant: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Outcall {
-    pub allow: Vec<String>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Chat {
-    pub commands: Commands,
-    pub retention_days: u64,
-    pub open_locally: bool,
+/// All settings with their defaults and comments: those of the server, then the sections of the platforms.
+pub fn defaults() -> String {
+    format!("{DEFAULTS}\n{}", frontdesk_platforms::default_settings())
 }
 
 impl Config {
@@ -253,7 +86,7 @@ impl Config {
         vars: impl Iterator<Item = (String, String)>,
     ) -> anyhow::Result<(Self, Vec<String>)> {
         let mut ignored = Vec::new();
-        let mut table: Table = DEFAULTS.parse().context("the embedded defaults are not valid TOML")?;
+        let mut table: Table = defaults().parse().context("the embedded defaults are not valid TOML")?;
         if let Some(path) = file {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
             let given: Table = text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
@@ -278,74 +111,64 @@ impl Config {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        if self.relay.window == 0 || self.relay.window > 4096 {
-            bail!("relay.window must be 1 to 4096, not {}", self.relay.window);
-        }
-        if self.relay.frame_max_bytes < 4096 || self.relay.frame_max_bytes > 1 << 20 {
-            bail!("relay.frame_max_bytes must be 4096 to 1048576: clients drop larger frames");
-        }
-        if self.server.answers_per_tenant_kib < 2048 {
-            bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
-        }
         if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
             bail!("public_url must start with http:// or https://, not {:?}", self.public_url);
         }
-        if !self.manage.jwks.is_empty() && self.manage.issuer.is_empty() {
-            bail!("manage.jwks needs manage.issuer, the expected `iss` of the tokens");
-        }
-        let identity = &self.identity;
-        if identity.verifier == VerifierKind::Oidc && (identity.issuer.is_empty() || identity.jwks.is_empty()) {
-            bail!("identity.verifier = \"oidc\" needs identity.issuer and identity.jwks");
-        }
-        if identity.verifier == VerifierKind::Oidc && identity.audience.is_empty() {
-            bail!(
-                "identity.verifier = \"oidc\" needs identity.audience: without it every token of the issuer would be \
-                 taken, also those made for other services"
-            );
-        }
-        if identity.verifier == VerifierKind::Introspect && identity.url.is_empty() {
-            bail!("identity.verifier = \"introspect\" needs identity.url");
-        }
-        self.agents.caller_header()?;
-        self.skills.rules()?;
-        if let Some(bad) = self.outcall.allow.iter().find(|entry| crate::outcall::Allow::parse(entry).is_none()) {
-            bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");
-        }
+        self.relay.check()?;
+        self.server.check()?;
+        self.manage.check()?;
+        self.identity.check()?;
+        self.agents.check()?;
+        self.skills.check()?;
+        self.outcall.check()?;
+        self.check_platforms()
+    }
+
+    /// Platforms check their sections when they are opened, which does nothing else.
+    fn check_platforms(&self) -> anyhow::Result<()> {
+        let kit = Kit {
+            env: Arc::new(SystemEnv),
+            outcall: Arc::new(outcall::GuardedClient::new(&self.outcall.allow)),
+            public_url: self.public_url.clone(),
+            settings: self.platform.clone(),
+        };
+        frontdesk_platforms::in_the_box(&kit)?;
         Ok(())
     }
 
     pub fn rules(&self) -> Rules {
-        Rules {
-            window: self.relay.window,
-            ack_limit_ms: self.relay.ack_limit_ms,
-            settle_ms: self.relay.settle_ms,
-            frame_max_bytes: self.relay.frame_max_bytes,
-            wake: WakeRules {
-                cooldown_ms: self.wake.cooldown_ms,
-                retry_max_ms: self.wake.retry_max_s.saturating_mul(1000),
-                notice_after_ms: self.wake.notice_after_s.saturating_mul(1000),
-            },
-            vault_ttl_ms: self.vault.ttl_s.saturating_mul(1000),
-            media_ttl_ms: self.media.ttl_s.saturating_mul(1000),
-            media_max_bytes: self.media.max_bytes,
-            link_ttl_ms: self.link.ttl_s.saturating_mul(1000),
-            misfire_grace_ms: self.cron.misfire_grace_s.saturating_mul(1000),
-            fire_jitter_ms: self.cron.jitter_ms,
-            agents_max: self.agents.per_tenant,
-            instances_max: self.relay.instances_per_tenant,
-            gateways_max: self.relay.gateways_per_tenant,
-            armed_max: self.cron.armed_per_tenant,
-            media_tenant_bytes: self.media.per_tenant_bytes,
-            fire_alg: self.cron.alg,
-            sight_ms: self.gate.visibility_ttl_s.saturating_mul(1000),
-            ..Rules::default()
+        let mut rules = Rules::default();
+        self.relay.apply(&mut rules);
+        self.wake.apply(&mut rules);
+        self.vault.apply(&mut rules);
+        self.media.apply(&mut rules);
+        self.gate.apply(&mut rules);
+        self.link.apply(&mut rules);
+        self.cron.apply(&mut rules);
+        self.agents.apply(&mut rules);
+        rules
+    }
+
+    pub(crate) fn retention(&self) -> RetentionDays {
+        RetentionDays {
+            dedup: self.ledger.dedup_days,
+            explain: self.explain.retention_days,
+            inbox: self.agents.inbox_days,
+            journal: self.journal.retention_days,
+            chat: self.chat.retention_days,
+            reach: self.ledger.reach_days,
         }
     }
 }
 
-/// Only keys that exist in the defaults can be set.
+/// Only keys that exist in the defaults can be set, except in the sections of platforms.
 fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
+    let is_raw = path.split('.').next() == Some(PLATFORM);
     for (key, value) in given {
+        if is_raw && !table.contains_key(&key) {
+            table.insert(key, value);
+            continue;
+        }
         let full = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match (table.get_mut(&key), value) {
             (None, _) => bail!("unknown setting {full:?}; `frontdesk config example` lists all settings"),
@@ -367,27 +190,36 @@ fn is_setting(table: &Table, path: &str) -> bool {
 }
 
 fn set_from_env(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
-    for (key, value) in table.iter_mut() {
-        let name = key.to_uppercase();
-        if let Value::Table(inner) = value {
-            if let Some(rest) = path.strip_prefix(&format!("{name}_")) {
-                return set_from_env(inner, rest, text);
-            }
-        } else if name == path {
-            *value = match value {
-                Value::String(_) => Value::String(text.into()),
-                Value::Integer(_) => Value::Integer(text.trim().parse().context("the value must be a whole number")?),
-                Value::Boolean(_) => Value::Boolean(text.trim().parse().context("the value must be true or false")?),
-                Value::Array(_) => {
-                    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-                    Value::Array(parts.map(|part| Value::String(part.into())).collect())
-                }
-                other => bail!("a setting of type {} cannot be set by an environment variable", other.type_str()),
-            };
-            return Ok(());
+    let Some(value) = find(table, path) else { return Err(unknown_variable(table, path)) };
+    *value = match value {
+        Value::String(_) => Value::String(text.into()),
+        Value::Integer(_) => Value::Integer(text.trim().parse().context("the value must be a whole number")?),
+        Value::Boolean(_) => Value::Boolean(text.trim().parse().context("the value must be true or false")?),
+        Value::Array(_) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Value::Array(parts.map(|part| Value::String(part.into())).collect())
         }
-    }
-    bail!("unknown setting; `frontdesk config example` lists all settings")
+        other => bail!("a setting of type {} cannot be set by an environment variable", other.type_str()),
+    };
+    Ok(())
+}
+
+/// All tables are searched whose name the path begins with: the name of one platform can begin with that of another.
+fn find<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
+    table.iter_mut().find_map(|(key, value)| {
+        let name = key.to_uppercase();
+        match value {
+            Value::Table(inner) => find(inner, path.strip_prefix(&name)?.strip_prefix('_')?),
+            _ => (name == path).then_some(value),
+        }
+    })
+}
+
+fn unknown_variable(table: &Table, path: &str) -> anyhow::Error {
+    let platforms = table.get(PLATFORM).and_then(Value::as_table).filter(|_| path.starts_with("PLATFORM_"));
+    let known = platforms.map(|it| it.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
+    let known = known.map(|names| format!(" platforms with settings: {names};")).unwrap_or_default();
+    anyhow::anyhow!("unknown setting;{known} `frontdesk config example` lists all settings")
 }
 
 #[cfg(test)]
@@ -449,5 +281,46 @@ mod tests {
         assert!(text(oidc, &[]).contains("identity.audience"), "an audience is required");
         assert!(load(&format!("{oidc}\naudience = \"desk\""), &[]).is_ok());
         assert!(text("[server]\nanswers_per_tenant_kib = 9", &[]).contains("answers_per_tenant_kib"));
+    }
+    #[test]
+    fn a_platform_takes_its_own_section() {
+        let max_bytes = |config: &Config| config.platform["hooks"]["max_bytes"].as_integer();
+        assert_eq!(max_bytes(&load("", &[]).unwrap()), Some(262_144));
+        let file = "[platform.hooks]\nmax_bytes = 5";
+        assert_eq!(max_bytes(&load(file, &[]).unwrap()), Some(5));
+        let vars = [("FRONTDESK_PLATFORM_HOOKS_MAX_BYTES", "7")];
+        assert_eq!(max_bytes(&load(file, &vars).unwrap()), Some(7));
+
+        let text = |toml: &str, vars: &[(&str, &str)]| format!("{:#}", load(toml, vars).unwrap_err());
+        let unknown = text("[platform.hooks]\nmax_byte = 5", &[]);
+        assert!(unknown.contains("[platform.hooks]: unknown field `max_byte`, expected `max_bytes`"), "{unknown}");
+        let typed = text("[platform.hooks]\nmax_bytes = \"5\"", &[]);
+        assert!(typed.contains("platform.hooks.max_bytes must be of type integer"), "{typed}");
+        for wrong in ["0", "1048577", "-1"] {
+            let told = text(&format!("[platform.hooks]\nmax_bytes = {wrong}"), &[]);
+            assert!(told.contains("[platform.hooks]") && told.contains("max_bytes"), "{told}");
+        }
+        let absent = text("[platform.pigeons]\nloft = 1", &[]);
+        assert!(absent.contains("no platform \"pigeons\"; known platforms: hooks"), "{absent}");
+        assert!(text("platform = 1", &[]).contains("platform must be of type table"));
+        for name in ["FRONTDESK_PLATFORM_HOOKS_MAX_BYTE", "FRONTDESK_PLATFORM_PIGEONS_LOFT", "FRONTDESK_PLATFORM"] {
+            let told = text("", &[(name, "1")]);
+            assert!(told.contains("unknown setting") && told.contains(name), "{told}");
+            assert_eq!(told.contains("platforms with settings: hooks"), name.contains("PLATFORM_"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_variable_finds_its_table_although_another_name_begins_alike() {
+        let mut table: Table = "[platform.a]\nc = 1\n[platform.a_b]\nc = 2".parse().unwrap();
+        set_from_env(&mut table, "PLATFORM_A_B_C", "3").unwrap();
+        assert_eq!((&table["platform"]["a_b"]["c"], &table["platform"]["a"]["c"]), (&3.into(), &1.into()));
+        assert!(set_from_env(&mut table, "PLATFORM_A_D", "3").is_err());
+    }
+
+    #[test]
+    fn the_printed_defaults_are_a_valid_settings_file() {
+        let config = load(&defaults(), &[]).unwrap();
+        assert_eq!(config.rules().window, Rules::default().window);
     }
 }

@@ -170,8 +170,8 @@ async fn an_instance_id_has_one_owner_per_server() {
     // Created by an alarm request, and by the operator.
     let bound = json!({ "tenant": "other", "scope": "identity", "instance": "theirs" });
     let bearer = harness.admin("POST", "/tokens", &bound).await.expect(201)["token"].as_str().unwrap().to_owned();
-    let shot = json!({ "job_id": "j", "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
-    assert_eq!(harness.post("/api/agent-cron/provision", &bearer, &shot).await.error(403), taken);
+    let alarm = json!({ "job_id": "j", "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
+    assert_eq!(harness.post("/api/agent-cron/provision", &bearer, &alarm).await.error(403), taken);
     let link = json!({ "platform": "relay", "user_id": "u", "tenant": "other", "instance": "theirs" });
     let told = harness.admin("POST", "/bindings", &link).await;
     assert_eq!(told.problem(409), "conflict");

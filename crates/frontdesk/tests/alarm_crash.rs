@@ -1,7 +1,7 @@
 //! `kill -9` at random points while ten thousand alarms come due: each is fired at least once, none before its time,
 //! and none again after its result was stored.
 //!
-//! `CRASH_SEED` changes the points, `CRASH_SHOTS` the number of alarms.
+//! `CRASH_SEED` changes the points, `CRASH_ALARMS` the number of alarms.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "the test compares with the system clock, as an agent does")]
 
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 const SEED: u64 = 20_260_701;
-const SHOTS: u64 = 10_000;
+const ALARMS: u64 = 10_000;
 const KILLS: u64 = 16;
 const INSTANCES: [&str; 4] = ["ann", "ben", "cleo", "dora"];
 const ARMERS: u64 = 24;
@@ -201,7 +201,7 @@ async fn left_behind(folder: &Path) -> Vec<frontdesk_core::port::alarms::Ended> 
     let store = SqliteStore::open(copy.path(), 0).unwrap();
     let mut ended = Vec::new();
     for instance in 0..=16 {
-        ended.extend(store.ended_shots(instance, None, 1_000_000).await.unwrap());
+        ended.extend(store.ended_alarms(instance, None, 1_000_000).await.unwrap());
     }
     ended
 }
@@ -212,7 +212,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
-    let (seed, shots) = (setting("CRASH_SEED", SEED), setting("CRASH_SHOTS", SHOTS));
+    let (seed, alarms) = (setting("CRASH_SEED", SEED), setting("CRASH_SHOTS", ALARMS));
     let began = Instant::now();
     let mut dice = Dice::new(seed);
     let mut desk = Desk::start(&[]).await;
@@ -234,7 +234,7 @@ async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
     for armer in 0..ARMERS {
         let (run, agents, mut dice) = (run.clone(), agents.clone(), Dice::new(seed ^ (armer + 1)));
         armers.spawn(async move {
-            for number in (armer..shots).step_by(usize::try_from(ARMERS).unwrap()) {
+            for number in (armer..alarms).step_by(usize::try_from(ARMERS).unwrap()) {
                 let agent = &agents[usize::try_from(number).unwrap() % agents.len()];
                 arm(&run, agent, &format!("job-{number}"), now_ms() + dice.below(SPREAD_MS)).await;
             }
@@ -259,7 +259,7 @@ async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
         run.check(seed);
     }
     timeout(DRAIN_TIME, armers.join_all()).await.expect("not all alarms were armed");
-    run.all_taken(usize::try_from(shots).unwrap(), seed).await;
+    run.all_taken(usize::try_from(alarms).unwrap(), seed).await;
     for agent in &agents {
         let none_armed = async || {
             let listed = desk.api.ask(Method::GET, "/api/agent-cron/list", &agent.identity, None).await.unwrap();
@@ -274,7 +274,7 @@ async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
     for it in left_behind(desk.folder()).await {
         ends.entry(it.job_id).or_default().push(it.outcome);
     }
-    assert_eq!(u64::try_from(ends.len()).unwrap(), shots, "seed {seed}");
+    assert_eq!(u64::try_from(ends.len()).unwrap(), alarms, "seed {seed}");
     let odd: Vec<_> = ends.iter().filter(|(_, outcomes)| **outcomes != ["fired"]).collect();
     assert!(odd.is_empty(), "alarms with a result other than one `fired`: {odd:?}, seed {seed}");
     run.book.lock().unwrap().written_down.extend(ends.into_keys());
@@ -283,10 +283,10 @@ async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
         // Any remaining fire would come before this one.
         arm(&run, agent, &format!("last-{number}"), now_ms()).await;
     }
-    run.all_taken(usize::try_from(shots).unwrap() + agents.len(), seed).await;
+    run.all_taken(usize::try_from(alarms).unwrap() + agents.len(), seed).await;
     run.check(seed);
     println!(
-        "{shots} alarms, {KILLS} kills, {} fires, {watched} results checked over restarts, {} armings retried, in {:?}",
+        "{alarms} alarms, {KILLS} kills, {} fires, {watched} results checked over restarts, {} armings retried, in {:?}",
         run.book.lock().unwrap().fires,
         run.armed_again.load(Ordering::Relaxed),
         began.elapsed(),

@@ -365,7 +365,7 @@ async fn the_list_of_alarms_is_complete() {
         let armed = desk.stores().alarms.armed(guest.instance.no, 0, 9_999).await.unwrap().len();
         for number in armed..count {
             let ask = json!({ "job_id": format!("job \"{number}\""), "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
-            desk.cron().provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+            desk.cron().provision_alarm(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
         }
         let list = harness.get("/api/agent-cron/list", &bearer).await;
         assert_eq!(list.header("content-type"), "application/json");

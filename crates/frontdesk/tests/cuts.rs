@@ -266,7 +266,7 @@ impl Scene {
                 if route.ends_with("cancel") {
                     let who = Identity { tenant: t.into(), instance: Some("sleeper".into()) };
                     let guest = desk.directory().guest_of(&who).await.unwrap();
-                    desk.cron().provision_shot(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+                    desk.cron().provision_alarm(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
                     return made("/api/agent-cron/cancel".into(), self.sleeper.clone(), json!({ "job_id": job }));
                 }
                 made("/api/agent-cron/provision".into(), self.sleeper.clone(), ask)
@@ -546,7 +546,7 @@ async fn compare(scene: &Scene) {
             let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
             let Some(last) = page.last() else { break };
             after = last.event;
-            assert!(page.iter().all(|filed| !is_in_flight(filed)), "a message is still in flight");
+            assert!(page.iter().all(|stored| !is_in_flight(stored)), "a message is still in flight");
         }
     }
     // Files and their rows.

@@ -111,6 +111,19 @@ async fn what_is_not_genuine_is_refused_with_its_reason_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_longest_body_is_a_setting() {
+    let harness = Harness::with(|config| config.platform["hooks"]["max_bytes"] = 8.into()).await;
+    add(&harness, "builds", Some(FIRST_TENANT)).await;
+    post(&harness, "builds", "m1", KEY, "12345678").await.expect(202);
+    let text = detail(&post(&harness, "builds", "m2", KEY, "123456789").await, 413);
+    assert!(text.contains("larger"), "{text}");
+    let page = harness.get("/openapi.json", "").await.expect(200);
+    let described = page["paths"]["/hooks/{bot}"]["post"]["description"].as_str().unwrap();
+    assert!(described.contains("at most 8 bytes"), "{described}");
+    harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_nobody_gets_says_so_and_how_to_change_that() {
     let harness = Harness::open().await;
     add(&harness, "builds", Some(FIRST_TENANT)).await;

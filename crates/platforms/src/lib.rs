@@ -3,14 +3,26 @@
 
 pub mod chat;
 pub mod hooks;
+mod kit;
 pub mod shared;
 
 use std::sync::Arc;
 
 use frontdesk_core::port::platform::Platform;
 
+pub use kit::{Kit, Listed, SettingsError};
+
 /// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
 /// above.
-pub fn in_the_box() -> Vec<Arc<dyn Platform>> {
-    vec![Arc::new(hooks::Hooks::default())]
+const LISTED: &[Listed] = &[hooks::LISTED];
+
+/// All platforms of the box, with their settings.
+pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {
+    kit::open_all(LISTED, kit)
+}
+
+/// The sections of all platforms with their defaults and comments, in TOML.
+pub fn default_settings() -> String {
+    let sections: Vec<&str> = LISTED.iter().map(|it| it.defaults).filter(|text| !text.is_empty()).collect();
+    sections.join("\n")
 }

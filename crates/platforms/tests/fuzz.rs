@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use frontdesk_core::intake::Whose;
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest};
-use frontdesk_platforms::hooks::Hooks;
+use frontdesk_platforms::hooks::{self, Hooks};
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use frontdesk_testkit::fuzz::engine::{Outcome, outcome};
 use frontdesk_testkit::fuzz::{Settings, Target, fuzz};
@@ -35,7 +35,8 @@ fn webhook(input: &[u8]) -> Outcome {
         let names = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(str::to_owned);
         let headers = names.into_iter().zip([id.clone(), stamp.to_owned(), signature.to_owned()]).collect();
         let request = RawRequest { headers, body: body.clone(), now_ms: NOW_S * 1_000, ..RawRequest::default() };
-        Hooks::default().receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
+        let hooks = Hooks::new(hooks::Settings { max_bytes: 256 << 10 });
+        hooks.receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
     };
     // Nobody else has the key.
     let strange = receive(&stamp, &signature).err().map(|reply| reply.status);

@@ -8,18 +8,18 @@ use frontdesk_core::port::store::{Retention, Store, StoreError, Upkeep as _};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_contract;
-use frontdesk_testkit::store_suite::alarms::shot;
-use frontdesk_testkit::store_suite::{House, Rings, accept, accept_many, acceptance, capability, owed, settled};
+use frontdesk_testkit::store_suite::alarms::alarm;
+use frontdesk_testkit::store_suite::{Harness, Rings, accept, accept_many, acceptance, capability, owed, settled};
 
-fn in_memory() -> House {
+fn in_memory() -> Harness {
     // Memory cannot be reopened: the same store is returned.
-    House::new(|held| held.unwrap_or_else(|| Arc::new(MemoryStore::new(1))))
+    Harness::new(|held| held.unwrap_or_else(|| Arc::new(MemoryStore::new(1))))
 }
 
-fn on_disk() -> House {
+fn on_disk() -> Harness {
     let folder = tempfile::tempdir().unwrap();
     let mut times_opened = 0;
-    House::new(move |held| -> Arc<dyn Store> {
+    Harness::new(move |held| -> Arc<dyn Store> {
         drop(held);
         times_opened += 1; // a new seed each time: only the first may count
         Arc::new(SqliteStore::open(folder.path(), times_opened).unwrap())
@@ -38,12 +38,12 @@ fn open(folder: &Path) -> Arc<dyn Store> {
 async fn claims_of_a_crash_are_released() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let id = store.arm(vec![shot(1, 100)]).await.unwrap()[0].id;
+    let id = store.arm(vec![alarm(1, 100)]).await.unwrap()[0].id;
     let far = u64::MAX >> 2;
-    assert_eq!(store.claim_shots(vec![id], 100, 100, far).await.unwrap().len(), 1);
+    assert_eq!(store.claim_alarms(vec![id], 100, 100, far).await.unwrap().len(), 1);
     drop(store);
     let store = open(folder.path());
-    assert_eq!(store.claim_shots(vec![id], 101, 101, far).await.unwrap().len(), 1);
+    assert_eq!(store.claim_alarms(vec![id], 101, 101, far).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

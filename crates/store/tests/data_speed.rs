@@ -51,15 +51,15 @@ fn row(env: &TestEnv, number: u64) -> PortableData {
 
 async fn fill(store: &Arc<SqliteStore>, tenant: &'static str, rows: u64) {
     let env = TestEnv::new(rows);
-    let mut under_way = tokio::task::JoinSet::new();
+    let mut writes = tokio::task::JoinSet::new();
     for number in 0..rows {
-        if under_way.len() >= 2_000 {
-            under_way.join_next().await.unwrap().unwrap();
+        if writes.len() >= 2_000 {
+            writes.join_next().await.unwrap().unwrap();
         }
         let (store, row) = (store.clone(), row(&env, number));
-        under_way.spawn(async move { store.data_put(tenant, row).await.unwrap() });
+        writes.spawn(async move { store.data_put(tenant, row).await.unwrap() });
     }
-    while let Some(done) = under_way.join_next().await {
+    while let Some(done) = writes.join_next().await {
         done.unwrap();
     }
 }

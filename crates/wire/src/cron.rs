@@ -15,7 +15,7 @@ pub enum SigningAlg {
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
-pub struct ProvisionShot {
+pub struct ProvisionAlarm {
     pub job_id: String,
     /// ISO 8601 with an offset; stored and returned unchanged.
     pub fire_at: String,
@@ -52,17 +52,17 @@ pub struct Provisioned {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub struct CancelShot {
+pub struct CancelAlarm {
     pub job_id: String,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub struct ArmedShots {
-    pub armed: Vec<ArmedShot>,
+pub struct ArmedAlarms {
+    pub armed: Vec<ArmedAlarm>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub struct ArmedShot {
+pub struct ArmedAlarm {
     pub job_id: String,
     pub fire_at: String,
     pub schedule_id: String,
@@ -85,12 +85,12 @@ pub struct RelayBody {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub struct ShotHistory {
-    pub history: Vec<PastShot>,
+pub struct AlarmHistory {
+    pub history: Vec<PastAlarm>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub struct PastShot {
+pub struct PastAlarm {
     pub id: u64,
     pub job_id: String,
     pub fire_at: String,

@@ -17,6 +17,7 @@ mod names;
 mod opening;
 mod paths;
 mod planes;
+mod reach;
 mod source;
 mod vendors;
 
@@ -60,6 +61,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         findings.extend(names::check(source));
         findings.extend(vendors::check(source));
         findings.extend(callers::check(source));
+        findings.extend(reach::check(source));
         match length::check_file(source) {
             length::Verdict::Fine => {}
             length::Verdict::Long(lines) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frontdesk_wire::Secret;
-use frontdesk_wire::cron::{ArmedShot, ArmedShots, CancelShot, ProvisionShot, Provisioned};
+use frontdesk_wire::cron::{ArmedAlarm, ArmedAlarms, CancelAlarm, ProvisionAlarm, Provisioned};
 
 use crate::transport::BoxFuture;
 
@@ -18,9 +18,9 @@ pub enum CronDeskError {
 }
 
 pub trait CronDesk: Send + Sync {
-    fn provision(&self, shot: ProvisionShot) -> BoxFuture<'_, Result<Provisioned, CronDeskError>>;
+    fn provision(&self, alarm: ProvisionAlarm) -> BoxFuture<'_, Result<Provisioned, CronDeskError>>;
     fn cancel<'a>(&'a self, job_id: &'a str) -> BoxFuture<'a, Result<(), CronDeskError>>;
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedShot>, CronDeskError>>;
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedAlarm>, CronDeskError>>;
 }
 
 /// Over HTTP, with an identity token.
@@ -60,18 +60,18 @@ fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, CronDeskError
 }
 
 impl CronDesk for HttpCronDesk {
-    fn provision(&self, shot: ProvisionShot) -> BoxFuture<'_, Result<Provisioned, CronDeskError>> {
-        Box::pin(async move { read(&self.ask(self.client.post(self.url("provision")).json(&shot)).await?) })
+    fn provision(&self, alarm: ProvisionAlarm) -> BoxFuture<'_, Result<Provisioned, CronDeskError>> {
+        Box::pin(async move { read(&self.ask(self.client.post(self.url("provision")).json(&alarm)).await?) })
     }
 
     fn cancel<'a>(&'a self, job_id: &'a str) -> BoxFuture<'a, Result<(), CronDeskError>> {
-        let body = CancelShot { job_id: job_id.into() };
+        let body = CancelAlarm { job_id: job_id.into() };
         Box::pin(async move { self.ask(self.client.post(self.url("cancel")).json(&body)).await.map(drop) })
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedShot>, CronDeskError>> {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedAlarm>, CronDeskError>> {
         Box::pin(async move {
-            let listed: ArmedShots = read(&self.ask(self.client.get(self.url("list"))).await?)?;
+            let listed: ArmedAlarms = read(&self.ask(self.client.get(self.url("list"))).await?)?;
             Ok(listed.armed)
         })
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use frontdesk_wire::cron::{FireBody, ProvisionShot};
+use frontdesk_wire::cron::{FireBody, ProvisionAlarm};
 use frontdesk_wire::frame::PassthroughForward;
 use jiff::Timestamp;
 
@@ -91,7 +91,7 @@ impl Provider {
             && let Ok(listed) = desk.list().await
         {
             let now = (self.clock)();
-            let armed = |id: &str| listed.iter().any(|shot| shot.job_id == id);
+            let armed = |id: &str| listed.iter().any(|alarm| alarm.job_id == id);
             let missed = |job: &Job| job.wanted().is_some_and(|at| at <= now) && !armed(&job.id);
             for job in self.jobs.load()?.into_iter().filter(missed) {
                 self.fire(&FireBody { job_id: job.id, fire_at: String::new() }).await?;
@@ -114,7 +114,7 @@ impl Provider {
         let (observed, is_complete) = match known {
             Some(known) => (known, true),
             None => match desk.list().await {
-                Ok(listed) => (listed.into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect(), true),
+                Ok(listed) => (listed.into_iter().map(|alarm| (alarm.job_id, alarm.fire_at)).collect(), true),
                 Err(error) => {
                     tracing::warn!(%error, "listing armed alarms failed; arming all jobs again");
                     (BTreeMap::new(), false)
@@ -143,14 +143,14 @@ impl Provider {
     }
 
     async fn arm(&self, desk: &Arc<dyn CronDesk>, id: &str, fire_at: &str) -> Result<(), CronDeskError> {
-        let shot = ProvisionShot {
+        let alarm = ProvisionAlarm {
             job_id: id.into(),
             fire_at: fire_at.into(),
             agent_callback_url: self.callback_url.clone(),
             dedup_key: Some(format!("{id}:{fire_at}")),
             misfire: None,
         };
-        desk.provision(shot).await.map(drop)
+        desk.provision(alarm).await.map(drop)
     }
 
     // ---- calls ---------------------------------------------------------------------------

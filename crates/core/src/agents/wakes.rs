@@ -21,7 +21,7 @@ use crate::directory::check_id;
 use crate::directory::facts::Instance;
 use crate::hash::short_hash;
 use crate::port::BoxFuture;
-use crate::port::alarms::{Shot, ShotState};
+use crate::port::alarms::{Alarm, AlarmState};
 use crate::port::inbox::PlannedWake;
 use crate::port::store::MadeRow;
 
@@ -76,8 +76,8 @@ impl LiveSession {
 }
 
 impl PlannedWakes for Messages {
-    fn fire<'a>(&'a self, shot: &'a Shot) -> BoxFuture<'a, FireAnswer> {
-        Box::pin(self.fire_by_wake(shot))
+    fn fire<'a>(&'a self, alarm: &'a Alarm) -> BoxFuture<'a, FireAnswer> {
+        Box::pin(self.fire_by_wake(alarm))
     }
 }
 
@@ -100,26 +100,27 @@ impl Messages {
         plan: Option<&str>,
     ) -> Result<Woken, Fault> {
         let asked = asked_session(opts, to)?;
-        let ear = self.choose_session(to, asked);
+        let session = self.choose_session(to, asked);
         let delivery_id = format!("wk_{}", self.env.random_hex(12));
-        let receivers = match &ear {
+        let receivers = match &session {
             Some(LiveSession::Socket(_, instance)) => vec![instance.no],
             Some(LiveSession::Stream(_)) => Vec::new(),
             None => to.relay.iter().map(|it| it.no).collect(),
         };
         let word = Word {
-            kind: if ear.is_some() { "wake" } else { "wake_degraded" },
+            kind: if session.is_some() { "wake" } else { "wake_degraded" },
             text: opts.context.as_deref().unwrap_or_default(),
             meta: None,
             from,
-            session: ear.as_ref().and_then(LiveSession::session),
+            session: session.as_ref().and_then(LiveSession::session),
             delivery_id: &delivery_id,
             asks: false,
             asked_by: None,
             dedup: short_hash(&["wake", plan.unwrap_or(&delivery_id)]),
         };
         let at_ms = self.env.now_ms();
-        let instead_of_sockets = asked.is_none() && matches!(ear, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
+        let instead_of_sockets =
+            asked.is_none() && matches!(session, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
         let mut kept = Kept { from: from.map(str::to_owned), instead_of_sockets, ..Kept::default() };
         let carrying = self.agents.live.in_flight.carry(word.dedup);
         let Filing { filed, fresh, gone, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
@@ -134,19 +135,20 @@ impl Messages {
         self.agents.live.streams.ring(to.agent.no);
         let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
         // A wake interrupted by a crash had chosen a session that no longer exists; now the connectors are tried.
-        let ear = ear.as_ref().filter(|_| fresh);
-        let took = match ear {
-            Some(ear) => took(ear, filed.place, &rows).await,
+        let session = session.as_ref().filter(|_| fresh);
+        let took = match session {
+            Some(session) => took(session, filed.place, &rows).await,
             None => false,
         };
-        let own = if matches!(ear, Some(LiveSession::Socket(..))) || !to.relay.is_empty() { "relay" } else { "inbox" };
+        let own =
+            if matches!(session, Some(LiveSession::Socket(..))) || !to.relay.is_empty() { "relay" } else { "inbox" };
         if took {
             receipt.woken = true;
             receipt.woken_at = self.env.now_ms();
             receipt.session_id = word.session.map(str::to_owned);
             kept.receipts.push(shown(own, &receipt));
         } else {
-            receipt.warnings.push(self.why_not(to, asked, ear.is_some()));
+            receipt.warnings.push(self.why_not(to, asked, session.is_some()));
             kept.receipts.push(shown(own, &receipt));
             let word = Word { delivery_id: &filed.message.delivery_id, ..word };
             if kept.instead_of_sockets
@@ -179,7 +181,7 @@ impl Messages {
             let mailbox = self.delivery.switchboard().socket(instance.no).filter(|mailbox| !mailbox.is_idle())?;
             Some(LiveSession::Socket(mailbox, instance.clone()))
         });
-        let meant = |ear: &LiveSession| asked.is_none() || ear.session() == asked;
+        let meant = |session: &LiveSession| asked.is_none() || session.session() == asked;
         streams.chain(sockets).filter(meant).max_by_key(LiveSession::order)
     }
 
@@ -261,8 +263,8 @@ impl Messages {
     // ---- planned -------------------------------------------------------------------------
 
     /// Carries out a planned wake that is due.
-    async fn fire_by_wake(&self, shot: &Shot) -> FireAnswer {
-        let planned = match self.inbox.planned_wake(&shot.job_id).await {
+    async fn fire_by_wake(&self, alarm: &Alarm) -> FireAnswer {
+        let planned = match self.inbox.planned_wake(&alarm.job_id).await {
             Ok(Some(planned)) => planned,
             Ok(None) => return FireAnswer::Taken(200), // carried out before
             Err(error) => return FireAnswer::Failed(error.to_string()),
@@ -322,7 +324,7 @@ impl Messages {
         self.inbox.plan_wake(PlannedWake { key: key.clone(), agent: to.agent.no, json }).await?;
         let now_ms = self.env.now_ms();
         let lane = format!("{BY_WAKE}{}", to.agent.tenant);
-        let shot = Shot {
+        let alarm = Alarm {
             id: 0,
             instance: to.agent.no,
             job_id: key.clone(),
@@ -336,11 +338,11 @@ impl Messages {
             skip_missed: false,
             callback: lane,
             schedule_id: key,
-            state: ShotState::Armed,
+            state: AlarmState::Armed,
             note: String::new(),
             claim: 0,
         };
-        self.cron.arm(&to.agent.tenant, shot).await?;
+        self.cron.arm(&to.agent.tenant, alarm).await?;
         Ok(WakeReceipt {
             woken_at: now_ms,
             scheduled_for: Some(at_ms),
@@ -358,9 +360,9 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 }
 
 /// Whether the session took it: a stream the message, a socket its row.
-async fn took(ear: &LiveSession, message: u64, rows: &[MadeRow]) -> bool {
+async fn took(session: &LiveSession, message: u64, rows: &[MadeRow]) -> bool {
     let taken = async {
-        match ear {
+        match session {
             LiveSession::Stream(seat) => seat.handed.took(message).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
                 Some(row) => mailbox.handed.took(row.seq).await,

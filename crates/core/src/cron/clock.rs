@@ -49,7 +49,7 @@ impl CronPlane {
             tracing::warn!(count = moved.len(), "retries planned before the clock was set back were brought forward");
         }
         for it in moved {
-            self.schedule_shot(it.next_ms, it.id, &self.directory.tenant_of_no(it.instance), lane_of(&it.callback));
+            self.schedule_alarm(it.next_ms, it.id, &self.directory.tenant_of_no(it.instance), lane_of(&it.callback));
         }
         Ok(())
     }

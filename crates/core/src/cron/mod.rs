@@ -16,7 +16,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_wire::cron::{
-    ArmedShot, BY_RELAY, CancelShot, FireBody, OnMiss, PastShot, ProvisionShot, Provisioned, RelayBody, ShotHistory,
+    AlarmHistory, ArmedAlarm, BY_RELAY, CancelAlarm, FireBody, OnMiss, PastAlarm, ProvisionAlarm, Provisioned,
+    RelayBody,
 };
 use frontdesk_wire::frame::PassthroughForward;
 use serde_json::json;
@@ -31,7 +32,7 @@ use crate::env::Env;
 use crate::error::DeskError;
 use crate::meters::{Meters, Why};
 use crate::port::BoxFuture;
-use crate::port::alarms::{Alarms, Arming, Concluded, Conclusion, Shot, ShotState};
+use crate::port::alarms::{Alarm, AlarmState, Alarms, Arming, Concluded, Conclusion};
 use crate::port::outcall::{Call, Outcall};
 use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
 use crate::port::stores::Stores;
@@ -143,7 +144,7 @@ pub(crate) const BY_WAKE: &str = "wake:";
 
 /// Carries out planned wakes when they are due.
 pub trait PlannedWakes: Send + Sync {
-    fn fire<'a>(&'a self, shot: &'a Shot) -> BoxFuture<'a, FireAnswer>;
+    fn fire<'a>(&'a self, alarm: &'a Alarm) -> BoxFuture<'a, FireAnswer>;
 }
 
 pub struct CronPlane {
@@ -206,7 +207,7 @@ impl CronPlane {
         &self.clock
     }
 
-    pub async fn provision_shot(&self, who: &Guest, ask: ProvisionShot) -> Result<Provisioned, DeskError> {
+    pub async fn provision_alarm(&self, who: &Guest, ask: ProvisionAlarm) -> Result<Provisioned, DeskError> {
         check_id("job_id", &ask.job_id)?;
         let callback = ask.agent_callback_url.trim_end_matches('/');
         if callback.contains(['?', '#']) {
@@ -220,7 +221,7 @@ impl CronPlane {
         let now_ms = self.env.now_ms();
         let due_ms = parse_time(&ask.fire_at)?;
         let misfire = ask.misfire.unwrap_or_default();
-        let shot = Shot {
+        let alarm = Alarm {
             id: 0,
             instance: who.instance.no,
             job_id: ask.job_id,
@@ -234,38 +235,38 @@ impl CronPlane {
             skip_missed: misfire.on_miss == OnMiss::Skip,
             callback: callback.into(),
             schedule_id: format!("sh_{}", self.env.random_hex(12)),
-            state: ShotState::Armed,
+            state: AlarmState::Armed,
             note: String::new(),
             claim: 0,
         };
-        let arming = self.arm(&who.tenant, shot).await?;
+        let arming = self.arm(&who.tenant, alarm).await?;
         Ok(Provisioned { schedule_id: arming.schedule_id })
     }
 
     /// Arms an alarm and adds it to the schedule.
-    pub(crate) async fn arm(&self, tenant: &str, shot: Shot) -> Result<Arming, DeskError> {
-        self.check_armed(tenant, &shot).await?;
-        let (next_ms, lane) = (shot.next_ms, lane_of(&shot.callback).to_owned());
-        let arming = self.alarms.arm(vec![shot]).await?.pop().ok_or(StoreError::Conflict)?;
+    pub(crate) async fn arm(&self, tenant: &str, alarm: Alarm) -> Result<Arming, DeskError> {
+        self.check_armed(tenant, &alarm).await?;
+        let (next_ms, lane) = (alarm.next_ms, lane_of(&alarm.callback).to_owned());
+        let arming = self.alarms.arm(vec![alarm]).await?.pop().ok_or(StoreError::Conflict)?;
         if arming.replaced {
             self.clock.schedule().note_stale();
         } else if arming.fresh {
             self.clock.note_armed(tenant);
         }
         if arming.fresh {
-            self.schedule_shot(next_ms, arming.id, tenant, &lane);
+            self.schedule_alarm(next_ms, arming.id, tenant, &lane);
         }
         Ok(arming)
     }
 
     /// Checks the quota. Changing the time of an armed job is always allowed.
-    async fn check_armed(&self, tenant: &str, shot: &Shot) -> Result<(), DeskError> {
+    async fn check_armed(&self, tenant: &str, alarm: &Alarm) -> Result<(), DeskError> {
         let (there, max) = (self.clock.armed_of(tenant), self.rules.armed_max);
         if max == 0 || there < max {
             return Ok(());
         }
-        let known = self.alarms.shot(shot.instance, &shot.job_id).await?;
-        if known.is_some_and(|known| known.state == ShotState::Armed) {
+        let known = self.alarms.alarm(alarm.instance, &alarm.job_id).await?;
+        if known.is_some_and(|known| known.state == AlarmState::Armed) {
             return Ok(());
         }
         let text = format!(
@@ -301,7 +302,7 @@ impl CronPlane {
         u64::from_le_bytes(dice) % (self.rules.fire_jitter_ms + 1)
     }
 
-    pub async fn cancel_shot(&self, who: &Guest, ask: &CancelShot) -> Result<(), DeskError> {
+    pub async fn cancel_alarm(&self, who: &Guest, ask: &CancelAlarm) -> Result<(), DeskError> {
         if self.alarms.disarm(who.instance.no, &ask.job_id, self.env.now_ms()).await? {
             self.meters.alarms_ended.get_or_create(&Why { why: "cancelled" }).inc();
             self.clock.note_ended(&who.tenant, 1);
@@ -311,25 +312,25 @@ impl CronPlane {
     }
 
     /// Armed alarms of an instance, up to `limit`.
-    pub async fn armed(&self, no: u64, limit: usize) -> Result<Vec<Shot>, StoreError> {
+    pub async fn armed(&self, no: u64, limit: usize) -> Result<Vec<Alarm>, StoreError> {
         self.alarms.armed(no, 0, limit).await
     }
 
     /// Alarms that were given up, up to `limit`.
-    pub async fn dead(&self, limit: usize) -> Result<Vec<Shot>, StoreError> {
-        self.alarms.dead_shots(None, limit).await
+    pub async fn dead(&self, limit: usize) -> Result<Vec<Alarm>, StoreError> {
+        self.alarms.dead_alarms(None, limit).await
     }
 
     /// A page of armed alarms of an instance, and the start of the next page; `None`: this was the last one.
-    pub async fn armed_page(&self, instance: u64, after: u64) -> Result<(Vec<ArmedShot>, Option<u64>), StoreError> {
+    pub async fn armed_page(&self, instance: u64, after: u64) -> Result<(Vec<ArmedAlarm>, Option<u64>), StoreError> {
         let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;
         let next = page.last().map(|last| last.id).filter(|_| page.len() == ARMED_PAGE);
-        let show = |it: Shot| ArmedShot { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
+        let show = |it: Alarm| ArmedAlarm { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
         Ok((page.into_iter().map(show).collect(), next))
     }
 
     /// Armed alarms of a tenant: jobs of its instances and planned wakes of its agents.
-    pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(String, Shot)>, DeskError> {
+    pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(String, Alarm)>, DeskError> {
         let owners: Vec<(u64, String)> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
             let instances = index.instances().map(|it| (it.no, it.name.clone()));
@@ -345,16 +346,16 @@ impl CronPlane {
                     .armed(no, 0, TENANT_ARMED_MAX - found.len())
                     .await?
                     .into_iter()
-                    .map(|shot| (name.clone(), shot)),
+                    .map(|alarm| (name.clone(), alarm)),
             );
         }
-        found.sort_by_key(|(_, shot)| (shot.next_ms, shot.id));
+        found.sort_by_key(|(_, alarm)| (alarm.next_ms, alarm.id));
         Ok(found)
     }
 
-    pub async fn shot_history(&self, instance: &Instance, job_id: Option<&str>) -> Result<ShotHistory, DeskError> {
-        let ended = self.alarms.ended_shots(instance.no, job_id, HISTORY_PAGE).await?;
-        let show = |it: crate::port::alarms::Ended| PastShot {
+    pub async fn alarm_history(&self, instance: &Instance, job_id: Option<&str>) -> Result<AlarmHistory, DeskError> {
+        let ended = self.alarms.ended_alarms(instance.no, job_id, HISTORY_PAGE).await?;
+        let show = |it: crate::port::alarms::Ended| PastAlarm {
             id: it.id,
             job_id: it.job_id,
             fire_at: it.fire_at,
@@ -364,23 +365,23 @@ impl CronPlane {
             at: it.at_ms,
             note: it.note,
         };
-        Ok(ShotHistory { history: ended.into_iter().map(show).collect() })
+        Ok(AlarmHistory { history: ended.into_iter().map(show).collect() })
     }
 
     /// Retries an alarm that was given up, starting now.
-    pub async fn revive_shot(&self, id: u64) -> Result<(), DeskError> {
+    pub async fn revive_alarm(&self, id: u64) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
-        let revived = self.alarms.revive_shot(id, now_ms).await?;
-        let shot = revived.ok_or_else(|| DeskError::NotFound(format!("no alarm with number {id} was given up")))?;
-        let tenant = self.directory.tenant_of_no(shot.instance);
+        let revived = self.alarms.revive_alarm(id, now_ms).await?;
+        let alarm = revived.ok_or_else(|| DeskError::NotFound(format!("no alarm with number {id} was given up")))?;
+        let tenant = self.directory.tenant_of_no(alarm.instance);
         self.clock.note_armed(&tenant);
-        self.schedule_shot(now_ms, id, &tenant, lane_of(&shot.callback));
+        self.schedule_alarm(now_ms, id, &tenant, lane_of(&alarm.callback));
         Ok(())
     }
 
     // ---- schedule ------------------------------------------------------------------------
 
-    fn schedule_shot(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
+    fn schedule_alarm(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
         if next_ms > self.clock.loaded_until_ms.load(Ordering::Acquire) {
             return; // later than the window: read from the store in time
         }
@@ -422,8 +423,8 @@ impl CronPlane {
     }
 
     /// Reads the next page.
-    async fn load_shots(&self, loading: &mut Loading) -> Result<(), StoreError> {
-        let page = self.alarms.next_shots(loading.from, loading.until_ms, PAGE).await?;
+    async fn load_alarms(&self, loading: &mut Loading) -> Result<(), StoreError> {
+        let page = self.alarms.next_alarms(loading.from, loading.until_ms, PAGE).await?;
         loading.done = page.len() < PAGE;
         loading.from = match page.last() {
             Some(last) if !loading.done => (last.next_ms, last.id),
@@ -443,12 +444,12 @@ impl CronPlane {
     }
 
     /// Puts overdue alarms back into the schedule that are neither queued nor being fired.
-    async fn find_forgotten_shots(&self) -> Result<(), StoreError> {
+    async fn find_forgotten_alarms(&self) -> Result<(), StoreError> {
         let long_ago_ms = self.env.now_ms().saturating_sub(LEASE_MS);
-        let overdue = self.alarms.next_shots((0, 0), long_ago_ms, PAGE).await?;
+        let overdue = self.alarms.next_alarms((0, 0), long_ago_ms, PAGE).await?;
         let forgotten = self.clock.schedule().unknown(overdue.iter().map(|it| it.id));
         for it in overdue.into_iter().filter(|it| forgotten.contains(&it.id)) {
-            self.schedule_shot(it.next_ms, it.id, &self.directory.tenant_of_no(it.instance), lane_of(&it.callback));
+            self.schedule_alarm(it.next_ms, it.id, &self.directory.tenant_of_no(it.instance), lane_of(&it.callback));
         }
         Ok(())
     }
@@ -462,24 +463,24 @@ impl CronPlane {
     pub async fn fire_for(&self, ask: &RelayBody) -> Result<(), DeskError> {
         let instance = self.directory.find_instance(&ask.agent_id, None)?;
         let absent = || DeskError::NotFound("no alarm is armed for this job and time".into());
-        let shot = self.alarms.shot(instance.no, &ask.job_id).await?.ok_or_else(absent)?;
-        if shot.fire_at != ask.fire_at {
+        let alarm = self.alarms.alarm(instance.no, &ask.job_id).await?.ok_or_else(absent)?;
+        if alarm.fire_at != ask.fire_at {
             return Err(absent());
         }
-        if shot.state == ShotState::Fired {
+        if alarm.state == AlarmState::Fired {
             return Ok(());
         }
         let now_ms = self.env.now_ms();
-        let due_by_ms = now_ms.max(shot.next_ms);
-        let claimed = self.alarms.claim_shots(vec![shot.id], due_by_ms, now_ms, now_ms + LEASE_MS).await?.pop();
-        let Some(shot) = claimed else {
+        let due_by_ms = now_ms.max(alarm.next_ms);
+        let claimed = self.alarms.claim_alarms(vec![alarm.id], due_by_ms, now_ms, now_ms + LEASE_MS).await?.pop();
+        let Some(alarm) = claimed else {
             return Err(DeskError::Conflict("the alarm is being fired, or was given up".into()));
         };
-        let end = self.try_shot(&shot, || {}).await;
+        let end = self.try_alarm(&alarm, || {}).await;
         match end {
             Conclusion::Fired { .. } => Ok(()),
             Conclusion::Retry { next_ms, note } => {
-                self.schedule_shot(next_ms, shot.id, &instance.tenant, lane_of(&shot.callback));
+                self.schedule_alarm(next_ms, alarm.id, &instance.tenant, lane_of(&alarm.callback));
                 Err(DeskError::Elsewhere(note))
             }
             Conclusion::Dead { note } | Conclusion::Skipped { note } => Err(DeskError::Elsewhere(note)),
@@ -488,46 +489,46 @@ impl CronPlane {
 
     /// Fires a claimed alarm once and stores the result. Retries until the store accepts it, because the alarm would
     /// otherwise fire again. `answered` is called as soon as the agent has answered.
-    pub async fn try_shot(&self, shot: &Shot, answered: impl FnOnce()) -> Conclusion {
+    pub async fn try_alarm(&self, alarm: &Alarm, answered: impl FnOnce()) -> Conclusion {
         let began_ms = self.env.now_ms();
-        let late_ms = began_ms.saturating_sub(shot.next_ms);
-        let end = if is_missed(shot, began_ms) {
+        let late_ms = began_ms.saturating_sub(alarm.next_ms);
+        let end = if is_missed(alarm, began_ms) {
             Conclusion::Skipped { note: format!("skipped, {} s too late", late_ms / 1000) }
         } else {
-            let answer = self.fire(shot).await;
+            let answer = self.fire(alarm).await;
             let mut dice = [0; 8];
             self.env.fill(&mut dice);
-            conclude(shot, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
+            conclude(alarm, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
         };
         answered();
         let concluded = loop {
-            match self.alarms.conclude(vec![(shot.clone(), end.clone())], self.env.now_ms()).await {
+            match self.alarms.conclude(vec![(alarm.clone(), end.clone())], self.env.now_ms()).await {
                 Ok(each) => break each.first().copied().unwrap_or(Concluded::Stale),
                 Err(error) => {
-                    tracing::error!(%error, job = shot.job_id, "storing the result of an alarm failed; retrying");
+                    tracing::error!(%error, job = alarm.job_id, "storing the result of an alarm failed; retrying");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         };
         if concluded == Concluded::Stale {
-            tracing::warn!(job = shot.job_id, "an alarm call outlasted its claim; another worker stored the result");
+            tracing::warn!(job = alarm.job_id, "an alarm call outlasted its claim; another worker stored the result");
         } else {
-            self.note_fire(shot, &end, late_ms, concluded == Concluded::Ended);
+            self.note_fire(alarm, &end, late_ms, concluded == Concluded::Ended);
         }
         end
     }
 
     /// Every failure becomes a `FireAnswer`.
-    async fn fire(&self, shot: &Shot) -> FireAnswer {
-        let found = self.directory.read(|view| view.instance_no(shot.instance).cloned());
-        let answer = match (shot.callback.as_str(), &found) {
+    async fn fire(&self, alarm: &Alarm) -> FireAnswer {
+        let found = self.directory.read(|view| view.instance_no(alarm.instance).cloned());
+        let answer = match (alarm.callback.as_str(), &found) {
             (callback, _) if callback.starts_with(BY_WAKE) => match self.planned_wakes.get().and_then(Weak::upgrade) {
-                Some(wakes) => wakes.fire(shot).await,
+                Some(wakes) => wakes.fire(alarm).await,
                 None => FireAnswer::Failed("the server is stopping".into()),
             },
             (_, None) => FireAnswer::Failed("the instance was removed".into()),
-            (BY_RELAY, Some(instance)) => self.fire_by_relay(shot, instance).await,
-            (callback, Some(instance)) => self.fire_by_call(shot, instance, callback).await,
+            (BY_RELAY, Some(instance)) => self.fire_by_relay(alarm, instance).await,
+            (callback, Some(instance)) => self.fire_by_call(alarm, instance, callback).await,
         };
         let why = match &answer {
             FireAnswer::Taken(_) => "taken",
@@ -538,12 +539,12 @@ impl CronPlane {
         answer
     }
 
-    async fn fire_by_call(&self, shot: &Shot, instance: &Instance, callback: &str) -> FireAnswer {
+    async fn fire_by_call(&self, alarm: &Alarm, instance: &Instance, callback: &str) -> FireAnswer {
         let token = match self.keys.fire_token(instance) {
             Ok(token) => token,
             Err(error) => return FireAnswer::Failed(error),
         };
-        let body = FireBody { job_id: shot.job_id.clone(), fire_at: shot.fire_at.clone() };
+        let body = FireBody { job_id: alarm.job_id.clone(), fire_at: alarm.fire_at.clone() };
         let body = serde_json::to_string(&body).unwrap_or_default();
         let url = format!("{callback}/api/cron/fire");
         let call = Call { bearer: Some(&token), cut: true, ..Call::post(&url, &body, ANSWER_MAX_BYTES) };
@@ -555,8 +556,8 @@ impl CronPlane {
     }
 
     /// Sends it through the agent's socket, as a durable delivery that wakes the agent. Accepted once it is committed.
-    async fn fire_by_relay(&self, shot: &Shot, instance: &Instance) -> FireAnswer {
-        let body = json!({ "job_id": shot.job_id, "fire_at": shot.fire_at }).to_string();
+    async fn fire_by_relay(&self, alarm: &Alarm, instance: &Instance) -> FireAnswer {
+        let body = json!({ "job_id": alarm.job_id, "fire_at": alarm.fire_at }).to_string();
         let forward = PassthroughForward {
             platform: "cron".into(),
             bot_id: "desk".into(),
@@ -572,17 +573,17 @@ impl CronPlane {
             json: serde_json::to_string(&forward).unwrap_or_default(),
             platform: "cron".into(),
             bot: "desk".into(),
-            chat_id: shot.job_id.as_str().into(),
-            session_key: format!("cron:{}", shot.job_id).into(),
-            message_id: shot.schedule_id.clone(),
+            chat_id: alarm.job_id.as_str().into(),
+            session_key: format!("cron:{}", alarm.job_id).into(),
+            message_id: alarm.schedule_id.clone(),
         };
         let acceptance = Acceptance {
             tenant: instance.tenant.as_str().into(),
             attempt: 0,
             // Prevents a second delivery after a crash between this commit and storing the result.
-            dedup: [b"\0cron:".as_slice(), &shot.id.to_be_bytes(), &shot.attempts.to_be_bytes()].concat(),
+            dedup: [b"\0cron:".as_slice(), &alarm.id.to_be_bytes(), &alarm.attempts.to_be_bytes()].concat(),
             delivery,
-            verdict: json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", shot.job_id]]]).to_string(),
+            verdict: json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", alarm.job_id]]]).to_string(),
             receivers: vec![instance.no],
             own_json: Vec::new(),
             capabilities: Vec::new(),
@@ -598,7 +599,7 @@ impl CronPlane {
     }
 
     /// Reports the result to the event stream and to the metrics.
-    fn note_fire(&self, shot: &Shot, end: &Conclusion, late_ms: u64, was_armed: bool) {
+    fn note_fire(&self, alarm: &Alarm, end: &Conclusion, late_ms: u64, was_armed: bool) {
         let (word, note) = match end {
             Conclusion::Fired { note } => ("fired", note),
             Conclusion::Dead { note } => ("dead", note),
@@ -608,18 +609,18 @@ impl CronPlane {
         if !matches!(end, Conclusion::Retry { .. }) {
             self.meters.alarms_ended.get_or_create(&Why { why: word }).inc();
             if was_armed {
-                self.clock.note_ended(&self.directory.tenant_of_no(shot.instance), 1);
+                self.clock.note_ended(&self.directory.tenant_of_no(alarm.instance), 1);
             }
         }
-        if shot.attempts == 0 {
+        if alarm.attempts == 0 {
             self.meters.alarm_lateness.note_ms(late_ms);
         }
         if self.tail.is_watched() {
-            let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(shot.instance)) else { return };
+            let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(alarm.instance)) else { return };
             self.tail.say(&tenant, word, |notice| {
                 notice.instance = name;
-                notice.message_id.clone_from(&shot.schedule_id);
-                notice.text = format!("job {}: {note}", shot.job_id);
+                notice.message_id.clone_from(&alarm.schedule_id);
+                notice.text = format!("job {}: {note}", alarm.job_id);
             });
         }
     }

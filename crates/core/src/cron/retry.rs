@@ -1,6 +1,6 @@
 //! When a failed alarm call is retried, and when the alarm is given up.
 
-use crate::port::alarms::{Conclusion, Shot};
+use crate::port::alarms::{Alarm, Conclusion};
 
 /// Delay of the first retry; doubled for each further one up to `RETRY_LONGEST_MS`.
 const RETRY_FIRST_MS: u64 = 1_000;
@@ -21,41 +21,43 @@ pub enum FireAnswer {
 }
 
 /// Whether the alarm is so late that its job wants it skipped.
-pub fn is_missed(shot: &Shot, now_ms: u64) -> bool {
-    shot.skip_missed && shot.attempts == 0 && now_ms > expected_ms(shot).saturating_add(shot.grace_ms.max(ON_TIME_MS))
+pub fn is_missed(alarm: &Alarm, now_ms: u64) -> bool {
+    alarm.skip_missed
+        && alarm.attempts == 0
+        && now_ms > expected_ms(alarm).saturating_add(alarm.grace_ms.max(ON_TIME_MS))
 }
 
 /// When the first call was expected. Not before the alarm was armed (a time in the past means now), nor before the
 /// first attempt was planned.
-fn expected_ms(shot: &Shot) -> u64 {
-    let planned_ms = if shot.attempts == 0 { shot.next_ms } else { 0 };
-    shot.due_ms.max(shot.armed_ms).max(planned_ms)
+fn expected_ms(alarm: &Alarm) -> u64 {
+    let planned_ms = if alarm.attempts == 0 { alarm.next_ms } else { 0 };
+    alarm.due_ms.max(alarm.armed_ms).max(planned_ms)
 }
 
 /// What follows from an answer. `dice` delays retries by up to a quarter more.
-pub fn conclude(shot: &Shot, answer: &FireAnswer, now_ms: u64, dice: u64) -> Conclusion {
+pub fn conclude(alarm: &Alarm, answer: &FireAnswer, now_ms: u64, dice: u64) -> Conclusion {
     let note = match answer {
         FireAnswer::Taken(status) => return Conclusion::Fired { note: format!("answered {status}") },
         FireAnswer::Refused(status) => format!("answered {status}"),
         FireAnswer::Failed(why) => why.clone(),
     };
-    let first_ms = if shot.first_ms == 0 { now_ms } else { shot.first_ms };
-    let limit_ms = expected_ms(shot).max(first_ms).saturating_add(shot.grace_ms);
-    let wait_ms = RETRY_FIRST_MS.saturating_mul(1 << shot.attempts.min(20)).min(RETRY_LONGEST_MS);
+    let first_ms = if alarm.first_ms == 0 { now_ms } else { alarm.first_ms };
+    let limit_ms = expected_ms(alarm).max(first_ms).saturating_add(alarm.grace_ms);
+    let wait_ms = RETRY_FIRST_MS.saturating_mul(1 << alarm.attempts.min(20)).min(RETRY_LONGEST_MS);
     let next_ms = now_ms + wait_ms + dice % (wait_ms / 4 + 1);
     match next_ms <= limit_ms {
         true => Conclusion::Retry { next_ms, note },
-        false => Conclusion::Dead { note: format!("{note}; given up after {} tries", shot.attempts + 1) },
+        false => Conclusion::Dead { note: format!("{note}; given up after {} tries", alarm.attempts + 1) },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::alarms::ShotState;
+    use crate::port::alarms::AlarmState;
 
-    fn shot() -> Shot {
-        Shot {
+    fn alarm() -> Alarm {
+        Alarm {
             id: 1,
             instance: 1,
             job_id: "j".into(),
@@ -69,7 +71,7 @@ mod tests {
             skip_missed: false,
             callback: "https://a".into(),
             schedule_id: "s".into(),
-            state: ShotState::Armed,
+            state: AlarmState::Armed,
             note: String::new(),
             claim: 0,
         }
@@ -77,9 +79,9 @@ mod tests {
 
     #[test]
     fn a_2xx_ends_it_and_all_else_is_retried_until_the_limit() {
-        let fired = conclude(&shot(), &FireAnswer::Taken(202), 100_000, 0);
+        let fired = conclude(&alarm(), &FireAnswer::Taken(202), 100_000, 0);
         assert_eq!(fired, Conclusion::Fired { note: "answered 202".into() });
-        let (mut now, mut tried, mut gaps) = (100_000, shot(), Vec::new());
+        let (mut now, mut tried, mut gaps) = (100_000, alarm(), Vec::new());
         loop {
             match conclude(&tried, &FireAnswer::Refused(503), now, 0) {
                 Conclusion::Retry { next_ms, .. } => {
@@ -98,22 +100,22 @@ mod tests {
             }
         }
         assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000], "the next one would exceed the limit");
-        let failed = conclude(&shot(), &FireAnswer::Failed("no answer".into()), 100_000, 999_999);
+        let failed = conclude(&alarm(), &FireAnswer::Failed("no answer".into()), 100_000, 999_999);
         let Conclusion::Retry { next_ms, note } = failed else { panic!("{failed:?}") };
         assert!((101_000..=101_250).contains(&next_ms), "delayed by up to a quarter more");
         assert_eq!(note, "no answer");
     }
 
     #[test]
-    fn a_late_shot_is_fired_unless_its_job_wants_it_skipped() {
+    fn a_late_alarm_is_fired_unless_its_job_wants_it_skipped() {
         let late_ms = 100_000 + 60_000 + 1;
-        assert!(!is_missed(&shot(), late_ms), "late alarms are fired by default");
-        let picky = Shot { skip_missed: true, ..shot() };
+        assert!(!is_missed(&alarm(), late_ms), "late alarms are fired by default");
+        let picky = Alarm { skip_missed: true, ..alarm() };
         assert!(is_missed(&picky, late_ms) && !is_missed(&picky, late_ms - 1));
-        assert!(!is_missed(&Shot { attempts: 1, ..picky.clone() }, late_ms), "the first attempt was in time");
-        assert!(!is_missed(&Shot { armed_ms: late_ms, ..picky }, late_ms), "a time in the past means now");
+        assert!(!is_missed(&Alarm { attempts: 1, ..picky.clone() }, late_ms), "the first attempt was in time");
+        assert!(!is_missed(&Alarm { armed_ms: late_ms, ..picky }, late_ms), "a time in the past means now");
         // Alarms that are overdue after an outage still get their retries.
-        let long_after = conclude(&shot(), &FireAnswer::Refused(500), 9_000_000, 0);
+        let long_after = conclude(&alarm(), &FireAnswer::Refused(500), 9_000_000, 0);
         assert!(matches!(long_after, Conclusion::Retry { .. }));
     }
 }

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_take_turns_however_many_shots_one_has() {
+    fn tenants_take_turns_however_many_alarms_one_has() {
         let mut schedule = Schedule::new(WIDE);
         for id in 0..1_000 {
             schedule.add(0, id, "big", "h");
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shot_is_taken_once() {
+    fn every_alarm_is_taken_once() {
         let mut schedule = Schedule::new(Caps { total: 7, per_tenant: 3, per_host: 2 });
         for id in 0..500u64 {
             schedule.add(id % 13, id, &format!("t{}", id % 5), &format!("h{}", id % 7));
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_replaced_shots_are_dropped_and_what_is_due_stays() {
+    fn entries_of_replaced_alarms_are_dropped_and_what_is_due_stays() {
         let mut schedule = Schedule::new(WIDE);
         for id in 0..2_000 {
             schedule.add(100 + id, id, "t", "h");

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn signed(alg: SigningAlg) -> (String, Value) {
-        let signet = SigningKey::open("k1", alg, &new_key(alg).unwrap()).unwrap();
+        let key = SigningKey::open("k1", alg, &new_key(alg).unwrap()).unwrap();
         let claims = FireClaims {
             iss: "https://desk",
             aud: "agent:home".into(),
@@ -138,7 +138,7 @@ mod tests {
             exp: 91,
             jti: "x".into(),
         };
-        (signet.sign(&claims).unwrap(), signet.jwk())
+        (key.sign(&claims).unwrap(), key.jwk())
     }
 
     fn decoded(text: &str) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::clock::ClockWatch;
 use super::schedule::Next;
 use super::{CronPlane, LEASE_MS, Loading, STORE_PAUSE};
-use crate::port::alarms::{Conclusion, Shot};
+use crate::port::alarms::{Alarm, Conclusion};
 
 /// Alarms claimed in one commit.
 const BATCH: usize = 256;
@@ -34,7 +34,7 @@ pub struct Ring {
 
 /// An alarm that this process may fire.
 pub struct Claimed {
-    shot: Shot,
+    alarm: Alarm,
     next: Next,
 }
 
@@ -81,7 +81,7 @@ impl CronPlane {
             ring.loading = self.begin_load(&ring.loading);
         }
         if !ring.loading.done
-            && let Err(error) = self.load_shots(&mut ring.loading).await
+            && let Err(error) = self.load_alarms(&mut ring.loading).await
         {
             tracing::error!(%error, "reading armed alarms failed; retrying");
             tokio::time::sleep(STORE_PAUSE).await;
@@ -89,7 +89,7 @@ impl CronPlane {
         // A worker may have claimed an alarm and stopped; then the alarm is no longer in the schedule.
         if self.env.steady_ms().saturating_sub(ring.swept_ms) > LEASE_MS {
             ring.swept_ms = self.env.steady_ms();
-            if let Err(error) = self.find_forgotten_shots().await {
+            if let Err(error) = self.find_forgotten_alarms().await {
                 tracing::error!(%error, "reading overdue alarms failed");
             }
         }
@@ -118,7 +118,7 @@ impl CronPlane {
             return (Vec::new(), 0);
         }
         let ids = due.iter().map(|next| next.id).collect();
-        let claimed = match self.alarms.claim_shots(ids, now_ms, now_ms, now_ms + LEASE_MS).await {
+        let claimed = match self.alarms.claim_alarms(ids, now_ms, now_ms, now_ms + LEASE_MS).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::error!(%error, "claiming due alarms failed; they stay armed");
@@ -130,24 +130,24 @@ impl CronPlane {
                 return (Vec::new(), 0);
             }
         };
-        let mut claimed: HashMap<u64, Shot> = claimed.into_iter().map(|shot| (shot.id, shot)).collect();
+        let mut claimed: HashMap<u64, Alarm> = claimed.into_iter().map(|alarm| (alarm.id, alarm)).collect();
         let mut ours = Vec::with_capacity(claimed.len());
         let mut schedule = self.clock.schedule();
         for next in &due {
             match claimed.remove(&next.id) {
-                Some(shot) => ours.push(Claimed { shot, next: *next }),
+                Some(alarm) => ours.push(Claimed { alarm, next: *next }),
                 None => schedule.finished(*next), // cancelled, moved, or claimed by another process
             }
         }
         (ours, due.len())
     }
 
-    pub async fn fire_claimed(&self, Claimed { shot, next }: Claimed) {
+    pub async fn fire_claimed(&self, Claimed { alarm, next }: Claimed) {
         let answered = || {
             self.clock.schedule().answered(next.lane);
             self.clock.bell.notify_one();
         };
-        let end = self.try_shot(&shot, answered).await;
+        let end = self.try_alarm(&alarm, answered).await;
         {
             let mut schedule = self.clock.schedule();
             if let Conclusion::Retry { next_ms, .. } = end {

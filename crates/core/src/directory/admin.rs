@@ -114,7 +114,7 @@ impl DirectoryPlane {
                     format!("instance {:?} belongs to tenant {:?}; choose another name", ask.instance, other.tenant);
                 return Err(DeskError::Conflict(text));
             }
-            self.seat_instance(view, draft, &ask.tenant, &ask.instance, None, false)?;
+            self.put_instance(view, draft, &ask.tenant, &ask.instance, None, false)?;
             link(view, draft, ask.clone(), now_ms);
             Ok(())
         };

@@ -41,7 +41,7 @@ impl DirectoryPlane {
             self.outcall.check(url).map_err(|error| DeskError::BadRequest(format!("wakeUrl: {error}")))?;
         }
         let instance = ask.instance_id.clone().or_else(|| who.instance.clone());
-        let seat = Seat {
+        let new = NewGateway {
             tenant: &who.tenant,
             bound: who.instance.as_deref(),
             gateway_id: &ask.gateway_id,
@@ -50,7 +50,7 @@ impl DirectoryPlane {
             platform: Some((ask.platform.clone(), ask.bot_id.clone())),
             route_keys: ask.route_keys.clone(),
         };
-        self.registry.write(|view, draft| self.seat_gateway(view, draft, seat.clone())).await.map_err(DeskError::from)
+        self.registry.write(|view, draft| self.put_gateway(view, draft, new.clone())).await.map_err(DeskError::from)
     }
 
     /// Creates a gateway for the admin.
@@ -89,7 +89,7 @@ impl DirectoryPlane {
             if found.expires_ms <= now_ms {
                 return refuse("this enrollment token has expired; ask for a new one");
             }
-            let seat = Seat {
+            let new = NewGateway {
                 tenant: &who.tenant,
                 bound: who.instance.as_deref(),
                 gateway_id: &ask.gateway_id,
@@ -98,7 +98,7 @@ impl DirectoryPlane {
                 platform: None,
                 route_keys: Vec::new(),
             };
-            let reply = self.seat_gateway(view, draft, seat)?;
+            let reply = self.put_gateway(view, draft, new)?;
             let used = Enrollment { used_by: Some(ask.gateway_id.clone()), ..(**found).clone() };
             draft.put(Fact::Enrollment(used));
             Ok(reply)
@@ -106,8 +106,8 @@ impl DirectoryPlane {
         self.registry.write(decide).await.map_err(DeskError::from)
     }
 
-    fn seat_gateway(&self, view: &View, draft: &mut Draft, seat: Seat<'_>) -> Result<ProvisionReply, DeskError> {
-        let Seat { tenant, bound, gateway_id, instance, wake_url, platform, route_keys } = seat;
+    fn put_gateway(&self, view: &View, draft: &mut Draft, new: NewGateway<'_>) -> Result<ProvisionReply, DeskError> {
+        let NewGateway { tenant, bound, gateway_id, instance, wake_url, platform, route_keys } = new;
         check_id("gatewayId", gateway_id)?;
         let now_ms = self.env.now_ms();
         let known = view.gateways.get(gateway_id);
@@ -159,7 +159,7 @@ impl DirectoryPlane {
             let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::gateway_counts);
             check_quota("gateways", there, self.rules.gateways_max, "relay.gateways_per_tenant")?;
         }
-        self.seat_instance(view, draft, tenant, &instance, wake_url, true)?;
+        self.put_instance(view, draft, tenant, &instance, wake_url, true)?;
         let reply = ProvisionReply {
             secret: secret.expose().into(),
             delivery_key: self.sealer.derive(&["delivery", tenant]),
@@ -175,7 +175,7 @@ impl DirectoryPlane {
     ///
     /// Names are unique in the whole server, because they are the audience of tokens. A tenant that asks for a name of
     /// another one learns only that it is not available; the log says why.
-    pub(super) fn seat_instance(
+    pub(super) fn put_instance(
         &self,
         view: &View,
         draft: &mut Draft,
@@ -262,8 +262,8 @@ impl DirectoryPlane {
         if let Some(guest) = found() {
             return Ok(guest);
         }
-        let seat = |view: &View, draft: &mut Draft| self.seat_instance(view, draft, &who.tenant, name, None, true);
-        self.registry.write(seat).await.map_err(DeskError::from)?;
+        let put = |view: &View, draft: &mut Draft| self.put_instance(view, draft, &who.tenant, name, None, true);
+        self.registry.write(put).await.map_err(DeskError::from)?;
         found().ok_or_else(|| DeskError::NotFound("instance not found".into()))
     }
 
@@ -309,7 +309,7 @@ fn check_quota(what: &str, (live, gone): (usize, usize), max: usize, setting: &s
 
 /// A request for a gateway.
 #[derive(Clone)]
-struct Seat<'a> {
+struct NewGateway<'a> {
     tenant: &'a str,
     /// The only instance that the caller may act for, if its identity is bound.
     bound: Option<&'a str>,

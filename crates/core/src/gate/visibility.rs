@@ -15,26 +15,26 @@ const ALL_MAX: usize = 200_000;
 
 #[derive(Default)]
 pub struct VisibilityCache {
-    places: Mutex<Places>,
+    cached: Mutex<Cached>,
     /// Increased by every `forget`, so that an answer requested before it is not stored after it.
     age: AtomicU64,
 }
 
 /// Nested maps, so that lookups build no keys.
 #[derive(Default)]
-struct Places {
+struct Cached {
     by_tenant: HashMap<String, OfTenant>,
     answers: usize,
 }
 
 #[derive(Default)]
 struct OfTenant {
-    chats: HashMap<String, Vec<Place>>,
+    chats: HashMap<String, Vec<CachedChat>>,
     answers: usize,
 }
 
 /// One chat of one tenant; the same chat id means something else on another platform or bot.
-struct Place {
+struct CachedChat {
     platform: String,
     bot: String,
     /// By user: the answer, and until when it is valid.
@@ -52,8 +52,8 @@ pub struct Spot<'a> {
 }
 
 impl Spot<'_> {
-    fn is_at(&self, place: &Place) -> bool {
-        place.platform == self.platform && place.bot == self.bot
+    fn is_at(&self, chat: &CachedChat) -> bool {
+        chat.platform == self.platform && chat.bot == self.bot
     }
 }
 
@@ -61,8 +61,8 @@ impl OfTenant {
     /// Drops what is known of a chat. Returns how many answers that were.
     fn forget(&mut self, spot: &Spot<'_>) -> usize {
         let Some(chats) = self.chats.get_mut(spot.chat_id) else { return 0 };
-        let gone = chats.iter().filter(|place| spot.is_at(place)).map(|place| place.viewers.len()).sum();
-        chats.retain(|place| !spot.is_at(place));
+        let gone = chats.iter().filter(|chat| spot.is_at(chat)).map(|chat| chat.viewers.len()).sum();
+        chats.retain(|chat| !spot.is_at(chat));
         if chats.is_empty() {
             self.chats.remove(spot.chat_id);
         }
@@ -78,30 +78,30 @@ impl VisibilityCache {
 
     /// `None`: the platform must be asked.
     pub fn known(&self, spot: Spot<'_>, viewer: &str, now_ms: u64) -> Option<Sees> {
-        let places = self.places();
-        let chats = places.by_tenant.get(spot.tenant)?.chats.get(spot.chat_id)?;
-        let (sees, until_ms) = chats.iter().find(|place| spot.is_at(place))?.viewers.get(viewer)?;
+        let cached = self.cached();
+        let chats = cached.by_tenant.get(spot.tenant)?.chats.get(spot.chat_id)?;
+        let (sees, until_ms) = chats.iter().find(|chat| spot.is_at(chat))?.viewers.get(viewer)?;
         (*until_ms > now_ms).then_some(*sees)
     }
 
     pub fn keep(&self, spot: Spot<'_>, viewer: &str, sees: Sees, now_ms: u64, life_ms: u64) {
-        let mut places = self.places();
+        let mut cached = self.cached();
         if self.age.load(Ordering::Acquire) != spot.age {
             return;
         }
-        if places.answers >= ALL_MAX {
-            *places = Places::default();
+        if cached.answers >= ALL_MAX {
+            *cached = Cached::default();
         }
-        let Places { by_tenant, answers } = &mut *places;
+        let Cached { by_tenant, answers } = &mut *cached;
         let tenant = by_tenant.entry(spot.tenant.to_owned()).or_default();
         if tenant.answers >= TENANT_MAX {
             *answers -= tenant.answers;
             *tenant = OfTenant::default();
         }
         let chats = tenant.chats.entry(spot.chat_id.to_owned()).or_default();
-        let at = chats.iter().position(|place| spot.is_at(place)).unwrap_or_else(|| {
+        let at = chats.iter().position(|chat| spot.is_at(chat)).unwrap_or_else(|| {
             let (platform, bot) = (spot.platform.to_owned(), spot.bot.to_owned());
-            chats.push(Place { platform, bot, viewers: HashMap::new() });
+            chats.push(CachedChat { platform, bot, viewers: HashMap::new() });
             chats.len() - 1
         });
         let life_ms = if sees == Sees::Unknown { life_ms.min(UNKNOWN_LIFE_MS) } else { life_ms };
@@ -115,8 +115,8 @@ impl VisibilityCache {
     pub fn forget(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
         self.age.fetch_add(1, Ordering::AcqRel);
         let spot = self.spot(tenant, platform, bot, chat_id);
-        let mut places = self.places();
-        let Places { by_tenant, answers } = &mut *places;
+        let mut cached = self.cached();
+        let Cached { by_tenant, answers } = &mut *cached;
         if let Some(tenant) = by_tenant.get_mut(tenant) {
             *answers -= tenant.forget(&spot);
         }
@@ -126,18 +126,18 @@ impl VisibilityCache {
     pub fn forget_chat(&self, platform: &str, bot: &str, chat_id: &str) {
         self.age.fetch_add(1, Ordering::AcqRel);
         let spot = self.spot("", platform, bot, chat_id);
-        let mut places = self.places();
-        let Places { by_tenant, answers } = &mut *places;
+        let mut cached = self.cached();
+        let Cached { by_tenant, answers } = &mut *cached;
         *answers -= by_tenant.values_mut().map(|tenant| tenant.forget(&spot)).sum::<usize>();
     }
 
     pub fn forget_all(&self) {
         self.age.fetch_add(1, Ordering::AcqRel);
-        *self.places() = Places::default();
+        *self.cached() = Cached::default();
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn cached(&self) -> std::sync::MutexGuard<'_, Cached> {
+        self.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -187,10 +187,10 @@ mod tests {
     fn it_is_bounded_and_a_tenant_with_many_chats_drops_its_own() {
         let cache = VisibilityCache::default();
         let counted = || {
-            let places = cache.places();
-            let all = places.by_tenant.values().flat_map(|it| it.chats.values().flatten());
-            let really = all.map(|place| place.viewers.len()).sum::<usize>();
-            assert_eq!(places.answers, really);
+            let cached = cache.cached();
+            let all = cached.by_tenant.values().flat_map(|it| it.chats.values().flatten());
+            let really = all.map(|chat| chat.viewers.len()).sum::<usize>();
+            assert_eq!(cached.answers, really);
             really
         };
         cache.keep(cache.spot("other", "p", "b", "c"), "eve", Sees::Yes, 0, LIFE_MS);

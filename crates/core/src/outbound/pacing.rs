@@ -70,7 +70,7 @@ enum Turn {
 
 /// An action on its way through the queue of its bot: `turn`, then the platform is asked, then `end`.
 pub(super) struct Passage {
-    place: Place,
+    slot: QueueSlot,
     /// Nothing to wait for: it may go at once.
     turn: Option<oneshot::Receiver<Turn>>,
     asked_ms: u64,
@@ -131,14 +131,14 @@ impl Pacer {
         made
     }
 
-    /// A place in the queue of a bot. `ask.deadline_ms` is on the steady clock.
+    /// A slot in the queue of a bot. `ask.deadline_ms` is on the steady clock.
     pub(super) fn enter(&self, platform: &str, bot: &str, ask: Ask) -> Result<Passage, Never> {
         let (asked_ms, deadline_ms) = (self.timer.env.steady_ms(), ask.deadline_ms);
         if asked_ms > deadline_ms {
             return Err(Never::Late { waited_ms: 0 });
         }
-        let (place, turn) = self.bot(platform, bot).ask(ask, asked_ms)?;
-        Ok(Passage { place, turn, asked_ms, deadline_ms, waited_ms: 0 })
+        let (slot, turn) = self.bot(platform, bot).ask(ask, asked_ms)?;
+        Ok(Passage { slot, turn, asked_ms, deadline_ms, waited_ms: 0 })
     }
 
     /// Lets go the actions whose time has come. Returns when the next one's does.
@@ -188,21 +188,21 @@ impl Passage {
     /// Waits until the action may be done.
     pub(super) async fn turn(&mut self, give_up_ms: u64) -> Turned {
         let Some(mut turn) = self.turn.take() else { return Turned::Go };
-        let now_ms = self.place.now_ms();
+        let now_ms = self.slot.now_ms();
         let pause = Duration::from_millis(self.deadline_ms.saturating_sub(now_ms));
         let turned = match tokio::time::timeout(pause, &mut turn).await {
             Ok(turned) => turned.ok(),
             Err(_) => turn.try_recv().ok(), // it may have come in this moment
         };
-        let waited_ms = self.place.now_ms().saturating_sub(self.asked_ms);
+        let waited_ms = self.slot.now_ms().saturating_sub(self.asked_ms);
         match turned {
             Some(Turn::Go) => {
                 self.waited_ms = waited_ms;
                 Turned::Go
             }
             Some(Turn::Superseded(result)) => {
-                self.place.is_over = true;
-                let left = Duration::from_millis(give_up_ms.saturating_sub(self.place.now_ms()));
+                self.slot.is_over = true;
+                let left = Duration::from_millis(give_up_ms.saturating_sub(self.slot.now_ms()));
                 let result = tokio::time::timeout(left, result).await;
                 Turned::Superseded(result.ok().and_then(Result::ok).unwrap_or_else(unknown))
             }
@@ -214,12 +214,12 @@ impl Passage {
     /// The platform has answered. What it refused for its rate is tried again while there is time.
     pub(super) fn end(&mut self, acted: &Acted) -> Next {
         let Acted { result, pace, .. } = acted;
-        let now_ms = self.place.now_ms();
+        let now_ms = self.slot.now_ms();
         let Some(retry_after_ms) = pace.retry_after_ms.filter(|_| !result.success && !result.ambiguous) else {
-            self.place.finish(pace, result, now_ms);
+            self.slot.finish(pace, result, now_ms);
             return Next::Over { waited_ms: self.waited_ms };
         };
-        self.turn = self.place.again(pace, result, now_ms);
+        self.turn = self.slot.again(pace, result, now_ms);
         if self.turn.is_some() { Next::Again } else { Next::Limited { retry_after_ms } }
     }
 }
@@ -229,8 +229,8 @@ impl BotQueue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place in the queue, and what to wait for: nothing if it may go at once.
-    fn ask(self: Arc<Self>, ask: Ask, now_ms: u64) -> Result<(Place, Option<oneshot::Receiver<Turn>>), Never> {
+    /// A slot in the queue, and what to wait for: nothing if it may go at once.
+    fn ask(self: Arc<Self>, ask: Ask, now_ms: u64) -> Result<(QueueSlot, Option<oneshot::Receiver<Turn>>), Never> {
         let mut queue = self.lock();
         if queue.is_closed {
             return Err(Never::Closed);
@@ -252,7 +252,7 @@ impl BotQueue {
             turn
         });
         drop(queue);
-        Ok((Place { bot: self, ticket, is_over: false }, turn))
+        Ok((QueueSlot { bot: self, ticket, is_over: false }, turn))
     }
 
     /// Lets go what may. True: `own` is among them, which nobody waits for yet.
@@ -303,14 +303,14 @@ impl Queue {
     }
 }
 
-/// A place in a queue. Dropped before it is over, it is given up and the queue moves on.
-struct Place {
+/// A slot in a queue. Dropped before it is over, it is given up and the queue moves on.
+struct QueueSlot {
     bot: Arc<BotQueue>,
     ticket: Ticket,
     is_over: bool,
 }
 
-impl Place {
+impl QueueSlot {
     fn now_ms(&self) -> u64 {
         self.bot.timer.env.steady_ms()
     }
@@ -340,7 +340,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         if self.is_over {
             return;

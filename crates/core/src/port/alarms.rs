@@ -1,11 +1,11 @@
-//! Alarms in the store: one shot per job of an instance, claimed by lease, ended once.
+//! Alarms in the store: one alarm per job of an instance, claimed by lease, ended once.
 
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shot {
+pub struct Alarm {
     /// Given by the store, anew for every arming and never again: what is said of an old one cannot
     /// touch the one that replaced it.
     pub id: u64,
@@ -24,7 +24,7 @@ pub struct Shot {
     pub skip_missed: bool,
     pub callback: String,
     pub schedule_id: String,
-    pub state: ShotState,
+    pub state: AlarmState,
     /// Why the last try failed.
     pub note: String,
     /// How often it was claimed: the token of whoever has it now.
@@ -33,16 +33,16 @@ pub struct Shot {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ShotState {
+pub enum AlarmState {
     Armed,
-    /// The agent took it. Kept, so that the same time again is not another shot.
+    /// The agent took it. Kept, so that the same time again is not another alarm.
     Fired,
     Dead,
 }
 
-/// A shot's place in time, and whose turn it would be.
+/// An alarm's place in time, and whose turn it would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShotTime {
+pub struct AlarmTime {
     pub next_ms: u64,
     pub id: u64,
     pub instance: u64,
@@ -54,13 +54,13 @@ pub struct ShotTime {
 pub struct Arming {
     pub id: u64,
     pub schedule_id: String,
-    /// False: this very shot was armed, or fired, already.
+    /// False: this very alarm was armed, or fired, already.
     pub fresh: bool,
-    /// An armed shot of the same job ended for it.
+    /// An armed alarm of the same job ended for it.
     pub replaced: bool,
 }
 
-/// How a try, or a shot, ended.
+/// How a try, or an alarm, ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conclusion {
     Fired { note: String },
@@ -69,7 +69,7 @@ pub enum Conclusion {
     Skipped { note: String },
 }
 
-/// A shot that is over, for whoever asks what became of it.
+/// An alarm that is over, for whoever asks what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub id: u64,
@@ -87,7 +87,7 @@ pub struct Ended {
 /// Whether the end of a try counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concluded {
-    /// The shot is in its new state.
+    /// The alarm is in its new state.
     Ended,
     /// It was replaced or cancelled meanwhile: only what happened is noted.
     Noted,
@@ -96,33 +96,33 @@ pub enum Concluded {
 }
 
 pub trait Alarms: Send + Sync {
-    /// Upsert by (instance, job). The same `fire_at` while armed or after it fired is the same shot; its
-    /// callback and misfire rule follow the latest word. Another `fire_at`, or a dead shot, is replaced.
-    fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>>;
-    /// The armed shot of a job ends as cancelled. False: there was none.
+    /// Upsert by (instance, job). The same `fire_at` while armed or after it fired is the same alarm; its
+    /// callback and misfire rule follow the latest word. Another `fire_at`, or a dead alarm, is replaced.
+    fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>>;
+    /// The armed alarm of a job ends as cancelled. False: there was none.
     fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
-    /// Every armed shot of an instance ends as cancelled. Returns how many.
+    /// Every armed alarm of an instance ends as cancelled. Returns how many.
     fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64>;
-    /// Armed shots of an instance after this one, in the order of their numbers.
-    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Shot>>;
-    fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>>;
-    /// Armed shots in order of (`next_ms`, id), after this one, not beyond `until_ms`.
-    fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>>;
+    /// Armed alarms of an instance after this one, in the order of their numbers.
+    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>>;
+    fn alarm<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Alarm>>;
+    /// Armed alarms in order of (`next_ms`, id), after this one, not beyond `until_ms`.
+    fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>>;
     /// Takes those that are armed, due by `due_by_ms` and not taken by somebody else at `now_ms`, until `until_ms`.
-    fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>>;
-    /// Ends tries, and says of each whether it counted. A shot that was replaced or cancelled meanwhile stays as it is;
-    /// what happened is noted. That a shot was taken is a fact, whoever reports it; everything else is believed only of
+    fn claim_alarms(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Alarm>>;
+    /// Ends tries, and says of each whether it counted. An alarm that was replaced or cancelled meanwhile stays as it is;
+    /// what happened is noted. That an alarm was taken is a fact, whoever reports it; everything else is believed only of
     /// whoever holds the claim, so that nobody who was slow arms again what is over.
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>>;
-    /// A dead shot is armed again, from now. `None`: it is not dead, or not there.
-    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>>;
-    /// After the clock was set back: armed shots that were tried before, and whose next try is after
+    fn conclude(&self, ends: Vec<(Alarm, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>>;
+    /// A dead alarm is armed again, from now. `None`: it is not dead, or not there.
+    fn revive_alarm(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Alarm>>;
+    /// After the clock was set back: armed alarms that were tried before, and whose next try is after
     /// `ahead_ms`, are tried at `next_ms` instead; claims that end after `claims_ms` end then. Returns the
-    /// shots that were moved.
-    fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<ShotTime>>;
-    fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>>;
+    /// alarms that were moved.
+    fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<AlarmTime>>;
+    fn dead_alarms(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Alarm>>;
     /// Newest first.
-    fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>>;
+    fn ended_alarms<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>>;
     /// How many are armed, by instance.
     fn armed_counts(&self) -> Stored<'_, Vec<(u64, u64)>>;
 }

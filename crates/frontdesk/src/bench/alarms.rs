@@ -1,4 +1,4 @@
-//! `bench alarms`: a million armed shots. What they cost, how late they are, how a storm and a restart go.
+//! `bench alarms`: a million armed alarms. What they cost, how late they are, how a storm and a restart go.
 //!
 //! Every fire carries a token that was signed for it, and is claimed and ended durably.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::directory::{Guest, Identity};
-use frontdesk_wire::cron::ProvisionShot;
+use frontdesk_wire::cron::ProvisionAlarm;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -22,13 +22,13 @@ use crate::config::Config;
 const AGENTS: u64 = 100;
 /// Agents that arm at the same time.
 const ARMING: u64 = 256;
-/// The shots that only wait come due in ten minutes and later: within what is held in memory.
+/// The alarms that only wait come due in ten minutes and later: within what is held in memory.
 const WAITING_MS: u64 = 600_000;
-/// Time between the arming of the shots that are measured and the first of them.
+/// Time between the arming of the alarms that are measured and the first of them.
 const LEAD_MS: u64 = 5_000;
 
 pub(super) struct Plan {
-    pub(super) shots: u64,
+    pub(super) alarms: u64,
     pub(super) rate: u64,
     pub(super) seconds: u64,
     pub(super) storm: u64,
@@ -69,7 +69,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let running = open(&config).await?;
     let guests = guests(&running.desk).await?;
     let before = rss_bytes();
-    let waiting = plan.shots.saturating_sub(due + plan.storm);
+    let waiting = plan.alarms.saturating_sub(due + plan.storm);
     eprintln!("arming {waiting} alarms");
     let began = Instant::now();
     let from_ms = running.desk.env().now_ms() + WAITING_MS;
@@ -77,7 +77,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     arm(&running.desk, &guests, &url, "wait", waiting, move |n| from_ms + n * 1000 / rate).await?;
     let arm_per_s = waiting as f64 / began.elapsed().as_secs_f64();
     tokio::time::sleep(Duration::from_secs(1)).await; // let the last buffers go
-    let bytes_per_shot = rss_bytes().saturating_sub(before) / waiting.max(1);
+    let bytes_per_alarm = rss_bytes().saturating_sub(before) / waiting.max(1);
 
     eprintln!("{due} alarms at {rate}/s");
     let from_ms = running.desk.env().now_ms() + LEAD_MS;
@@ -109,10 +109,10 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     Ok(json!({
         "bench": "alarms",
         "machine": machine(),
-        "settings": { "shots": plan.shots, "rate": plan.rate, "seconds": plan.seconds, "storm": plan.storm,
+        "settings": { "shots": plan.alarms, "rate": plan.rate, "seconds": plan.seconds, "storm": plan.storm,
                       "agents": AGENTS, "token": "ES256", "store": "sqlite, WAL, synchronous=FULL" },
         "arm_per_s": arm_per_s.round(),
-        "bytes_per_shot": bytes_per_shot,
+        "bytes_per_shot": bytes_per_alarm,
         "lateness_ms": { "p50": lateness.p50_ms, "p99": lateness.p99_ms, "max": lateness.max_ms },
         "storm_ms": { "p50": storm.p50_ms, "last": storm.max_ms },
         "restart_ms": restart_ms,
@@ -143,14 +143,14 @@ async fn arm(
             for number in (task..count).step_by(ARMING as usize) {
                 let due_ms = due_ms(number);
                 let time = jiff::Timestamp::from_millisecond(due_ms.cast_signed())?;
-                let ask = ProvisionShot {
+                let ask = ProvisionAlarm {
                     job_id: format!("{kind}-{due_ms}-{number}"),
                     fire_at: time.to_string(),
                     agent_callback_url: url.clone(),
                     dedup_key: None,
                     misfire: None,
                 };
-                desk.cron().provision_shot(&guests[(number % AGENTS) as usize], ask).await?;
+                desk.cron().provision_alarm(&guests[(number % AGENTS) as usize], ask).await?;
             }
             Ok::<_, anyhow::Error>(())
         }));

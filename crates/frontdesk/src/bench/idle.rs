@@ -18,13 +18,13 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
     let (start_ms, rest_bytes) = starts().await?;
     let mut stage = Stage::open().await?;
     eprintln!("provisioning {sockets} agents");
-    stage.seat(sockets).await?;
+    stage.provision(sockets).await?;
     let before = rss_bytes();
     let orders = LoadOrders {
         url: stage.url.clone(),
         feed: None,
         door: None,
-        seats: stage.seats.clone(),
+        gateways: stage.gateways.clone(),
         messages: 0,
         bytes: 0,
         rate: None,

@@ -19,7 +19,7 @@ pub(super) async fn run(messages: u64, rounds: usize) -> anyhow::Result<Value> {
     let mut per_second = Vec::new();
     for round in 1..=rounds {
         let mut stage = Stage::open().await?;
-        stage.seat(AGENTS).await?;
+        stage.provision(AGENTS).await?;
         let began = tokio::time::Instant::now();
         let mut feeds = Vec::new();
         for feed in 0..FEEDS {

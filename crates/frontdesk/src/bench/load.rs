@@ -19,7 +19,7 @@ use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
 use super::door::{CONNECTIONS, DoorOrders};
 use super::report::quantile;
-use super::stage::Seat;
+use super::stage::Gateway;
 use crate::print::out_line;
 
 /// Events per batch of the flood, and connections that feed it.
@@ -37,7 +37,7 @@ pub(super) struct LoadOrders {
     /// Instead of the feed.
     #[serde(default)]
     pub(super) door: Option<DoorOrders>,
-    pub(super) seats: Vec<Seat>,
+    pub(super) gateways: Vec<Gateway>,
     pub(super) messages: u64,
     pub(super) bytes: usize,
     pub(super) rate: Option<u64>,
@@ -78,7 +78,7 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
         all: Notify::new(),
     });
     let mut dials =
-        futures_util::stream::iter(&orders.seats).map(|seat| dial(&orders.url, seat)).buffer_unordered(DIALS);
+        futures_util::stream::iter(&orders.gateways).map(|gateway| dial(&orders.url, gateway)).buffer_unordered(DIALS);
     let mut sockets = Vec::new();
     while let Some(socket) = dials.next().await {
         sockets.push(socket?);
@@ -95,7 +95,7 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
         return std::future::pending().await; // idle until the bench ends us
     };
     let began = run.began.elapsed();
-    let people = orders.seats.len() as u64;
+    let people = orders.gateways.len() as u64;
     match orders.rate {
         None => {
             let mut feeds = Vec::new();
@@ -158,9 +158,9 @@ fn say(what: &impl Serialize) -> anyhow::Result<()> {
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-async fn dial(url: &str, seat: &Seat) -> anyhow::Result<Socket> {
+async fn dial(url: &str, gateway: &Gateway) -> anyhow::Result<Socket> {
     let uri: http::Uri = format!("{}/relay", url.replacen("http", "ws", 1)).parse()?;
-    let bearer = format!("Bearer {}", token::mint(&seat.gateway, &Secret::new(seat.secret.as_str()), 0));
+    let bearer = format!("Bearer {}", token::mint(&gateway.id, &Secret::new(gateway.secret.as_str()), 0));
     let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
     let (mut socket, _) = builder.connect().await?;
     socket.send(Message::text("{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\"}\n")).await?;

@@ -106,7 +106,7 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
             runtime.block_on(ingest::run(messages, rounds.max(1)))?
         }
         BenchCommand::Alarms { shots, rate, seconds, storm } => {
-            runtime.block_on(alarms::run(&alarms::Plan { shots, rate, seconds, storm }))?
+            runtime.block_on(alarms::run(&alarms::Plan { alarms: shots, rate, seconds, storm }))?
         }
         BenchCommand::Agents { messages, skills, rows, rounds } => {
             runtime.block_on(agents::run(&agents::Plan { messages, skills, rows, rounds: rounds.max(1) }))?

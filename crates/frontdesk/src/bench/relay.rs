@@ -62,7 +62,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 /// A fresh desk each time. Ends when every event was acked and the acks are saved.
 async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Result<LoadDone> {
     let mut stage = Stage::open().await?;
-    stage.seat(plan.gateways).await?;
+    stage.provision(plan.gateways).await?;
     let door = match plan.door {
         Some(door) => Some(open_door(&stage, door, plan).await?),
         None => None,
@@ -75,7 +75,7 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
         url: stage.url.clone(),
         feed,
         door,
-        seats: stage.seats.clone(),
+        gateways: stage.gateways.clone(),
         messages,
         bytes: plan.bytes,
         rate,

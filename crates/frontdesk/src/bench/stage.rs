@@ -16,15 +16,15 @@ use crate::config::Config;
 pub(super) struct Stage {
     pub(super) app: crate::edge::App,
     pub(super) url: String,
-    pub(super) seats: Vec<Seat>,
+    pub(super) gateways: Vec<Gateway>,
     folder: PathBuf,
     serving: tokio::task::JoinHandle<()>,
 }
 
 /// One agent's credential.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Seat {
-    pub(super) gateway: String,
+pub(super) struct Gateway {
+    pub(super) id: String,
     pub(super) secret: String,
 }
 
@@ -38,16 +38,16 @@ impl Stage {
         let desk = Frontdesk::open(&config).await?;
         let (app, url) = (desk.app.clone(), desk.url.clone());
         let serving = tokio::spawn(desk.serve());
-        Ok(Self { app, url, seats: Vec::new(), folder, serving })
+        Ok(Self { app, url, gateways: Vec::new(), folder, serving })
     }
 
     /// Agents `a0`..: each provisioned, each with one linked person `u0`.. and their chat `c0`...
-    pub(super) async fn seat(&mut self, count: usize) -> anyhow::Result<()> {
-        for number in self.seats.len()..count {
-            let gateway = format!("a{number}");
-            let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(gateway.clone()) };
+    pub(super) async fn provision(&mut self, count: usize) -> anyhow::Result<()> {
+        for number in self.gateways.len()..count {
+            let id = format!("a{number}");
+            let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(id.clone()) };
             let ask = ProvisionRequest {
-                gateway_id: gateway.clone(),
+                gateway_id: id.clone(),
                 platform: "relay".into(),
                 bot_id: String::new(),
                 gateway_endpoint: None,
@@ -55,16 +55,16 @@ impl Stage {
                 instance_id: None,
                 wake_url: None,
             };
-            let seat = self.app.desk.directory().provision(&who, ask).await?;
+            let provisioned = self.app.desk.directory().provision(&who, ask).await?;
             let link = BindingNew {
                 platform: "relay".into(),
                 user_id: format!("u{number}"),
                 tenant: FIRST_TENANT.into(),
-                instance: gateway.clone(),
+                instance: id.clone(),
             };
             self.app.desk.directory().bind(link).await?;
             self.app.chat.change_facts(FIRST_TENANT, &format!("c{number}"), |_| true).await?;
-            self.seats.push(Seat { gateway, secret: seat.secret });
+            self.gateways.push(Gateway { id, secret: provisioned.secret });
         }
         Ok(())
     }

@@ -10,16 +10,17 @@ use frontdesk_wire::Secret;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 
 use super::demo_agent;
-use super::serve::{begin_logging, keep_files_private, stop_on_signal};
+use super::serve::{keep_files_private, stop_on_signal};
 use crate::app::{FIRST_TENANT, Frontdesk};
-use crate::config::{Config, LogForm};
+use crate::config::Config;
+use crate::logging::{self, LogForm};
 use crate::print::err_line;
 
 const AGENT: &str = "demo-agent";
 
 pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result<()> {
     keep_files_private();
-    begin_logging(LogForm::Text);
+    logging::begin(LogForm::Text);
     let folder = match data_dir {
         Some(folder) => DemoFolder { folder, fresh: false },
         None => DemoFolder::fresh(),
@@ -69,7 +70,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
         instance_id: None,
         wake_url: Some(bell.url.clone()),
     };
-    let seat = desk.app.desk.directory().provision(&who, ask).await?;
+    let provisioned = desk.app.desk.directory().provision(&who, ask).await?;
     let link = BindingNew {
         platform: "relay".into(),
         user_id: "you".into(),
@@ -80,7 +81,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
     let dial = Dial {
         url: desk.url.clone(),
         gateway_id: AGENT.into(),
-        secret: Secret::new(seat.secret),
+        secret: Secret::new(provisioned.secret),
         identities: vec![("relay".into(), String::new())],
     };
     Ok((dial, bell))

@@ -13,21 +13,22 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{Config, DEFAULTS, LogForm};
+use crate::config::{self, Config};
+use crate::logging::LogForm;
 use crate::print::{err_line, out_line};
 
 #[derive(Parser)]
 #[command(name = "frontdesk", version, about = "Always-on message relay for agents that sleep")]
 struct Cli {
     #[command(flatten)]
-    place: Place,
+    target: Target,
     #[command(subcommand)]
     verb: Verb,
 }
 
 /// Location of the server, and the output format.
 #[derive(Args, Clone)]
-struct Place {
+struct Target {
     /// Settings file
     #[arg(long, global = true)]
     config: Option<PathBuf>,
@@ -110,25 +111,25 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
-    let Cli { place, verb } = cli;
+    let Cli { target, verb } = cli;
     match verb {
         Verb::Serve(args) => {
-            let mut config = checked_settings(&place)?;
+            let mut config = checked_settings(&target)?;
             config.listen = args.listen.unwrap_or(config.listen);
             config.public_url = args.public_url.unwrap_or(config.public_url);
             config.log = args.log.unwrap_or(config.log);
             config.fresh = args.new;
             crate::runtime::build(2)?.block_on(serve::serve(&config))
         }
-        Verb::Demo { port } => crate::runtime::build(2)?.block_on(demo::demo(port, place.data_dir)),
-        Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&place)?),
-        Verb::Remote(verb) => crate::runtime::build(1)?.block_on(verbs::run(&place, verb)),
+        Verb::Demo { port } => crate::runtime::build(2)?.block_on(demo::demo(port, target.data_dir)),
+        Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&target)?),
+        Verb::Remote(verb) => crate::runtime::build(1)?.block_on(verbs::run(&target, verb)),
         Verb::Config(ConfigVerb::Example) => {
-            crate::print::out(format_args!("{DEFAULTS}"));
+            crate::print::out(format_args!("{}", config::defaults()));
             Ok(())
         }
         Verb::Config(ConfigVerb::Check) => {
-            let config = checked_settings(&place)?;
+            let config = checked_settings(&target)?;
             out_line!(
                 "settings are valid; data folder {}, listen address {}",
                 config.data_dir.display(),
@@ -136,7 +137,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             );
             Ok(())
         }
-        Verb::Bench { what } => crate::bench::run(what, place.json),
+        Verb::Bench { what } => crate::bench::run(what, target.json),
         Verb::BenchLoad => crate::bench::load(),
         Verb::BenchSink => crate::bench::sink(),
     }
@@ -154,13 +155,13 @@ fn repair(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn settings(place: &Place) -> anyhow::Result<Config> {
-    load_settings(place).map(|(config, _)| config)
+fn settings(target: &Target) -> anyhow::Result<Config> {
+    load_settings(target).map(|(config, _)| config)
 }
 
 /// Warns about environment variables that look like settings and are ignored.
-fn checked_settings(place: &Place) -> anyhow::Result<Config> {
-    let (config, ignored) = load_settings(place)?;
+fn checked_settings(target: &Target) -> anyhow::Result<Config> {
+    let (config, ignored) = load_settings(target)?;
     if !ignored.is_empty() {
         let names = ignored.join(", ");
         err_line!(
@@ -171,9 +172,9 @@ fn checked_settings(place: &Place) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn load_settings(place: &Place) -> anyhow::Result<(Config, Vec<String>)> {
-    let (mut config, ignored) = Config::load_noting(place.config.as_deref())?;
-    if let Some(folder) = &place.data_dir {
+fn load_settings(target: &Target) -> anyhow::Result<(Config, Vec<String>)> {
+    let (mut config, ignored) = Config::load_noting(target.config.as_deref())?;
+    if let Some(folder) = &target.data_dir {
         config.data_dir.clone_from(folder);
     }
     Ok((config, ignored))

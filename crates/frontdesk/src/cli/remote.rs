@@ -6,7 +6,7 @@ use frontdesk_wire::api::Problem;
 use reqwest::Method;
 use serde_json::Value;
 
-use super::{Place, settings};
+use super::{Target, settings};
 use crate::print::out_line;
 
 pub(super) struct Remote {
@@ -18,19 +18,19 @@ pub(super) struct Remote {
 
 impl Remote {
     /// From flags and environment, otherwise from the data folder.
-    pub(super) fn find(place: &Place) -> anyhow::Result<Self> {
-        let folder = settings(place)?.data_dir;
+    pub(super) fn find(target: &Target) -> anyhow::Result<Self> {
+        let folder = settings(target)?.data_dir;
         let from_folder = |name: &str, flag: &str| {
             let file = folder.join(name);
             std::fs::read_to_string(&file).map(|text| text.trim().to_owned()).with_context(|| {
                 format!("cannot read {}; has `frontdesk serve` run here? (or pass {flag})", file.display())
             })
         };
-        let url = place.url.clone().map_or_else(|| from_folder("url", "--url"), Ok)?;
-        let token = place.admin_token.clone().map_or_else(|| from_folder("admin.token", "--admin-token"), Ok)?;
+        let url = target.url.clone().map_or_else(|| from_folder("url", "--url"), Ok)?;
+        let token = target.admin_token.clone().map_or_else(|| from_folder("admin.token", "--admin-token"), Ok)?;
         #[allow(clippy::disallowed_methods)] // the operator's own server, at an address that the operator gave
         let client = reqwest::Client::builder().no_proxy().build()?;
-        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token, json: place.json })
+        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token, json: target.json })
     }
 
     pub(super) async fn send(

@@ -2,10 +2,10 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use crate::app::Frontdesk;
-use crate::config::{Config, LogForm};
+use crate::config::Config;
+use crate::logging;
 use crate::print::err_line;
 
 /// Files that this process creates from now on are accessible to their owner only.
@@ -15,7 +15,7 @@ pub(super) fn keep_files_private() {
 
 pub(super) async fn serve(config: &Config) -> anyhow::Result<()> {
     keep_files_private();
-    begin_logging(config.log);
+    logging::begin(config.log);
     let desk = Frontdesk::open(config).await?;
     crate::print::try_out(format_args!("frontdesk ready {}\n", desk.url));
     if let Some(link) = desk.chat_link() {
@@ -25,23 +25,6 @@ pub(super) async fn serve(config: &Config) -> anyhow::Result<()> {
     tokio::spawn(stop_on_signal(stop));
     desk.serve().await;
     Ok(())
-}
-
-pub(super) fn begin_logging(form: LogForm) {
-    let filter = EnvFilter::try_from_env("FRONTDESK_LOG_FILTER").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let begun = match form {
-        LogForm::Json => builder.json().try_init(),
-        LogForm::Text => builder.with_ansi(colours()).with_target(false).try_init(),
-    };
-    if let Err(error) = begun {
-        err_line!("frontdesk: logging could not be started: {error}");
-    }
-}
-
-pub(super) fn colours() -> bool {
-    use std::io::IsTerminal as _;
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 /// The first signal stops gracefully, the second immediately. Neither loses accepted messages.

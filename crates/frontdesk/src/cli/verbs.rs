@@ -8,7 +8,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Place;
+use super::Target;
 use super::agents::{self, AgentsVerb, InboxArgs, SayArgs};
 use super::remote::{Remote, print_json, segment};
 use crate::print::out_line;
@@ -250,8 +250,8 @@ pub(super) struct AlarmsOf {
     tenant: Option<String>,
 }
 
-pub(super) async fn run(place: &Place, verb: RemoteVerb) -> anyhow::Result<()> {
-    let desk = Remote::find(place)?;
+pub(super) async fn run(target: &Target, verb: RemoteVerb) -> anyhow::Result<()> {
+    let desk = Remote::find(target)?;
     let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
     match verb {
         RemoteVerb::Tenant(TenantVerb::Create { name }) => {

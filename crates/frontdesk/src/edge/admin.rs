@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::{delete, get, post, put};
 use frontdesk_core::directory::facts::{Gateway, Scope};
-use frontdesk_core::port::alarms::Shot;
+use frontdesk_core::port::alarms::Alarm;
 use frontdesk_core::port::store::{Mail, MailState};
 use frontdesk_core::{event_id, mail_id};
 use frontdesk_wire::Code;
@@ -19,7 +19,7 @@ use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
     TenantNew, TokenMade, TokenNew,
 };
-use frontdesk_wire::cron::ShotHistory;
+use frontdesk_wire::cron::AlarmHistory;
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -348,7 +348,7 @@ struct AlarmQuery {
     job_id: Option<String>,
 }
 
-fn show_shot(it: &Shot) -> Value {
+fn show_alarm(it: &Alarm) -> Value {
     json!({ "id": it.id, "job_id": it.job_id, "fire_at": it.fire_at, "schedule_id": it.schedule_id,
             "next_at": it.next_ms, "attempts": it.attempts, "callback": it.callback, "note": it.note })
 }
@@ -361,7 +361,7 @@ async fn alarms(
 ) -> Answer<Value> {
     let instance = app.desk.directory().find_instance(&id, q.tenant.as_deref())?;
     let armed = app.desk.cron().armed(instance.no, ARMED_PAGE).await?;
-    Ok(Reply(json!({ "alarms": armed.iter().map(show_shot).collect::<Vec<_>>() })))
+    Ok(Reply(json!({ "alarms": armed.iter().map(show_alarm).collect::<Vec<_>>() })))
 }
 
 async fn alarm_history(
@@ -369,16 +369,16 @@ async fn alarm_history(
     State(app): State<App>,
     Path(id): Path<String>,
     Query(q): Query<AlarmQuery>,
-) -> Answer<ShotHistory> {
+) -> Answer<AlarmHistory> {
     let instance = app.desk.directory().find_instance(&id, q.tenant.as_deref())?;
-    Ok(Reply(app.desk.cron().shot_history(&instance, q.job_id.as_deref()).await?))
+    Ok(Reply(app.desk.cron().alarm_history(&instance, q.job_id.as_deref()).await?))
 }
 
 async fn dead_alarms(_: Admin, State(app): State<App>) -> Answer<Value> {
     let dead = app.desk.cron().dead(DEAD_PAGE).await?;
-    let show = |it: &Shot| {
+    let show = |it: &Alarm| {
         let owner = app.desk.directory().read(|view| view.instance_no(it.instance).cloned());
-        let mut shown = show_shot(it);
+        let mut shown = show_alarm(it);
         shown["tenant"] = json!(owner.as_ref().map(|it| &it.tenant));
         shown["instance"] = json!(owner.as_ref().map(|it| &it.name));
         shown
@@ -387,7 +387,7 @@ async fn dead_alarms(_: Admin, State(app): State<App>) -> Answer<Value> {
 }
 
 async fn replay_alarm(_: Admin, State(app): State<App>, Path(id): Path<u64>) -> Answer<Value> {
-    app.desk.cron().revive_shot(id).await?;
+    app.desk.cron().revive_alarm(id).await?;
     Ok(Reply(json!({ "id": id, "state": "armed" })))
 }
 

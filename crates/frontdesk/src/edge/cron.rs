@@ -6,11 +6,11 @@ use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::DeskError;
 use frontdesk_core::directory::Guest;
 use frontdesk_core::port::store::StoreError;
+use frontdesk_core::{DeskError, Rules};
 use frontdesk_wire::Code;
-use frontdesk_wire::cron::{ArmedShot, CancelShot, ProvisionShot, Provisioned, RelayBody, ShotHistory};
+use frontdesk_wire::cron::{AlarmHistory, ArmedAlarm, CancelAlarm, ProvisionAlarm, Provisioned, RelayBody, SigningAlg};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,6 +22,26 @@ use super::error::Refusal;
 
 /// Calls of the scheduler have short bodies.
 const RELAY_MAX_BYTES: usize = 16 * 1024;
+
+/// `[cron]`: rules of the alarms, and the keys of an external scheduler.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub misfire_grace_s: u64,
+    pub jitter_ms: u64,
+    pub alg: SigningAlg,
+    pub relay_keys: Vec<String>,
+    pub armed_per_tenant: u64,
+}
+
+impl Settings {
+    pub(crate) fn apply(&self, rules: &mut Rules) {
+        rules.misfire_grace_ms = self.misfire_grace_s.saturating_mul(1000);
+        rules.fire_jitter_ms = self.jitter_ms;
+        rules.fire_alg = self.alg;
+        rules.armed_max = self.armed_per_tenant;
+    }
+}
 
 type Answer<T> = Result<Reply<T>, Refusal>;
 
@@ -36,15 +56,15 @@ async fn guest(app: &App, who: &Proven) -> Result<Guest, Refusal> {
 pub(crate) async fn provision(
     State(app): State<App>,
     who: Proven,
-    Json(ask): Json<ProvisionShot>,
+    Json(ask): Json<ProvisionAlarm>,
 ) -> Answer<Provisioned> {
     let guest = guest(&app, &who).await?;
-    app.desk.cron().provision_shot(&guest, ask).await.map(Reply).map_err(plain)
+    app.desk.cron().provision_alarm(&guest, ask).await.map(Reply).map_err(plain)
 }
 
-pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<CancelShot>) -> Answer<Value> {
+pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<CancelAlarm>) -> Answer<Value> {
     let guest = guest(&app, &who).await?;
-    app.desk.cron().cancel_shot(&guest, &ask).await.map_err(plain)?;
+    app.desk.cron().cancel_alarm(&guest, &ask).await.map_err(plain)?;
     Ok(Reply(json!({ "ok": true })))
 }
 
@@ -73,8 +93,8 @@ pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
 }
 
-fn in_a_row(shots: &[ArmedShot]) -> String {
-    let each: Vec<String> = shots.iter().map(|it| serde_json::to_string(it).unwrap_or_default()).collect();
+fn in_a_row(alarms: &[ArmedAlarm]) -> String {
+    let each: Vec<String> = alarms.iter().map(|it| serde_json::to_string(it).unwrap_or_default()).collect();
     each.join(",")
 }
 
@@ -83,9 +103,9 @@ pub(crate) struct OfJob {
     job_id: Option<String>,
 }
 
-pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Answer<ShotHistory> {
+pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Answer<AlarmHistory> {
     let guest = guest(&app, &who).await?;
-    app.desk.cron().shot_history(&guest.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
+    app.desk.cron().alarm_history(&guest.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
 }
 
 /// An external scheduler reports that an alarm is due. Responds with 2xx only after the agent has accepted it.

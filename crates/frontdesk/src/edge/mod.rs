@@ -5,7 +5,7 @@ pub(crate) mod agents;
 mod auth;
 mod body;
 mod chat;
-mod cron;
+pub(crate) mod cron;
 mod doors;
 mod error;
 pub(crate) mod flow;
@@ -15,7 +15,7 @@ mod ops;
 pub(crate) mod page;
 mod relay;
 pub(crate) mod scheduler_webhook;
-mod server;
+pub(crate) mod server;
 mod to_end;
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use flow::Budgets;
-pub(crate) use server::Place;
+pub(crate) use server::ConnectionSlot;
 pub use server::{ConnectionLimits, serve};
 
 /// Budget for requests that run to completion.
@@ -68,16 +68,12 @@ pub struct App {
     pub doors_refused: Arc<std::sync::atomic::AtomicU64>,
     pub scheduler_webhook: Arc<scheduler_webhook::SchedulerWebhook>,
     pub limits: Arc<agents::Limits>,
-    pub tools: Arc<agents::Tools>,
     pub metrics: Arc<prometheus_client::registry::Registry>,
-    pub retention: RetentionDays,
     pub public_url: Arc<str>,
     /// Tasks of relay sessions; the server waits for them at shutdown.
     pub sessions: TaskTracker,
     pub stop: CancellationToken,
 }
-
-pub(crate) use ops::RetentionDays;
 
 pub(crate) fn router(app: App) -> Router {
     let relay = Router::new()

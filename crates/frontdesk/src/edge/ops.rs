@@ -16,17 +16,6 @@ use super::error::Refusal;
 
 const OPENAPI: &str = include_str!("openapi.json");
 
-#[derive(Debug, Clone, Copy)]
-pub struct RetentionDays {
-    pub dedup: u64,
-    pub explain: u64,
-    /// For this and the following ones 0 means forever.
-    pub inbox: u64,
-    pub journal: u64,
-    pub chat: u64,
-    pub reach: u64,
-}
-
 /// Result of the last check, reused for a moment because each check writes to the store.
 #[derive(Default)]
 pub struct Readiness {

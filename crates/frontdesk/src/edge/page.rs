@@ -43,11 +43,11 @@ const DOCS_PAGE: &str = include_str!("../../assets/chat/docs.html");
 /// One-time links and page sessions, in memory by their hash. Each belongs to one tenant.
 #[derive(Default)]
 pub struct Pages {
-    kept: Mutex<Kept>,
+    state: Mutex<PageState>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct PageState {
     codes: HashMap<String, (String, u64)>,
     sessions: HashMap<String, Session>,
     /// The tenant whose chat opens on this machine without a link.
@@ -62,31 +62,31 @@ struct Session {
 }
 
 impl Pages {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, PageState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates a one-time code that opens the chat of a tenant.
     pub fn new_code(&self, env: &dyn Env, tenant: &str) -> String {
         let code = env.random_hex(16);
         let now_ms = env.now_ms();
-        let mut kept = self.kept();
-        kept.codes.retain(|_, (_, until_ms)| *until_ms > now_ms);
-        let own = || kept.codes.iter().filter(|(_, (of, _))| of == tenant);
+        let mut state = self.state();
+        state.codes.retain(|_, (_, until_ms)| *until_ms > now_ms);
+        let own = || state.codes.iter().filter(|(_, (of, _))| of == tenant);
         if own().count() >= SESSIONS_MAX {
             let oldest = own().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(key, _)| key.clone());
-            oldest.and_then(|key| kept.codes.remove(&key));
+            oldest.and_then(|key| state.codes.remove(&key));
         }
-        kept.codes.insert(sha256_hex(&code), (tenant.into(), now_ms + CODE_TTL_MS));
+        state.codes.insert(sha256_hex(&code), (tenant.into(), now_ms + CODE_TTL_MS));
         code
     }
 
     pub fn open_locally(&self, tenant: &str) {
-        self.kept().local_tenant = Some(tenant.into());
+        self.state().local_tenant = Some(tenant.into());
     }
 
     fn redeem(&self, env: &dyn Env, code: &str) -> Option<String> {
-        let found = self.kept().codes.remove(&sha256_hex(code));
+        let found = self.state().codes.remove(&sha256_hex(code));
         found.filter(|(_, until)| *until > env.now_ms()).map(|(tenant, _)| tenant)
     }
 
@@ -95,22 +95,22 @@ impl Pages {
         let (session, now_ms) = (env.random_hex(24), env.now_ms());
         let expires_ms = token.and_then(|token| token.expires_ms).unwrap_or(u64::MAX);
         let until_ms = (now_ms + SESSION_TTL_MS).min(expires_ms);
-        let mut kept = self.kept();
-        kept.sessions.retain(|_, session| session.until_ms > now_ms);
-        let own = || kept.sessions.iter().filter(|(_, it)| it.tenant == tenant);
+        let mut state = self.state();
+        state.sessions.retain(|_, session| session.until_ms > now_ms);
+        let own = || state.sessions.iter().filter(|(_, it)| it.tenant == tenant);
         if own().count() >= SESSIONS_MAX {
             let oldest = own().min_by_key(|(_, it)| it.until_ms).map(|(key, _)| key.clone());
-            oldest.and_then(|key| kept.sessions.remove(&key));
+            oldest.and_then(|key| state.sessions.remove(&key));
         }
         let token = token.map(|token| token.id.clone());
-        kept.sessions.insert(sha256_hex(&session), Session { tenant: tenant.into(), until_ms, token });
+        state.sessions.insert(sha256_hex(&session), Session { tenant: tenant.into(), until_ms, token });
         (session, until_ms.saturating_sub(now_ms))
     }
 
     /// The tenant of an unexpired session, and the token that opened it.
     pub(crate) fn session(&self, session: &str, now_ms: u64) -> Option<(String, Option<String>)> {
-        let kept = self.kept();
-        let found = kept.sessions.get(&sha256_hex(session)).filter(|it| it.until_ms > now_ms)?;
+        let state = self.state();
+        let found = state.sessions.get(&sha256_hex(session)).filter(|it| it.until_ms > now_ms)?;
         Some((found.tenant.clone(), found.token.clone()))
     }
 }
@@ -153,7 +153,7 @@ pub(crate) async fn open(
 /// The tenant whose chat opens without link or token. None if there are several tenants, or if the public URL is not a
 /// loopback address (a local peer could then be a proxy for remote users).
 fn tenant_of_this_machine(app: &App) -> Option<String> {
-    let tenant = app.pages.kept().local_tenant.clone()?;
+    let tenant = app.pages.state().local_tenant.clone()?;
     let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
     let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     let is_loopback = host == "localhost"

@@ -5,12 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::bail;
 use axum::Router;
 use axum::extract::connect_info::ConnectInfo;
 use frontdesk_core::meters::{Meters, Why};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 10\r\n\
     connection: close\r\ncontent-length: 63\r\n\r\ntoo many connections are open; close some, or try again in 10 s";
+
+/// `[server]`: limits for connections and their memory.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub connections_max: usize,
+    pub connections_per_peer: usize,
+    pub answers_per_tenant_kib: usize,
+}
+
+impl Settings {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.answers_per_tenant_kib < 2048 {
+            bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn limits(&self) -> ConnectionLimits {
+        ConnectionLimits { total: self.connections_max, per_peer: self.connections_per_peer }
+    }
+}
 
 /// Limits for open connections. 0: no limit.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +85,7 @@ struct Counter {
 
 /// A counted connection. An upgraded socket holds it while it is open, although its HTTP connection has ended.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     _counted: Arc<Counted>,
 }
 
@@ -127,8 +151,8 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
         match counter.admit(peer.ip()) {
             Ok(counted) => {
                 let (router, stop) = (router.clone(), stop.clone());
-                let place = Place { _counted: Arc::new(counted) };
-                connections.spawn(serve_one(stream, peer, place, router, stop));
+                let slot = ConnectionSlot { _counted: Arc::new(counted) };
+                connections.spawn(serve_one(stream, peer, slot, router, stop));
             }
             Err(limit) => {
                 note_refused(desk.meters(), limit, peer.ip());
@@ -145,12 +169,12 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     }
 }
 
-async fn serve_one(stream: TcpStream, peer: SocketAddr, place: Place, router: Router, stop: CancellationToken) {
+async fn serve_one(stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot, router: Router, stop: CancellationToken) {
     let _ = stream.set_nodelay(true); // optimization only
     let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
         let mut request = request.map(|body| axum::body::Body::new(TimedBody::new(body)));
         request.extensions_mut().insert(ConnectInfo(peer));
-        request.extensions_mut().insert(place.clone());
+        request.extensions_mut().insert(slot.clone());
         super::agents::take_capability(&mut request);
         request
     });

@@ -2,13 +2,31 @@
 
 use std::sync::Arc;
 
+use anyhow::bail;
 use frontdesk_core::Env;
 use frontdesk_core::port::outcall::Outcall;
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 
 use super::keyset::{KeySet, Unproven};
-use crate::config::Manage;
+
+/// `[manage]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManageSettings {
+    pub jwks: String,
+    pub issuer: String,
+    pub tenant: String,
+}
+
+impl ManageSettings {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if !self.jwks.is_empty() && self.issuer.is_empty() {
+            bail!("manage.jwks needs manage.issuer, the expected `iss` of the tokens");
+        }
+        Ok(())
+    }
+}
 
 pub struct AgentJwt {
     keys: KeySet,
@@ -35,14 +53,18 @@ enum Audience {
 
 impl AgentJwt {
     /// `None`: not configured, so every token is refused.
-    pub async fn open(config: &Manage, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Option<Self>> {
-        if config.jwks.is_empty() {
+    pub async fn open(
+        settings: &ManageSettings,
+        env: Arc<dyn Env>,
+        outcall: Arc<dyn Outcall>,
+    ) -> anyhow::Result<Option<Self>> {
+        if settings.jwks.is_empty() {
             return Ok(None);
         }
-        let keys = KeySet::open(&config.jwks, &[Algorithm::RS256], env, outcall).await;
+        let keys = KeySet::open(&settings.jwks, &[Algorithm::RS256], env, outcall).await;
         let keys = keys.map_err(|error| error.context("manage.jwks"))?;
-        let tenant = Some(config.tenant.clone()).filter(|tenant| !tenant.is_empty());
-        Ok(Some(Self { keys, issuer: config.issuer.clone(), tenant }))
+        let tenant = Some(settings.tenant.clone()).filter(|tenant| !tenant.is_empty());
+        Ok(Some(Self { keys, issuer: settings.issuer.clone(), tenant }))
     }
 
     /// The instance that the token names.
@@ -135,8 +157,9 @@ mod tests {
     async fn open(keys: Value) -> (AgentJwt, Arc<TestEnv>, Arc<Served>) {
         let env = at_now();
         let served = Arc::new(Served { keys: std::sync::Mutex::new(keys), asked: AtomicU64::new(0) });
-        let config = Manage { jwks: "https://portal/keys".into(), issuer: "portal".into(), tenant: String::new() };
-        let jwks = AgentJwt::open(&config, env.clone(), served.clone()).await.unwrap().unwrap();
+        let settings =
+            ManageSettings { jwks: "https://portal/keys".into(), issuer: "portal".into(), tenant: String::new() };
+        let jwks = AgentJwt::open(&settings, env.clone(), served.clone()).await.unwrap().unwrap();
         (jwks, env, served)
     }
 
@@ -248,9 +271,10 @@ mod tests {
         assert_eq!(jwks.prove(&by_encryption_key).await, Err(Unproven::Key));
         let folder = tempfile::tempdir().unwrap();
         let read = async |path: &Path| {
-            let config = Manage { jwks: path.display().to_string(), issuer: "portal".into(), tenant: String::new() };
+            let settings =
+                ManageSettings { jwks: path.display().to_string(), issuer: "portal".into(), tenant: String::new() };
             let served = Arc::new(Served { keys: std::sync::Mutex::default(), asked: AtomicU64::new(0) });
-            AgentJwt::open(&config, at_now(), served).await
+            AgentJwt::open(&settings, at_now(), served).await
         };
         let file = folder.path().join("keys.json");
         let text = |result: anyhow::Result<Option<AgentJwt>>| format!("{:#}", result.err().unwrap());

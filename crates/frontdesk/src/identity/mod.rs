@@ -9,18 +9,18 @@ mod keyset;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use anyhow::bail;
 use frontdesk_core::directory::Identity;
 use frontdesk_core::port::outcall::{Call, Outcall, OutcallError};
 use frontdesk_core::sha256_hex;
 use frontdesk_core::{Desk, Env};
 use frontdesk_wire::Secret;
 use jsonwebtoken::Algorithm;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-pub(crate) use agent_jwt::AgentJwt;
+pub(crate) use agent_jwt::{AgentJwt, ManageSettings};
 use keyset::{KeySet, Unproven};
-
-use crate::config::{self, VerifierKind};
 
 /// Sessions are mapped to instances by links on this pseudo platform.
 const SESSION_PLATFORM: &str = "session";
@@ -30,6 +30,45 @@ const ACCOUNTS_MAX: usize = 10_000;
 const ACCOUNT_MAX_BYTES: usize = 64 * 1024;
 const ALGORITHMS: &[Algorithm] =
     &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
+
+/// How bearer tokens are verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VerifierKind {
+    Static,
+    Oidc,
+    Introspect,
+}
+
+/// `[identity]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub verifier: VerifierKind,
+    pub issuer: String,
+    pub jwks: String,
+    pub audience: String,
+    pub tenant_claim: String,
+    pub url: String,
+}
+
+impl Settings {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        match self.verifier {
+            VerifierKind::Oidc if self.issuer.is_empty() || self.jwks.is_empty() => {
+                bail!("identity.verifier = \"oidc\" needs identity.issuer and identity.jwks")
+            }
+            VerifierKind::Oidc if self.audience.is_empty() => bail!(
+                "identity.verifier = \"oidc\" needs identity.audience: without it every token of the issuer would be \
+                 taken, also those made for other services"
+            ),
+            VerifierKind::Introspect if self.url.is_empty() => {
+                bail!("identity.verifier = \"introspect\" needs identity.url")
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// Why a bearer token was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,19 +106,19 @@ struct Introspect {
 }
 
 impl Verifier {
-    pub async fn open(config: &config::Identity, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Self> {
-        let kind = match config.verifier {
+    pub async fn open(settings: &Settings, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Self> {
+        let kind = match settings.verifier {
             VerifierKind::Static => Kind::Static,
             VerifierKind::Oidc => {
-                let keys = KeySet::open(&config.jwks, ALGORITHMS, env, outcall).await;
+                let keys = KeySet::open(&settings.jwks, ALGORITHMS, env, outcall).await;
                 let keys = keys.map_err(|error| error.context("identity.jwks"))?;
-                Kind::Oidc { keys, issuer: config.issuer.clone(), audience: config.audience.clone() }
+                Kind::Oidc { keys, issuer: settings.issuer.clone(), audience: settings.audience.clone() }
             }
             VerifierKind::Introspect => {
-                Kind::Introspect(Introspect { url: config.url.clone(), env, outcall, known: Mutex::default() })
+                Kind::Introspect(Introspect { url: settings.url.clone(), env, outcall, known: Mutex::default() })
             }
         };
-        Ok(Self { kind, tenant_claim: config.tenant_claim.clone() })
+        Ok(Self { kind, tenant_claim: settings.tenant_claim.clone() })
     }
 
     /// Tokens created by the admin are accepted with every verifier.

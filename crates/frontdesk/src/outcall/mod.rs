@@ -11,12 +11,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use anyhow::bail;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{
     Answer, Body, Call, HttpMethod, OpenAnswer, Outcall, OutcallError, Part, PartValue,
 };
 use futures_util::StreamExt as _;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use serde::Deserialize;
 use url::Url;
 
 use guard::Guard;
@@ -30,6 +32,22 @@ const LONGEST_TIME: Duration = Duration::from_secs(30);
 /// Connections that are kept for the next call: a storm of fires to one host should not dial for each.
 const IDLE_PER_HOST: usize = 128;
 const IDLE_TIME: Duration = Duration::from_secs(10);
+
+/// `[outcall]`: what may be called although its address is private.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub allow: Vec<String>,
+}
+
+impl Settings {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if let Some(bad) = self.allow.iter().find(|entry| Allow::parse(entry).is_none()) {
+            bail!("outcall.allow: {bad:?} is neither a CIDR (10.0.0.0/8) nor a host name");
+        }
+        Ok(())
+    }
+}
 
 /// Asks for the addresses of a name.
 type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>;

@@ -41,7 +41,7 @@ mod tests {
     use frontdesk_core::{Env as _, Parts, Rules};
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
-    use frontdesk_wire::cron::ProvisionShot;
+    use frontdesk_wire::cron::ProvisionAlarm;
     use zeroize::Zeroizing;
 
     use super::*;
@@ -90,14 +90,14 @@ mod tests {
 
         async fn arm(&self, job: &str, in_ms: u64) {
             let due_ms = i64::try_from(self.env.now_ms() + in_ms).unwrap();
-            let ask = ProvisionShot {
+            let ask = ProvisionAlarm {
                 job_id: job.into(),
                 fire_at: jiff::Timestamp::from_millisecond(due_ms).unwrap().to_string(),
                 agent_callback_url: "https://agent.example".into(),
                 dedup_key: None,
                 misfire: None,
             };
-            self.desk.cron().provision_shot(&self.guest, ask).await.unwrap();
+            self.desk.cron().provision_alarm(&self.guest, ask).await.unwrap();
         }
 
         /// Waits for several rounds of the loop. Time is paused, so this is immediate.
@@ -182,7 +182,7 @@ mod tests {
         clock.arm("tea", 1_000).await;
         let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
-        clock.desk.stores().alarms.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
+        clock.desk.stores().alarms.claim_alarms(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.env.advance_ms(2_000);
         assert!(clock.settled().await.is_empty(), "still claimed");
         clock.env.advance_ms(2 * LEASE_MS);
@@ -197,7 +197,7 @@ mod tests {
         clock.arm("tea", 1_000).await;
         let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
-        clock.desk.stores().alarms.claim_shots(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
+        clock.desk.stores().alarms.claim_alarms(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.arm("hangs", 0).await;
         clock.env.advance_ms(2_000);
         assert!(clock.settled().await.is_empty(), "still claimed");

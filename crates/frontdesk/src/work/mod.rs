@@ -9,23 +9,18 @@ mod commands;
 mod lease;
 mod listeners;
 mod pacing;
+mod retention;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::delivery::wake::POKES_MAX;
-use frontdesk_core::port::store::Retention;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::edge::RetentionDays;
-
 pub(crate) use lease::keep_lease;
-
-const PURGE_EVERY: Duration = Duration::from_mins(1);
-const DAY_MS: u64 = 86_400_000;
+pub(crate) use retention::{Explain, Journal, Ledger, RetentionDays};
 
 pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
@@ -34,7 +29,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
-    tracker.spawn(forget_old(desk.clone(), retention, stop.clone()));
+    tracker.spawn(retention::forget_old(desk.clone(), retention, stop.clone()));
 }
 
 async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
@@ -57,45 +52,12 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
     }
 }
 
-async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(PURGE_EVERY) => {}
-            () = stop.cancelled() => return,
-        }
-        let now_ms = desk.env().now_ms();
-        let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));
-        let or_never = |days: u64| if days == 0 { 0 } else { before(days) };
-        let retention = Retention {
-            now_ms,
-            events_before_ms: before(days.dedup),
-            verdicts_before_ms: before(days.explain),
-            inbox_before_ms: or_never(days.inbox),
-            journal_before_ms: or_never(days.journal),
-            chat_before_ms: or_never(days.chat),
-            reach_before_ms: or_never(days.reach),
-            media_ttl_ms: desk.rules().media_ttl_ms,
-        };
-        // Each step is small, so that mail goes between.
-        while !stop.is_cancelled() {
-            match desk.upkeep().purge(retention).await {
-                Ok(step) if step.more => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "retention run failed; retrying in one minute");
-                    break;
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
 
-    use frontdesk_core::agents::Speaker;
     use frontdesk_core::directory::Identity;
     use frontdesk_core::port::BoxFuture;
     use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
@@ -104,8 +66,6 @@ mod tests {
     use frontdesk_core::{Env as _, Parts, Rules};
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
-    use frontdesk_testkit::desk::desk_over;
-    use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
     use frontdesk_wire::api::ProvisionRequest;
     use zeroize::Zeroizing;
 
@@ -265,53 +225,5 @@ mod tests {
         sleepers.pass(600).await;
         assert_eq!(sleepers.network.calls_to("/ann"), called);
         sleepers.stop.cancel();
-    }
-
-    /// Until it has been at work once, on a clock that moves by itself.
-    async fn forget_once(desk: &Arc<Desk>, days: RetentionDays) {
-        let stop = CancellationToken::new();
-        let forgetting = tokio::spawn(forget_old(desk.clone(), days, stop.clone()));
-        tokio::time::sleep(PURGE_EVERY + PURGE_EVERY / 2).await;
-        stop.cancel();
-        forgetting.await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn inboxes_are_kept_for_so_many_days_or_for_ever() {
-        let env = Arc::new(TestEnv::default());
-        let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
-        desk.directory().create_tenant("home").await.unwrap();
-        let who = Speaker { tenant: "home", ..Speaker::default() };
-        desk.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
-        let word = |text: &str| {
-            let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };
-            DeliveryPayload::Augment { content: text.into(), meta }
-        };
-        desk.messages().deliver(who, "alice", &word("old")).await.unwrap();
-        env.advance_ms(2 * DAY_MS);
-        desk.messages().deliver(who, "alice", &word("young")).await.unwrap();
-        for (inbox, left) in [(0, vec!["old", "young"]), (3, vec!["old", "young"]), (2, vec!["young"])] {
-            env.advance_ms(1);
-            forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox, journal: 0, chat: 0, reach: 0 }).await;
-            let texts: Vec<String> =
-                desk.inboxes().inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
-            assert_eq!(texts, left, "kept for {inbox} days");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn everything_that_is_old_is_forgotten_at_once() {
-        let desk = desk_over(Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()), Rules::default()).await;
-        for number in 0..500 {
-            let row = PortableData { id: number.to_string(), expires_at: Some(1), ..PortableData::default() };
-            desk.stores().data.data_put("acme", row).await.unwrap();
-        }
-        forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox: 0, journal: 0, chat: 0, reach: 0 }).await;
-        let left = Retention { now_ms: desk.env().now_ms(), ..Retention::default() };
-        assert_eq!(
-            desk.upkeep().purge(left).await.unwrap().gone,
-            0,
-            "more may expire in a minute than one purge takes"
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! Rules 14 and 15, and the table of wake results.
 
 use frontdesk_core::directory::Fact;
-use frontdesk_core::port::alarms::{Conclusion, Shot};
+use frontdesk_core::port::alarms::{Alarm, Conclusion};
 use serde_json::json;
 
 use crate::harness::Source;
@@ -193,8 +193,8 @@ fn in_a_day(plane: &Plane) -> u64 {
     plane.harness.app.desk.env().now_ms() + 86_400_000
 }
 
-async fn planned(plane: &Plane) -> Vec<Shot> {
-    plane.harness.app.desk.cron().armed_of_tenant("home").await.unwrap().into_iter().map(|(_, shot)| shot).collect()
+async fn planned(plane: &Plane) -> Vec<Alarm> {
+    plane.harness.app.desk.cron().armed_of_tenant("home").await.unwrap().into_iter().map(|(_, alarm)| alarm).collect()
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn rule_15_an_undeliverable_wake_is_not_scheduled() {
 async fn rule_15_a_scheduled_wake_of_a_deleted_agent_does_not_reach_a_new_one() {
     let plane = Plane::with_agents(&["ada@example.org"]).await;
     plane.wake("ada@example.org", json!({ "context": "psst", "when": in_a_day(&plane) })).await.expect(200);
-    let shot = planned(&plane).await.remove(0);
+    let alarm = planned(&plane).await.remove(0);
     // A crash in the middle of the deletion: the agent is gone, but its scheduled wake still exists.
     let desk = plane.harness.app.desk.clone();
     let gone = desk.directory().write(|view, draft| {
@@ -229,7 +229,7 @@ async fn rule_15_a_scheduled_wake_of_a_deleted_agent_does_not_reach_a_new_one() 
     assert!(gone.await.is_ok());
     for id in ["ada", "ada@example.org"] {
         plane.register(id).await;
-        assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }), "the wake is finished");
+        assert!(matches!(desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }), "the wake is finished");
         assert!(plane.inbox(id).await.is_empty(), "{id} is another agent");
     }
     plane.finish().await;
@@ -244,8 +244,8 @@ async fn rule_3_an_empty_session_id_counts_as_absent_also_for_a_scheduled_wake()
     let told = plane.wake("alice@tab", wake(json!("immediate"))).await.expect(200);
     assert_eq!((&told["session_id"], &tab.message().await["session_id"]), (&json!("tab"), &json!("tab")));
     plane.wake("alice@tab", wake(json!(in_a_day(&plane)))).await.expect(200);
-    let shot = planned(&plane).await.remove(0);
-    assert!(matches!(plane.harness.app.desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    let alarm = planned(&plane).await.remove(0);
+    assert!(matches!(plane.harness.app.desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }));
     assert_eq!(plane.inbox("alice").await[1]["session_id"], "tab");
     drop((tab, later));
     plane.finish().await;
@@ -258,17 +258,17 @@ async fn rule_15_an_interrupted_scheduled_wake_is_finished_and_stored_once() {
     let hook = json!({ "type": "webhook", "url": source.url, "wake_url": source.url, "timeout_ms": 30_000 });
     plane.put("alice", json!({ "connectors": [hook] })).await.expect(200);
     plane.wake("alice", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
-    let shot = planned(&plane).await.remove(0);
+    let alarm = planned(&plane).await.remove(0);
     let desk = plane.harness.app.desk.clone();
     tokio::select! {
-        _ = desk.cron().try_shot(&shot, || {}) => panic!("the wake ended before the webhook responded"),
+        _ = desk.cron().try_alarm(&alarm, || {}) => panic!("the wake ended before the webhook responded"),
         () = source.asked() => {} // the server stops here
     }
     assert_eq!(plane.inbox("alice").await.len(), 1);
     source.answer(8);
-    assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert!(matches!(desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }));
     source.asked().await;
-    assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert!(matches!(desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }));
     assert!(!source.was_asked(), "a completed wake is not repeated");
     let inbox = plane.inbox("alice").await;
     assert_eq!((inbox.len(), &inbox[0]["type"]), (1, &json!("wake_degraded")));
@@ -386,7 +386,7 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
     let seat = plane.harness.seat("gw-1").await;
     plane.register("gw-1").await;
     plane.wake("gw-1", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
-    let shot = planned(&plane).await.remove(0);
+    let alarm = planned(&plane).await.remove(0);
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
     let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
@@ -396,11 +396,11 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
         }
     };
     tokio::select! {
-        _ = desk.cron().try_shot(&shot, || {}) => {}
+        _ = desk.cron().try_alarm(&alarm, || {}) => {}
         () = is_written => {} // the server stops here
     }
     desk.agents().live().streams.close(&stream);
-    assert!(matches!(desk.cron().try_shot(&shot, || {}).await, Conclusion::Fired { .. }));
+    assert!(matches!(desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }));
     let mut socket = plane.harness.socket(&seat).await;
     let frame = socket.of("inbound").await;
     assert_eq!(frame.text(), "up");

@@ -99,7 +99,7 @@ impl Agent {
     }
 
     async fn armed(&self) -> Vec<(String, String)> {
-        self.desk.list().await.unwrap().into_iter().map(|shot| (shot.job_id, shot.fire_at)).collect()
+        self.desk.list().await.unwrap().into_iter().map(|alarm| (alarm.job_id, alarm.fire_at)).collect()
     }
 
     /// What the jobs want, in the form in which the server lists it.
@@ -329,15 +329,15 @@ async fn an_agent_without_an_address_can_use_cron() {
 struct Trusting {
     harness: Harness,
     agent: Agent,
-    signet: Arc<SigningKey>,
+    key: Arc<SigningKey>,
     publishing: JoinHandle<()>,
 }
 
 impl Trusting {
     async fn open(alg: SigningAlg) -> Self {
         let harness = Harness::open().await;
-        let signet = SigningKey::open("ours", alg, &new_key(alg).unwrap()).unwrap();
-        let keys = json!({ "keys": [signet.jwk()] });
+        let key = SigningKey::open("ours", alg, &new_key(alg).unwrap()).unwrap();
+        let keys = json!({ "keys": [key.jwk()] });
         let (listener, keys_url) = listen().await;
         let publish = get(move || std::future::ready(Json(keys.clone())));
         let publishing = serve(listener, Router::new().route("/.well-known/jwks.json", publish));
@@ -345,7 +345,7 @@ impl Trusting {
         let mut agent = Agent::at(&harness, "home", &url).await;
         let verifier = FireVerifier::new(Box::new(keys_of(&keys_url)), &harness.url, "home", machine_clock());
         agent.serving = Some(serve(listener, door::router(agent.provider.clone(), Arc::new(verifier))));
-        Self { harness, agent, signet, publishing }
+        Self { harness, agent, key, publishing }
     }
 
     fn claims(&self) -> FireClaims<'_> {
@@ -364,7 +364,7 @@ impl Trusting {
     fn token(&self, change: impl FnOnce(&mut FireClaims<'_>)) -> String {
         let mut claims = self.claims();
         change(&mut claims);
-        self.signet.sign(&claims).unwrap()
+        self.key.sign(&claims).unwrap()
     }
 
     async fn status(&self, bearer: &str) -> u16 {

@@ -15,7 +15,7 @@ const CAPABILITY: &str = "relay.interaction_token";
 const FOREIGN_CHATS: usize = 1;
 
 /// The attempts of one agent.
-struct Errand {
+struct Attempts {
     mark: String,
     /// A chat of its own tenant; every other tenant has one of the same name.
     chat: String,
@@ -46,9 +46,9 @@ struct Outcome {
 impl Scenario {
     pub(crate) async fn speak_everywhere(&mut self) {
         let before = self.own_chats().await;
-        let errands: Vec<Errand> = (0..self.agents.len()).map(|at| self.errand(at)).collect();
+        let attempts: Vec<Attempts> = (0..self.agents.len()).map(|at| self.attempts_of(at)).collect();
         let harness = &self.harness;
-        let going = self.agents.iter_mut().zip(&errands).map(|(agent, errand)| errand.run(harness, agent));
+        let going = self.agents.iter_mut().zip(&attempts).map(|(agent, attempts)| attempts.run(harness, agent));
         let done = join_all(going).await;
         for (agent, Outcome { done, declined, deleted }) in self.agents.iter().zip(done) {
             self.homes[agent.home].deleted.push(deleted);
@@ -81,7 +81,7 @@ impl Scenario {
         all
     }
 
-    fn errand(&mut self, agent: usize) -> Errand {
+    fn attempts_of(&mut self, agent: usize) -> Attempts {
         let at = self.agents[agent].home;
         let chat = self.any_chat();
         let in_chat = self.said.iter().filter(|said| said.chat() == chat && !said.is_press && !said.is_twin());
@@ -99,7 +99,7 @@ impl Scenario {
             let turn = *self.dice.pick(&foreign_turns);
             (turn.session_key.clone(), commands().any(|said| said.home == at && said.chat() == turn.chat()))
         });
-        Errand {
+        Attempts {
             mark: home.mark.clone(),
             foreign_turn,
             chat_name: home.chat_name(&chat),
@@ -116,7 +116,7 @@ impl Scenario {
     }
 }
 
-impl Errand {
+impl Attempts {
     async fn run(&self, harness: &Harness, agent: &mut Agent) -> Outcome {
         let mut so_far = Outcome::default();
         self.speak_at_home(harness, agent, &mut so_far).await;

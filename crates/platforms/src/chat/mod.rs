@@ -6,6 +6,7 @@
 mod act;
 mod lines;
 mod post;
+mod settings;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 pub use post::Posted;
+pub use settings::{ChatRules, Commands, Settings};
 
 /// Name on the wire: the generic relay platform of gateways.
 pub const PLATFORM: &str = "relay";
@@ -55,29 +57,6 @@ const OPS: [&str; 12] = [
     "thread_rename",
     "draft",
 ];
-
-/// How a typed `/command` reaches the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Commands {
-    /// As an ordinary event, which current gateways understand.
-    #[default]
-    Event,
-    /// As a sanitized request, for agents that support it.
-    Forward,
-}
-
-#[derive(Debug, Clone)]
-pub struct ChatRules {
-    pub commands: Commands,
-    pub capability_ttl_ms: u64,
-    pub media_ttl_ms: u64,
-    pub media_max_bytes: usize,
-    /// Limit for all files of one tenant; 0: no limit.
-    pub media_tenant_bytes: u64,
-    /// Public URL of this server, for media links.
-    pub base_url: String,
-}
 
 /// A live change of a chat.
 #[derive(Debug, Clone)]

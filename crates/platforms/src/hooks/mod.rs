@@ -3,6 +3,8 @@
 //! `POST /hooks/{bot}` with a genuine signature becomes one event, with the raw body as its text, for every agent that
 //! is linked to the bot. The answer comes after the commit and says who gets it. Nothing can be sent back.
 
+use std::sync::Arc;
+
 use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{
@@ -10,36 +12,57 @@ use frontdesk_core::port::platform::{
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret, Source};
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::shared::standard_webhooks::Keys;
+use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "hooks";
 const KEY_MIN_BYTES: usize = 16;
-const BODY_MAX_BYTES: usize = 256 << 10;
-const DOORS: [Door; 1] = [Door {
-    method: Method::Post,
-    path: "/hooks/{bot}",
-    summary: "Send a signed webhook (Standard Webhooks) to the agents that are linked to the bot",
-    max_bytes: BODY_MAX_BYTES,
-}];
+/// A larger body fits into no frame to an agent.
+const BODY_MAX_BYTES: usize = 1 << 20;
+/// Gateways require a length, although nothing can be sent.
+const MESSAGE_MAX_CHARS: usize = 256 << 10;
+
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: include_str!("default.toml"), open };
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub max_bytes: usize,
+}
+
+fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
+    let settings: Settings = kit.section(PLATFORM)?;
+    if !(1..=BODY_MAX_BYTES).contains(&settings.max_bytes) {
+        let why = format!("max_bytes must be 1 to {BODY_MAX_BYTES}, not {}", settings.max_bytes);
+        return Err(SettingsError::invalid(PLATFORM, why));
+    }
+    Ok(Arc::new(Hooks::new(settings)))
+}
 
 pub struct Hooks {
     descriptor: Descriptor,
-}
-
-impl Default for Hooks {
-    fn default() -> Self {
-        let descriptor = Descriptor {
-            emoji: "🪝".into(),
-            platform_hint: "This is a webhook, sent by a program. Nobody reads an answer.".into(),
-            ..Descriptor::plain(PLATFORM, "Webhooks", BODY_MAX_BYTES)
-        };
-        Self { descriptor }
-    }
+    doors: [Door; 1],
 }
 
 impl Hooks {
+    pub fn new(settings: Settings) -> Self {
+        let descriptor = Descriptor {
+            emoji: "🪝".into(),
+            platform_hint: "This is a webhook, sent by a program. Nobody reads an answer.".into(),
+            ..Descriptor::plain(PLATFORM, "Webhooks", MESSAGE_MAX_CHARS)
+        };
+        let door = Door {
+            method: Method::Post,
+            path: "/hooks/{bot}",
+            summary: "Send a signed webhook (Standard Webhooks) to the agents that are linked to the bot",
+            max_bytes: settings.max_bytes,
+        };
+        Self { descriptor, doors: [door] }
+    }
+
     fn take(bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
         let keys = bot.secret("key").map_or_else(Vec::new, keys_of);
         let id = Keys::new(keys.iter())
@@ -118,7 +141,7 @@ impl Platform for Hooks {
     }
 
     fn doors(&self) -> &[Door] {
-        &DOORS
+        &self.doors
     }
 
     fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_core::port::alarms::{Ended, Shot};
+use frontdesk_core::port::alarms::{Alarm, Ended};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
     Accepted, Bell, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability,
@@ -59,9 +59,9 @@ struct State {
     chats: BTreeMap<(String, String), Chat>,
     media: HashMap<String, media::Shelved>,
     /// Each with the end of its claim.
-    shots: BTreeMap<u64, (Shot, u64)>,
-    last_shot: u64,
-    shot_ends: BTreeMap<u64, Ended>,
+    alarms: BTreeMap<u64, (Alarm, u64)>,
+    last_alarm: u64,
+    alarm_ends: BTreeMap<u64, Ended>,
     last_end: u64,
     /// By agent and place, with the tenant.
     messages: BTreeMap<(u64, u64), (String, StoredMessage)>,

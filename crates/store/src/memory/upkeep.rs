@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use frontdesk_core::port::alarms::ShotState;
+use frontdesk_core::port::alarms::AlarmState;
 use frontdesk_core::port::store::{Outcome, Purged, Retention, StoreError, StoreReport, Stored, Upkeep};
 
 use super::{MemoryStore, State, now};
@@ -35,8 +35,8 @@ impl Upkeep for MemoryStore {
             mail + state.events.len()
                 + state.capabilities.len()
                 + state.media.len()
-                + state.shots.len()
-                + state.shot_ends.len()
+                + state.alarms.len()
+                + state.alarm_ends.len()
                 + state.messages.len()
                 + state.journal.len()
                 + state.reach.len()
@@ -59,10 +59,12 @@ impl Upkeep for MemoryStore {
         attempts.retain(|_, accepted| events.contains_key(&accepted.event));
         capabilities.retain(|_, held| held.expires_ms > keep.now_ms);
         media.retain(|_, it| it.lasts(keep.now_ms));
-        state.shot_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
+        state.alarm_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
         // A fired alarm is kept for a while, so that arming the same time again is recognised.
-        state.shots.retain(|_, (shot, _)| shot.state != ShotState::Fired || shot.due_ms >= keep.verdicts_before_ms);
-        state.messages.retain(|_, (_, filed)| filed.at_ms >= keep.inbox_before_ms);
+        state
+            .alarms
+            .retain(|_, (alarm, _)| alarm.state != AlarmState::Fired || alarm.due_ms >= keep.verdicts_before_ms);
+        state.messages.retain(|_, (_, stored)| stored.at_ms >= keep.inbox_before_ms);
         state.journal.retain(|_, entry| entry.at_ms >= keep.journal_before_ms || entry.outcome == Outcome::Open);
         let State { receipts, journal, .. } = &mut *state;
         receipts.retain(|_, entry| journal.contains_key(entry));

@@ -1,6 +1,6 @@
 //! Alarms: at most one per job of an instance.
 
-use frontdesk_core::port::alarms::{Alarms, Arming, Concluded, Conclusion, Ended, Shot, ShotState, ShotTime};
+use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Ended};
 use frontdesk_core::port::store::{StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -12,17 +12,17 @@ const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms,
                        skip_missed, callback, schedule_id, state, note, claim";
 
 impl Alarms for SqliteStore {
-    fn arm(&self, shots: Vec<Shot>) -> Stored<'_, Vec<Arming>> {
-        let work = move |books: &mut Books| shots.iter().map(|shot| arm_one(&books.connection, shot)).collect();
+    fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>> {
+        let work = move |books: &mut Books| alarms.iter().map(|alarm| arm_one(&books.connection, alarm)).collect();
         self.writer.write(work, |_| {})
     }
 
     fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
         let job_id = job_id.to_owned();
         let work = move |books: &mut Books| {
-            let Some(old) = shot_of(&books.connection, instance, &job_id)? else { return Ok(false) };
+            let Some(old) = alarm_of(&books.connection, instance, &job_id)? else { return Ok(false) };
             remove(&books.connection, old.id)?;
-            let was_armed = old.state == ShotState::Armed;
+            let was_armed = old.state == AlarmState::Armed;
             if was_armed {
                 note_end(&books.connection, &old, "cancelled", now_ms, "")?;
             }
@@ -34,36 +34,36 @@ impl Alarms for SqliteStore {
     fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
             let armed = armed_of(&books.connection, instance, 0, usize::MAX)?;
-            for shot in &armed {
-                remove(&books.connection, shot.id)?;
-                note_end(&books.connection, shot, "cancelled", now_ms, "")?;
+            for alarm in &armed {
+                remove(&books.connection, alarm.id)?;
+                note_end(&books.connection, alarm, "cancelled", now_ms, "")?;
             }
             Ok(armed.len() as u64)
         };
         self.writer.write(work, |_| {})
     }
 
-    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Shot>> {
+    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
         self.readers.read(instance, move |connection| armed_of(connection, instance, after, limit))
     }
 
-    fn shot<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Shot>> {
+    fn alarm<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
         let job_id = job_id.to_owned();
-        self.readers.read(instance, move |connection| shot_of(connection, instance, &job_id))
+        self.readers.read(instance, move |connection| alarm_of(connection, instance, &job_id))
     }
 
-    fn next_shots(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<ShotTime>> {
+    fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>> {
         self.readers.read(DESK, move |connection| {
             let sql = "SELECT next_ms, id, instance, callback FROM shot
                        WHERE state = 'armed' AND (next_ms, id) > (?1, ?2) AND next_ms <= ?3
                        ORDER BY next_ms, id LIMIT ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let asked = (signed(after.0), signed(after.1), signed(until_ms), signed(limit as u64));
-            query.query_map(asked, shot_time).and_then(Iterator::collect).map_err(fault)
+            query.query_map(asked, alarm_time).and_then(Iterator::collect).map_err(fault)
         })
     }
 
-    fn claim_shots(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Shot>> {
+    fn claim_alarms(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Alarm>> {
         let work = move |books: &mut Books| {
             let sql = format!(
                 "UPDATE shot SET lease_ms = ?4, claim = claim + 1 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?3
@@ -73,7 +73,7 @@ impl Alarms for SqliteStore {
             let mut taken = Vec::with_capacity(ids.len());
             for id in ids {
                 let asked = (signed(id), signed(due_by_ms), signed(now_ms), signed(until_ms));
-                let one = take.query_row(asked, shot).optional();
+                let one = take.query_row(asked, alarm).optional();
                 taken.extend(one.map_err(fault)?);
             }
             Ok(taken)
@@ -81,27 +81,27 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn conclude(&self, ends: Vec<(Shot, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>> {
+    fn conclude(&self, ends: Vec<(Alarm, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>> {
         let work = move |books: &mut Books| {
-            let end = |(tried, end): &(Shot, Conclusion)| conclude_one(&books.connection, tried, end, now_ms);
+            let end = |(tried, end): &(Alarm, Conclusion)| conclude_one(&books.connection, tried, end, now_ms);
             ends.iter().map(end).collect()
         };
         self.writer.write(work, |_| {})
     }
 
-    fn revive_shot(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Shot>> {
+    fn revive_alarm(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Alarm>> {
         let work = move |books: &mut Books| {
             let sql = format!(
                 "UPDATE shot SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0, claim = claim + 1
                  WHERE id = ?1 AND state = 'dead' RETURNING {COLUMNS}"
             );
             let mut revive = books.connection.prepare_cached(&sql).map_err(fault)?;
-            revive.query_row((signed(id), signed(now_ms)), shot).optional().map_err(fault)
+            revive.query_row((signed(id), signed(now_ms)), alarm).optional().map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
 
-    fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<ShotTime>> {
+    fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<AlarmTime>> {
         let work = move |books: &mut Books| {
             // `> 0` lets SQLite use the partial index of claimed alarms.
             let claims = "UPDATE shot SET lease_ms = ?1 WHERE state = 'armed' AND lease_ms > 0 AND lease_ms > ?1";
@@ -109,23 +109,23 @@ impl Alarms for SqliteStore {
             let sql = "UPDATE shot SET next_ms = ?2 WHERE state = 'armed' AND attempts > 0 AND next_ms > ?1
                        RETURNING next_ms, id, instance, callback";
             let mut hasten = books.connection.prepare_cached(sql).map_err(fault)?;
-            hasten.query_map([signed(ahead_ms), signed(next_ms)], shot_time).and_then(Iterator::collect).map_err(fault)
+            hasten.query_map([signed(ahead_ms), signed(next_ms)], alarm_time).and_then(Iterator::collect).map_err(fault)
         };
         self.writer.write(work, |_| {})
     }
 
-    fn dead_shots(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Shot>> {
+    fn dead_alarms(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Alarm>> {
         self.readers.read(DESK, move |connection| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM shot WHERE state = 'dead' AND (?1 IS NULL OR instance = ?1) ORDER BY id LIMIT ?2"
             );
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let found = query.query_map((instance.map(signed), signed(limit as u64)), shot);
+            let found = query.query_map((instance.map(signed), signed(limit as u64)), alarm);
             found.and_then(Iterator::collect).map_err(fault)
         })
     }
 
-    fn ended_shots<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>> {
+    fn ended_alarms<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>> {
         let job_id = job_id.map(str::to_owned);
         self.readers.read(instance, move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM shot_end
@@ -165,25 +165,25 @@ pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
     connection.execute(sql, []).map(drop).map_err(fault)
 }
 
-fn armed_of(connection: &Connection, instance: u64, after: u64, limit: usize) -> Result<Vec<Shot>, StoreError> {
+fn armed_of(connection: &Connection, instance: u64, after: u64, limit: usize) -> Result<Vec<Alarm>, StoreError> {
     let sql =
         format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     let which = (signed(instance), signed(after), signed(limit as u64));
-    query.query_map(which, shot).and_then(Iterator::collect).map_err(fault)
+    query.query_map(which, alarm).and_then(Iterator::collect).map_err(fault)
 }
 
-fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
+fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, StoreError> {
     let mut replaced = false;
-    if let Some(known) = shot_of(connection, new.instance, &new.job_id)? {
-        if known.fire_at == new.fire_at && known.state != ShotState::Dead {
+    if let Some(known) = alarm_of(connection, new.instance, &new.job_id)? {
+        if known.fire_at == new.fire_at && known.state != AlarmState::Dead {
             let sql = "UPDATE shot SET callback = ?2, grace_ms = ?3, skip_missed = ?4 WHERE id = ?1";
             let mut put = connection.prepare_cached(sql).map_err(fault)?;
             put.execute((signed(known.id), &new.callback, signed(new.grace_ms), new.skip_missed)).map_err(fault)?;
             return Ok(Arming { id: known.id, schedule_id: known.schedule_id, fresh: false, replaced: false });
         }
         remove(connection, known.id)?;
-        replaced = known.state == ShotState::Armed;
+        replaced = known.state == AlarmState::Armed;
         if replaced {
             note_end(connection, &known, "replaced", new.armed_ms, "")?;
         }
@@ -210,10 +210,15 @@ fn arm_one(connection: &Connection, new: &Shot) -> Result<Arming, StoreError> {
 }
 
 /// The row may be gone by now; ids are never reused, so no other row is changed.
-fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms: u64) -> Result<Concluded, StoreError> {
+fn conclude_one(
+    connection: &Connection,
+    tried: &Alarm,
+    end: &Conclusion,
+    now_ms: u64,
+) -> Result<Concluded, StoreError> {
     // A skipped alarm was not tried.
     let tries = u32::from(!matches!(end, Conclusion::Skipped { .. }));
-    let tried = Shot { attempts: tried.attempts + tries, ..tried.clone() };
+    let tried = Alarm { attempts: tried.attempts + tries, ..tried.clone() };
     let is_fact = matches!(end, Conclusion::Fired { .. });
     let (state, next_ms, ended, note) = match end {
         Conclusion::Fired { note } => ("fired", None, Some("fired"), note),
@@ -241,7 +246,7 @@ fn conclude_one(connection: &Connection, tried: &Shot, end: &Conclusion, now_ms:
     Ok(concluded)
 }
 
-fn note_end(connection: &Connection, it: &Shot, outcome: &str, at_ms: u64, note: &str) -> Result<(), StoreError> {
+fn note_end(connection: &Connection, it: &Alarm, outcome: &str, at_ms: u64, note: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO shot_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
@@ -255,20 +260,20 @@ fn remove(connection: &Connection, id: u64) -> Result<(), StoreError> {
     delete.execute([signed(id)]).map(drop).map_err(fault)
 }
 
-fn shot_of(connection: &Connection, instance: u64, job_id: &str) -> Result<Option<Shot>, StoreError> {
+fn alarm_of(connection: &Connection, instance: u64, job_id: &str) -> Result<Option<Alarm>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND job_id = ?2");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-    query.query_row((signed(instance), job_id), shot).optional().map_err(fault)
+    query.query_row((signed(instance), job_id), alarm).optional().map_err(fault)
 }
 
-fn shot_time(row: &Row<'_>) -> rusqlite::Result<ShotTime> {
+fn alarm_time(row: &Row<'_>) -> rusqlite::Result<AlarmTime> {
     let (next_ms, id) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
-    Ok(ShotTime { next_ms, id, instance: unsigned(row.get(2)?), callback: row.get(3)? })
+    Ok(AlarmTime { next_ms, id, instance: unsigned(row.get(2)?), callback: row.get(3)? })
 }
 
-fn shot(row: &Row<'_>) -> rusqlite::Result<Shot> {
+fn alarm(row: &Row<'_>) -> rusqlite::Result<Alarm> {
     let state: String = row.get(13)?;
-    Ok(Shot {
+    Ok(Alarm {
         id: unsigned(row.get(0)?),
         instance: unsigned(row.get(1)?),
         job_id: row.get(2)?,
@@ -283,9 +288,9 @@ fn shot(row: &Row<'_>) -> rusqlite::Result<Shot> {
         callback: row.get(11)?,
         schedule_id: row.get(12)?,
         state: match state.as_str() {
-            "armed" => ShotState::Armed,
-            "dead" => ShotState::Dead,
-            _ => ShotState::Fired,
+            "armed" => AlarmState::Armed,
+            "dead" => AlarmState::Dead,
+            _ => AlarmState::Fired,
         },
         note: row.get(14)?,
         claim: unsigned(row.get(15)?),

@@ -1,13 +1,13 @@
 //! Rules for alarms: one per job, claimed once, ended once.
 
-use frontdesk_core::port::alarms::{Concluded, Conclusion, Shot, ShotState};
+use frontdesk_core::port::alarms::{Alarm, AlarmState, Concluded, Conclusion};
 use frontdesk_core::port::store::{Retention, Store};
 
-use super::House;
+use super::Harness;
 
 /// Job `j-{number}` of instance 7, due at `due_ms`.
-pub fn shot(number: u64, due_ms: u64) -> Shot {
-    Shot {
+pub fn alarm(number: u64, due_ms: u64) -> Alarm {
+    Alarm {
         id: 0,
         instance: 7,
         job_id: format!("j-{number}"),
@@ -21,23 +21,23 @@ pub fn shot(number: u64, due_ms: u64) -> Shot {
         skip_missed: false,
         callback: "https://a.example".into(),
         schedule_id: format!("s-{number}-{due_ms}"),
-        state: ShotState::Armed,
+        state: AlarmState::Armed,
         note: String::new(),
         claim: 0,
     }
 }
 
-async fn arm(store: &dyn Store, shot: Shot) -> (u64, String, bool) {
-    let arming = store.arm(vec![shot]).await.unwrap().remove(0);
+async fn arm(store: &dyn Store, alarm: Alarm) -> (u64, String, bool) {
+    let arming = store.arm(vec![alarm]).await.unwrap().remove(0);
     (arming.id, arming.schedule_id, arming.fresh)
 }
 
-async fn claim(store: &dyn Store, id: u64, now_ms: u64) -> Option<Shot> {
-    store.claim_shots(vec![id], now_ms, now_ms, now_ms + 1_000).await.unwrap().pop()
+async fn claim(store: &dyn Store, id: u64, now_ms: u64) -> Option<Alarm> {
+    store.claim_alarms(vec![id], now_ms, now_ms, now_ms + 1_000).await.unwrap().pop()
 }
 
 async fn ended(store: &dyn Store) -> Vec<(String, String)> {
-    let ends = store.ended_shots(7, None, 99).await.unwrap();
+    let ends = store.ended_alarms(7, None, 99).await.unwrap();
     ends.into_iter().map(|end| (end.schedule_id, end.outcome)).collect()
 }
 
@@ -45,10 +45,11 @@ fn fired() -> Conclusion {
     Conclusion::Fired { note: "answered 202".into() }
 }
 
-pub async fn the_same_time_again_is_the_same_shot(House { store, .. }: House) {
-    let (id, schedule, fresh) = arm(&*store, shot(1, 100)).await;
+pub async fn the_same_time_again_is_the_same_alarm(Harness { store, .. }: Harness) {
+    let (id, schedule, fresh) = arm(&*store, alarm(1, 100)).await;
     assert!(fresh);
-    let again = Shot { schedule_id: "other".into(), callback: "https://b.example".into(), grace_ms: 5, ..shot(1, 100) };
+    let again =
+        Alarm { schedule_id: "other".into(), callback: "https://b.example".into(), grace_ms: 5, ..alarm(1, 100) };
     assert_eq!(arm(&*store, again).await, (id, schedule, false));
     let kept = store.armed(7, 0, 99).await.unwrap();
     assert_eq!(kept.len(), 1);
@@ -57,36 +58,36 @@ pub async fn the_same_time_again_is_the_same_shot(House { store, .. }: House) {
     assert_eq!(ended(&*store).await, []);
 }
 
-pub async fn another_time_replaces_the_shot(House { store, .. }: House) {
-    let (first, ..) = arm(&*store, shot(1, 100)).await;
-    let (second, schedule, fresh) = arm(&*store, shot(1, 200)).await;
+pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
+    let (first, ..) = arm(&*store, alarm(1, 100)).await;
+    let (second, schedule, fresh) = arm(&*store, alarm(1, 200)).await;
     assert!(fresh && second > first);
     let armed: Vec<String> = store.armed(7, 0, 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
     assert_eq!(armed, [schedule]);
     assert_eq!(claim(&*store, first, 500).await, None, "the old one cannot be claimed");
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "replaced".into())]);
     // Jobs and instances are independent.
-    arm(&*store, shot(2, 100)).await;
-    arm(&*store, Shot { instance: 8, ..shot(1, 100) }).await;
+    arm(&*store, alarm(2, 100)).await;
+    arm(&*store, Alarm { instance: 8, ..alarm(1, 100) }).await;
     assert_eq!((store.armed(7, 0, 99).await.unwrap().len(), store.armed(8, 0, 99).await.unwrap().len()), (2, 1));
     assert_eq!(store.armed_counts().await.unwrap(), [(7, 2), (8, 1)]);
 }
 
-pub async fn a_cancelled_shot_is_gone_and_may_be_armed_again(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
+pub async fn a_cancelled_alarm_is_gone_and_may_be_armed_again(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
     assert!(store.disarm(7, "j-1", 50).await.unwrap());
     assert!(!store.disarm(7, "j-1", 50).await.unwrap(), "it was already cancelled");
     assert!(!store.disarm(7, "nothing", 50).await.unwrap());
     assert_eq!(claim(&*store, id, 500).await, None);
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "cancelled".into())]);
-    let (again, _, fresh) = arm(&*store, shot(1, 100)).await;
+    let (again, _, fresh) = arm(&*store, alarm(1, 100)).await;
     assert!(fresh && again > id, "ids are never reused");
 }
 
-pub async fn an_instance_that_leaves_has_nothing_armed(House { store, .. }: House) {
-    let (first, ..) = arm(&*store, shot(1, 100)).await;
-    arm(&*store, shot(2, 200)).await;
-    arm(&*store, Shot { instance: 8, ..shot(1, 100) }).await;
+pub async fn an_instance_that_leaves_has_nothing_armed(Harness { store, .. }: Harness) {
+    let (first, ..) = arm(&*store, alarm(1, 100)).await;
+    arm(&*store, alarm(2, 200)).await;
+    arm(&*store, Alarm { instance: 8, ..alarm(1, 100) }).await;
     store.disarm_all(7, 50).await.unwrap();
     assert_eq!((store.armed(7, 0, 99).await.unwrap().len(), store.armed(8, 0, 99).await.unwrap().len()), (0, 1));
     assert_eq!(claim(&*store, first, 500).await, None);
@@ -94,36 +95,36 @@ pub async fn an_instance_that_leaves_has_nothing_armed(House { store, .. }: Hous
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
 
-pub async fn a_shot_is_claimed_by_one_and_not_before_its_time(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
+pub async fn an_alarm_is_claimed_by_one_and_not_before_its_time(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
     assert_eq!(claim(&*store, id, 99).await, None, "not early");
     let taken = claim(&*store, id, 100).await.unwrap();
-    assert_eq!(taken, Shot { id, claim: 1, ..shot(1, 100) });
+    assert_eq!(taken, Alarm { id, claim: 1, ..alarm(1, 100) });
     assert_eq!(claim(&*store, id, 100).await, None, "it is already claimed");
     assert_eq!(claim(&*store, id, 1_099).await, None);
-    let early = store.claim_shots(vec![id], 9_999, 1_099, 9_999).await.unwrap();
+    let early = store.claim_alarms(vec![id], 9_999, 1_099, 9_999).await.unwrap();
     assert_eq!(early, [], "a claim excludes others");
     assert!(claim(&*store, id, 1_100).await.is_some(), "the claim has expired");
 }
 
-pub async fn a_fired_shot_is_never_claimed_again(house: House) {
-    let (id, schedule, _) = arm(&*house.store, shot(1, 100)).await;
-    let taken = claim(&*house.store, id, 100).await.unwrap();
-    house.store.conclude(vec![(taken, fired())], 150).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(claim(&*house.store, id, 9_999).await, None);
-    assert_eq!(house.store.armed(7, 0, 99).await.unwrap(), []);
-    assert_eq!(house.store.next_shots((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
-    assert_eq!(arm(&*house.store, shot(1, 100)).await, (id, schedule, false), "the same time is the same shot");
-    assert_eq!(claim(&*house.store, id, 9_999).await, None);
-    let past = house.store.ended_shots(7, Some("j-1"), 9).await.unwrap();
+pub async fn a_fired_alarm_is_never_claimed_again(harness: Harness) {
+    let (id, schedule, _) = arm(&*harness.store, alarm(1, 100)).await;
+    let taken = claim(&*harness.store, id, 100).await.unwrap();
+    harness.store.conclude(vec![(taken, fired())], 150).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(claim(&*harness.store, id, 9_999).await, None);
+    assert_eq!(harness.store.armed(7, 0, 99).await.unwrap(), []);
+    assert_eq!(harness.store.next_alarms((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
+    assert_eq!(arm(&*harness.store, alarm(1, 100)).await, (id, schedule, false), "the same time is the same alarm");
+    assert_eq!(claim(&*harness.store, id, 9_999).await, None);
+    let past = harness.store.ended_alarms(7, Some("j-1"), 9).await.unwrap();
     assert_eq!((past.len(), past[0].outcome.as_str(), past[0].attempts, past[0].at_ms), (1, "fired", 1, 150));
     assert_eq!(past[0].note, "answered 202");
-    assert!(arm(&*house.store, shot(1, 300)).await.2, "another time is another shot");
+    assert!(arm(&*harness.store, alarm(1, 300)).await.2, "another time is another alarm");
 }
 
-pub async fn a_retry_comes_at_its_time_and_remembers(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
+pub async fn a_retry_comes_at_its_time_and_remembers(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     let retry = Conclusion::Retry { next_ms: 400, note: "answered 503".into() };
     store.conclude(vec![(taken, retry)], 120).await.unwrap();
@@ -133,12 +134,12 @@ pub async fn a_retry_comes_at_its_time_and_remembers(House { store, .. }: House)
     assert_eq!(again.note, "answered 503");
     assert_eq!(ended(&*store).await, [], "a retry is not an end");
     store.conclude(vec![(again, fired())], 450).await.unwrap();
-    assert_eq!(store.ended_shots(7, None, 9).await.unwrap()[0].attempts, 2);
+    assert_eq!(store.ended_alarms(7, None, 9).await.unwrap()[0].attempts, 2);
 }
 
 /// A worker whose claim has expired must not undo what happened since.
-pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
+pub async fn a_stale_claim_ends_nothing(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let slow = claim(&*store, id, 100).await.unwrap();
     let quick = claim(&*store, id, 1_100).await.unwrap(); // the first claim has run out
     let retry = || Conclusion::Retry { next_ms: 5_000, note: "slow".into() };
@@ -159,8 +160,8 @@ pub async fn a_stale_claim_ends_nothing(House { store, .. }: House) {
 }
 
 /// Once the agent has accepted an alarm, it never fires again, whoever reports the result.
-pub async fn a_fired_shot_is_over_also_by_a_stale_claim(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
+pub async fn a_fired_alarm_is_over_also_by_a_stale_claim(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let slow = claim(&*store, id, 100).await.unwrap();
     let quick = claim(&*store, id, 1_100).await.unwrap();
     assert_eq!(store.conclude(vec![(slow, fired())], 1_150).await.unwrap(), [Concluded::Ended]);
@@ -169,10 +170,10 @@ pub async fn a_fired_shot_is_over_also_by_a_stale_claim(House { store, .. }: Hou
     assert_eq!(claim(&*store, id, 99_999).await, None);
 }
 
-pub async fn an_end_does_not_touch_the_shot_that_replaced_it(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
+pub async fn an_end_does_not_touch_the_alarm_that_replaced_it(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
-    let (next, ..) = arm(&*store, shot(1, 200)).await; // armed again while it was being fired
+    let (next, ..) = arm(&*store, alarm(1, 200)).await; // armed again while it was being fired
     assert_eq!(store.conclude(vec![(taken.clone(), fired())], 150).await.unwrap(), [Concluded::Noted]);
     assert!(claim(&*store, next, 200).await.is_some(), "the new one is armed");
     let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
@@ -182,30 +183,30 @@ pub async fn an_end_does_not_touch_the_shot_that_replaced_it(House { store, .. }
     assert_eq!(store.armed(7, 0, 99).await.unwrap().len(), 1);
 }
 
-pub async fn a_dead_shot_is_listed_and_can_be_revived(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
+pub async fn a_dead_alarm_is_listed_and_can_be_revived(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     store.conclude(vec![(taken, Conclusion::Dead { note: "gone".into() })], 150).await.unwrap();
     assert_eq!(claim(&*store, id, 9_999).await, None);
-    let dead = store.dead_shots(None, 9).await.unwrap();
+    let dead = store.dead_alarms(None, 9).await.unwrap();
     assert_eq!((dead.len(), dead[0].id, dead[0].note.as_str()), (1, id, "gone"));
-    assert_eq!(store.dead_shots(Some(8), 9).await.unwrap(), []);
-    let revived = store.revive_shot(id, 700).await.unwrap().unwrap();
-    assert_eq!((revived.id, revived.state, revived.next_ms), (id, ShotState::Armed, 700));
-    assert_eq!(store.revive_shot(id, 700).await.unwrap(), None, "it lives");
+    assert_eq!(store.dead_alarms(Some(8), 9).await.unwrap(), []);
+    let revived = store.revive_alarm(id, 700).await.unwrap().unwrap();
+    assert_eq!((revived.id, revived.state, revived.next_ms), (id, AlarmState::Armed, 700));
+    assert_eq!(store.revive_alarm(id, 700).await.unwrap(), None, "it lives");
     let again = claim(&*store, id, 700).await.unwrap();
     assert_eq!(again.first_ms, 0, "its attempts start again");
     store.conclude(vec![(again, Conclusion::Dead { note: "gone".into() })], 750).await.unwrap();
-    let (next, _, fresh) = arm(&*store, shot(1, 100)).await;
-    assert!(fresh && next > id, "arming a dead one creates a new shot");
+    let (next, _, fresh) = arm(&*store, alarm(1, 100)).await;
+    assert!(fresh && next > id, "arming a dead one creates a new alarm");
 }
 
-pub async fn the_next_shots_come_in_order_and_in_pages(House { store, .. }: House) {
+pub async fn the_next_alarms_come_in_order_and_in_pages(Harness { store, .. }: Harness) {
     for (number, due) in [(1, 300), (2, 100), (3, 200), (4, 100), (5, 900)] {
-        arm(&*store, shot(number, due)).await;
+        arm(&*store, alarm(number, due)).await;
     }
     let page = async |after, until, limit| {
-        let found = store.next_shots(after, until, limit).await.unwrap();
+        let found = store.next_alarms(after, until, limit).await.unwrap();
         found.into_iter().map(|it| (it.next_ms, it.id)).collect::<Vec<_>>()
     };
     let first = page((0, 0), 500, 2).await;
@@ -216,9 +217,9 @@ pub async fn the_next_shots_come_in_order_and_in_pages(House { store, .. }: Hous
     assert_eq!(page((500, u64::MAX >> 1), 1_000, 9).await.len(), 1);
 }
 
-pub async fn ended_shots_are_deleted(House { store, .. }: House) {
-    let (id, ..) = arm(&*store, shot(1, 100)).await;
-    arm(&*store, shot(2, 100)).await;
+pub async fn ended_alarms_are_deleted(Harness { store, .. }: Harness) {
+    let (id, ..) = arm(&*store, alarm(1, 100)).await;
+    arm(&*store, alarm(2, 100)).await;
     let taken = claim(&*store, id, 100).await.unwrap();
     store.conclude(vec![(taken, fired())], 150).await.unwrap();
     let keep = |before| Retention {
@@ -232,26 +233,26 @@ pub async fn ended_shots_are_deleted(House { store, .. }: House) {
     super::purge(&*store, keep(1_000)).await;
     assert_eq!(ended(&*store).await, []);
     assert_eq!(store.armed_counts().await.unwrap(), [(7, 1)], "armed alarms stay at any age");
-    assert!(arm(&*store, shot(1, 100)).await.2, "the fired time was deleted");
+    assert!(arm(&*store, alarm(1, 100)).await.2, "the fired time was deleted");
 }
 
 /// After the clock was set back, retries and claims must not wait for the old time.
-pub async fn retries_are_hastened_and_first_tries_keep_their_time(House { store, .. }: House) {
-    let (first, ..) = arm(&*store, shot(1, 900_000)).await;
-    let (tried, ..) = arm(&*store, shot(2, 100)).await;
-    let (soon, ..) = arm(&*store, shot(3, 100)).await;
+pub async fn retries_are_hastened_and_first_tries_keep_their_time(Harness { store, .. }: Harness) {
+    let (first, ..) = arm(&*store, alarm(1, 900_000)).await;
+    let (tried, ..) = arm(&*store, alarm(2, 100)).await;
+    let (soon, ..) = arm(&*store, alarm(3, 100)).await;
     for (id, next_ms) in [(tried, 7_200_000), (soon, 300_000)] {
         let retry = Conclusion::Retry { next_ms, note: String::new() };
-        let shot = claim(&*store, id, 1_000).await.unwrap();
-        store.conclude(vec![(shot, retry)], 1_000).await.unwrap();
+        let alarm = claim(&*store, id, 1_000).await.unwrap();
+        store.conclude(vec![(alarm, retry)], 1_000).await.unwrap();
     }
-    let (left, ..) = arm(&*store, shot(4, 100)).await;
-    store.claim_shots(vec![left], 7_200_000, 7_200_000, 7_260_000).await.unwrap();
+    let (left, ..) = arm(&*store, alarm(4, 100)).await;
+    store.claim_alarms(vec![left], 7_200_000, 7_200_000, 7_260_000).await.unwrap();
     assert!(claim(&*store, left, 70_000).await.is_none());
 
     let moved = store.hasten_retries(375_000, 310_000, 60_000).await.unwrap();
     assert_eq!(moved.iter().map(|it| (it.id, it.next_ms)).collect::<Vec<_>>(), [(tried, 310_000)]);
-    let times = store.next_shots((0, 0), u64::MAX >> 1, 99).await.unwrap();
+    let times = store.next_alarms((0, 0), u64::MAX >> 1, 99).await.unwrap();
     let times: Vec<(u64, u64)> = times.iter().map(|it| (it.id, it.next_ms)).collect();
     assert_eq!(times, [(left, 100), (soon, 300_000), (tried, 310_000), (first, 900_000)]);
     assert!(claim(&*store, left, 60_000).await.is_some(), "its claim has expired");

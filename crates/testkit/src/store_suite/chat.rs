@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{
     Acceptance, ChatAmend, ChatRecord, ChatRow, ChatWrite, PAGE_MAX_BYTES, Store, StoreError,
 };
 
-use super::{House, accept, acceptance};
+use super::{Harness, accept, acceptance};
 
 fn row(seq: u64, message_id: &str, rev: u64, json: &str) -> ChatRow {
     ChatRow { seq, message_id: message_id.into(), rev, json: json.into() }
@@ -18,7 +18,7 @@ async fn append(store: &dyn Store, chat_id: &str, message_id: &str) -> (u64, boo
     store.chat_append("acme", chat_id, message_id, format!("{{\"id\":\"{message_id}\"}}"), 1).await.unwrap()
 }
 
-pub async fn a_message_id_is_appended_once(House { store, .. }: House) {
+pub async fn a_message_id_is_appended_once(Harness { store, .. }: Harness) {
     assert_eq!(append(&*store, "c", "m-1").await, (1, true));
     assert_eq!(append(&*store, "c", "m-2").await, (2, true));
     let again = store.chat_append("acme", "c", "m-1", "other".into(), 1).await.unwrap();
@@ -29,7 +29,7 @@ pub async fn a_message_id_is_appended_once(House { store, .. }: House) {
     assert_eq!(store.chat_line("acme", "c", "m-4").await.unwrap(), None);
 }
 
-pub async fn every_chat_counts_its_own_lines(House { store, .. }: House) {
+pub async fn every_chat_counts_its_own_lines(Harness { store, .. }: Harness) {
     for (chat_id, seq) in [("a", 1), ("b", 1), ("a", 2)] {
         assert_eq!(append(&*store, chat_id, &format!("m-{seq}")).await, (seq, true));
     }
@@ -42,7 +42,7 @@ pub async fn every_chat_counts_its_own_lines(House { store, .. }: House) {
     assert_eq!(store.chat_since("other", "a", 0, 9).await.unwrap().len(), 1);
 }
 
-pub async fn a_line_is_amended_by_revision(House { store, .. }: House) {
+pub async fn a_line_is_amended_by_revision(Harness { store, .. }: Harness) {
     append(&*store, "c", "m-1").await;
     append(&*store, "c", "m-2").await;
     store.chat_amend("acme", "c", "m-1", 1, "two".into()).await.unwrap();
@@ -51,7 +51,7 @@ pub async fn a_line_is_amended_by_revision(House { store, .. }: House) {
     assert_eq!(lines, [row(1, "m-1", 3, "three"), row(2, "m-2", 1, r#"{"id":"m-2"}"#)], "it keeps its position");
 }
 
-pub async fn an_amend_of_another_revision_is_a_conflict(House { store, .. }: House) {
+pub async fn an_amend_of_another_revision_is_a_conflict(Harness { store, .. }: Harness) {
     append(&*store, "c", "m-1").await;
     store.chat_amend("acme", "c", "m-1", 1, "two".into()).await.unwrap();
     for (tenant, chat_id, message_id, rev) in [
@@ -69,7 +69,7 @@ pub async fn an_amend_of_another_revision_is_a_conflict(House { store, .. }: Hou
     assert_eq!(store.chat_get("acme", "d").await.unwrap(), None, "a refused amend creates no chat");
 }
 
-pub async fn lines_are_read_in_pages(House { store, .. }: House) {
+pub async fn lines_are_read_in_pages(Harness { store, .. }: Harness) {
     for number in 1..=7 {
         append(&*store, "c", &format!("m-{number}")).await;
     }
@@ -85,7 +85,7 @@ pub async fn lines_are_read_in_pages(House { store, .. }: House) {
     assert_eq!(store.chat_since("acme", "nowhere", 0, 9).await.unwrap(), []);
 }
 
-pub async fn the_latest_lines_are_read_in_order(House { store, .. }: House) {
+pub async fn the_latest_lines_are_read_in_order(Harness { store, .. }: Harness) {
     for number in 1..=7 {
         append(&*store, "c", &format!("m-{number}")).await;
         append(&*store, "d", &format!("n-{number}")).await;
@@ -101,7 +101,7 @@ pub async fn the_latest_lines_are_read_in_order(House { store, .. }: House) {
     assert_eq!(store.chat_latest("other", "c", 9).await.unwrap(), []);
 }
 
-pub async fn facts_and_lines_share_a_chat(House { store, .. }: House) {
+pub async fn facts_and_lines_share_a_chat(Harness { store, .. }: Harness) {
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), None);
     append(&*store, "c", "m-1").await;
     assert_eq!(store.chat_get("acme", "c").await.unwrap(), Some(record("c", "{}", 1)), "no settings yet");
@@ -115,7 +115,7 @@ pub async fn facts_and_lines_share_a_chat(House { store, .. }: House) {
     assert_eq!(store.chat_get("other", "c").await.unwrap(), None);
 }
 
-pub async fn facts_are_compared_and_set(House { store, .. }: House) {
+pub async fn facts_are_compared_and_set(Harness { store, .. }: Harness) {
     assert_eq!(store.chat_put("acme", "c", "other", "one".into()).await, Err(StoreError::Conflict));
     store.chat_put("acme", "c", "", "one".into()).await.unwrap();
     assert_eq!(
@@ -130,7 +130,7 @@ pub async fn facts_are_compared_and_set(House { store, .. }: House) {
     store.chat_put("acme", "d", "{}", "after a line".into()).await.unwrap();
 }
 
-pub async fn chats_are_listed_by_tenant(House { store, .. }: House) {
+pub async fn chats_are_listed_by_tenant(Harness { store, .. }: Harness) {
     append(&*store, "b", "m-1").await;
     store.chat_put("acme", "a", "", "facts".into()).await.unwrap();
     store.chat_put("other", "c", "", "{}".into()).await.unwrap();
@@ -138,15 +138,15 @@ pub async fn chats_are_listed_by_tenant(House { store, .. }: House) {
     assert_eq!(store.chats("nobody", "", 9).await.unwrap(), []);
 }
 
-pub async fn chats_survive(house: House) {
-    append(&*house.store, "c", "m-1").await;
-    house.store.chat_amend("acme", "c", "m-1", 1, "🙂".into()).await.unwrap();
-    house.store.chat_put("acme", "c", "{}", "facts".into()).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(house.store.chat_line("acme", "c", "m-1").await.unwrap(), Some(row(1, "m-1", 2, "🙂")));
-    assert_eq!(house.store.chats("acme", "", 9).await.unwrap(), [record("c", "facts", 1)]);
-    assert_eq!(append(&*house.store, "c", "m-1").await, (1, false));
-    assert_eq!(append(&*house.store, "c", "m-2").await, (2, true));
+pub async fn chats_survive(harness: Harness) {
+    append(&*harness.store, "c", "m-1").await;
+    harness.store.chat_amend("acme", "c", "m-1", 1, "🙂".into()).await.unwrap();
+    harness.store.chat_put("acme", "c", "{}", "facts".into()).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(harness.store.chat_line("acme", "c", "m-1").await.unwrap(), Some(row(1, "m-1", 2, "🙂")));
+    assert_eq!(harness.store.chats("acme", "", 9).await.unwrap(), [record("c", "facts", 1)]);
+    assert_eq!(append(&*harness.store, "c", "m-1").await, (1, false));
+    assert_eq!(append(&*harness.store, "c", "m-2").await, (2, true));
 }
 
 fn with_line(number: u64, message_id: &str, amend: Option<ChatAmend>) -> Acceptance {
@@ -159,7 +159,7 @@ fn with_line(number: u64, message_id: &str, amend: Option<ChatAmend>) -> Accepta
 }
 
 /// A message in the chat that never becomes an event would be lost silently.
-pub async fn a_line_is_written_with_its_event(House { store, .. }: House) {
+pub async fn a_line_is_written_with_its_event(Harness { store, .. }: Harness) {
     let accepted = accept(&*store, with_line(1, "m-1", None)).await;
     assert_eq!((accepted.fresh, accepted.line), (true, Some(1)));
     let again = accept(&*store, with_line(1, "m-1", None)).await;
@@ -170,7 +170,7 @@ pub async fn a_line_is_written_with_its_event(House { store, .. }: House) {
     assert_eq!(lines.iter().map(|row| (row.seq, row.rev)).collect::<Vec<_>>(), [(1, 1)]);
 }
 
-pub async fn a_line_that_changed_meanwhile_stops_the_event(House { store, .. }: House) {
+pub async fn a_line_that_changed_meanwhile_stops_the_event(Harness { store, .. }: Harness) {
     append(&*store, "c", "prompt").await;
     let answer = |rev| Some(ChatAmend { message_id: "prompt".into(), rev, json: r#"{"chosen":1}"#.into() });
     let accepted = accept(&*store, with_line(1, "m-1", answer(1))).await;
@@ -185,7 +185,7 @@ pub async fn a_line_that_changed_meanwhile_stops_the_event(House { store, .. }: 
     assert_eq!(super::owed(&*store, 7).await, [1], "no event of the whole batch");
 }
 
-pub async fn a_page_of_large_lines_is_short(House { store, .. }: House) {
+pub async fn a_page_of_large_lines_is_short(Harness { store, .. }: Harness) {
     for number in 1..=5 {
         let json = format!(r#"{{"text":"{}"}}"#, "x".repeat(PAGE_MAX_BYTES / 2));
         store.chat_append("acme", "c", &format!("m-{number}"), json, 1).await.unwrap();

@@ -5,7 +5,7 @@ use frontdesk_core::port::store::{Retention, Store, StoreError};
 use frontdesk_wire::agents::PortableData;
 use serde_json::{Map, Value, json};
 
-use super::House;
+use super::Harness;
 
 pub fn row(id: &str, text: &str) -> PortableData {
     PortableData {
@@ -45,7 +45,7 @@ async fn found(store: &dyn Store, words: &[&str]) -> Vec<String> {
     ids(store, query(words)).await
 }
 
-pub async fn a_row_is_given_back_whole(House { store, .. }: House) {
+pub async fn a_row_is_given_back_whole(Harness { store, .. }: Harness) {
     let metadata: Map<String, Value> = serde_json::from_str(r#"{"z":[1,null],"a":{"score":3}}"#).unwrap();
     let whole = PortableData {
         expires_at: Some(500),
@@ -71,7 +71,7 @@ pub async fn a_row_is_given_back_whole(House { store, .. }: House) {
     assert_eq!(store.data_get("acme", "3", 100).await.unwrap(), None);
 }
 
-pub async fn an_existing_id_is_a_conflict(House { store, .. }: House) {
+pub async fn an_existing_id_is_a_conflict(Harness { store, .. }: Harness) {
     put(&*store, row("1", "one")).await;
     assert_eq!(store.data_put("acme", row("1", "two")).await, Err(StoreError::Conflict));
     assert_eq!(found(&*store, &["two"]).await, [""; 0]);
@@ -79,7 +79,7 @@ pub async fn an_existing_id_is_a_conflict(House { store, .. }: House) {
     assert_eq!(ids(&*store, query(&[])).await, ["1"]);
 }
 
-pub async fn rows_are_found_by_all_words(House { store, .. }: House) {
+pub async fn rows_are_found_by_all_words(Harness { store, .. }: Harness) {
     put(&*store, row("1", "the quick brown fox")).await;
     put(&*store, row("2", "the lazy dog\nand a quick cat")).await;
     assert_eq!(found(&*store, &["fox"]).await, ["1"]);
@@ -92,7 +92,7 @@ pub async fn rows_are_found_by_all_words(House { store, .. }: House) {
     assert_eq!(found(&*store, &["nothing"]).await, [""; 0]);
 }
 
-pub async fn case_and_marks_of_letters_do_not_matter(House { store, .. }: House) {
+pub async fn case_and_marks_of_letters_do_not_matter(Harness { store, .. }: Harness) {
     put(&*store, row("1", "Das CAFÉ in Zürich, naïve Ω")).await;
     put(&*store, row("2", "cafe\u{301} decomposed")).await;
     for words in [["café"], ["CAFE"], ["Cafe"], ["cafe\u{301}"]] {
@@ -103,7 +103,7 @@ pub async fn case_and_marks_of_letters_do_not_matter(House { store, .. }: House)
     assert_eq!(found(&*store, &["ZURICH", "naive", "ω"]).await, ["1"]);
 }
 
-pub async fn words_of_the_index_are_plain_words(House { store, .. }: House) {
+pub async fn words_of_the_index_are_plain_words(Harness { store, .. }: Harness) {
     put(&*store, row("1", "cats and dogs or birds not fish near water")).await;
     put(&*store, row("2", "cats")).await;
     for words in [["cats", "AND"], ["NOT", "fish"], ["OR", "cats"], ["NEAR", "water"], ["cats", "OR"]] {
@@ -121,14 +121,14 @@ pub async fn words_of_the_index_are_plain_words(House { store, .. }: House) {
     assert_eq!(found(&*store, &["cat*"]).await, [""; 0], "no prefix search");
 }
 
-pub async fn a_phrase_is_words_in_a_row(House { store, .. }: House) {
+pub async fn a_phrase_is_words_in_a_row(Harness { store, .. }: Harness) {
     put(&*store, row("1", "see the user-guide for more")).await;
     put(&*store, row("2", "the guide of a user")).await;
     assert_eq!(found(&*store, &["user-guide"]).await, ["1"]);
     assert_eq!(found(&*store, &["user", "guide"]).await.len(), 2);
 }
 
-pub async fn no_words_are_newest_first(House { store, .. }: House) {
+pub async fn no_words_are_newest_first(Harness { store, .. }: Harness) {
     for number in 0..5 {
         put(&*store, row(&number.to_string(), "same")).await;
     }
@@ -137,21 +137,21 @@ pub async fn no_words_are_newest_first(House { store, .. }: House) {
     assert_eq!(store.data_query("nobody", query(&[])).await.unwrap(), []);
 }
 
-pub async fn the_better_match_comes_first(House { store, .. }: House) {
+pub async fn the_better_match_comes_first(Harness { store, .. }: Harness) {
     put(&*store, row("often", "tea tea tea tea")).await;
     put(&*store, row("dense", "tea please")).await;
     put(&*store, row("thin", &format!("tea {}", "and many other things ".repeat(20)))).await;
     assert_eq!(found(&*store, &["tea"]).await, ["often", "dense", "thin"], "although the last one is the newest");
 }
 
-pub async fn among_equals_the_newer_comes_first(House { store, .. }: House) {
+pub async fn among_equals_the_newer_comes_first(Harness { store, .. }: Harness) {
     for id in ["1", "2", "3"] {
         put(&*store, row(id, "green tea")).await;
     }
     assert_eq!(found(&*store, &["tea"]).await, ["3", "2", "1"]);
 }
 
-pub async fn scores_are_between_0_and_1(House { store, .. }: House) {
+pub async fn scores_are_between_0_and_1(Harness { store, .. }: Harness) {
     let texts = ["a", "a a a a a a", "a\n", "* a * a *", &"long ".repeat(900), &format!("a {}", "b ".repeat(3_000))];
     for (number, text) in texts.iter().enumerate() {
         put(&*store, row(&number.to_string(), text)).await;
@@ -165,7 +165,7 @@ pub async fn scores_are_between_0_and_1(House { store, .. }: House) {
     }
 }
 
-pub async fn filters_are_exact(House { store, .. }: House) {
+pub async fn filters_are_exact(Harness { store, .. }: Harness) {
     put(&*store, with("1", "one", json!({"agent_id": "ada", "pinned": true, "domain_tags": ["x", "y"]}))).await;
     put(&*store, with("2", "two", json!({"agent_id": "Ada", "pinned": false, "domain_tags": ["y z"]}))).await;
     put(&*store, with("3", "three", json!({"agent_id": "ada lovelace", "vault": "ada"}))).await;
@@ -182,7 +182,7 @@ pub async fn filters_are_exact(House { store, .. }: House) {
     assert_eq!(by(&[("agent_id", json!("\" OR *"))]).await, [""; 0]);
 }
 
-pub async fn filters_and_words_go_together(House { store, .. }: House) {
+pub async fn filters_and_words_go_together(Harness { store, .. }: Harness) {
     put(&*store, with("1", "tea time", json!({"vault": "a"}))).await;
     put(&*store, with("2", "tea time", json!({"vault": "b"}))).await;
     put(&*store, with("3", "coffee", json!({"vault": "a"}))).await;
@@ -193,13 +193,13 @@ pub async fn filters_and_words_go_together(House { store, .. }: House) {
     assert_eq!(scored[0].score, plain[1].score, "a filter does not count as a hit");
 }
 
-pub async fn an_empty_filter_list_matches_nothing(House { store, .. }: House) {
+pub async fn an_empty_filter_list_matches_nothing(Harness { store, .. }: Harness) {
     put(&*store, with("1", "none", json!({"vault": "none"}))).await;
     assert_eq!(ids(&*store, filtered(&[], &[("vault", json!([]))])).await, [""; 0]);
     assert_eq!(ids(&*store, filtered(&["none"], &[("vault", json!([]))])).await, [""; 0]);
 }
 
-pub async fn the_limit_holds(House { store, .. }: House) {
+pub async fn the_limit_holds(Harness { store, .. }: Harness) {
     for number in 0..300 {
         put(&*store, with(&number.to_string(), "same words", json!({"vault": "v"}))).await;
     }
@@ -214,14 +214,14 @@ pub async fn the_limit_holds(House { store, .. }: House) {
     }
 }
 
-pub async fn a_filter_value_is_not_a_word(House { store, .. }: House) {
+pub async fn a_filter_value_is_not_a_word(Harness { store, .. }: Harness) {
     put(&*store, with("1", "plain", json!({"vault": "secretive", "domain_tags": ["tagged"]}))).await;
     for word in ["secretive", "tagged", "vault", "domain_tags", "none"] {
         assert_eq!(found(&*store, &[word]).await, [""; 0], "{word}");
     }
 }
 
-pub async fn expired_rows_are_not_seen_and_go(House { store, .. }: House) {
+pub async fn expired_rows_are_not_seen_and_go(Harness { store, .. }: Harness) {
     put(&*store, PortableData { expires_at: Some(100), ..with("1", "tea", json!({"vault": "v"})) }).await;
     put(&*store, PortableData { expires_at: Some(101), ..with("2", "tea", json!({"vault": "v"})) }).await;
     assert_eq!(store.data_get("acme", "1", 99).await.unwrap().map(|row| row.id).as_deref(), Some("1"));
@@ -238,7 +238,7 @@ pub async fn expired_rows_are_not_seen_and_go(House { store, .. }: House) {
     assert_eq!(found(&*store, &["again"]).await, ["1"]);
 }
 
-pub async fn large_rows_are_purged_in_small_steps(House { store, .. }: House) {
+pub async fn large_rows_are_purged_in_small_steps(Harness { store, .. }: Harness) {
     let text = "tea and cake ".repeat(10_000);
     for id in ["1", "2", "3", "4", "5", "6"] {
         put(&*store, PortableData { expires_at: Some(50), ..row(id, &text) }).await;
@@ -260,14 +260,14 @@ fn at(now_s: u64) -> Retention {
     Retention { now_ms: now_s * 1_000, ..Retention::default() }
 }
 
-pub async fn rows_without_expiry_are_kept(House { store, .. }: House) {
+pub async fn rows_without_expiry_are_kept(Harness { store, .. }: Harness) {
     put(&*store, row("1", "tea")).await;
     assert_eq!(super::purge(&*store, at(u64::from(u32::MAX))).await, 0);
     let far = DataQuery { now_s: u64::MAX >> 1, ..query(&["tea"]) };
     assert_eq!(ids(&*store, far).await, ["1"], "nothing expires by itself");
 }
 
-pub async fn data_of_tenants_are_separate(House { store, .. }: House) {
+pub async fn data_of_tenants_are_separate(Harness { store, .. }: Harness) {
     put(&*store, with("1", "our secret", json!({"vault": "v"}))).await;
     store.data_put("other", with("1", "their secret", json!({"vault": "v"}))).await.unwrap();
     store.data_put("other", row("2", "their other")).await.unwrap();
@@ -291,7 +291,7 @@ pub async fn data_of_tenants_are_separate(House { store, .. }: House) {
     assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().summary, "our secret");
 }
 
-pub async fn scores_do_not_depend_on_other_tenants(House { store, .. }: House) {
+pub async fn scores_do_not_depend_on_other_tenants(Harness { store, .. }: Harness) {
     put(&*store, row("1", "rare word here")).await;
     put(&*store, row("2", "rare thing, rare indeed")).await;
     let scores = async || {
@@ -305,7 +305,7 @@ pub async fn scores_do_not_depend_on_other_tenants(House { store, .. }: House) {
     assert_eq!(scores().await, before);
 }
 
-pub async fn a_text_with_zero_bytes_is_kept_and_found(House { store, .. }: House) {
+pub async fn a_text_with_zero_bytes_is_kept_and_found(Harness { store, .. }: Harness) {
     let text = "before\0after\nend";
     put(&*store, row("1", text)).await;
     assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail.as_deref(), Some(text));
@@ -313,7 +313,7 @@ pub async fn a_text_with_zero_bytes_is_kept_and_found(House { store, .. }: House
     assert_eq!(found(&*store, &["end"]).await, ["1"]);
 }
 
-pub async fn very_long_texts_are_found(House { store, .. }: House) {
+pub async fn very_long_texts_are_found(Harness { store, .. }: Harness) {
     let text = format!("{}needle", "hay ".repeat(250_000));
     put(&*store, row("1", &text)).await;
     put(&*store, row("2", "a needle")).await;
@@ -322,7 +322,7 @@ pub async fn very_long_texts_are_found(House { store, .. }: House) {
     assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail, Some(text));
 }
 
-pub async fn the_details_of_an_answer_are_bounded(House { store, .. }: House) {
+pub async fn the_details_of_an_answer_are_bounded(Harness { store, .. }: Harness) {
     let quarter = format!("tea {}", "x".repeat(ANSWER_MAX_BYTES / 4));
     for id in ["1", "2", "3", "4"] {
         put(&*store, row(id, &quarter)).await;
@@ -339,10 +339,10 @@ pub async fn the_details_of_an_answer_are_bounded(House { store, .. }: House) {
     );
 }
 
-pub async fn data_survive(house: House) {
-    put(&*house.store, row("1", "tea")).await;
-    let house = house.reopened();
-    assert_eq!(found(&*house.store, &["tea"]).await, ["1"]);
-    put(&*house.store, row("2", "tea")).await;
-    assert_eq!(found(&*house.store, &["tea"]).await, ["2", "1"], "numbering continues");
+pub async fn data_survive(harness: Harness) {
+    put(&*harness.store, row("1", "tea")).await;
+    let harness = harness.reopened();
+    assert_eq!(found(&*harness.store, &["tea"]).await, ["1"]);
+    put(&*harness.store, row("2", "tea")).await;
+    assert_eq!(found(&*harness.store, &["tea"]).await, ["2", "1"], "numbering continues");
 }

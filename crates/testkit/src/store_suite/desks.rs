@@ -2,20 +2,20 @@
 
 use frontdesk_core::port::store::{LEASE_MS, StoreError};
 
-use super::House;
+use super::Harness;
 
 const NOW: u64 = 1_000_000;
 
-pub async fn desk_numbers_are_never_reused(house: House) {
-    let first = house.store.enlist("a".into(), "1".into(), NOW).await.unwrap();
-    let second = house.store.enlist("a".into(), "1".into(), NOW).await.unwrap();
+pub async fn desk_numbers_are_never_reused(harness: Harness) {
+    let first = harness.store.enlist("a".into(), "1".into(), NOW).await.unwrap();
+    let second = harness.store.enlist("a".into(), "1".into(), NOW).await.unwrap();
     assert!(second > first);
-    house.store.resign(second).await.unwrap();
-    let house = house.reopened();
-    assert!(house.store.enlist("a".into(), "1".into(), NOW).await.unwrap() > second);
+    harness.store.resign(second).await.unwrap();
+    let harness = harness.reopened();
+    assert!(harness.store.enlist("a".into(), "1".into(), NOW).await.unwrap() > second);
 }
 
-pub async fn a_lease_must_be_renewed_in_time(House { store, .. }: House) {
+pub async fn a_lease_must_be_renewed_in_time(Harness { store, .. }: Harness) {
     let (one, two) = (
         store.enlist("a".into(), "1".into(), NOW).await.unwrap(),
         store.enlist("b".into(), "1".into(), NOW).await.unwrap(),
@@ -30,7 +30,7 @@ pub async fn a_lease_must_be_renewed_in_time(House { store, .. }: House) {
     assert_eq!(store.renew(one, past).await, Err(StoreError::Conflict));
 }
 
-pub async fn a_duty_has_one_live_holder_and_its_token_rises(House { store, .. }: House) {
+pub async fn a_duty_has_one_live_holder_and_its_token_rises(Harness { store, .. }: Harness) {
     let one = store.enlist("a".into(), "1".into(), NOW).await.unwrap();
     let two = store.enlist("b".into(), "1".into(), NOW).await.unwrap();
     let take = async |desk, now_ms| store.take_duty(desk, "listen".into(), now_ms).await.unwrap();
@@ -56,17 +56,17 @@ pub async fn a_duty_has_one_live_holder_and_its_token_rises(House { store, .. }:
     assert!(take(last, NOW + LEASE_MS).await.expect("a desk that resigned gave it up") > third);
 }
 
-pub async fn cursors_are_kept_by_bot(house: House) {
+pub async fn cursors_are_kept_by_bot(harness: Harness) {
     let save = async |bot: &str, cursor: Option<&str>| {
-        house.store.save_cursor("p".into(), bot.into(), cursor.map(str::to_owned)).await.unwrap();
+        harness.store.save_cursor("p".into(), bot.into(), cursor.map(str::to_owned)).await.unwrap();
     };
-    assert_eq!(house.store.cursor("p", "a").await.unwrap(), None);
+    assert_eq!(harness.store.cursor("p", "a").await.unwrap(), None);
     save("a", Some("1")).await;
     save("a", Some("2")).await;
     save("b", Some("x")).await;
     save("b", None).await;
-    let house = house.reopened();
-    assert_eq!(house.store.cursor("p", "a").await.unwrap().as_deref(), Some("2"));
-    assert_eq!(house.store.cursor("p", "b").await.unwrap(), None);
-    assert_eq!(house.store.cursor("q", "a").await.unwrap(), None);
+    let harness = harness.reopened();
+    assert_eq!(harness.store.cursor("p", "a").await.unwrap().as_deref(), Some("2"));
+    assert_eq!(harness.store.cursor("p", "b").await.unwrap(), None);
+    assert_eq!(harness.store.cursor("q", "a").await.unwrap(), None);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use frontdesk_core::port::store::{Change, Changes, Record, Store, StoreError};
 use tokio::task::JoinSet;
 
-use super::House;
+use super::Harness;
 
 fn put(key: &str, json: &str) -> Change {
     Change { kind: "tenant".into(), key: key.into(), json: Some(json.into()) }
@@ -40,14 +40,14 @@ async fn write(store: &Arc<dyn Store>, changes: Vec<Change>) -> u64 {
     amend(store, seen, changes).await.unwrap()
 }
 
-pub async fn every_commit_raises_the_version_of_the_directory(House { store, .. }: House) {
+pub async fn every_commit_raises_the_version_of_the_directory(Harness { store, .. }: Harness) {
     assert_eq!(since(&store, 0).await, Changes { version: 0, records: Vec::new(), whole: true });
     assert_eq!(amend(&store, 0, vec![put("a", "1"), put("b", "1")]).await, Ok(1));
     assert_eq!(amend(&store, 1, vec![put("a", "2")]).await, Ok(2));
     assert_eq!(load(&store).await, [record("a", 2, "2"), record("b", 1, "1")]);
 }
 
-pub async fn a_stale_writer_gets_a_conflict(House { store, .. }: House) {
+pub async fn a_stale_writer_gets_a_conflict(Harness { store, .. }: Harness) {
     write(&store, vec![put("a", "1")]).await;
     write(&store, vec![put("a", "2")]).await;
     for seen in [0, 1, 3] {
@@ -58,7 +58,7 @@ pub async fn a_stale_writer_gets_a_conflict(House { store, .. }: House) {
     assert_eq!(since(&store, 0).await, Changes { version: 2, records: vec![record("a", 2, "2")], whole: true });
 }
 
-pub async fn changes_include_deletions(House { store, .. }: House) {
+pub async fn changes_include_deletions(Harness { store, .. }: Harness) {
     write(&store, vec![put("a", "1"), put("b", "1"), put("c", "1")]).await;
     write(&store, vec![put("a", "2"), delete("b")]).await;
     let gone = Record { json: None, ..record("b", 2, "") };
@@ -70,7 +70,7 @@ pub async fn changes_include_deletions(House { store, .. }: House) {
 }
 
 /// If versions started again at 1, a stale writer could delete a newer record.
-pub async fn versions_rise_across_deletions(House { store, .. }: House) {
+pub async fn versions_rise_across_deletions(Harness { store, .. }: Harness) {
     write(&store, vec![put("a", "1")]).await;
     write(&store, vec![delete("a")]).await;
     write(&store, vec![put("a", "2")]).await;
@@ -78,13 +78,13 @@ pub async fn versions_rise_across_deletions(House { store, .. }: House) {
     assert_eq!(amend(&store, 1, vec![delete("a")]).await, Err(StoreError::Conflict));
 }
 
-pub async fn kinds_do_not_share_keys(House { store, .. }: House) {
+pub async fn kinds_do_not_share_keys(Harness { store, .. }: Harness) {
     write(&store, vec![put("a", "1"), Change { kind: "bot".into(), ..put("a", "2") }]).await;
     let kinds: Vec<_> = load(&store).await.into_iter().map(|it| (it.kind, it.json.unwrap())).collect();
     assert_eq!(kinds, [("bot".to_owned(), "2".to_owned()), ("tenant".to_owned(), "1".to_owned())]);
 }
 
-pub async fn of_many_writers_one_wins(House { store, .. }: House) {
+pub async fn of_many_writers_one_wins(Harness { store, .. }: Harness) {
     let mut writers = JoinSet::new();
     for number in 0..32 {
         let store = store.clone();
@@ -101,17 +101,17 @@ pub async fn of_many_writers_one_wins(House { store, .. }: House) {
     assert_eq!(load(&store).await, [record("a", 1, &winners[0].to_string())]);
 }
 
-pub async fn records_survive(house: House) {
+pub async fn records_survive(harness: Harness) {
     let json = r#"{"name":"büro","emoji":"🙂"}"#;
-    write(&house.store, vec![put("a\u{1f}b", json), put("gone", "1")]).await;
-    write(&house.store, vec![delete("gone")]).await;
-    let house = house.reopened();
-    assert_eq!(load(&house.store).await, [record("a\u{1f}b", 1, json)]);
+    write(&harness.store, vec![put("a\u{1f}b", json), put("gone", "1")]).await;
+    write(&harness.store, vec![delete("gone")]).await;
+    let harness = harness.reopened();
+    assert_eq!(load(&harness.store).await, [record("a\u{1f}b", 1, json)]);
     // A reader from before the restart learns of the deletion, by a list of all records.
-    let changes = since(&house.store, 1).await;
+    let changes = since(&harness.store, 1).await;
     let told = changes.whole || changes.records.iter().any(|it| it.key == "gone" && it.json.is_none());
     assert!(told && changes.version == 2, "{changes:?}");
-    assert_eq!(amend(&house.store, 2, vec![put("b", "1")]).await, Ok(3), "versions continue");
+    assert_eq!(amend(&harness.store, 2, vec![put("b", "1")]).await, Ok(3), "versions continue");
 }
 
 fn numbered(kind: &str, key: &str, no: u64) -> Change {
@@ -119,7 +119,7 @@ fn numbered(kind: &str, key: &str, no: u64) -> Change {
 }
 
 /// Two owners of one ledger would read each other's messages.
-pub async fn a_number_has_one_owner(House { store, .. }: House) {
+pub async fn a_number_has_one_owner(Harness { store, .. }: Harness) {
     write(&store, vec![numbered("instance", "a", 7)]).await;
     for (kind, key) in [("instance", "b"), ("agent", "b")] {
         let both = vec![put("t", "1"), numbered(kind, key, 7)];
@@ -129,18 +129,18 @@ pub async fn a_number_has_one_owner(House { store, .. }: House) {
     write(&store, vec![numbered("instance", "a", 7), numbered("agent", "b", 8), numbered("tenant", "x", 7)]).await;
 }
 
-pub async fn numbers_are_drawn_once(house: House) {
-    let first = house.store.draw_numbers(1).await.unwrap();
-    let run = house.store.draw_numbers(3).await.unwrap();
+pub async fn numbers_are_drawn_once(harness: Harness) {
+    let first = harness.store.draw_numbers(1).await.unwrap();
+    let run = harness.store.draw_numbers(3).await.unwrap();
     assert!(first >= 1 && run > first);
-    let house = house.reopened();
-    assert!(house.store.draw_numbers(1).await.unwrap() > run + 2, "also after a restart");
-    write(&house.store, vec![numbered("instance", "a", 900)]).await;
-    assert!(house.store.draw_numbers(1).await.unwrap() > 900, "above a number that a record brought along");
+    let harness = harness.reopened();
+    assert!(harness.store.draw_numbers(1).await.unwrap() > run + 2, "also after a restart");
+    write(&harness.store, vec![numbered("instance", "a", 900)]).await;
+    assert!(harness.store.draw_numbers(1).await.unwrap() > 900, "above a number that a record brought along");
 }
 
 /// The callback runs with the commit, and not without it.
-pub async fn memory_changes_with_the_commit(House { store, .. }: House) {
+pub async fn memory_changes_with_the_commit(Harness { store, .. }: Harness) {
     let newest = Arc::new(AtomicU64::new(0));
     let noted = || {
         let newest = newest.clone();

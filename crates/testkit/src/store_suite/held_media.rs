@@ -6,7 +6,7 @@ use frontdesk_core::port::media::{EventFile, MediaItem, MediaPut, RemoteItem, Se
 use frontdesk_core::port::store::{Acceptance, Retention, Store, StoreError};
 
 use super::media::item;
-use super::{House, accept, acceptance, purge, settled};
+use super::{Harness, accept, acceptance, purge, settled};
 
 fn sealed(id: &str) -> SealedMedia {
     SealedMedia {
@@ -42,9 +42,9 @@ fn at(now_ms: u64) -> Retention {
     Retention { now_ms, media_ttl_ms: 100, ..Retention::default() }
 }
 
-pub async fn a_remote_file_is_stored_with_its_event(house: House) {
-    let made = accept(&*house.store, remote(1, &[7, 8], &["a", "b"])).await;
-    let house = house.reopened();
+pub async fn a_remote_file_is_stored_with_its_event(harness: Harness) {
+    let made = accept(&*harness.store, remote(1, &[7, 8], &["a", "b"])).await;
+    let harness = harness.reopened();
     let known = RemoteItem {
         platform: "chat".into(),
         bot: "desk".into(),
@@ -54,25 +54,25 @@ pub async fn a_remote_file_is_stored_with_its_event(house: House) {
         size: Some(7),
         sealed: vec![b'a', 0, 255],
     };
-    assert_eq!(handle(&house.store, "acme", "a").await, Some(known));
-    assert!(handle(&house.store, "acme", "b").await.is_some());
-    assert_eq!(house.store.media_item("acme", "a", 0).await.unwrap(), Some(item("a", 7)));
-    assert!(house.store.media_get("acme", "a", 0).await.unwrap().is_none(), "its bytes are not here");
+    assert_eq!(handle(&harness.store, "acme", "a").await, Some(known));
+    assert!(handle(&harness.store, "acme", "b").await.is_some());
+    assert_eq!(harness.store.media_item("acme", "a", 0).await.unwrap(), Some(item("a", 7)));
+    assert!(harness.store.media_get("acme", "a", 0).await.unwrap().is_none(), "its bytes are not here");
 }
 
-pub async fn a_duplicate_stores_no_file(House { store, .. }: House) {
+pub async fn a_duplicate_stores_no_file(Harness { store, .. }: Harness) {
     accept(&*store, remote(1, &[7], &["a"])).await;
     assert!(!accept(&*store, remote(1, &[7], &["b"])).await.fresh);
     assert!(handle(&store, "acme", "a").await.is_some());
     assert_eq!(handle(&store, "acme", "b").await, None);
 }
 
-pub async fn an_event_that_nobody_receives_stores_no_file(House { store, .. }: House) {
+pub async fn an_event_that_nobody_receives_stores_no_file(Harness { store, .. }: Harness) {
     accept(&*store, remote(1, &[], &["a"])).await;
     assert_eq!(handle(&store, "acme", "a").await, None);
 }
 
-pub async fn a_remote_file_belongs_to_its_tenant(House { store, .. }: House) {
+pub async fn a_remote_file_belongs_to_its_tenant(Harness { store, .. }: Harness) {
     accept(&*store, remote(1, &[7], &["a"])).await;
     for tenant in ["other", "", "ACME"] {
         assert_eq!(handle(&store, tenant, "a").await, None, "{tenant}");
@@ -87,28 +87,28 @@ pub async fn a_remote_file_belongs_to_its_tenant(House { store, .. }: House) {
     assert!(!is_there(&store, "a", 0).await);
 }
 
-pub async fn fetched_bytes_replace_the_handle(house: House) {
-    accept(&*house.store, remote(1, &[7], &["a"])).await;
+pub async fn fetched_bytes_replace_the_handle(harness: Harness) {
+    accept(&*harness.store, remote(1, &[7], &["a"])).await;
     let fetched = MediaItem { mime: "image/webp".into(), filename: None, expires_ms: 400, ..item("a", 0) };
-    let put = |size: usize, max: u64| house.store.media_put(fetched.clone(), body_of(vec![1; size]), max);
+    let put = |size: usize, max: u64| harness.store.media_put(fetched.clone(), body_of(vec![1; size]), max);
     assert_eq!(put(11, 10).await.unwrap(), MediaPut::Full(0), "a handle takes nothing of the quota");
     let pieces = [Ok(vec![1; 3].into()), Err(std::io::Error::other("cut"))];
     let cut = Box::pin(futures_util::stream::iter(pieces));
-    assert_eq!(house.store.media_put(fetched.clone(), cut, 10).await.unwrap(), MediaPut::Aborted);
-    assert!(handle(&house.store, "acme", "a").await.is_some(), "it can be tried again");
-    assert!(house.store.media_get("acme", "a", 0).await.unwrap().is_none(), "and nothing of it is shown");
+    assert_eq!(harness.store.media_put(fetched.clone(), cut, 10).await.unwrap(), MediaPut::Aborted);
+    assert!(handle(&harness.store, "acme", "a").await.is_some(), "it can be tried again");
+    assert!(harness.store.media_get("acme", "a", 0).await.unwrap().is_none(), "and nothing of it is shown");
     assert_eq!(put(10, 10).await.unwrap(), MediaPut::Kept(10));
-    let house = house.reopened();
-    assert_eq!(handle(&house.store, "acme", "a").await, None);
-    let (found, body) = house.store.media_get("acme", "a", 0).await.unwrap().expect("it is here");
+    let harness = harness.reopened();
+    assert_eq!(handle(&harness.store, "acme", "a").await, None);
+    let (found, body) = harness.store.media_get("acme", "a", 0).await.unwrap().expect("it is here");
     assert_eq!(found, MediaItem { size: 10, expires_ms: 500, ..fetched }, "the later end counts");
     assert_eq!(read_whole(body).await.unwrap(), vec![1; 10]);
-    let more = house.store.media_put(item("b", 0), body_of("x"), 10).await.unwrap();
+    let more = harness.store.media_put(item("b", 0), body_of("x"), 10).await.unwrap();
     assert_eq!(more, MediaPut::Full(10), "now it counts");
-    assert!(is_there(&house.store, "a", 900).await, "its mail is still owed");
+    assert!(is_there(&harness.store, "a", 900).await, "its mail is still owed");
 }
 
-pub async fn an_id_whose_bytes_are_here_is_taken(House { store, .. }: House) {
+pub async fn an_id_whose_bytes_are_here_is_taken(Harness { store, .. }: Harness) {
     store.media_put(item("a", 0), body_of("first"), 0).await.unwrap();
     let again = store.media_put(item("a", 0), body_of("second"), 0).await;
     assert_eq!(again, Err(StoreError::Conflict));
@@ -116,23 +116,23 @@ pub async fn an_id_whose_bytes_are_here_is_taken(House { store, .. }: House) {
     assert_eq!(read_whole(body).await.unwrap(), b"first");
 }
 
-pub async fn a_file_is_kept_while_its_mail_is_owed(house: House) {
-    let store = &house.store;
+pub async fn a_file_is_kept_while_its_mail_is_owed(harness: Harness) {
+    let store = &harness.store;
     store.media_put(item("uploaded", 0), body_of("hi"), 0).await.unwrap();
     store.media_put(item("unused", 0), body_of("ho"), 0).await.unwrap();
     let files = vec![EventFile::Kept("uploaded".into()), EventFile::Remote(sealed("a")), EventFile::Kept("no".into())];
     accept(&**store, with_files(1, &[7, 8], files)).await;
     store.settle(7, settled(&[1]).into()).await.unwrap(); // the other one sleeps
     assert!(purge(&**store, at(1_000_000)).await > 0);
-    let house = house.reopened();
+    let harness = harness.reopened();
     for (id, there) in [("uploaded", true), ("a", true), ("unused", false), ("no", false)] {
-        assert_eq!(is_there(&house.store, id, 2_000_000).await, there, "{id}");
+        assert_eq!(is_there(&harness.store, id, 2_000_000).await, there, "{id}");
     }
-    assert!(house.store.media_get("acme", "uploaded", 2_000_000).await.unwrap().is_some());
-    assert!(house.store.media_remote("acme", "a", 2_000_000).await.unwrap().is_some());
+    assert!(harness.store.media_get("acme", "uploaded", 2_000_000).await.unwrap().is_some());
+    assert!(harness.store.media_remote("acme", "a", 2_000_000).await.unwrap().is_some());
 }
 
-pub async fn a_file_expires_after_its_mail_was_settled(House { store, .. }: House) {
+pub async fn a_file_expires_after_its_mail_was_settled(Harness { store, .. }: Harness) {
     accept(&*store, acceptance(1, &[7])).await;
     store.media_put(item("uploaded", 0), body_of("hi"), 0).await.unwrap();
     let files = vec![EventFile::Kept("uploaded".into()), EventFile::Remote(sealed("a"))];
@@ -148,7 +148,7 @@ pub async fn a_file_expires_after_its_mail_was_settled(House { store, .. }: Hous
     store.media_put(item("a", 0), body_of("new"), 0).await.unwrap();
 }
 
-pub async fn a_file_of_several_events_waits_for_all(House { store, .. }: House) {
+pub async fn a_file_of_several_events_waits_for_all(Harness { store, .. }: Harness) {
     store.media_put(item("f", 0), body_of("hi"), 0).await.unwrap();
     for (number, instance) in [(1, 7), (2, 8)] {
         accept(&*store, with_files(number, &[instance], vec![EventFile::Kept("f".into())])).await;
@@ -161,7 +161,7 @@ pub async fn a_file_of_several_events_waits_for_all(House { store, .. }: House) 
     assert!(is_there(&store, "f", 6_050).await && !is_there(&store, "f", 6_100).await, "a dead row owes nothing");
 }
 
-pub async fn a_replayed_row_keeps_its_files(House { store, .. }: House) {
+pub async fn a_replayed_row_keeps_its_files(Harness { store, .. }: Harness) {
     accept(&*store, remote(1, &[7], &["a"])).await;
     store.settle(7, settled(&[1]).into()).await.unwrap();
     assert_eq!(store.replay_mail(7, 1).await.unwrap(), Some(2));
@@ -173,7 +173,7 @@ pub async fn a_replayed_row_keeps_its_files(House { store, .. }: House) {
     assert!(!is_there(&store, "a", 0).await);
 }
 
-pub async fn many_files_are_released_in_steps(House { store, .. }: House) {
+pub async fn many_files_are_released_in_steps(Harness { store, .. }: Harness) {
     for number in 1..=450 {
         accept(&*store, remote(number, &[7 + number % 2], &[&format!("f-{number:03}")])).await;
     }

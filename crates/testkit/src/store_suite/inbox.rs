@@ -3,7 +3,7 @@
 use frontdesk_core::port::inbox::{InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{Acceptance, Retention, Store};
 
-use super::{House, accept, acceptance, owed, settled};
+use super::{Harness, accept, acceptance, owed, settled};
 
 fn message(number: u64, agent: u64) -> InboxMessage {
     InboxMessage {
@@ -42,7 +42,7 @@ fn wake(key: &str, agent: u64) -> PlannedWake {
     PlannedWake { key: key.into(), agent, json: format!(r#"{{"for":{agent}}}"#) }
 }
 
-pub async fn a_message_is_written_with_its_event(House { store, .. }: House) {
+pub async fn a_message_is_written_with_its_event(Harness { store, .. }: Harness) {
     assert_eq!(store.newest_message(3).await.unwrap(), 0);
     let accepted = accept(&*store, with_letter(1, 3, &[])).await;
     let filed = StoredMessage { place: accepted.place, event: accepted.event, at_ms: 1_001, message: message(1, 3) };
@@ -56,7 +56,7 @@ pub async fn a_message_is_written_with_its_event(House { store, .. }: House) {
     assert_eq!(store.message_of(accepted.event).await.unwrap().unwrap().message, bare);
 }
 
-pub async fn a_page_of_large_messages_is_short(House { store, .. }: House) {
+pub async fn a_page_of_large_messages_is_short(Harness { store, .. }: Harness) {
     let large = |number| {
         let text = "x".repeat(PAGE_MAX_BYTES / 2);
         Acceptance { message: Some(InboxMessage { text, ..message(number, 3) }), ..acceptance(number, &[]) }
@@ -70,7 +70,7 @@ pub async fn a_page_of_large_messages_is_short(House { store, .. }: House) {
     }
 }
 
-pub async fn messages_are_read_in_pages(House { store, .. }: House) {
+pub async fn messages_are_read_in_pages(Harness { store, .. }: Harness) {
     file(&*store, &[1, 2, 3, 4, 5], 3).await;
     let mut after = 0;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
@@ -81,7 +81,7 @@ pub async fn messages_are_read_in_pages(House { store, .. }: House) {
     assert_eq!(store.messages(3, 0, 0).await.unwrap(), []);
 }
 
-pub async fn every_inbox_is_read_alone(House { store, .. }: House) {
+pub async fn every_inbox_is_read_alone(Harness { store, .. }: Harness) {
     for (number, agent) in [(1, 3), (2, 4), (3, 3), (4, 4), (5, 5)] {
         file(&*store, &[number], agent).await;
     }
@@ -94,7 +94,7 @@ pub async fn every_inbox_is_read_alone(House { store, .. }: House) {
 }
 
 /// Places become readable in their order: one who goes on behind the last message that was seen sees every other one.
-pub async fn a_reader_behind_many_writers_misses_nothing(House { store, .. }: House) {
+pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: Harness) {
     const WRITERS: u64 = 8;
     const EACH: u64 = 40;
     let mut writers = tokio::task::JoinSet::new();
@@ -128,17 +128,17 @@ pub async fn a_reader_behind_many_writers_misses_nothing(House { store, .. }: Ho
 }
 
 /// A reader with a position from before an inbox was dropped misses nothing in the new one.
-pub async fn message_numbers_are_never_reused(house: House) {
-    file(&*house.store, &[1, 2], 3).await;
-    let before = house.store.newest_message(3).await.unwrap();
-    house.store.drop_inbox(3).await.unwrap();
-    super::purge(&*house.store, KEEP).await;
-    let house = house.reopened();
-    file(&*house.store, &[3], 4).await;
-    assert!(places(&*house.store, 4).await[0] > before);
+pub async fn message_numbers_are_never_reused(harness: Harness) {
+    file(&*harness.store, &[1, 2], 3).await;
+    let before = harness.store.newest_message(3).await.unwrap();
+    harness.store.drop_inbox(3).await.unwrap();
+    super::purge(&*harness.store, KEEP).await;
+    let harness = harness.reopened();
+    file(&*harness.store, &[3], 4).await;
+    assert!(places(&*harness.store, 4).await[0] > before);
 }
 
-pub async fn a_duplicate_stores_no_second_message(House { store, .. }: House) {
+pub async fn a_duplicate_stores_no_second_message(Harness { store, .. }: Harness) {
     let first = accept(&*store, with_letter(1, 3, &[7])).await;
     let changed = InboxMessage { text: "other".into(), ..message(1, 3) };
     let again = accept(&*store, Acceptance { message: Some(changed), ..acceptance(1, &[7]) }).await;
@@ -148,32 +148,32 @@ pub async fn a_duplicate_stores_no_second_message(House { store, .. }: House) {
     assert_eq!(kept.message, message(1, 3), "a retry gets the first one");
 }
 
-pub async fn a_message_and_its_rows_are_one_commit(house: House) {
-    let accepted = accept(&*house.store, with_letter(1, 3, &[7, 8])).await;
+pub async fn a_message_and_its_rows_are_one_commit(harness: Harness) {
+    let accepted = accept(&*harness.store, with_letter(1, 3, &[7, 8])).await;
     assert_eq!(accepted.rows, [(7, 1), (8, 1)]);
-    let house = house.reopened();
-    assert_eq!((owed(&*house.store, 7).await, owed(&*house.store, 8).await), (vec![1], vec![1]));
-    assert_eq!(ids(&*house.store, 3).await, ["d-1"]);
+    let harness = harness.reopened();
+    assert_eq!((owed(&*harness.store, 7).await, owed(&*harness.store, 8).await), (vec![1], vec![1]));
+    assert_eq!(ids(&*harness.store, 3).await, ["d-1"]);
 }
 
-pub async fn receipts_are_noted_and_the_rest_stays(house: House) {
-    file(&*house.store, &[1, 2], 3).await;
+pub async fn receipts_are_noted_and_the_rest_stays(harness: Harness) {
+    file(&*harness.store, &[1, 2], 3).await;
     let now = |agent| {
         let (kind, receipts) = ("wake_degraded".into(), r#"[{"ok":true}]"#.into());
         InboxMessage { agent, kind, receipts, session_id: None, text: "ignored".into(), ..InboxMessage::default() }
     };
-    let events: Vec<u64> = all(&*house.store, 3).await.iter().map(|filed| filed.event).collect();
-    house.store.note_receipts(events[1], now(3)).await.unwrap();
-    house.store.note_receipts(events[1] + 7, now(3)).await.unwrap(); // unknown message: no effect
-    house.store.note_receipts(events[0], now(4)).await.unwrap();
-    let house = house.reopened();
-    let kept: Vec<InboxMessage> = all(&*house.store, 3).await.into_iter().map(|filed| filed.message).collect();
+    let events: Vec<u64> = all(&*harness.store, 3).await.iter().map(|filed| filed.event).collect();
+    harness.store.note_receipts(events[1], now(3)).await.unwrap();
+    harness.store.note_receipts(events[1] + 7, now(3)).await.unwrap(); // unknown message: no effect
+    harness.store.note_receipts(events[0], now(4)).await.unwrap();
+    let harness = harness.reopened();
+    let kept: Vec<InboxMessage> = all(&*harness.store, 3).await.into_iter().map(|filed| filed.message).collect();
     let now = now(3);
     let noted = InboxMessage { kind: now.kind, receipts: now.receipts, session_id: None, ..message(2, 3) };
     assert_eq!(kept, [message(1, 3), noted]);
 }
 
-pub async fn the_newest_messages_of_a_tenant_come_first(House { store, .. }: House) {
+pub async fn the_newest_messages_of_a_tenant_come_first(Harness { store, .. }: Harness) {
     file(&*store, &[1], 3).await;
     file(&*store, &[2], 4).await;
     accept(&*store, Acceptance { tenant: "other".into(), ..with_letter(3, 5, &[]) }).await;
@@ -188,7 +188,7 @@ pub async fn the_newest_messages_of_a_tenant_come_first(House { store, .. }: Hou
     assert_eq!(newest("nobody", 9).await, [""; 0]);
 }
 
-pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(House { store, .. }: House) {
+pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(Harness { store, .. }: Harness) {
     file(&*store, &[1, 2], 3).await;
     file(&*store, &[3], 4).await;
     store.plan_wake(wake("a", 3)).await.unwrap();
@@ -201,26 +201,26 @@ pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(House { store, .. }: 
     store.drop_inbox(99).await.unwrap();
 }
 
-pub async fn a_planned_wake_is_kept_until_dropped(house: House) {
-    house.store.plan_wake(wake("a", 3)).await.unwrap();
-    house.store.plan_wake(wake("b", 3)).await.unwrap();
+pub async fn a_planned_wake_is_kept_until_dropped(harness: Harness) {
+    harness.store.plan_wake(wake("a", 3)).await.unwrap();
+    harness.store.plan_wake(wake("b", 3)).await.unwrap();
     let later = PlannedWake { json: r#"{"again":true}"#.into(), ..wake("a", 3) };
-    house.store.plan_wake(later.clone()).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(house.store.planned_wake("a").await.unwrap(), Some(later), "the latest value");
-    house.store.drop_planned_wake("a").await.unwrap();
-    house.store.drop_planned_wake("a").await.unwrap();
-    assert_eq!(house.store.planned_wake("a").await.unwrap(), None);
-    assert_eq!(house.store.planned_wake("b").await.unwrap(), Some(wake("b", 3)));
+    harness.store.plan_wake(later.clone()).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(harness.store.planned_wake("a").await.unwrap(), Some(later), "the latest value");
+    harness.store.drop_planned_wake("a").await.unwrap();
+    harness.store.drop_planned_wake("a").await.unwrap();
+    assert_eq!(harness.store.planned_wake("a").await.unwrap(), None);
+    assert_eq!(harness.store.planned_wake("b").await.unwrap(), Some(wake("b", 3)));
 }
 
-pub async fn messages_survive(house: House) {
-    file(&*house.store, &[1, 2], 3).await;
-    let before = all(&*house.store, 3).await;
-    let house = house.reopened();
-    assert_eq!(all(&*house.store, 3).await, before);
-    file(&*house.store, &[3], 3).await;
-    assert_eq!(ids(&*house.store, 3).await, ["d-1", "d-2", "d-3"], "numbering continues");
+pub async fn messages_survive(harness: Harness) {
+    file(&*harness.store, &[1, 2], 3).await;
+    let before = all(&*harness.store, 3).await;
+    let harness = harness.reopened();
+    assert_eq!(all(&*harness.store, 3).await, before);
+    file(&*harness.store, &[3], 3).await;
+    assert_eq!(ids(&*harness.store, 3).await, ["d-1", "d-2", "d-3"], "numbering continues");
 }
 
 /// Deletes everything that can expire, except messages.
@@ -235,7 +235,7 @@ const KEEP: Retention = Retention {
     media_ttl_ms: 0,
 };
 
-pub async fn old_messages_are_deleted_if_configured(House { store, .. }: House) {
+pub async fn old_messages_are_deleted_if_configured(Harness { store, .. }: Harness) {
     file(&*store, &[1, 2, 3], 3).await; // of 1_001, 1_002 and 1_003
     file(&*store, &[4], 4).await;
     let keep = Retention { inbox_before_ms: 1_003, ..KEEP };
@@ -243,7 +243,7 @@ pub async fn old_messages_are_deleted_if_configured(House { store, .. }: House) 
     assert_eq!((ids(&*store, 3).await, ids(&*store, 4).await), (vec!["d-3".to_owned()], vec!["d-4".to_owned()]));
 }
 
-pub async fn inboxes_are_found_by_their_messages(House { store, .. }: House) {
+pub async fn inboxes_are_found_by_their_messages(Harness { store, .. }: Harness) {
     assert_eq!(store.inboxes().await.unwrap(), [0; 0]);
     for (number, agent) in [(1, 9), (2, 3), (3, 9), (4, 1 << 60)] {
         file(&*store, &[number], agent).await;
@@ -255,7 +255,7 @@ pub async fn inboxes_are_found_by_their_messages(House { store, .. }: House) {
     assert_eq!(store.inboxes().await.unwrap().len(), 2);
 }
 
-pub async fn messages_outlive_their_events(House { store, .. }: House) {
+pub async fn messages_outlive_their_events(Harness { store, .. }: Harness) {
     let accepted = accept(&*store, with_letter(1, 3, &[7])).await;
     store.settle(7, settled(&[1]).into()).await.unwrap();
     super::purge(&*store, KEEP).await;

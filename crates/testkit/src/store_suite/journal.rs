@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::store::{Closing, JournalEntry, Outcome, Retention};
 
-use super::House;
+use super::Harness;
 
 pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
     JournalEntry {
@@ -22,7 +22,7 @@ pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
     }
 }
 
-pub async fn an_entry_is_opened_then_closed(House { store, .. }: House) {
+pub async fn an_entry_is_opened_then_closed(Harness { store, .. }: Harness) {
     let id =
         store.open_entry(JournalEntry { outcome: Outcome::Delivered, cursor: 3, ..entry("acme", 5) }).await.unwrap();
     let open = JournalEntry { id, ..entry("acme", 5) };
@@ -43,24 +43,24 @@ pub async fn an_entry_is_opened_then_closed(House { store, .. }: House) {
     assert_eq!(store.entries(None, 9).await.unwrap(), [closed]);
 }
 
-pub async fn open_entries_become_unknown_once(house: House) {
+pub async fn open_entries_become_unknown_once(harness: Harness) {
     let mut ids = Vec::new();
     for at_ms in 0..4 {
-        ids.push(house.store.open_entry(entry("acme", at_ms)).await.unwrap());
+        ids.push(harness.store.open_entry(entry("acme", at_ms)).await.unwrap());
     }
-    house.store.close_entry(ids[0], Closing::new(Outcome::Delivered, 3, "done")).await.unwrap();
-    house.store.close_entry(ids[1], Closing::new(Outcome::Rejected, 0, "no")).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(house.store.doubt_open_entries(Vec::new()).await.unwrap(), 2);
-    assert_eq!(house.store.doubt_open_entries(Vec::new()).await.unwrap(), 0);
-    let entries = house.store.entries(None, 9).await.unwrap();
+    harness.store.close_entry(ids[0], Closing::new(Outcome::Delivered, 3, "done")).await.unwrap();
+    harness.store.close_entry(ids[1], Closing::new(Outcome::Rejected, 0, "no")).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(harness.store.doubt_open_entries(Vec::new()).await.unwrap(), 2);
+    assert_eq!(harness.store.doubt_open_entries(Vec::new()).await.unwrap(), 0);
+    let entries = harness.store.entries(None, 9).await.unwrap();
     let outcomes: Vec<_> = entries.iter().map(|it| (it.outcome, it.note.is_empty())).collect();
     let doubted = (Outcome::Unknown, false);
     assert_eq!(outcomes, [doubted, doubted, (Outcome::Rejected, false), (Outcome::Delivered, false)]);
     assert_eq!(entries[3].note, "done", "closed entries keep their note");
 }
 
-pub async fn entries_are_listed_newest_first_by_tenant(House { store, .. }: House) {
+pub async fn entries_are_listed_newest_first_by_tenant(Harness { store, .. }: Harness) {
     let mut ids = Vec::new();
     for (at_ms, tenant) in ["acme", "other", "acme", "acme"].into_iter().enumerate() {
         ids.push(store.open_entry(entry(tenant, at_ms as u64)).await.unwrap());
@@ -76,16 +76,16 @@ pub async fn entries_are_listed_newest_first_by_tenant(House { store, .. }: Hous
     assert_eq!(listed(Some("nobody"), 9).await, [0; 0]);
 }
 
-pub async fn entries_survive(house: House) {
-    let id = house.store.open_entry(entry("acme", 1)).await.unwrap();
-    house.store.close_entry(id, Closing::new(Outcome::Delivered, 3, "büro")).await.unwrap();
-    let house = house.reopened();
+pub async fn entries_survive(harness: Harness) {
+    let id = harness.store.open_entry(entry("acme", 1)).await.unwrap();
+    harness.store.close_entry(id, Closing::new(Outcome::Delivered, 3, "büro")).await.unwrap();
+    let harness = harness.reopened();
     let kept = JournalEntry { id, outcome: Outcome::Delivered, cursor: 3, note: "büro".into(), ..entry("acme", 1) };
-    assert_eq!(house.store.entries(Some("acme"), 9).await.unwrap(), [kept]);
-    assert!(house.store.open_entry(entry("acme", 2)).await.unwrap() > id);
+    assert_eq!(harness.store.entries(Some("acme"), 9).await.unwrap(), [kept]);
+    assert!(harness.store.open_entry(entry("acme", 2)).await.unwrap() > id);
 }
 
-pub async fn entries_of_live_desks_stay_open(House { store, .. }: House) {
+pub async fn entries_of_live_desks_stay_open(Harness { store, .. }: Harness) {
     for desk in [3, 4] {
         store.open_entry(JournalEntry { desk, ..entry("acme", desk) }).await.unwrap();
     }
@@ -94,7 +94,7 @@ pub async fn entries_of_live_desks_stay_open(House { store, .. }: House) {
     assert_eq!(outcomes, [(4, Outcome::Open), (3, Outcome::Unknown)]);
 }
 
-pub async fn a_late_receipt_is_applied_to_its_entry(House { store, .. }: House) {
+pub async fn a_late_receipt_is_applied_to_its_entry(Harness { store, .. }: Harness) {
     let id = store.open_entry(entry("acme", 1)).await.unwrap();
     let apply = async |bot, receipt, outcome, note| {
         let found = store.apply_receipt("chat", bot, receipt, outcome, note).await.unwrap();

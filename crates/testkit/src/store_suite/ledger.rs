@@ -3,9 +3,9 @@
 use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Waiting};
 use tokio::task::JoinSet;
 
-use super::{House, Rings, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
+use super::{Harness, Rings, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
 
-pub async fn rows_and_events_rise_by_one(House { store, .. }: House) {
+pub async fn rows_and_events_rise_by_one(Harness { store, .. }: Harness) {
     let first = store.accept(vec![acceptance(1, &[7]), acceptance(2, &[7, 8])]).await.unwrap();
     let second = store.accept(vec![acceptance(3, &[8, 7])]).await.unwrap();
     let rows: Vec<_> = first.iter().chain(&second).map(|done| done.rows.clone()).collect();
@@ -15,7 +15,7 @@ pub async fn rows_and_events_rise_by_one(House { store, .. }: House) {
     assert!(first.iter().chain(&second).all(|done| done.fresh));
 }
 
-pub async fn every_receiver_gets_a_row(House { store, .. }: House) {
+pub async fn every_receiver_gets_a_row(Harness { store, .. }: Harness) {
     let receivers: Vec<u64> = (1..=50).collect();
     let done = accept(&*store, acceptance(1, &receivers)).await;
     assert_eq!(done.rows, receivers.iter().map(|no| (*no, 1)).collect::<Vec<_>>());
@@ -27,7 +27,7 @@ pub async fn every_receiver_gets_a_row(House { store, .. }: House) {
     assert_eq!(owed(&*store, 51).await, [0; 0]);
 }
 
-pub async fn an_event_nobody_receives_is_kept_with_its_verdict(House { store, .. }: House) {
+pub async fn an_event_nobody_receives_is_kept_with_its_verdict(Harness { store, .. }: Harness) {
     let done = accept(&*store, acceptance(1, &[])).await;
     assert_eq!((done.fresh, done.rows), (true, vec![]));
     let kept = store.event(done.event).await.unwrap();
@@ -47,24 +47,25 @@ fn record(event: u64, number: u64) -> EventRecord {
     }
 }
 
-pub async fn a_receiver_may_get_its_own_json(house: House) {
-    let rings = Rings::on(&*house.store);
+pub async fn a_receiver_may_get_its_own_json(harness: Harness) {
+    let rings = Rings::on(&*harness.store);
     let own = Acceptance { own_json: vec![(8, "{\"own\":1}".into())], ..acceptance(1, &[7, 8]) };
-    accept(&*house.store, own).await;
+    accept(&*harness.store, own).await;
     let rung: Vec<_> =
         rings.deliveries().into_iter().map(|new| (new.row.instance, new.delivery.json.clone())).collect();
     let expected = [(7, delivery(1).json), (8, "{\"own\":1}".to_owned())];
     assert_eq!(rung, expected);
-    let replayed = house.store.replay_mail(8, 1).await.unwrap().unwrap();
-    let house = house.reopened();
-    let json = async |instance, seq| house.store.mail_row(instance, seq).await.unwrap().unwrap().delivery.json.clone();
+    let replayed = harness.store.replay_mail(8, 1).await.unwrap().unwrap();
+    let harness = harness.reopened();
+    let json =
+        async |instance, seq| harness.store.mail_row(instance, seq).await.unwrap().unwrap().delivery.json.clone();
     for (instance, form) in expected {
         assert_eq!(json(instance, 1).await, form, "{instance}");
     }
     assert_eq!(json(8, replayed).await, "{\"own\":1}", "a replay repeats its own form");
 }
 
-pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
+pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness) {
     let keyed = |number: u64, key: &[u8], id: &str, chat: &str, tenant: &str| {
         let mut one = acceptance(number, &[7]);
         one.dedup = key.to_vec();
@@ -98,7 +99,7 @@ pub async fn an_event_is_found_by_its_message_id(House { store, .. }: House) {
     assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]), "a replay is not another message");
 }
 
-pub async fn a_duplicate_gives_the_same_event_and_no_rows(House { store, .. }: House) {
+pub async fn a_duplicate_gives_the_same_event_and_no_rows(Harness { store, .. }: Harness) {
     let batch = vec![acceptance(1, &[7]), acceptance(1, &[7]), acceptance(2, &[7])];
     let done = store.accept(batch).await.unwrap();
     assert_eq!(
@@ -112,7 +113,7 @@ pub async fn a_duplicate_gives_the_same_event_and_no_rows(House { store, .. }: H
     assert_eq!((owed(&*store, 7).await, owed(&*store, 8).await), (vec![1, 2], vec![]));
 }
 
-pub async fn a_duplicate_changes_nothing_else(House { store, .. }: House) {
+pub async fn a_duplicate_changes_nothing_else(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     let first = accept(&*store, acceptance(1, &[7])).await;
     let mut again = acceptance(1, &[7]);
@@ -128,16 +129,16 @@ pub async fn a_duplicate_changes_nothing_else(House { store, .. }: House) {
     assert_eq!(store.pending(7, 0, 9).await.unwrap()[0].1.json, delivery(1).json);
 }
 
-pub async fn a_duplicate_is_known_after_reopening(house: House) {
-    let first = accept(&*house.store, acceptance(1, &[7])).await;
-    house.store.settle(7, settled(&[1]).into()).await.unwrap();
-    let house = house.reopened();
-    let again = accept(&*house.store, acceptance(1, &[7])).await;
+pub async fn a_duplicate_is_known_after_reopening(harness: Harness) {
+    let first = accept(&*harness.store, acceptance(1, &[7])).await;
+    harness.store.settle(7, settled(&[1]).into()).await.unwrap();
+    let harness = harness.reopened();
+    let again = accept(&*harness.store, acceptance(1, &[7])).await;
     assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], place: 0, line: None });
-    assert_eq!(accept(&*house.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers continue");
+    assert_eq!(accept(&*harness.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers continue");
 }
 
-pub async fn a_delivery_is_given_back_whole(house: House) {
+pub async fn a_delivery_is_given_back_whole(harness: Harness) {
     let whole = Delivery {
         event: 0,
         at_ms: 1_700_000_000_123,
@@ -149,13 +150,13 @@ pub async fn a_delivery_is_given_back_whole(house: House) {
         session_key: "agent:main:discord:channel:c/é".into(),
         message_id: String::new(),
     };
-    let done = accept(&*house.store, Acceptance { delivery: whole.clone(), ..acceptance(1, &[7]) }).await;
-    let house = house.reopened();
-    let pending = house.store.pending(7, 0, 1).await.unwrap();
+    let done = accept(&*harness.store, Acceptance { delivery: whole.clone(), ..acceptance(1, &[7]) }).await;
+    let harness = harness.reopened();
+    let pending = harness.store.pending(7, 0, 1).await.unwrap();
     assert_eq!(*pending[0].1, Delivery { event: done.event, ..whole });
 }
 
-pub async fn the_bell_rings_the_same_rows_in_order(House { store, .. }: House) {
+pub async fn the_bell_rings_the_same_rows_in_order(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     let done = store.accept(vec![acceptance(1, &[7, 8]), acceptance(2, &[]), acceptance(3, &[7])]).await.unwrap();
     let rows: Vec<_> = done.iter().flat_map(|one| &one.rows).map(|row| (row.instance, row.seq)).collect();
@@ -168,7 +169,7 @@ pub async fn the_bell_rings_the_same_rows_in_order(House { store, .. }: House) {
     assert_eq!(rings.rows(), rows, "no row, no notification");
 }
 
-pub async fn rings_keep_the_order_of_commits(House { store, .. }: House) {
+pub async fn rings_keep_the_order_of_commits(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     let mut senders = JoinSet::new();
     for number in 0..200 {
@@ -190,13 +191,13 @@ pub async fn rings_keep_the_order_of_commits(House { store, .. }: House) {
     assert!(events.is_sorted(), "notifications are in the order of events");
 }
 
-pub async fn a_chat_is_reached_where_the_acceptance_says_so(house: House) {
-    accept(&*house.store, acceptance(1, &[7])).await;
-    assert!(!house.store.reached("acme", "chat", "desk", "c").await.unwrap());
-    accept(&*house.store, Acceptance { reaches: true, ..acceptance(2, &[]) }).await;
-    accept(&*house.store, Acceptance { reaches: true, ..acceptance(3, &[7]) }).await;
-    let house = house.reopened();
-    assert!(house.store.reached("acme", "chat", "desk", "c").await.unwrap());
+pub async fn a_chat_is_reached_where_the_acceptance_says_so(harness: Harness) {
+    accept(&*harness.store, acceptance(1, &[7])).await;
+    assert!(!harness.store.reached("acme", "chat", "desk", "c").await.unwrap());
+    accept(&*harness.store, Acceptance { reaches: true, ..acceptance(2, &[]) }).await;
+    accept(&*harness.store, Acceptance { reaches: true, ..acceptance(3, &[7]) }).await;
+    let harness = harness.reopened();
+    assert!(harness.store.reached("acme", "chat", "desk", "c").await.unwrap());
     for [tenant, platform, bot, chat] in [
         ["other", "chat", "desk", "c"],
         ["acme", "discord", "desk", "c"],
@@ -204,11 +205,11 @@ pub async fn a_chat_is_reached_where_the_acceptance_says_so(house: House) {
         ["acme", "chat", "desk", "C"],
         ["acme", "chat", "desk", ""],
     ] {
-        assert!(!house.store.reached(tenant, platform, bot, chat).await.unwrap(), "{tenant} {platform} {bot} {chat}");
+        assert!(!harness.store.reached(tenant, platform, bot, chat).await.unwrap(), "{tenant} {platform} {bot} {chat}");
     }
 }
 
-pub async fn pending_begins_after_and_ends_at_the_limit(House { store, .. }: House) {
+pub async fn pending_begins_after_and_ends_at_the_limit(Harness { store, .. }: Harness) {
     accept_many(&*store, 10, 7).await;
     let seqs = async |after, limit| {
         let rows = store.pending(7, after, limit).await.unwrap();
@@ -221,7 +222,7 @@ pub async fn pending_begins_after_and_ends_at_the_limit(House { store, .. }: Hou
     assert_eq!(seqs(0, 0).await.0, [0; 0]);
 }
 
-pub async fn pending_skips_settled_and_dead_rows(House { store, .. }: House) {
+pub async fn pending_skips_settled_and_dead_rows(Harness { store, .. }: Harness) {
     accept_many(&*store, 8, 7).await;
     store.settle(7, settled(&[1, 2, 5]).into()).await.unwrap();
     assert!(store.drop_mail(7, 4, "no".into()).await.unwrap());
@@ -230,7 +231,7 @@ pub async fn pending_skips_settled_and_dead_rows(House { store, .. }: House) {
     assert_eq!(limited, [3, 6], "skipped rows do not count");
 }
 
-pub async fn acks_in_any_order_move_the_watermark(House { store, .. }: House) {
+pub async fn acks_in_any_order_move_the_watermark(Harness { store, .. }: Harness) {
     accept_many(&*store, 5, 7).await;
     let position = async || store.position(7).await.unwrap();
     assert_eq!(position().await, Position::default());
@@ -245,7 +246,7 @@ pub async fn acks_in_any_order_move_the_watermark(House { store, .. }: House) {
     assert_eq!(store.position(8).await.unwrap(), Position::default(), "instances have separate positions");
 }
 
-pub async fn a_lower_position_changes_nothing(House { store, .. }: House) {
+pub async fn a_lower_position_changes_nothing(Harness { store, .. }: Harness) {
     accept_many(&*store, 6, 7).await;
     store.settle(7, Position { through: 3, above: vec![5], sent: 6 }.into()).await.unwrap();
     let there = store.position(7).await.unwrap();
@@ -256,30 +257,30 @@ pub async fn a_lower_position_changes_nothing(House { store, .. }: House) {
     assert_eq!(owed(&*store, 7).await, [4, 6]);
 }
 
-pub async fn a_settled_row_is_never_pending_again(house: House) {
-    accept_many(&*house.store, 4, 7).await;
-    house.store.settle(7, settled(&[2, 4]).into()).await.unwrap();
-    accept(&*house.store, acceptance(9, &[7])).await;
-    assert_eq!(owed(&*house.store, 7).await, [1, 3, 5]);
-    house.store.settle(7, settled(&[1]).into()).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(owed(&*house.store, 7).await, [3, 5]);
-    house.store.settle(7, settled(&[3]).into()).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(owed(&*house.store, 7).await, [5]);
+pub async fn a_settled_row_is_never_pending_again(harness: Harness) {
+    accept_many(&*harness.store, 4, 7).await;
+    harness.store.settle(7, settled(&[2, 4]).into()).await.unwrap();
+    accept(&*harness.store, acceptance(9, &[7])).await;
+    assert_eq!(owed(&*harness.store, 7).await, [1, 3, 5]);
+    harness.store.settle(7, settled(&[1]).into()).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(owed(&*harness.store, 7).await, [3, 5]);
+    harness.store.settle(7, settled(&[3]).into()).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(owed(&*harness.store, 7).await, [5]);
 }
 
-pub async fn positions_survive(house: House) {
-    accept_many(&*house.store, 9, 7).await;
+pub async fn positions_survive(harness: Harness) {
+    accept_many(&*harness.store, 9, 7).await;
     let position = Position { through: 2, above: vec![5, 8], sent: 9 };
-    house.store.settle(7, position.clone().into()).await.unwrap();
-    let house = house.reopened();
-    assert_eq!(house.store.position(7).await.unwrap(), position);
-    assert_eq!(accept(&*house.store, acceptance(10, &[7])).await.rows, [(7, 10)]);
+    harness.store.settle(7, position.clone().into()).await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(harness.store.position(7).await.unwrap(), position);
+    assert_eq!(accept(&*harness.store, acceptance(10, &[7])).await.rows, [(7, 10)]);
 }
 
-pub async fn waiting_counts_and_names_the_oldest(house: House) {
-    let store = &house.store;
+pub async fn waiting_counts_and_names_the_oldest(harness: Harness) {
+    let store = &harness.store;
     assert_eq!(store.waiting().await.unwrap(), []);
     accept_many(&**store, 4, 7).await;
     accept(&**store, acceptance(5, &[8, 9])).await;
@@ -299,17 +300,17 @@ pub async fn waiting_counts_and_names_the_oldest(house: House) {
     store.drop_mail(9, 1, "no".into()).await.unwrap();
     assert_eq!(waiting().await, []);
     accept(&**store, acceptance(6, &[9])).await;
-    assert_eq!(house.reopened().store.waiting().await.unwrap(), [one(9, 1, 1_006, 2)]);
+    assert_eq!(harness.reopened().store.waiting().await.unwrap(), [one(9, 1, 1_006, 2)]);
 }
 
-pub async fn the_epoch_is_the_stores_own(house: House) {
-    let epoch = house.store.epoch();
-    accept(&*house.store, acceptance(1, &[7])).await;
-    house.store.settle(7, sent(1).into()).await.unwrap();
-    assert_eq!(house.reopened().store.epoch(), epoch);
+pub async fn the_epoch_is_the_stores_own(harness: Harness) {
+    let epoch = harness.store.epoch();
+    accept(&*harness.store, acceptance(1, &[7])).await;
+    harness.store.settle(7, sent(1).into()).await.unwrap();
+    assert_eq!(harness.reopened().store.epoch(), epoch);
 }
 
-pub async fn pending_rows_are_found_by_message_id(House { store, .. }: House) {
+pub async fn pending_rows_are_found_by_message_id(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
     store.settle(7, settled(&[1, 3]).into()).await.unwrap();
     for (message, owes) in [("m-1", false), ("m-2", true), ("m-3", false), ("m-9", false)] {

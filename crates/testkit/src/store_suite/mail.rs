@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::store::{Delivery, LAST_SENT_ROWS, MailState, Position, Store};
 
-use super::{House, Rings, accept, accept_many, acceptance, owed, sent, settled};
+use super::{Harness, Rings, accept, accept_many, acceptance, owed, sent, settled};
 
 async fn seqs(store: &dyn Store, state: Option<MailState>, before: u64, limit: usize) -> Vec<u64> {
     let mail = store.mail(7, state, before, limit).await.unwrap();
@@ -10,13 +10,13 @@ async fn seqs(store: &dyn Store, state: Option<MailState>, before: u64, limit: u
     mail.into_iter().map(|row| row.seq).collect()
 }
 
-pub async fn mail_is_listed_by_state(house: House) {
-    accept_many(&*house.store, 6, 7).await;
-    accept(&*house.store, acceptance(9, &[8])).await;
-    house.store.settle(7, Position { sent: 4, ..settled(&[1, 3]) }.into()).await.unwrap();
-    house.store.drop_mail(7, 2, "asked to".into()).await.unwrap();
-    let house = house.reopened();
-    let store = &*house.store;
+pub async fn mail_is_listed_by_state(harness: Harness) {
+    accept_many(&*harness.store, 6, 7).await;
+    accept(&*harness.store, acceptance(9, &[8])).await;
+    harness.store.settle(7, Position { sent: 4, ..settled(&[1, 3]) }.into()).await.unwrap();
+    harness.store.drop_mail(7, 2, "asked to".into()).await.unwrap();
+    let harness = harness.reopened();
+    let store = &*harness.store;
     assert_eq!(seqs(store, Some(MailState::Accepted), 0, 99).await, [6, 5]);
     assert_eq!(seqs(store, Some(MailState::Sent), 0, 99).await, [4]);
     assert_eq!(seqs(store, Some(MailState::Acked), 0, 99).await, [3, 1]);
@@ -27,7 +27,7 @@ pub async fn mail_is_listed_by_state(house: House) {
     assert_eq!(store.mail(9, None, 0, 99).await.unwrap(), []);
 }
 
-pub async fn mail_is_listed_newest_first_in_pages(House { store, .. }: House) {
+pub async fn mail_is_listed_newest_first_in_pages(Harness { store, .. }: Harness) {
     accept_many(&*store, 9, 7).await;
     store.settle(7, settled(&[2, 4, 6, 8]).into()).await.unwrap();
     assert_eq!(seqs(&*store, None, 0, 2).await, [9, 8]);
@@ -37,7 +37,7 @@ pub async fn mail_is_listed_newest_first_in_pages(House { store, .. }: House) {
     assert_eq!(seqs(&*store, Some(MailState::Acked), 8, 2).await, [6, 4], "the limit counts matching rows");
 }
 
-pub async fn one_row_is_found_by_its_number(House { store, .. }: House) {
+pub async fn one_row_is_found_by_its_number(Harness { store, .. }: Harness) {
     accept_many(&*store, 2, 7).await;
     let row = store.mail_row(7, 2).await.unwrap().unwrap();
     assert_eq!((row.instance, row.seq, row.state, row.reason), (7, 2, MailState::Accepted, None));
@@ -47,19 +47,19 @@ pub async fn one_row_is_found_by_its_number(House { store, .. }: House) {
     }
 }
 
-pub async fn a_row_is_dropped_once(house: House) {
-    accept_many(&*house.store, 3, 7).await;
-    assert!(house.store.drop_mail(7, 2, "first".into()).await.unwrap());
-    assert!(!house.store.drop_mail(7, 2, "second".into()).await.unwrap());
-    let house = house.reopened();
-    assert!(!house.store.drop_mail(7, 2, "third".into()).await.unwrap());
-    let row = house.store.mail_row(7, 2).await.unwrap().unwrap();
+pub async fn a_row_is_dropped_once(harness: Harness) {
+    accept_many(&*harness.store, 3, 7).await;
+    assert!(harness.store.drop_mail(7, 2, "first".into()).await.unwrap());
+    assert!(!harness.store.drop_mail(7, 2, "second".into()).await.unwrap());
+    let harness = harness.reopened();
+    assert!(!harness.store.drop_mail(7, 2, "third".into()).await.unwrap());
+    let row = harness.store.mail_row(7, 2).await.unwrap().unwrap();
     assert_eq!((row.state, row.reason.as_deref()), (MailState::Dead, Some("first")));
-    assert_eq!(house.store.position(7).await.unwrap(), settled(&[2]));
-    assert_eq!(owed(&*house.store, 7).await, [1, 3]);
+    assert_eq!(harness.store.position(7).await.unwrap(), settled(&[2]));
+    assert_eq!(owed(&*harness.store, 7).await, [1, 3]);
 }
 
-pub async fn a_settled_or_absent_row_cannot_be_dropped(House { store, .. }: House) {
+pub async fn a_settled_or_absent_row_cannot_be_dropped(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
     store.settle(7, settled(&[1, 3]).into()).await.unwrap();
     for (instance, seq) in [(7, 1), (7, 3), (7, 0), (7, 4), (8, 1), (7, u64::MAX)] {
@@ -70,7 +70,7 @@ pub async fn a_settled_or_absent_row_cannot_be_dropped(House { store, .. }: Hous
     assert_eq!(accept(&*store, acceptance(4, &[7, 8])).await.rows, [(7, 4), (8, 1)], "no number was skipped");
 }
 
-pub async fn a_dropped_row_stays_dead(House { store, .. }: House) {
+pub async fn a_dropped_row_stays_dead(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
     assert!(store.drop_mail(7, 1, "no".into()).await.unwrap());
     store.settle(7, Position { through: 3, above: vec![], sent: 3 }.into()).await.unwrap();
@@ -78,12 +78,12 @@ pub async fn a_dropped_row_stays_dead(House { store, .. }: House) {
     assert_eq!(seqs(&*store, Some(MailState::Acked), 0, 9).await, [3, 2]);
 }
 
-pub async fn a_replay_is_a_new_row_at_the_end(house: House) {
-    accept_many(&*house.store, 3, 7).await;
-    house.store.settle(7, Position { through: 2, above: vec![], sent: 3 }.into()).await.unwrap();
-    assert_eq!(house.store.replay_mail(7, 1).await.unwrap(), Some(4));
-    let house = house.reopened();
-    let store = &house.store;
+pub async fn a_replay_is_a_new_row_at_the_end(harness: Harness) {
+    accept_many(&*harness.store, 3, 7).await;
+    harness.store.settle(7, Position { through: 2, above: vec![], sent: 3 }.into()).await.unwrap();
+    assert_eq!(harness.store.replay_mail(7, 1).await.unwrap(), Some(4));
+    let harness = harness.reopened();
+    let store = &harness.store;
     assert_eq!(owed(&**store, 7).await, [3, 4]);
     let old = store.mail_row(7, 1).await.unwrap().unwrap();
     let new = store.mail_row(7, 4).await.unwrap().unwrap();
@@ -100,7 +100,7 @@ pub async fn a_replay_is_a_new_row_at_the_end(house: House) {
     assert_eq!(accept(&**store, acceptance(9, &[7])).await.rows, [(7, 5)]);
 }
 
-pub async fn a_replay_rings(House { store, .. }: House) {
+pub async fn a_replay_rings(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     accept_many(&*store, 2, 7).await;
     store.replay_mail(7, 2).await.unwrap();
@@ -111,7 +111,7 @@ pub async fn a_replay_rings(House { store, .. }: House) {
     assert_eq!(rings.rows().len(), 3, "nothing replayed, no notification");
 }
 
-pub async fn a_settled_and_a_dead_row_can_be_replayed(House { store, .. }: House) {
+pub async fn a_settled_and_a_dead_row_can_be_replayed(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
     store.settle(7, settled(&[1]).into()).await.unwrap();
     store.drop_mail(7, 2, "no".into()).await.unwrap();
@@ -124,7 +124,7 @@ pub async fn a_settled_and_a_dead_row_can_be_replayed(House { store, .. }: House
     assert_eq!(ids, ["m-2", "m-3", "m-2", "m-1"]);
 }
 
-pub async fn an_absent_row_cannot_be_replayed(House { store, .. }: House) {
+pub async fn an_absent_row_cannot_be_replayed(Harness { store, .. }: Harness) {
     accept_many(&*store, 1, 7).await;
     for (instance, seq) in [(7, 0), (7, 2), (8, 1), (7, u64::MAX)] {
         assert_eq!(store.replay_mail(instance, seq).await.unwrap(), None);
@@ -132,13 +132,13 @@ pub async fn an_absent_row_cannot_be_replayed(House { store, .. }: House) {
     assert_eq!((owed(&*store, 7).await, owed(&*store, 8).await), (vec![1], vec![]));
 }
 
-pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
+pub async fn last_sent_is_the_newest_row_that_was_written(harness: Harness) {
     let of = |number: u64, session: &str| {
         let mut one = acceptance(number, &[7]);
         one.delivery.session_key = session.into();
         one
     };
-    house.store.accept(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "a")]).await.unwrap();
+    harness.store.accept(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "a")]).await.unwrap();
     let last = async |store: &dyn Store, session: &str, since_ms| {
         let found = store.last_sent(vec![8, 7], vec!["none".into(), session.into()], since_ms).await.unwrap();
         found.map(|(instance, delivery)| {
@@ -146,10 +146,10 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
             delivery.message_id.clone()
         })
     };
-    assert_eq!(last(&*house.store, "a", 0).await, None, "nothing was sent yet");
-    house.store.settle(7, sent(3).into()).await.unwrap();
-    let house = house.reopened();
-    let store = &*house.store;
+    assert_eq!(last(&*harness.store, "a", 0).await, None, "nothing was sent yet");
+    harness.store.settle(7, sent(3).into()).await.unwrap();
+    let harness = harness.reopened();
+    let store = &*harness.store;
     assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-3"), "the fourth was not sent");
     assert_eq!(last(store, "b", 0).await.as_deref(), Some("m-2"));
     assert_eq!(last(store, "a", 1_003).await.as_deref(), Some("m-3"), "since is inclusive");
@@ -162,18 +162,18 @@ pub async fn last_sent_is_the_newest_row_that_was_written(house: House) {
 }
 
 /// Searching for a turn that does not exist must not read the whole ledger.
-pub async fn last_sent_looks_through_a_bounded_number_of_rows(house: House) {
+pub async fn last_sent_looks_through_a_bounded_number_of_rows(harness: Harness) {
     let rows = LAST_SENT_ROWS as u64;
     let of = |number: u64| {
         let mut one = acceptance(number, &[7]);
         one.delivery.session_key = if number == 1 { "first" } else { "later" }.into();
         one
     };
-    house.store.accept((1..=rows).map(of).collect()).await.unwrap();
-    house.store.settle(7, sent(rows).into()).await.unwrap();
-    let first = async || house.store.last_sent(vec![7], vec!["first".into()], 0).await.unwrap().is_some();
+    harness.store.accept((1..=rows).map(of).collect()).await.unwrap();
+    harness.store.settle(7, sent(rows).into()).await.unwrap();
+    let first = async || harness.store.last_sent(vec![7], vec!["first".into()], 0).await.unwrap().is_some();
     assert!(first().await);
-    house.store.accept(vec![of(rows + 1)]).await.unwrap();
-    house.store.settle(7, sent(rows + 1).into()).await.unwrap();
+    harness.store.accept(vec![of(rows + 1)]).await.unwrap();
+    harness.store.settle(7, sent(rows + 1).into()).await.unwrap();
     assert!(!first().await, "too many rows came after it");
 }

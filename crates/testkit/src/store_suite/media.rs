@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_core::port::media::{MediaItem, MediaPut, body_of, read_whole};
 use frontdesk_core::port::store::Store;
 
-use super::House;
+use super::Harness;
 
 pub(super) fn item(id: &str, size: u64) -> MediaItem {
     MediaItem {
@@ -30,7 +30,7 @@ async fn get(store: &Arc<dyn Store>, tenant: &str, id: &str, now_ms: u64) -> Opt
     Some((item, read_whole(body).await.unwrap()))
 }
 
-pub async fn bytes_come_back_equal(House { store, .. }: House) {
+pub async fn bytes_come_back_equal(Harness { store, .. }: Harness) {
     let all: Vec<u8> = (0..=u8::MAX).cycle().take(1 << 20).collect();
     for (id, body) in [("big", all), ("small", vec![0]), ("empty", Vec::new())] {
         let item = MediaItem { filename: (id == "big").then(|| "x".into()), ..item(id, body.len() as u64) };
@@ -43,27 +43,27 @@ pub async fn bytes_come_back_equal(House { store, .. }: House) {
     assert_eq!(get(&store, "acme", "../frontdesk.db", 0).await, None, "an id is not a path");
 }
 
-pub async fn media_belong_to_their_tenant(House { store, .. }: House) {
+pub async fn media_belong_to_their_tenant(Harness { store, .. }: Harness) {
     put(&store, item("m", 2), b"hi").await;
     for tenant in ["other", "", "ACME"] {
         assert_eq!(get(&store, tenant, "m", 0).await, None, "{tenant}");
     }
 }
 
-pub async fn media_end_at_their_time(House { store, .. }: House) {
+pub async fn media_end_at_their_time(Harness { store, .. }: Harness) {
     put(&store, item("m", 2), b"hi").await;
     assert!(get(&store, "acme", "m", 499).await.is_some());
     assert!(get(&store, "acme", "m", 500).await.is_none());
 }
 
-pub async fn media_survive(house: House) {
-    put(&house.store, item("m", 2), b"hi").await;
-    let house = house.reopened();
-    assert_eq!(get(&house.store, "acme", "m", 0).await, Some((item("m", 2), b"hi".to_vec())));
+pub async fn media_survive(harness: Harness) {
+    put(&harness.store, item("m", 2), b"hi").await;
+    let harness = harness.reopened();
+    assert_eq!(get(&harness.store, "acme", "m", 0).await, Some((item("m", 2), b"hi".to_vec())));
 }
 
 /// An aborted upload leaves nothing behind, and its id can be used again.
-pub async fn a_broken_upload_leaves_nothing(House { store, .. }: House) {
+pub async fn a_broken_upload_leaves_nothing(Harness { store, .. }: Harness) {
     let pieces = [Ok(vec![1; 100].into()), Err(std::io::Error::other("disconnected"))];
     let broken = Box::pin(futures_util::stream::iter(pieces));
     assert_eq!(store.media_put(item("m", 0), broken, 0).await.unwrap(), MediaPut::Aborted);
@@ -71,7 +71,7 @@ pub async fn a_broken_upload_leaves_nothing(House { store, .. }: House) {
     put(&store, item("m", 2), b"hi").await;
 }
 
-pub async fn the_bytes_of_a_tenant_are_limited(House { store, .. }: House) {
+pub async fn the_bytes_of_a_tenant_are_limited(Harness { store, .. }: Harness) {
     let put = |id: &'static str, tenant: &str, size: usize| {
         let item = MediaItem { tenant: tenant.into(), ..item(id, 0) };
         store.media_put(item, body_of(vec![0; size]), 100)

@@ -1,6 +1,6 @@
 //! Contract of the store port: one test per rule, run on every backend.
 //!
-//! [`store_contract!`](crate::store_contract) creates the tests. A rule gets a [`House`] with an empty store, which it
+//! [`store_contract!`](crate::store_contract) creates the tests. A rule gets a [`Harness`] with an empty store, which it
 //! may close and reopen to check durability.
 
 pub mod alarms;
@@ -28,12 +28,12 @@ use frontdesk_core::port::store::{
 type Reopen = Box<dyn FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send>;
 
 /// A store, and a function to reopen it.
-pub struct House {
+pub struct Harness {
     pub store: Arc<dyn Store>,
     reopen: Reopen,
 }
 
-impl House {
+impl Harness {
     /// `open` gets the store that was open before, and must drop it before it opens another.
     pub fn new(mut open: impl FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send + 'static) -> Self {
         Self { store: open(None), reopen: Box::new(open) }
@@ -47,7 +47,7 @@ impl House {
     }
 }
 
-/// Creates a module with one test per rule: `store_contract!(sqlite, || House::new(...))`.
+/// Creates a module with one test per rule: `store_contract!(sqlite, || Harness::new(...))`.
 #[macro_export]
 macro_rules! store_contract {
     ($backend:ident, $open:expr) => {
@@ -103,13 +103,13 @@ macro_rules! store_contract {
                     a_replayed_old_row_keeps_younger_ones, purge_ends_capabilities_and_media,
                     numbers_are_never_reused, a_large_backlog_keeps_only_its_own_events,
                     lines_entries_and_inactive_chats_expire;
-                alarms: the_same_time_again_is_the_same_shot, another_time_replaces_the_shot,
-                    a_cancelled_shot_is_gone_and_may_be_armed_again, an_instance_that_leaves_has_nothing_armed,
-                    a_shot_is_claimed_by_one_and_not_before_its_time, a_fired_shot_is_never_claimed_again,
+                alarms: the_same_time_again_is_the_same_alarm, another_time_replaces_the_alarm,
+                    a_cancelled_alarm_is_gone_and_may_be_armed_again, an_instance_that_leaves_has_nothing_armed,
+                    an_alarm_is_claimed_by_one_and_not_before_its_time, a_fired_alarm_is_never_claimed_again,
                     a_retry_comes_at_its_time_and_remembers, a_stale_claim_ends_nothing,
-                    a_fired_shot_is_over_also_by_a_stale_claim, an_end_does_not_touch_the_shot_that_replaced_it,
-                    a_dead_shot_is_listed_and_can_be_revived, the_next_shots_come_in_order_and_in_pages,
-                    retries_are_hastened_and_first_tries_keep_their_time, ended_shots_are_deleted;
+                    a_fired_alarm_is_over_also_by_a_stale_claim, an_end_does_not_touch_the_alarm_that_replaced_it,
+                    a_dead_alarm_is_listed_and_can_be_revived, the_next_alarms_come_in_order_and_in_pages,
+                    retries_are_hastened_and_first_tries_keep_their_time, ended_alarms_are_deleted;
                 inbox: a_message_is_written_with_its_event, messages_are_read_in_pages, a_page_of_large_messages_is_short,
                     every_inbox_is_read_alone, a_reader_behind_many_writers_misses_nothing,
                     message_numbers_are_never_reused, inboxes_are_found_by_their_messages,

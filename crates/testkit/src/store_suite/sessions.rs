@@ -3,26 +3,26 @@
 use frontdesk_core::port::store::{Acceptance, Presence, Settlement, Store};
 use tokio::task::JoinSet;
 
-use super::{House, Rings, accept, accept_many, acceptance, owed, settled};
+use super::{Harness, Rings, accept, accept_many, acceptance, owed, settled};
 
 async fn attach(store: &dyn Store, instance: u64, desk: u64) -> u64 {
     store.attach(instance, desk, 5).await.unwrap().session
 }
 
-pub async fn session_numbers_are_never_reused(house: House) {
+pub async fn session_numbers_are_never_reused(harness: Harness) {
     let mut numbers = Vec::new();
     for instance in [7, 8, 7] {
-        numbers.push(attach(&*house.store, instance, 1).await);
+        numbers.push(attach(&*harness.store, instance, 1).await);
     }
-    house.store.detach(7, numbers[2], false, 6).await.unwrap();
-    let house = house.reopened();
-    numbers.push(attach(&*house.store, 7, 2).await);
+    harness.store.detach(7, numbers[2], false, 6).await.unwrap();
+    let harness = harness.reopened();
+    numbers.push(attach(&*harness.store, 7, 2).await);
     assert!(numbers.is_sorted() && numbers[0] > 0, "{numbers:?}");
     numbers.dedup();
     assert_eq!(numbers.len(), 4);
 }
 
-pub async fn a_session_goes_on_from_the_position(House { store, .. }: House) {
+pub async fn a_session_goes_on_from_the_position(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
     store.settle(7, settled(&[1, 3]).into()).await.unwrap();
     let attached = store.attach(7, 1, 5).await.unwrap();
@@ -32,7 +32,7 @@ pub async fn a_session_goes_on_from_the_position(House { store, .. }: House) {
 }
 
 /// The serving desk is named with each row, so that the others leave the instance to it.
-pub async fn rows_name_the_desk_that_serves(House { store, .. }: House) {
+pub async fn rows_name_the_desk_that_serves(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     let served_by = async |number| accept(&*store, acceptance(number, &[7])).await.rows[0].served_by;
     assert_eq!(served_by(1).await, 0);
@@ -51,7 +51,7 @@ pub async fn rows_name_the_desk_that_serves(House { store, .. }: House) {
 }
 
 /// A desk that was suspended infers nothing of a socket that is not its own any more; what was acked stays acked.
-pub async fn an_old_session_settles_by_acks_only(House { store, .. }: House) {
+pub async fn an_old_session_settles_by_acks_only(Harness { store, .. }: Harness) {
     accept_many(&*store, 4, 7).await;
     let old = attach(&*store, 7, 1).await;
     let save = |session, acked: &[u64], inferred: &[u64]| {
@@ -70,8 +70,8 @@ pub async fn an_old_session_settles_by_acks_only(House { store, .. }: House) {
     assert_eq!(owed(&*store, 7).await, [4]);
 }
 
-pub async fn every_verb_writes_its_own_columns(house: House) {
-    let store = &house.store;
+pub async fn every_verb_writes_its_own_columns(harness: Harness) {
+    let store = &harness.store;
     assert_eq!(store.presences().await.unwrap(), []);
     let session = attach(&**store, 7, 3).await;
     store.mark_never_acks(7).await.unwrap();
@@ -83,15 +83,15 @@ pub async fn every_verb_writes_its_own_columns(house: House) {
     assert!(store.mark_idle(8, None, true).await.unwrap(), "without a session");
     store.detach(7, session, false, 6).await.unwrap();
     let gone = Presence { served_by: 0, session: 0, seen_ms: 6, never_acks: false, ..whole };
-    let house = house.reopened();
+    let harness = harness.reopened();
     let waits = Presence { idle: true, ..Presence::default() };
-    assert_eq!(house.store.presences().await.unwrap(), [(7, gone.clone()), (8, waits)]);
-    let next = attach(&*house.store, 7, 4).await;
+    assert_eq!(harness.store.presences().await.unwrap(), [(7, gone.clone()), (8, waits)]);
+    let next = attach(&*harness.store, 7, 4).await;
     let awake = Presence { served_by: 4, session: next, idle: false, seen_ms: 5, ..gone };
-    assert_eq!(house.store.presence(7).await.unwrap(), awake);
+    assert_eq!(harness.store.presence(7).await.unwrap(), awake);
 }
 
-pub async fn a_notice_is_claimed_once(House { store, .. }: House) {
+pub async fn a_notice_is_claimed_once(Harness { store, .. }: Harness) {
     let mut desks = JoinSet::new();
     for _ in 0..8 {
         let store = store.clone();
@@ -104,7 +104,7 @@ pub async fn a_notice_is_claimed_once(House { store, .. }: House) {
 }
 
 /// The answer of the first attempt was lost on the way.
-pub async fn a_repeated_attempt_is_answered_as_the_first(House { store, .. }: House) {
+pub async fn a_repeated_attempt_is_answered_as_the_first(Harness { store, .. }: Harness) {
     let attempt = |attempt, number| Acceptance { attempt, ..acceptance(number, &[7, 8]) };
     let first = accept(&*store, attempt(11, 1)).await;
     accept(&*store, attempt(12, 2)).await;

@@ -7,7 +7,7 @@ use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::sha256_hex;
 use frontdesk_wire::agents::{SkillMeta, SkillStatus, VersionInfo};
 
-use super::House;
+use super::Harness;
 
 /// A draft of `acme` under a free name, with all fields set.
 pub fn write(name: &str, source: &str) -> SkillWrite {
@@ -81,7 +81,7 @@ fn version_of(source: &str) -> String {
     sha256_hex(source)[..12].to_owned()
 }
 
-pub async fn a_skill_is_given_back_byte_for_byte(House { store, .. }: House) {
+pub async fn a_skill_is_given_back_byte_for_byte(Harness { store, .. }: Harness) {
     let source = "\u{feff}# Skill: a\r\n\0\t \r\r\n\u{1F600}e\u{301}\n\n\n  ";
     let one = write("a", source);
     put(&*store, one.clone()).await;
@@ -101,7 +101,7 @@ pub async fn a_skill_is_given_back_byte_for_byte(House { store, .. }: House) {
     assert_eq!(body(&*store, "bare", None).await.as_deref(), Some(""));
 }
 
-pub async fn a_write_is_compared_and_set(House { store, .. }: House) {
+pub async fn a_write_is_compared_and_set(Harness { store, .. }: Harness) {
     put(&*store, write("a", "1")).await;
     assert_eq!(store.skill_put(write("a", "2")).await, Err(StoreError::Conflict), "the name exists");
     assert_eq!(store.skill_put(over("a", "other", "2", 20)).await, Err(StoreError::Conflict));
@@ -110,7 +110,7 @@ pub async fn a_write_is_compared_and_set(House { store, .. }: House) {
     assert_eq!(body(&*store, "a", None).await.as_deref(), Some("2"));
 }
 
-pub async fn another_authors_head_is_a_conflict(House { store, .. }: House) {
+pub async fn another_authors_head_is_a_conflict(Harness { store, .. }: Harness) {
     let mut nobodys = write("a", "1");
     nobodys.meta.author = None;
     put(&*store, nobodys).await;
@@ -124,7 +124,7 @@ pub async fn another_authors_head_is_a_conflict(House { store, .. }: House) {
     put(&*store, over("a", "2", "3", 30)).await;
 }
 
-pub async fn of_many_skill_writers_one_wins(House { store, .. }: House) {
+pub async fn of_many_skill_writers_one_wins(Harness { store, .. }: Harness) {
     put(&*store, write("a", "0")).await;
     let tries = (1..=20).map(|number| {
         let store: Arc<dyn Store> = store.clone();
@@ -138,38 +138,38 @@ pub async fn of_many_skill_writers_one_wins(House { store, .. }: House) {
     assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 2);
 }
 
-pub async fn a_conflict_leaves_no_trace(house: House) {
-    put(&*house.store, write("a", "1")).await;
-    let before = (token(&*house.store).await, house.store.skill("acme", "a", None).await.unwrap());
+pub async fn a_conflict_leaves_no_trace(harness: Harness) {
+    put(&*harness.store, write("a", "1")).await;
+    let before = (token(&*harness.store).await, harness.store.skill("acme", "a", None).await.unwrap());
     // A conflict does not roll back other writes of the same group.
-    let refused = house.store.skill_put(over("a", "other", "2", 20));
-    let kept = house.store.skill_put(SkillWrite { tenant: "other".into(), ..write("b", "1") });
+    let refused = harness.store.skill_put(over("a", "other", "2", 20));
+    let kept = harness.store.skill_put(SkillWrite { tenant: "other".into(), ..write("b", "1") });
     let (refused, kept) = tokio::join!(refused, kept);
     assert_eq!((refused, kept), (Err(StoreError::Conflict), Ok(())));
-    let house = house.reopened();
-    assert_eq!((token(&*house.store).await, house.store.skill("acme", "a", None).await.unwrap()), before);
-    assert_eq!(house.store.skill_versions("acme", "a").await.unwrap().len(), 1);
-    assert_eq!(body(&*house.store, "a", Some(&version_of("2"))).await, None);
-    assert!(house.store.skill("other", "b", None).await.unwrap().is_some());
+    let harness = harness.reopened();
+    assert_eq!((token(&*harness.store).await, harness.store.skill("acme", "a", None).await.unwrap()), before);
+    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap().len(), 1);
+    assert_eq!(body(&*harness.store, "a", Some(&version_of("2"))).await, None);
+    assert!(harness.store.skill("other", "b", None).await.unwrap().is_some());
 }
 
-pub async fn old_versions_are_kept(house: House) {
-    put(&*house.store, write("a", "1")).await;
-    put(&*house.store, over("a", "1", "2", 20)).await;
-    put(&*house.store, over("a", "2", "3", 30)).await;
-    let house = house.reopened();
+pub async fn old_versions_are_kept(harness: Harness) {
+    put(&*harness.store, write("a", "1")).await;
+    put(&*harness.store, over("a", "1", "2", 20)).await;
+    put(&*harness.store, over("a", "2", "3", 30)).await;
+    let harness = harness.reopened();
     for source in ["1", "2", "3"] {
         let version = version_of(source);
-        let found = house.store.skill("acme", "a", Some(&version)).await.unwrap().unwrap();
+        let found = harness.store.skill("acme", "a", Some(&version)).await.unwrap().unwrap();
         assert_eq!((found.source.as_str(), &found.version), (source, &version));
         assert_eq!(found.content_hash, sha256_hex(source));
         assert_eq!(found.metadata.version, version_of("3"), "the metadata are those of the head");
     }
-    assert_eq!(body(&*house.store, "a", Some("000000000000")).await, None);
-    assert_eq!(body(&*house.store, "a", Some("")).await, None);
+    assert_eq!(body(&*harness.store, "a", Some("000000000000")).await, None);
+    assert_eq!(body(&*harness.store, "a", Some("")).await, None);
 }
 
-pub async fn the_newest_row_of_a_version_counts(House { store, .. }: House) {
+pub async fn the_newest_row_of_a_version_counts(Harness { store, .. }: Harness) {
     put(&*store, write("a", "1")).await;
     put(&*store, over("a", "1", "2", 20)).await;
     put(&*store, over("a", "2", "1", 30)).await; // the first body again
@@ -184,7 +184,7 @@ pub async fn the_newest_row_of_a_version_counts(House { store, .. }: House) {
     assert_eq!(body(&*store, "a", Some(&version_of("2"))).await.as_deref(), Some("twin"));
 }
 
-pub async fn versions_are_listed_oldest_first(House { store, .. }: House) {
+pub async fn versions_are_listed_oldest_first(Harness { store, .. }: Harness) {
     let writes = [write("a", "1"), approved(over("a", "1", "2", 20)), over("a", "2", "2", 20)];
     for one in writes.clone() {
         put(&*store, one).await;
@@ -196,34 +196,34 @@ pub async fn versions_are_listed_oldest_first(House { store, .. }: House) {
     assert_eq!(store.skill_versions("acme", "free").await.unwrap(), []);
 }
 
-pub async fn the_creation_time_is_kept(House { store, .. }: House) {
+pub async fn the_creation_time_is_kept(Harness { store, .. }: Harness) {
     put(&*store, write("a", "1")).await;
     put(&*store, over("a", "1", "2", 20)).await;
     let meta = store.skill_meta("acme", "a").await.unwrap().unwrap();
     assert_eq!((meta.created_at, meta.updated_at), (10, 20));
 }
 
-pub async fn a_deleted_skill_is_gone_with_its_history(house: House) {
-    put(&*house.store, write("a", "1")).await;
-    put(&*house.store, over("a", "1", "2", 20)).await;
-    put(&*house.store, write("ab", "1")).await;
-    assert!(house.store.skill_delete("acme", "a").await.unwrap());
-    assert!(!house.store.skill_delete("acme", "a").await.unwrap(), "it was already deleted");
-    assert!(!house.store.skill_delete("other", "ab").await.unwrap(), "it belongs to another tenant");
-    let house = house.reopened();
-    assert_eq!(body(&*house.store, "a", None).await, None);
-    assert_eq!(body(&*house.store, "a", Some(&version_of("1"))).await, None);
-    assert_eq!(house.store.skill_versions("acme", "a").await.unwrap(), []);
-    assert_eq!(names(&*house.store, any()).await, ["ab"]);
+pub async fn a_deleted_skill_is_gone_with_its_history(harness: Harness) {
+    put(&*harness.store, write("a", "1")).await;
+    put(&*harness.store, over("a", "1", "2", 20)).await;
+    put(&*harness.store, write("ab", "1")).await;
+    assert!(harness.store.skill_delete("acme", "a").await.unwrap());
+    assert!(!harness.store.skill_delete("acme", "a").await.unwrap(), "it was already deleted");
+    assert!(!harness.store.skill_delete("other", "ab").await.unwrap(), "it belongs to another tenant");
+    let harness = harness.reopened();
+    assert_eq!(body(&*harness.store, "a", None).await, None);
+    assert_eq!(body(&*harness.store, "a", Some(&version_of("1"))).await, None);
+    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap(), []);
+    assert_eq!(names(&*harness.store, any()).await, ["ab"]);
     let mut bobs = write("a", "3");
     bobs.meta.author = Some("bob".into());
-    put(&*house.store, bobs).await;
-    assert_eq!(house.store.skill_versions("acme", "a").await.unwrap().len(), 1, "the name is free, without history");
-    assert_eq!(body(&*house.store, "a", Some(&version_of("1"))).await, None);
+    put(&*harness.store, bobs).await;
+    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap().len(), 1, "the name is free, without history");
+    assert_eq!(body(&*harness.store, "a", Some(&version_of("1"))).await, None);
 }
 
-pub async fn the_token_moves_with_the_heads(house: House) {
-    let store = &house.store;
+pub async fn the_token_moves_with_the_heads(harness: Harness) {
+    let store = &harness.store;
     let mut seen = vec![token(&**store).await];
     let step = async |seen: &mut Vec<String>, what: &str| {
         let now = token(&**store).await;
@@ -241,11 +241,11 @@ pub async fn the_token_moves_with_the_heads(house: House) {
     store.skill_delete("acme", "b").await.unwrap();
     step(&mut seen, "a deletion").await;
     let last = token(&**store).await;
-    let house = house.reopened();
-    assert_eq!(token(&*house.store).await, last, "a restart does not change it");
+    let harness = harness.reopened();
+    assert_eq!(token(&*harness.store).await, last, "a restart does not change it");
 }
 
-pub async fn the_token_stays_where_nothing_changed(House { store, .. }: House) {
+pub async fn the_token_stays_where_nothing_changed(Harness { store, .. }: Harness) {
     put(&*store, write("a", "1")).await;
     let before = token(&*store).await;
     let mut again = over("a", "1", "1", 20);
@@ -258,7 +258,7 @@ pub async fn the_token_stays_where_nothing_changed(House { store, .. }: House) {
     assert_eq!(token(&*store).await, before);
 }
 
-pub async fn heads_are_found_in_the_order_of_names(House { store, .. }: House) {
+pub async fn heads_are_found_in_the_order_of_names(Harness { store, .. }: Harness) {
     for name in ["b", "a.b", "B", "a", "a-b", "9", "ab", "a_b"] {
         put(&*store, write(name, "1")).await;
     }
@@ -273,7 +273,7 @@ pub async fn heads_are_found_in_the_order_of_names(House { store, .. }: House) {
     assert_eq!(page(0, 0).await, [""; 0]);
 }
 
-pub async fn heads_are_found_by_each_filter(House { store, .. }: House) {
+pub async fn heads_are_found_by_each_filter(Harness { store, .. }: Harness) {
     put(&*store, write("plain", "1")).await;
     let mut other = approved(write("other", "2"));
     (other.meta.author, other.meta.tags, other.meta.updated_at) = (None, vec!["two".into()], 99);
@@ -300,7 +300,7 @@ pub async fn heads_are_found_by_each_filter(House { store, .. }: House) {
 }
 
 /// One page is bounded in bytes, however many and large the heads are; the rest follows in further pages.
-pub async fn a_page_of_heads_is_limited_in_bytes(House { store, .. }: House) {
+pub async fn a_page_of_heads_is_limited_in_bytes(Harness { store, .. }: Harness) {
     let all: Vec<String> = (10..40).map(|number| format!("s{number}")).collect();
     for name in &all {
         let mut large = write(name, name);
@@ -314,7 +314,7 @@ pub async fn a_page_of_heads_is_limited_in_bytes(House { store, .. }: House) {
     assert_eq!(names(&*store, SkillQuery { limit: 2, ..any() }).await, all[..2]);
 }
 
-pub async fn skills_of_tenants_are_separate(House { store, .. }: House) {
+pub async fn skills_of_tenants_are_separate(Harness { store, .. }: Harness) {
     put(&*store, write("a", "1")).await;
     let before = token(&*store).await;
     let mut theirs = SkillWrite { tenant: "other".into(), ..write("a", "2") };
@@ -330,11 +330,11 @@ pub async fn skills_of_tenants_are_separate(House { store, .. }: House) {
     assert_eq!(body(&*store, "a", None).await.as_deref(), Some("1"));
 }
 
-pub async fn skills_survive(house: House) {
+pub async fn skills_survive(harness: Harness) {
     let one = write("a", "# Skill: a\r\n");
-    put(&*house.store, one.clone()).await;
-    let house = house.reopened();
-    let found = house.store.skill("acme", "a", None).await.unwrap().unwrap();
+    put(&*harness.store, one.clone()).await;
+    let harness = harness.reopened();
+    let found = harness.store.skill("acme", "a", None).await.unwrap().unwrap();
     assert_eq!((found.source, found.metadata), (one.source, one.meta));
-    assert_eq!(house.store.skill_versions("acme", "a").await.unwrap(), [one.version]);
+    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap(), [one.version]);
 }

@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{Acceptance, Closing, MailState, Outcome, Posit
 
 use frontdesk_core::port::media::body_of;
 
-use super::{House, accept, accept_many, acceptance, capability, media, owed, purge, settled};
+use super::{Harness, accept, accept_many, acceptance, capability, media, owed, purge, settled};
 
 /// Deletes what happened before this time.
 fn before(at_ms: u64) -> Retention {
@@ -17,16 +17,16 @@ async fn mail(store: &dyn Store, instance: u64) -> Vec<u64> {
     seqs
 }
 
-pub async fn a_healthy_store_reports_it(house: House) {
-    house.store.health().await.unwrap();
-    let house = house.reopened();
-    house.store.health().await.unwrap();
-    let report = house.store.report().await.unwrap();
+pub async fn a_healthy_store_reports_it(harness: Harness) {
+    harness.store.health().await.unwrap();
+    let harness = harness.reopened();
+    harness.store.health().await.unwrap();
+    let report = harness.store.report().await.unwrap();
     assert!(!report.backend.is_empty());
     assert_eq!(report.faults, [""; 0]);
 }
 
-pub async fn the_report_counts_what_waits(House { store, .. }: House) {
+pub async fn the_report_counts_what_waits(Harness { store, .. }: Harness) {
     let waiting = async || store.report().await.unwrap().rows_waiting;
     assert_eq!(waiting().await, 0);
     accept_many(&*store, 5, 7).await;
@@ -37,8 +37,8 @@ pub async fn the_report_counts_what_waits(House { store, .. }: House) {
     assert_eq!(waiting().await, 2, "rows settled above the watermark do not wait");
 }
 
-pub async fn purge_deletes_old_settled_rows(house: House) {
-    let store = &house.store;
+pub async fn purge_deletes_old_settled_rows(harness: Harness) {
+    let store = &harness.store;
     accept_many(&**store, 6, 7).await; // at 1001 to 1006
     store.drop_mail(7, 2, "no".into()).await.unwrap();
     store.settle(7, Position { through: 6, above: vec![], sent: 6 }.into()).await.unwrap();
@@ -52,14 +52,14 @@ pub async fn purge_deletes_old_settled_rows(house: House) {
     assert_eq!(purge(&**store, before(1_005)).await, 0, "nothing is left to delete");
     assert!(accept(&**store, acceptance(1, &[7])).await.fresh, "its dedup key was deleted");
     assert!(!accept(&**store, acceptance(5, &[7])).await.fresh, "the dedup key of a young event stays");
-    let house = house.reopened();
-    assert_eq!(mail(&*house.store, 7).await, [5, 6, 7]);
-    assert_eq!(owed(&*house.store, 7).await, [7]);
-    assert_eq!(house.store.position(7).await.unwrap().through, 6);
+    let harness = harness.reopened();
+    assert_eq!(mail(&*harness.store, 7).await, [5, 6, 7]);
+    assert_eq!(owed(&*harness.store, 7).await, [7]);
+    assert_eq!(harness.store.position(7).await.unwrap().through, 6);
 }
 
-pub async fn purge_keeps_unsettled_rows_of_any_age(house: House) {
-    let store = &house.store;
+pub async fn purge_keeps_unsettled_rows_of_any_age(harness: Harness) {
+    let store = &harness.store;
     accept_many(&**store, 4, 7).await;
     accept(&**store, acceptance(5, &[8])).await;
     store.settle(7, settled(&[1, 3]).into()).await.unwrap();
@@ -70,13 +70,13 @@ pub async fn purge_keeps_unsettled_rows_of_any_age(house: House) {
     assert_eq!((row.state, &*row.delivery.message_id), (MailState::Accepted, "m-2"));
     assert!(store.event(row.delivery.event).await.unwrap().is_some(), "its event is kept");
     assert!(!accept(&**store, acceptance(4, &[7])).await.fresh, "its dedup key is kept");
-    let house = house.reopened();
-    assert_eq!(owed(&*house.store, 7).await, [2, 4]);
-    let waiting = house.store.waiting().await.unwrap();
+    let harness = harness.reopened();
+    assert_eq!(owed(&*harness.store, 7).await, [2, 4]);
+    let waiting = harness.store.waiting().await.unwrap();
     assert_eq!((waiting.len(), waiting[0].count, waiting[0].oldest_seq), (1, 2, 2));
 }
 
-pub async fn purge_keeps_young_rows(House { store, .. }: House) {
+pub async fn purge_keeps_young_rows(Harness { store, .. }: Harness) {
     accept_many(&*store, 4, 7).await;
     store.settle(7, Position { through: 4, above: vec![], sent: 4 }.into()).await.unwrap();
     assert_eq!(purge(&*store, before(1_001)).await, 0, "the limit is exclusive");
@@ -85,7 +85,7 @@ pub async fn purge_keeps_young_rows(House { store, .. }: House) {
     assert_eq!(mail(&*store, 7).await, [3, 4], "the longer of the two periods applies");
 }
 
-pub async fn a_replayed_old_row_keeps_younger_ones(House { store, .. }: House) {
+pub async fn a_replayed_old_row_keeps_younger_ones(Harness { store, .. }: Harness) {
     accept_many(&*store, 4, 7).await; // at 1001 to 1004
     assert_eq!(store.replay_mail(7, 1).await.unwrap(), Some(5)); // a copy of 1001, after 1004
     store.settle(7, Position { through: 5, above: vec![], sent: 5 }.into()).await.unwrap();
@@ -95,8 +95,8 @@ pub async fn a_replayed_old_row_keeps_younger_ones(House { store, .. }: House) {
     assert!(!accept(&*store, acceptance(3, &[7])).await.fresh);
 }
 
-pub async fn purge_ends_capabilities_and_media(house: House) {
-    let store = &house.store;
+pub async fn purge_ends_capabilities_and_media(harness: Harness) {
+    let store = &harness.store;
     let two = vec![capability("short", &["k1"], 500), capability("long", &["k2"], 600)];
     accept(&**store, Acceptance { capabilities: two, ..acceptance(1, &[]) }).await;
     store.media_put(media::item("short", 2), body_of("hi"), 0).await.unwrap();
@@ -104,31 +104,31 @@ pub async fn purge_ends_capabilities_and_media(house: House) {
     store.media_put(long, body_of("ho"), 0).await.unwrap();
     assert_eq!(purge(&**store, Retention { now_ms: 499, ..before(0) }).await, 0);
     assert_eq!(purge(&**store, Retention { now_ms: 500, ..before(0) }).await, 2);
-    let house = house.reopened();
+    let harness = harness.reopened();
     // Read as of a time when both were valid: expired ones are deleted.
     for (key, there) in [("k1", false), ("k2", true)] {
-        assert_eq!(house.store.capability("acme", key, "interaction", 0).await.unwrap().is_some(), there, "{key}");
+        assert_eq!(harness.store.capability("acme", key, "interaction", 0).await.unwrap().is_some(), there, "{key}");
     }
     for (id, there) in [("short", false), ("long", true)] {
-        assert_eq!(house.store.media_get("acme", id, 0).await.unwrap().is_some(), there, "{id}");
+        assert_eq!(harness.store.media_get("acme", id, 0).await.unwrap().is_some(), there, "{id}");
     }
-    house.store.media_put(media::item("short", 2), body_of("ha"), 0).await.unwrap();
+    harness.store.media_put(media::item("short", 2), body_of("ha"), 0).await.unwrap();
 }
 
-pub async fn numbers_are_never_reused(house: House) {
-    accept_many(&*house.store, 3, 7).await;
-    house.store.settle(7, Position { through: 3, above: vec![], sent: 3 }.into()).await.unwrap();
-    let last = house.store.mail_row(7, 3).await.unwrap().unwrap().delivery.event;
-    purge(&*house.store, before(u64::from(u32::MAX))).await;
-    assert_eq!(mail(&*house.store, 7).await, [0; 0]);
-    let house = house.reopened();
-    let next = accept(&*house.store, acceptance(4, &[7])).await;
+pub async fn numbers_are_never_reused(harness: Harness) {
+    accept_many(&*harness.store, 3, 7).await;
+    harness.store.settle(7, Position { through: 3, above: vec![], sent: 3 }.into()).await.unwrap();
+    let last = harness.store.mail_row(7, 3).await.unwrap().unwrap().delivery.event;
+    purge(&*harness.store, before(u64::from(u32::MAX))).await;
+    assert_eq!(mail(&*harness.store, 7).await, [0; 0]);
+    let harness = harness.reopened();
+    let next = accept(&*harness.store, acceptance(4, &[7])).await;
     assert_eq!(next.rows, [(7, 4)], "the position keeps the numbers of deleted rows");
     assert!(next.event > last, "event numbers are not reused: {} after {last}", next.event);
 }
 
 /// The backlog of an absent agent keeps only its own events.
-pub async fn a_large_backlog_keeps_only_its_own_events(House { store, .. }: House) {
+pub async fn a_large_backlog_keeps_only_its_own_events(Harness { store, .. }: Harness) {
     // Every third event also goes to the absent agent.
     for number in 1..=1_500 {
         let receivers: &[u64] = if number % 3 == 0 { &[7, 8] } else { &[7] };
@@ -148,7 +148,7 @@ pub async fn a_large_backlog_keeps_only_its_own_events(House { store, .. }: Hous
     assert_eq!(purge(&*store, before(u64::from(u32::MAX))).await, 0, "nothing is left to delete");
 }
 
-pub async fn lines_entries_and_inactive_chats_expire(House { store, .. }: House) {
+pub async fn lines_entries_and_inactive_chats_expire(Harness { store, .. }: Harness) {
     for (number, at_ms) in [(1, 1_000), (2, 2_000), (3, 3_000)] {
         store.chat_append("acme", "c", &format!("m-{number}"), "{}".into(), at_ms).await.unwrap();
         let id = store.open_entry(super::journal::entry("acme", at_ms)).await.unwrap();

@@ -2,13 +2,13 @@
 
 use frontdesk_core::port::store::{Acceptance, SealedCapability};
 
-use super::{House, accept, acceptance, capability};
+use super::{Harness, accept, acceptance, capability};
 
 fn with(number: u64, capabilities: Vec<SealedCapability>) -> Acceptance {
     Acceptance { capabilities, ..acceptance(number, &[]) }
 }
 
-pub async fn a_capability_is_bound_under_every_key(House { store, .. }: House) {
+pub async fn a_capability_is_bound_under_every_key(Harness { store, .. }: Harness) {
     accept(&*store, with(1, vec![capability("cap", &["k1", "k2"], 500)])).await;
     for key in ["k1", "k2"] {
         let found = store.capability("acme", key, "interaction", 0).await.unwrap().expect("bound");
@@ -18,7 +18,7 @@ pub async fn a_capability_is_bound_under_every_key(House { store, .. }: House) {
     assert_eq!(store.capability("acme", "k3", "interaction", 0).await.unwrap(), None);
 }
 
-pub async fn the_newest_capability_wins(House { store, .. }: House) {
+pub async fn the_newest_capability_wins(Harness { store, .. }: Harness) {
     accept(&*store, with(1, vec![capability("old", &["k1", "k2"], 500)])).await;
     accept(&*store, with(2, vec![capability("new", &["k2", "k3"], 400)])).await;
     for (key, id) in [("k1", "old"), ("k2", "new"), ("k3", "new")] {
@@ -33,7 +33,7 @@ pub async fn the_newest_capability_wins(House { store, .. }: House) {
     );
 }
 
-pub async fn a_capability_belongs_to_its_tenant_and_kind(House { store, .. }: House) {
+pub async fn a_capability_belongs_to_its_tenant_and_kind(Harness { store, .. }: Harness) {
     let other = SealedCapability { tenant: "other".into(), ..capability("theirs", &["k"], 500) };
     let kind = SealedCapability { kind: "reply".into(), ..capability("kind", &["k"], 500) };
     accept(&*store, with(1, vec![capability("ours", &["k"], 500), other, kind])).await;
@@ -47,15 +47,15 @@ pub async fn a_capability_belongs_to_its_tenant_and_kind(House { store, .. }: Ho
     }
 }
 
-pub async fn a_capability_ends_at_its_time(House { store, .. }: House) {
+pub async fn a_capability_ends_at_its_time(Harness { store, .. }: Harness) {
     accept(&*store, with(1, vec![capability("cap", &["k"], 500)])).await;
     assert!(store.capability("acme", "k", "interaction", 499).await.unwrap().is_some());
     assert!(store.capability("acme", "k", "interaction", 500).await.unwrap().is_none());
 }
 
-pub async fn capabilities_survive(house: House) {
-    accept(&*house.store, with(1, vec![capability("cap", &["k"], 500)])).await;
-    let house = house.reopened();
-    let found = house.store.capability("acme", "k", "interaction", 0).await.unwrap().unwrap();
+pub async fn capabilities_survive(harness: Harness) {
+    accept(&*harness.store, with(1, vec![capability("cap", &["k"], 500)])).await;
+    let harness = harness.reopened();
+    let found = harness.store.capability("acme", "k", "interaction", 0).await.unwrap().unwrap();
     assert_eq!(found.sealed, capability("cap", &[], 0).sealed, "unchanged");
 }

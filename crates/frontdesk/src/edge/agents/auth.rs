@@ -1,9 +1,6 @@
 //! Authentication of the agents API: a token in the header, or in the path of a capability URL. The token determines
 //! tenant and scope; the name that a caller gives is only attribution.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Request, Uri, header};
@@ -17,8 +14,6 @@ use crate::edge::auth::bearer;
 
 /// Longer caller names are ignored. They are shown to users.
 const CALLER_MAX_CHARS: usize = 256;
-/// Above this number the rate state of tokens that are not in use is removed.
-const PACES_MAX: usize = 10_000;
 
 /// The holder of a token of scope agents or operator.
 #[derive(Clone)]
@@ -70,16 +65,16 @@ impl FromRequestParts<App> for Api {
             let text = "too many requests with this token; try again later";
             return Err(Fault::new(Class::RateLimitedError, text).into());
         }
-        let caller = parts.headers.get(&app.limits.caller_header).and_then(|name| name.to_str().ok());
+        let caller = parts.headers.get(app.limits.caller_header()).and_then(|name| name.to_str().ok());
         let caller = caller.map(str::trim).filter(|it| !it.is_empty() && it.chars().count() <= CALLER_MAX_CHARS);
         let bound = token.instance.filter(|_| token.scope == Scope::Agents);
         let caller = bound.clone().or_else(|| caller.map(str::to_owned));
         let who =
             Self { operator: token.scope == Scope::Operator, tenant: token.tenant, token_id: token.id, caller, bound };
         // All values are checked, because it is unknown which one a proxy uses.
-        for name in parts.headers.get_all(&app.limits.caller_header) {
+        for name in parts.headers.get_all(app.limits.caller_header()) {
             let name = String::from_utf8_lossy(name.as_bytes());
-            who.speaker().check_name(&format!("the header {}", app.limits.caller_header), Some(name.trim()))?;
+            who.speaker().check_name(&format!("the header {}", app.limits.caller_header()), Some(name.trim()))?;
         }
         Ok(who)
     }
@@ -109,72 +104,9 @@ pub(crate) fn take_capability<B>(request: &mut Request<B>) {
     }
 }
 
-/// Request rate per token, and the header with the caller's name.
-pub struct Limits {
-    per_s: f64,
-    burst: f64,
-    caller_header: header::HeaderName,
-    paces: Mutex<HashMap<String, Pace>>,
-}
-
-/// A token bucket.
-struct Pace {
-    left: f64,
-    at_ms: u64,
-}
-
-impl Limits {
-    /// `per_s` 0: no limit.
-    pub(crate) fn new(per_s: u32, burst: u32, caller_header: header::HeaderName) -> Self {
-        let burst = f64::from(burst.max(per_s).max(1));
-        Self { per_s: f64::from(per_s), burst, caller_header, paces: Mutex::default() }
-    }
-
-    #[allow(clippy::cast_precision_loss)] // milliseconds between two requests
-    fn is_full(&self, pace: &Pace, now_ms: u64) -> bool {
-        pace.left + now_ms.saturating_sub(pace.at_ms) as f64 / 1000.0 * self.per_s >= self.burst
-    }
-
-    fn admit(&self, token: &str, now_ms: u64) -> bool {
-        if self.per_s <= 0.0 {
-            return true;
-        }
-        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
-        if paces.len() >= PACES_MAX {
-            // A bucket that is full again is the same as none. The rest is bounded by the number of tokens.
-            paces.retain(|_, pace| !self.is_full(pace, now_ms));
-        }
-        if !paces.contains_key(token) {
-            paces.insert(token.to_owned(), Pace { left: self.burst, at_ms: now_ms });
-        }
-        let Some(pace) = paces.get_mut(token) else { return true };
-        #[allow(clippy::cast_precision_loss)] // milliseconds between two requests
-        let since_s = now_ms.saturating_sub(pace.at_ms) as f64 / 1000.0;
-        pace.left = (pace.left + since_s * self.per_s).min(self.burst);
-        pace.at_ms = now_ms;
-        let admitted = pace.left >= 1.0;
-        if admitted {
-            pace.left -= 1.0;
-        }
-        admitted
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_token_has_a_burst_and_then_a_rate() {
-        let limits = Limits::new(10, 20, header::HeaderName::from_static("x-agent-id"));
-        assert!((0..20).all(|_| limits.admit("a", 1_000)) && !limits.admit("a", 1_000));
-        assert!(limits.admit("b", 1_000), "each token has its own bucket");
-        assert!(limits.admit("a", 1_100) && !limits.admit("a", 1_100), "ten per second");
-        assert!(!limits.admit("a", 500), "a clock that goes back adds nothing");
-        assert!(limits.admit("a", 600) && !limits.admit("a", 600), "and goes on from there");
-        let open = Limits::new(0, 0, header::HeaderName::from_static("x-agent-id"));
-        assert!((0..10_000).all(|_| open.admit("a", 0)));
-    }
 
     #[test]
     fn a_capability_url_becomes_the_plain_path_without_the_token() {

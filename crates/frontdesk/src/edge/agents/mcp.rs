@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts as _, Request, State};
+use axum::extract::{FromRequestParts as _, Request};
 use axum::response::{IntoResponse as _, Response};
 use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
@@ -38,7 +38,7 @@ const BODY_MAX_BYTES: usize = 4 << 20;
 const DATA_OPTIONS: [&str; 4] = ["query", "mode", "limit", "permissive_filters"];
 
 /// The MCP server.
-pub struct Tools {
+pub(super) struct Tools {
     service: StreamableHttpService<Handler, LocalSessionManager>,
     sessions: Mutex<HashMap<String, Opened>>,
 }
@@ -102,13 +102,13 @@ struct Asker {
     who: Api,
 }
 
-pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response {
+pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let who = match Api::from_request_parts(&mut parts, &app).await {
         Ok(who) => who,
         Err(refused) => return refused.into_response(),
     };
-    let (tools, now_ms) = (app.tools.clone(), app.desk.env().now_ms());
+    let now_ms = app.desk.env().now_ms();
     let session = parts.headers.get("mcp-session-id").map(|id| id.to_str().unwrap_or_default().to_owned());
     let refused = match &session {
         Some(id) if !tools.admit(id, &who, now_ms) => {
@@ -296,7 +296,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             if let Some(bound) = who.speaker().bound {
                 armed.retain(|(name, _)| name == bound); // a bound token sees only its own agent
             }
-            let show = |(name, shot): &(String, frontdesk_core::port::alarms::Shot)| json!({ "agent_id": name, "job_id": shot.job_id, "fire_at": shot.fire_at, "attempts": shot.attempts });
+            let show = |(name, alarm): &(String, frontdesk_core::port::alarms::Alarm)| json!({ "agent_id": name, "job_id": alarm.job_id, "fire_at": alarm.fire_at, "attempts": alarm.attempts });
             Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
         }
         _ => Err(Fault::new(Class::NotFoundError, format!("unknown tool {tool:?}"))),

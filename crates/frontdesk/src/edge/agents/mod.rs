@@ -3,12 +3,17 @@
 
 mod auth;
 mod body;
+mod limits;
 mod mcp;
 mod messages;
+mod settings;
 mod stores;
 mod stream;
 
+use std::sync::Arc;
+
 use axum::Router;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use frontdesk_wire::agents::{Class, Fault};
@@ -16,11 +21,14 @@ use frontdesk_wire::agents::{Class, Fault};
 use super::App;
 use super::error::RefusedWith;
 
-pub(crate) use auth::Limits;
 pub(crate) use auth::take_capability;
-pub(crate) use mcp::Tools;
+pub(crate) use limits::Limits;
+pub(crate) use settings::{Settings, SkillSettings};
 
 pub(super) fn router() -> Router<App> {
+    // Only this route needs the MCP server, so it is not part of the app.
+    let tools = Arc::new(mcp::Tools::default());
+    let mcp = move |State(app): State<App>, request: Request| mcp::serve(tools.clone(), app, request);
     Router::new()
         .route("/v1/health", get(messages::health))
         .route("/v1/agents", get(messages::list))
@@ -44,7 +52,7 @@ pub(super) fn router() -> Router<App> {
         .route("/v1/data/{id}", get(stores::get))
         .route("/v1/data-store/query", post(stores::query_data))
         .route("/v1/data-store/manifest", get(stores::data_manifest))
-        .route("/mcp", get(mcp::serve).post(mcp::serve).delete(mcp::serve))
+        .route("/mcp", get(mcp.clone()).post(mcp.clone()).delete(mcp))
 }
 
 /// A fault as a response.

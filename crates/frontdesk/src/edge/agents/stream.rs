@@ -139,12 +139,12 @@ impl Listener {
         // The next event is requested, so the previous one was written to the socket.
         self.session.live.handed.hand(self.yielded);
         loop {
-            while let Some(filed) = self.messages.pop_front() {
-                if self.session.live.hears(filed.message.session_id.as_deref()) {
-                    return Some(self.give(filed));
+            while let Some(stored) = self.messages.pop_front() {
+                if self.session.live.hears(stored.message.session_id.as_deref()) {
+                    return Some(self.give(stored));
                 }
-                if is_in_flight(&filed) && self.passed_over.len() < PASSED_OVER_MAX {
-                    self.passed_over.push(filed.event);
+                if is_in_flight(&stored) && self.passed_over.len() < PASSED_OVER_MAX {
+                    self.passed_over.push(stored.event);
                 }
             }
             self.spent = None;
@@ -155,7 +155,7 @@ impl Listener {
                 self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
             }
             match self.look_back().await {
-                Ok(Some(filed)) => return Some(self.give(filed)),
+                Ok(Some(stored)) => return Some(self.give(stored)),
                 Ok(None) => {}
                 Err(error) => return broken(&error),
             }
@@ -165,7 +165,7 @@ impl Listener {
             match read {
                 Ok(messages) if messages.is_empty() => self.spent = None,
                 Ok(messages) => {
-                    self.cursor = messages.last().map_or(self.cursor, |filed| filed.place);
+                    self.cursor = messages.last().map_or(self.cursor, |stored| stored.place);
                     self.messages = messages.into();
                     self.app.desk.agents().live().streams.note_traffic(self.agent, self.app.desk.env().now_ms());
                     continue;
@@ -180,9 +180,9 @@ impl Listener {
         }
     }
 
-    fn give(&mut self, filed: StoredMessage) -> Event {
-        self.yielded = filed.place;
-        let message = inbox_message(filed);
+    fn give(&mut self, stored: StoredMessage) -> Event {
+        self.yielded = stored.place;
+        let message = inbox_message(stored);
         let data = serde_json::to_string(&message).unwrap_or_default();
         Event::default().id(message.seq.to_string()).event("message").data(data)
     }
@@ -196,11 +196,11 @@ impl Listener {
                 continue;
             }
             match self.app.desk.inboxes().message(event).await? {
-                Some(filed) if self.session.live.hears(filed.message.session_id.as_deref()) => {
-                    bytes += filed.message.text.len();
-                    self.messages.push_back(filed);
+                Some(stored) if self.session.live.hears(stored.message.session_id.as_deref()) => {
+                    bytes += stored.message.text.len();
+                    self.messages.push_back(stored);
                 }
-                Some(filed) if is_in_flight(&filed) => self.passed_over.push(event),
+                Some(stored) if is_in_flight(&stored) => self.passed_over.push(event),
                 _ => {}
             }
         }

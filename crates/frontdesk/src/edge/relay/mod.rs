@@ -14,7 +14,7 @@ use frontdesk_core::meters::Why;
 use frontdesk_wire::{Close, token};
 use tokio::time::timeout;
 
-use super::{App, Place, auth};
+use super::{App, ConnectionSlot, auth};
 use session::Begin;
 
 /// Keeps an idle socket small; the buffer grows while large frames are read.
@@ -29,7 +29,7 @@ const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// Refusals are sent as a close code on the open socket, because clients retry forever on HTTP 401.
 pub(crate) async fn upgrade(
     State(app): State<App>,
-    Extension(place): Extension<Place>,
+    Extension(slot): Extension<ConnectionSlot>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -39,7 +39,7 @@ pub(crate) async fn upgrade(
             let max = app.desk.rules().frame_max_bytes * 4; // one message may contain several frames
             let upgrade = upgrade.max_message_size(max).max_frame_size(max);
             let sessions = app.sessions.clone();
-            let begin = Box::new(Begin { app, caller, place });
+            let begin = Box::new(Begin { app, caller, slot });
             upgrade.on_upgrade(move |socket| sessions.track_future(session::run(begin, socket)))
         }
         Err(unproven) => {
@@ -52,7 +52,7 @@ pub(crate) async fn upgrade(
             let upgrade = upgrade.max_message_size(STRANGER_MAX_BYTES).max_frame_size(STRANGER_MAX_BYTES);
             upgrade.on_upgrade(move |socket| async move {
                 refuse(socket, close).await;
-                drop(place);
+                drop(slot);
             })
         }
     }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tungstenite::error::ProtocolError;
 
 use super::{CLOSE_TIME, close_message};
-use crate::edge::{App, Place};
+use crate::edge::{App, ConnectionSlot};
 
 /// Messages read in a row before deliveries get their turn.
 const READ_BURST: usize = 64;
@@ -26,7 +26,7 @@ const READ_BURST: usize = 64;
 pub(super) struct Begin {
     pub(super) app: App,
     pub(super) caller: Caller,
-    pub(super) place: Place,
+    pub(super) slot: ConnectionSlot,
 }
 
 /// Result of a store request or lookup.
@@ -48,11 +48,11 @@ struct Carrier {
 
 pub(super) async fn run(begin: Box<Begin>, socket: WebSocket) {
     let (sink, stream) = socket.split();
-    let Begin { app, caller, place } = *begin;
+    let Begin { app, caller, slot } = *begin;
     let session = Session::new(app.desk.delivery(), caller, 0);
     let carrier = Box::new(Carrier { app, session, started: Instant::now(), pending: FuturesUnordered::new() });
     carrier.live(sink, stream).await;
-    drop(place); // a socket counts as a connection while it is open
+    drop(slot); // a socket counts as a connection while it is open
 }
 
 impl Carrier {

@@ -12,7 +12,7 @@ use frontdesk_wire::api::{
     RelevancePolicy, RouteNew, ScopeAsk, TenantNew, TokenNew,
 };
 use frontdesk_wire::cron::{
-    ArmedShots, CancelShot, FireBody, Misfire, ProvisionShot, Provisioned, RelayBody, ShotHistory,
+    AlarmHistory, ArmedAlarms, CancelAlarm, FireBody, Misfire, ProvisionAlarm, Provisioned, RelayBody,
 };
 
 use super::super::engine::{Outcome, outcome};
@@ -120,7 +120,7 @@ pub fn agent_bodies(body: &[u8]) -> Outcome {
 
 /// Cron API, server and agent side.
 pub fn cron_bodies(body: &[u8]) -> Outcome {
-    let job = read_twice::<ProvisionShot>(body).map(|(first, second)| {
+    let job = read_twice::<ProvisionAlarm>(body).map(|(first, second)| {
         assert_eq!(first.fire_at, second.fire_at, "the time is stored unchanged");
         assert_eq!((&first.job_id, &first.misfire), (&second.job_id, &second.misfire));
         (first.misfire.map(|misfire| (misfire.grace_s.is_some(), misfire.on_miss as u8)), first.dedup_key.is_some())
@@ -131,10 +131,10 @@ pub fn cron_bodies(body: &[u8]) -> Outcome {
             equal_twice::<Misfire>(body),
             equal_twice::<Provisioned>(body),
             equal_twice::<FireBody>(body),
-            read_twice::<CancelShot>(body).is_some(),
+            read_twice::<CancelAlarm>(body).is_some(),
             read_twice::<RelayBody>(body).is_some(),
-            read_twice::<ArmedShots>(body).is_some(),
-            read_twice::<ShotHistory>(body).is_some(),
+            read_twice::<ArmedAlarms>(body).is_some(),
+            read_twice::<AlarmHistory>(body).is_some(),
         ],
     ))
 }

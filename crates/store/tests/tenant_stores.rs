@@ -18,13 +18,13 @@ use frontdesk_wire::agents::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-struct Hall {
+struct Harness {
     desk: Arc<Desk>,
     env: Arc<TestEnv>,
     folder: Option<TempDir>,
 }
 
-async fn hall(on_disk: bool, rules: Rules) -> Hall {
+async fn harness(on_disk: bool, rules: Rules) -> Harness {
     let env = Arc::new(TestEnv::default());
     let folder = on_disk.then(|| tempfile::tempdir().unwrap());
     let store: Arc<dyn Store> = match &folder {
@@ -35,21 +35,21 @@ async fn hall(on_disk: bool, rules: Rules) -> Hall {
     for tenant in ["acme", "other"] {
         desk.directory().create_tenant(tenant).await.unwrap();
     }
-    Hall { desk, env, folder }
+    Harness { desk, env, folder }
 }
 
 fn secured() -> Rules {
     Rules { skills_secured: true, skills_public_key: PUBLIC_KEY_PEM.into(), ..Rules::default() }
 }
 
-async fn skills_in(on_disk: bool, rules: Rules) -> (Box<dyn SkillStore>, Hall) {
-    let hall = hall(on_disk, rules).await;
-    (Box::new(hall.desk.tenant_stores().skills("acme")), hall)
+async fn skills_in(on_disk: bool, rules: Rules) -> (Box<dyn SkillStore>, Harness) {
+    let harness = harness(on_disk, rules).await;
+    (Box::new(harness.desk.tenant_stores().skills("acme")), harness)
 }
 
-async fn data_in(on_disk: bool) -> (Box<dyn DataStore>, Hall) {
-    let hall = hall(on_disk, Rules::default()).await;
-    (Box::new(hall.desk.tenant_stores().data("acme")), hall)
+async fn data_in(on_disk: bool) -> (Box<dyn DataStore>, Harness) {
+    let harness = harness(on_disk, Rules::default()).await;
+    (Box::new(harness.desk.tenant_stores().data("acme")), harness)
 }
 
 skill_store_conformance!(memory_skills, || skills_in(false, Rules::default()));
@@ -59,8 +59,8 @@ secured_skill_store_conformance!(sqlite_secured, || skills_in(true, secured()));
 data_store_conformance!(memory_data, || data_in(false));
 data_store_conformance!(sqlite_data, || data_in(true));
 
-async fn both() -> [Hall; 2] {
-    [hall(false, Rules::default()).await, hall(true, Rules::default()).await]
+async fn both() -> [Harness; 2] {
+    [harness(false, Rules::default()).await, harness(true, Rules::default()).await]
 }
 
 fn by(author: &str) -> SkillNote {
@@ -81,8 +81,8 @@ fn class<T: std::fmt::Debug>(answer: Result<T, Fault>) -> Class {
 
 #[tokio::test]
 async fn rule_21_the_caller_is_the_author_if_none_is_named() {
-    for hall in both().await {
-        let skills = hall.desk.tenant_stores().skills("acme");
+    for harness in both().await {
+        let skills = harness.desk.tenant_stores().skills("acme");
         let ada = skills.clone().by(Some("ada".into()));
         let none = SkillNote::default();
         // Without an author at first; the first named one becomes the author.
@@ -114,16 +114,16 @@ async fn rule_21_the_caller_is_the_author_if_none_is_named() {
 
 #[tokio::test]
 async fn rule_20_times_are_seconds_of_the_server_clock() {
-    for hall in both().await {
-        let skills = hall.desk.tenant_stores().skills("acme");
+    for harness in both().await {
+        let skills = harness.desk.tenant_stores().skills("acme");
         let start = TestEnv::START_MS / 1_000;
         let made = skills.store("a", "# Status: Draft\n", &SkillNote::default()).await.unwrap();
         assert_eq!(made.changed_at, start);
-        hall.env.advance_ms(5_000);
+        harness.env.advance_ms(5_000);
         skills.store("a", "# Status: Draft\n2", &SkillNote::default()).await.unwrap();
         let meta = skills.metadata("a").await.unwrap();
         assert_eq!((meta.created_at, meta.updated_at, meta.status_changed_at), (start, start + 5, Some(start)));
-        hall.env.advance_ms(5_000);
+        harness.env.advance_ms(5_000);
         skills.update_status("a", SkillStatus::Approved).await.unwrap();
         let meta = skills.metadata("a").await.unwrap();
         assert_eq!((meta.created_at, meta.updated_at, meta.status_changed_at), (start, start + 10, Some(start + 10)));
@@ -136,8 +136,8 @@ async fn rule_20_times_are_seconds_of_the_server_clock() {
 
 #[tokio::test]
 async fn rule_20_a_status_change_keeps_the_metadata() {
-    for hall in both().await {
-        let skills = hall.desk.tenant_stores().skills("acme");
+    for harness in both().await {
+        let skills = harness.desk.tenant_stores().skills("acme");
         let bag = json!({"x": 1}).as_object().cloned();
         let note = SkillNote { description: Some("noted".into()), metadata_bag: bag.clone(), ..by("ada") };
         skills.store("a", "# Description: in the body\n# Tags: t\n", &note).await.unwrap();
@@ -153,8 +153,8 @@ async fn rule_20_a_status_change_keeps_the_metadata() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rule_20_concurrent_writers_of_a_skill_make_one_history() {
-    for hall in both().await {
-        let skills = hall.desk.tenant_stores().skills("acme");
+    for harness in both().await {
+        let skills = harness.desk.tenant_stores().skills("acme");
         let writers = (0..24).map(|number: u32| {
             let skills = skills.clone();
             tokio::spawn(async move {
@@ -184,9 +184,9 @@ async fn rule_20_concurrent_writers_of_a_skill_make_one_history() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rule_23_a_skill_being_created_is_complete_or_absent() {
-    for hall in both().await {
+    for harness in both().await {
         for number in 0..100 {
-            let (skills, name) = (hall.desk.tenant_stores().skills("acme"), format!("a{number}"));
+            let (skills, name) = (harness.desk.tenant_stores().skills("acme"), format!("a{number}"));
             let (writer, written) = (skills.clone(), name.clone());
             let made = tokio::spawn(async move { writer.store(&written, "x", &SkillNote::default()).await });
             while let Err(fault) = skills.load(&name, None).await {
@@ -199,8 +199,8 @@ async fn rule_23_a_skill_being_created_is_complete_or_absent() {
 
 #[tokio::test]
 async fn rule_22_expensive_patterns_are_refused_at_once() {
-    for hall in both().await {
-        let skills = hall.desk.tenant_stores().skills("acme");
+    for harness in both().await {
+        let skills = harness.desk.tenant_stores().skills("acme");
         skills.store(&format!("{}.b", "a".repeat(200)), "x", &SkillNote::default()).await.unwrap();
         let ask = |pattern: &str| SkillFilter { name_pattern: Some(pattern.into()), ..SkillFilter::default() };
         for (pattern, says) in [
@@ -226,8 +226,8 @@ async fn rule_22_expensive_patterns_are_refused_at_once() {
 
 #[tokio::test]
 async fn texts_over_the_limits_are_refused_with_their_size() {
-    for hall in both().await {
-        let (skills, data) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().data("acme"));
+    for harness in both().await {
+        let (skills, data) = (harness.desk.tenant_stores().skills("acme"), harness.desk.tenant_stores().data("acme"));
         let (ten, one) = ("x".repeat(10 << 20), "x".repeat(1 << 20));
         let fault = skills.store("a", &ten, &SkillNote::default()).await.unwrap_err();
         assert_eq!((fault.class, fault.fields.get("max_bytes")), (Class::TooLargeError, Some(&json!(1 << 20))));
@@ -259,8 +259,8 @@ async fn texts_over_the_limits_are_refused_with_their_size() {
 /// Without this a vault named beside the content would be dropped, and the row would be in none.
 #[tokio::test]
 async fn rule_36_fields_beside_the_content_are_kept() {
-    for hall in both().await {
-        let data = hall.desk.tenant_stores().data("acme");
+    for harness in both().await {
+        let data = harness.desk.tenant_stores().data("acme");
         let said = json!({"content": "tea", "vault": "v", "colour": "green", "metadata": {"cups": 2, "vault": "v"}});
         let id = data.write(&serde_json::from_value(said).unwrap()).await.unwrap().id;
         let row = data.get(&id).await.unwrap().unwrap();
@@ -277,8 +277,8 @@ async fn rule_36_fields_beside_the_content_are_kept() {
 
 #[tokio::test]
 async fn rule_25_filters_are_plain_values() {
-    for hall in both().await {
-        let data = hall.desk.tenant_stores().data("acme").by(Some("ada".into()));
+    for harness in both().await {
+        let data = harness.desk.tenant_stores().data("acme").by(Some("ada".into()));
         data.write(&content("tea")).await.unwrap();
         let with = |filters: Value| QueryFilters { filters: filters.as_object().cloned().unwrap(), ..ask("tea") };
         for filters in [
@@ -298,8 +298,8 @@ async fn rule_25_filters_are_plain_values() {
 
 #[tokio::test]
 async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
-    for hall in both().await {
-        let data = hall.desk.tenant_stores().data("acme");
+    for harness in both().await {
+        let data = harness.desk.tenant_stores().data("acme");
         for metadata in [
             json!({"tags": 7}),
             json!({"domain_tags": [1]}),
@@ -331,25 +331,26 @@ async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
 
 #[tokio::test]
 async fn rule_25_rows_expire_at_their_time() {
-    for hall in both().await {
-        let data = hall.desk.tenant_stores().data("acme");
+    for harness in both().await {
+        let data = harness.desk.tenant_stores().data("acme");
         let soon = TestEnv::START_MS / 1_000 + 10;
         let id = data.write(&DataWrite { expires_at: Some(soon), ..content("tea") }).await.unwrap().id;
         let metadata = json!({"expires_at": soon + 10}).as_object().cloned();
         data.write(&DataWrite { metadata, ..content("tea") }).await.unwrap();
         assert_eq!(data.query(&ask("tea")).await.unwrap().len(), 2);
-        hall.env.advance_ms(10_000);
+        harness.env.advance_ms(10_000);
         assert_eq!(data.get(&id).await.unwrap(), None);
         assert_eq!(data.query(&ask("tea")).await.unwrap().len(), 1);
-        hall.env.advance_ms(10_000);
+        harness.env.advance_ms(10_000);
         assert_eq!(data.query(&ask("")).await.unwrap(), []);
     }
 }
 
 #[tokio::test]
 async fn rule_29_two_tenants_never_see_each_other() {
-    for hall in both().await {
-        let (ours, theirs) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().skills("other"));
+    for harness in both().await {
+        let (ours, theirs) =
+            (harness.desk.tenant_stores().skills("acme"), harness.desk.tenant_stores().skills("other"));
         ours.store("a", "ours", &by("ada")).await.unwrap();
         let token = ours.version().await.unwrap();
         assert_eq!(class(theirs.load("a", None).await), Class::SkillNotFoundError);
@@ -358,7 +359,7 @@ async fn rule_29_two_tenants_never_see_each_other() {
         theirs.store("a", "theirs", &by("eve")).await.unwrap();
         assert_eq!(ours.load("a", None).await.unwrap().source, "ours");
         assert_eq!(ours.version().await.unwrap(), token, "changes of other tenants have no effect");
-        let (ours, theirs) = (hall.desk.tenant_stores().data("acme"), hall.desk.tenant_stores().data("other"));
+        let (ours, theirs) = (harness.desk.tenant_stores().data("acme"), harness.desk.tenant_stores().data("other"));
         let id = ours.write(&content("our secret")).await.unwrap().id;
         theirs.write(&content("their secret")).await.unwrap();
         assert_eq!(theirs.get(&id).await.unwrap(), None);
@@ -373,8 +374,8 @@ async fn rule_29_two_tenants_never_see_each_other() {
 
 #[tokio::test]
 async fn rule_34_a_tenants_rule_overrides_the_server_rule() {
-    for hall in both().await {
-        let desk = &hall.desk;
+    for harness in both().await {
+        let desk = &harness.desk;
         for (secured, pem) in [(true, ""), (true, "nonsense"), (false, "nonsense")] {
             let refused = desk.tenant_stores().set_skill_rules("acme", secured, pem).await;
             assert!(matches!(refused, Err(DeskError::BadRequest(_))), "{refused:?}");
@@ -394,17 +395,22 @@ async fn rule_34_a_tenants_rule_overrides_the_server_rule() {
         desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
         assert_eq!(stored("acme").await, SkillStatus::Approved);
     }
-    let hall = hall(false, secured()).await;
-    hall.desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
-    let bare =
-        hall.desk.tenant_stores().skills("acme").store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
+    let harness = harness(false, secured()).await;
+    harness.desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
+    let bare = harness
+        .desk
+        .tenant_stores()
+        .skills("acme")
+        .store("a", "# Status: Approved", &SkillNote::default())
+        .await
+        .unwrap();
     assert_eq!(bare.status, SkillStatus::Approved, "a tenant can disable the server's requirement");
 }
 
 #[tokio::test]
 async fn rule_24_secured_without_a_key_approves_nothing() {
-    let hall = hall(false, Rules { skills_secured: true, ..Rules::default() }).await;
-    let skills = hall.desk.tenant_stores().skills("acme");
+    let harness = harness(false, Rules { skills_secured: true, ..Rules::default() }).await;
+    let skills = harness.desk.tenant_stores().skills("acme");
     let stored = skills.store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
     assert_eq!(stored.status, SkillStatus::Draft);
     let fault = skills.update_status("a", SkillStatus::Approved).await.unwrap_err();
@@ -415,11 +421,11 @@ async fn rule_24_secured_without_a_key_approves_nothing() {
 /// Another connection locks the file: the write fails, stores nothing, and works again afterwards.
 #[tokio::test]
 async fn a_failed_write_stores_nothing() {
-    let hall = hall(true, Rules::default()).await;
-    let (skills, data) = (hall.desk.tenant_stores().skills("acme"), hall.desk.tenant_stores().data("acme"));
+    let harness = harness(true, Rules::default()).await;
+    let (skills, data) = (harness.desk.tenant_stores().skills("acme"), harness.desk.tenant_stores().data("acme"));
     skills.store("a", "1", &SkillNote::default()).await.unwrap();
     let token = skills.version().await.unwrap();
-    let path = hall.folder.as_ref().unwrap().path().join("frontdesk.db");
+    let path = harness.folder.as_ref().unwrap().path().join("frontdesk.db");
     let lock = rusqlite::Connection::open(path).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let note = SkillNote::default();

@@ -1,0 +1,135 @@
+//! `[ledger]`, `[journal]` and `[explain]`: how long things are kept, and the loop that deletes what is older.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_core::Desk;
+use frontdesk_core::port::store::Retention;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+const PURGE_EVERY: Duration = Duration::from_mins(1);
+const DAY_MS: u64 = 86_400_000;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ledger {
+    pub dedup_days: u64,
+    pub reach_days: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    pub retention_days: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Explain {
+    pub retention_days: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetentionDays {
+    pub(crate) dedup: u64,
+    pub(crate) explain: u64,
+    /// For this and the following ones 0 means forever.
+    pub(crate) inbox: u64,
+    pub(crate) journal: u64,
+    pub(crate) chat: u64,
+    pub(crate) reach: u64,
+}
+
+pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(PURGE_EVERY) => {}
+            () = stop.cancelled() => return,
+        }
+        let now_ms = desk.env().now_ms();
+        let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));
+        let or_never = |days: u64| if days == 0 { 0 } else { before(days) };
+        let retention = Retention {
+            now_ms,
+            events_before_ms: before(days.dedup),
+            verdicts_before_ms: before(days.explain),
+            inbox_before_ms: or_never(days.inbox),
+            journal_before_ms: or_never(days.journal),
+            chat_before_ms: or_never(days.chat),
+            reach_before_ms: or_never(days.reach),
+            media_ttl_ms: desk.rules().media_ttl_ms,
+        };
+        // Each step is small, so that mail goes between.
+        while !stop.is_cancelled() {
+            match desk.upkeep().purge(retention).await {
+                Ok(step) if step.more => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "retention run failed; retrying in one minute");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use frontdesk_core::Rules;
+    use frontdesk_core::agents::Speaker;
+    use frontdesk_store::memory::MemoryStore;
+    use frontdesk_testkit::TestEnv;
+    use frontdesk_testkit::desk::desk_over;
+    use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
+
+    use super::*;
+
+    /// Until it has been at work once, on a clock that moves by itself.
+    async fn forget_once(desk: &Arc<Desk>, days: RetentionDays) {
+        let stop = CancellationToken::new();
+        let forgetting = tokio::spawn(forget_old(desk.clone(), days, stop.clone()));
+        tokio::time::sleep(PURGE_EVERY + PURGE_EVERY / 2).await;
+        stop.cancel();
+        forgetting.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn inboxes_are_kept_for_so_many_days_or_for_ever() {
+        let env = Arc::new(TestEnv::default());
+        let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
+        desk.directory().create_tenant("home").await.unwrap();
+        let who = Speaker { tenant: "home", ..Speaker::default() };
+        desk.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
+        let word = |text: &str| {
+            let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };
+            DeliveryPayload::Augment { content: text.into(), meta }
+        };
+        desk.messages().deliver(who, "alice", &word("old")).await.unwrap();
+        env.advance_ms(2 * DAY_MS);
+        desk.messages().deliver(who, "alice", &word("young")).await.unwrap();
+        for (inbox, left) in [(0, vec!["old", "young"]), (3, vec!["old", "young"]), (2, vec!["young"])] {
+            env.advance_ms(1);
+            forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox, journal: 0, chat: 0, reach: 0 }).await;
+            let texts: Vec<String> =
+                desk.inboxes().inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
+            assert_eq!(texts, left, "kept for {inbox} days");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn everything_that_is_old_is_forgotten_at_once() {
+        let desk = desk_over(Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()), Rules::default()).await;
+        for number in 0..500 {
+            let row = PortableData { id: number.to_string(), expires_at: Some(1), ..PortableData::default() };
+            desk.stores().data.data_put("acme", row).await.unwrap();
+        }
+        forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox: 0, journal: 0, chat: 0, reach: 0 }).await;
+        let left = Retention { now_ms: desk.env().now_ms(), ..Retention::default() };
+        assert_eq!(
+            desk.upkeep().purge(left).await.unwrap().gone,
+            0,
+            "more may expire in a minute than one purge takes"
+        );
+    }
+}
