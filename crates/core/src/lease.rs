@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use frontdesk_wire::DeskNo;
+
 use crate::env::Env;
-use crate::port::store::{DeskNo, DeskRecord, Desks, StoreError};
+use crate::port::store::{DeskRecord, Desks, StoreError};
 
 /// A desk that has not renewed its lease for this long stops acting, before others take over.
 const GOOD_MS: u64 = 4_000;
@@ -43,14 +45,14 @@ impl Lease {
         let began_ms = self.env.steady_ms();
         let version = env!("CARGO_PKG_VERSION").into();
         let me = self.desks.enlist(self.name.clone(), version, self.env.now_ms()).await?;
-        self.me.store(me, Ordering::SeqCst);
+        self.me.store(me.0, Ordering::SeqCst);
         self.renewed_ms.store(began_ms, Ordering::SeqCst);
         Ok(())
     }
 
     /// The number of this desk. It changes if the lease was lost.
     pub fn me(&self) -> DeskNo {
-        self.me.load(Ordering::SeqCst)
+        DeskNo(self.me.load(Ordering::SeqCst))
     }
 
     /// Whether others still take this desk for a live one.
@@ -60,12 +62,14 @@ impl Lease {
 
     /// Whether this is another desk, and live as far as this one knows.
     pub fn is_other(&self, desk: DeskNo) -> bool {
-        desk != 0 && desk != self.me() && self.others.read().unwrap_or_else(PoisonError::into_inner).contains(&desk)
+        !desk.is_none()
+            && desk != self.me()
+            && self.others.read().unwrap_or_else(PoisonError::into_inner).contains(&desk)
     }
 
     /// A name for an attempt to write something: no other desk, and no other start of this one, gives the same.
     pub fn next_attempt(&self) -> u64 {
-        (self.me() << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
+        (self.me().0 << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     fn note_live(&self, live: &[DeskNo]) {
@@ -88,7 +92,7 @@ impl Lease {
             Err(StoreError::Conflict) => {
                 let lost = self.me();
                 self.enlist().await?;
-                tracing::warn!(lost, now = self.me(), "the lease of this desk had run out; it has a new number");
+                tracing::warn!(%lost, now = %self.me(), "the lease of this desk had run out; it has a new number");
                 let renewal = self.desks.renew(self.me(), self.env.now_ms()).await?;
                 self.note_live(&renewal.live);
                 Ok((renewal.directory_version, renewal.live))

@@ -35,7 +35,7 @@ pub use desk::{Desk, Parts};
 pub use env::Env;
 pub use error::DeskError;
 pub use hash::{sha256_hex, short_hash};
-pub use ids::{buffer_id, event_id, mail_id, parse_buffer_id, parse_event_id};
+pub use ids::{buffer_id, mail_id, parse_buffer_id};
 pub use intake::Intake;
 pub use port::stores::Stores;
 pub use rules::{Rules, WakeRules};

@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use frontdesk_core::delivery::window::{Acks, Window};
 use frontdesk_core::port::store::{Delivery, Position};
+use frontdesk_wire::{EventId, Seq};
 use proptest::prelude::*;
 
 const ROWS: u64 = 30;
 
 fn position() -> impl Strategy<Value = Position> {
     (0..ROWS, prop::collection::vec(1..ROWS, 0..8), 0..ROWS).prop_map(|(through, above, sent)| Position {
-        through,
-        above,
-        sent,
+        through: Seq(through),
+        above: above.into_iter().map(Seq).collect(),
+        sent: Seq(sent),
     })
 }
 
 fn set(position: &Position) -> BTreeSet<u64> {
-    (1..=position.through).chain(position.above.iter().copied()).collect()
+    (1..=position.through.0).chain(position.above.iter().map(|seq| seq.0)).collect()
 }
 
 fn tidied(raw: &Position) -> Position {
@@ -29,7 +30,7 @@ fn tidied(raw: &Position) -> Position {
 
 fn delivery(chat: u64) -> Arc<Delivery> {
     Arc::new(Delivery {
-        event: 1,
+        event: EventId(1),
         at_ms: 0,
         passthrough: false,
         json: "{}".into(),
@@ -52,7 +53,7 @@ proptest! {
         prop_assert_eq!(set(&merged), union.clone());
         prop_assert_eq!(merged.sent, a.sent.max(b.sent));
         for seq in 0..=ROWS {
-            prop_assert_eq!(merged.settled(seq), seq == 0 || union.contains(&seq));
+            prop_assert_eq!(merged.settled(Seq(seq)), seq == 0 || union.contains(&seq));
         }
     }
 
@@ -66,7 +67,7 @@ proptest! {
         one.merge(&again);
         prop_assert_eq!(&one, &again);
         prop_assert!(one.above.is_sorted_by(|a, b| a < b));
-        prop_assert!(one.above.first().is_none_or(|first| *first > one.through + 1), "{:?}", one);
+        prop_assert!(one.above.first().is_none_or(|first| *first > one.through.next()), "{:?}", one);
     }
 
     /// Acks in any order, mixed with drops: the window saves exactly what was settled.
@@ -77,23 +78,23 @@ proptest! {
         for (now_ms, (kind, seq)) in (0..).zip(steps) {
             match kind {
                 0 | 1 if window.room(0) > 0 => {
-                    let next = window.cursor() + 1;
+                    let next = window.cursor().next().0;
                     if settled.contains(&next) {
-                        window.skip(next);
+                        window.skip(Seq(next));
                     } else {
-                        window.sent(next, delivery(next), now_ms);
+                        window.sent(Seq(next), delivery(next), now_ms);
                         flying.insert(next);
                     }
                 }
                 2 => {
                     let known = flying.remove(&seq);
-                    prop_assert_eq!(window.ack(seq).is_some(), known);
+                    prop_assert_eq!(window.ack(Seq(seq)).is_some(), known);
                     if known {
                         settled.insert(seq);
                     }
                 }
                 3 => {
-                    window.dropped(seq);
+                    window.dropped(Seq(seq));
                     flying.remove(&seq);
                     settled.insert(seq);
                 }
@@ -107,7 +108,7 @@ proptest! {
             prop_assert_eq!(set(&saved), settled.clone());
             prop_assert_eq!(window.room(0), 8 - flying.len());
             prop_assert_eq!(window.is_empty(), flying.is_empty());
-            prop_assert!((1..=ROWS).all(|seq| window.settled(seq) == settled.contains(&seq)));
+            prop_assert!((1..=ROWS).all(|seq| window.settled(Seq(seq)) == settled.contains(&seq)));
         }
     }
 }

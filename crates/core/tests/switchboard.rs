@@ -5,11 +5,11 @@ use std::sync::Arc;
 use frontdesk_core::delivery::switchboard::{GivenUp, Mailbox, Order, Switchboard, Unserved};
 use frontdesk_core::delivery::window::Acks;
 use frontdesk_core::port::store::{Delivery, MadeRow, NewRow, Presence};
-use frontdesk_wire::Close;
+use frontdesk_wire::{Close, DeskNo, EventId, InstanceNo, Seq};
 
 fn delivery(session: &str) -> Arc<Delivery> {
     Arc::new(Delivery {
-        event: 1,
+        event: EventId(1),
         at_ms: 0,
         passthrough: false,
         json: "{}".into(),
@@ -22,7 +22,7 @@ fn delivery(session: &str) -> Arc<Delivery> {
 }
 
 fn row(instance: u64, seq: u64, delivery: Arc<Delivery>) -> NewRow {
-    NewRow { row: MadeRow { instance, seq, served_by: 0 }, delivery }
+    NewRow { row: MadeRow { instance: InstanceNo(instance), seq: Seq(seq), served_by: DeskNo(0) }, delivery }
 }
 
 fn ring(board: &Switchboard, instance: u64, seqs: impl IntoIterator<Item = u64>) {
@@ -31,12 +31,12 @@ fn ring(board: &Switchboard, instance: u64, seqs: impl IntoIterator<Item = u64>)
 }
 
 fn rows(mailbox: &Mailbox, cursor: u64) -> Option<Vec<u64>> {
-    mailbox.take_rows(cursor, 9_999, usize::MAX).map(|rows| rows.into_iter().map(|(seq, _)| seq).collect())
+    mailbox.take_rows(Seq(cursor), 9_999, usize::MAX).map(|rows| rows.into_iter().map(|(seq, _)| seq.0).collect())
 }
 
 /// A socket that has read its ledger up to now.
 fn served(board: &Switchboard, instance: u64) -> Arc<Mailbox> {
-    let (mailbox, _) = board.attach(instance, "gw", "acme");
+    let (mailbox, _) = board.attach(InstanceNo(instance), "gw", "acme");
     mailbox.close_gap();
     mailbox
 }
@@ -44,7 +44,7 @@ fn served(board: &Switchboard, instance: u64) -> Arc<Mailbox> {
 #[test]
 fn a_new_socket_must_read_the_ledger_first() {
     let board = Switchboard::default();
-    let (mailbox, before) = board.attach(7, "gw", "acme");
+    let (mailbox, before) = board.attach(InstanceNo(7), "gw", "acme");
     assert!(before.is_none());
     ring(&board, 7, [1]);
     assert_eq!(rows(&mailbox, 0), None, "earlier rows are only in the ledger");
@@ -59,7 +59,7 @@ fn rows_are_taken_in_order_up_to_the_limit() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
     ring(&board, 7, [3, 1, 2]); // one commit; sorted by the switchboard
-    let two: Vec<u64> = mailbox.take_rows(0, 2, usize::MAX).unwrap().into_iter().map(|(seq, _)| seq).collect();
+    let two: Vec<u64> = mailbox.take_rows(Seq(0), 2, usize::MAX).unwrap().into_iter().map(|(seq, _)| seq.0).collect();
     assert_eq!(two, [1, 2]);
     assert_eq!(rows(&mailbox, 2), Some(vec![3]), "the rest is kept");
 }
@@ -102,7 +102,11 @@ fn a_notification_reaches_only_its_instance() {
     let rung = [(7, 1, "a"), (9, 1, "a"), (8, 4, "a"), (7, 2, "b")];
     board.take_rows(&rung.map(|(instance, seq, key)| row(instance, seq, delivery(key))), |_| false);
     assert_eq!((rows(&seven, 0), rows(&eight, 3)), (Some(vec![1, 2]), Some(vec![4])));
-    assert_eq!(board.take_unserved(), [(9, Unserved::NewMail)].into(), "no socket serves it, so it must be woken");
+    assert_eq!(
+        board.take_unserved(),
+        [(InstanceNo(9), Unserved::NewMail)].into(),
+        "no socket serves it, so it must be woken"
+    );
     assert!(board.take_unserved().is_empty(), "reported once");
 }
 
@@ -110,28 +114,28 @@ fn a_notification_reaches_only_its_instance() {
 async fn the_newest_socket_wins_and_the_old_one_is_closed() {
     let board = Switchboard::default();
     let old = served(&board, 7);
-    let (new, replaced) = board.attach(7, "gw", "acme");
+    let (new, replaced) = board.attach(InstanceNo(7), "gw", "acme");
     let replaced = replaced.expect("the old mailbox is returned, to be waited for");
     assert!(Arc::ptr_eq(&old, &replaced) && new.order > old.order);
     assert!(matches!(old.take_orders().pop_front(), Some(Order::Close(Close::Replaced))));
-    assert!(!board.detach(7, &old), "detaching the old one changes nothing");
-    assert!(board.is_live(7) && board.open_sockets() == 1);
+    assert!(!board.detach(InstanceNo(7), &old), "detaching the old one changes nothing");
+    assert!(board.is_live(InstanceNo(7)) && board.open_sockets() == 1);
 
     old.finish();
     replaced.finished().await;
-    assert!(!old.order(Order::Dropped(1)), "a finished session accepts no orders");
-    assert!(board.detach(7, &new) && !board.is_live(7));
-    assert!(!board.detach(7, &new), "once");
+    assert!(!old.order(Order::Dropped(Seq(1))), "a finished session accepts no orders");
+    assert!(board.detach(InstanceNo(7), &new) && !board.is_live(InstanceNo(7)));
+    assert!(!board.detach(InstanceNo(7), &new), "once");
 }
 
 #[test]
 fn orders_are_bounded() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    let taken = (0..2_000).filter(|seq| mailbox.order(Order::Dropped(*seq))).count();
+    let taken = (0..2_000).filter(|seq| mailbox.order(Order::Dropped(Seq(*seq)))).count();
     assert_eq!(taken, 1_024);
     assert_eq!(mailbox.take_orders().len(), 1_024);
-    assert!(mailbox.order(Order::Dropped(1)), "there is space again");
+    assert!(mailbox.order(Order::Dropped(Seq(1))), "there is space again");
 }
 
 #[test]
@@ -152,34 +156,35 @@ fn orders_and_rows_are_bounded_in_bytes() {
         board.take_rows(&[row(7, seq, Arc::new(delivery))], |_| false);
     };
     (1..=4).for_each(large);
-    let two = mailbox.take_rows(0, 99, 1 << 20).unwrap();
+    let two = mailbox.take_rows(Seq(0), 99, 1 << 20).unwrap();
     assert_eq!(two.len(), 1, "no more than the limit");
     assert_eq!(rows(&mailbox, 1), Some(vec![2, 3, 4]));
     (5..=9).for_each(large);
     assert_eq!(rows(&mailbox, 4), None, "above the bound the ledger is read");
-    (0..100).for_each(|_| board.answer(8, line(), 0));
-    assert_eq!(board.take_parked(8, 1).len(), 1);
+    (0..100).for_each(|_| board.answer(InstanceNo(8), line(), 0));
+    assert_eq!(board.take_parked(InstanceNo(8), 1).len(), 1);
 }
 
 #[test]
 fn the_unserved_reason_is_reported_once_and_new_mail_takes_precedence() {
     let board = Switchboard::default();
-    board.note_unserved(7, Unserved::Look);
+    board.note_unserved(InstanceNo(7), Unserved::Look);
     ring(&board, 7, [1]);
-    board.note_unserved(7, Unserved::Look);
-    assert_eq!(board.take_unserved(), [(7, Unserved::NewMail)].into());
+    board.note_unserved(InstanceNo(7), Unserved::Look);
+    assert_eq!(board.take_unserved(), [(InstanceNo(7), Unserved::NewMail)].into());
     assert!(board.take_unserved().is_empty());
 }
 
 #[test]
 fn refusals_are_recorded_up_to_a_rate_and_given_up_rows_are_kept() {
     let board = Switchboard::default();
-    assert_eq!((0..100).filter(|_| board.may_note_refusal(7, 5_000)).count(), 10);
-    assert!(board.may_note_refusal(8, 5_000) && board.may_note_refusal(7, 6_000));
+    assert_eq!((0..100).filter(|_| board.may_note_refusal(InstanceNo(7), 5_000)).count(), 10);
+    assert!(board.may_note_refusal(InstanceNo(8), 5_000) && board.may_note_refusal(InstanceNo(7), 6_000));
     assert!(board.given_up().is_empty());
-    (0..100).for_each(|seq| board.note_given_up(7, GivenUp { seq, event: seq, at_ms: 0 }));
+    (0..100)
+        .for_each(|seq| board.note_given_up(InstanceNo(7), GivenUp { seq: Seq(seq), event: EventId(seq), at_ms: 0 }));
     let found = board.given_up();
-    assert_eq!((found.len(), found[0].0, found[0].1.len(), found[0].1[31].seq), (1, 7, 32, 99));
+    assert_eq!((found.len(), found[0].0, found[0].1.len(), found[0].1[31].seq), (1, InstanceNo(7), 32, Seq(99)));
 }
 
 #[test]
@@ -195,17 +200,17 @@ fn refused_connections_are_logged_once_per_minute_and_gateway() {
 #[test]
 fn a_non_acking_gateway_is_known_after_a_restart() {
     let board = Switchboard::default();
-    board.set_presence(7, |presence| presence.never_acks = true);
-    assert_eq!(board.acks(7), Acks::Never);
-    board.remember_acks(7, Acks::Seen);
-    assert_eq!(board.acks(7), Acks::Seen, "an ack ends it");
+    board.set_presence(InstanceNo(7), |presence| presence.never_acks = true);
+    assert_eq!(board.acks(InstanceNo(7)), Acks::Never);
+    board.remember_acks(InstanceNo(7), Acks::Seen);
+    assert_eq!(board.acks(InstanceNo(7)), Acks::Seen, "an ack ends it");
 }
 
 #[test]
 fn closing_a_gateway_closes_its_sockets_only() {
     let board = Switchboard::default();
-    let (a, _) = board.attach(7, "gw-a", "acme");
-    let (b, _) = board.attach(8, "gw-b", "acme");
+    let (a, _) = board.attach(InstanceNo(7), "gw-a", "acme");
+    let (b, _) = board.attach(InstanceNo(8), "gw-b", "acme");
     board.close(Some("gw-a"), Close::Unauthorized);
     assert!(matches!(a.take_orders().pop_front(), Some(Order::Close(Close::Unauthorized))));
     assert!(b.take_orders().is_empty());
@@ -217,45 +222,45 @@ fn closing_a_gateway_closes_its_sockets_only() {
 fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    board.answer(7, "first".into(), 0);
+    board.answer(InstanceNo(7), "first".into(), 0);
     assert!(matches!(mailbox.take_orders().pop_front(), Some(Order::Result(line)) if line == "first"));
     mailbox.finish();
-    board.answer(7, "second".into(), 0);
-    board.detach(7, &mailbox);
-    board.answer(7, "third".into(), 29_000);
-    assert_eq!(board.take_parked(7, 30_000), ["third"], "results are kept for 30 s");
-    assert!(board.take_parked(7, 30_000).is_empty(), "returned once");
-    (0..1_100).for_each(|number| board.answer(7, number.to_string(), 0));
-    let parked = board.take_parked(7, 1);
+    board.answer(InstanceNo(7), "second".into(), 0);
+    board.detach(InstanceNo(7), &mailbox);
+    board.answer(InstanceNo(7), "third".into(), 29_000);
+    assert_eq!(board.take_parked(InstanceNo(7), 30_000), ["third"], "results are kept for 30 s");
+    assert!(board.take_parked(InstanceNo(7), 30_000).is_empty(), "returned once");
+    (0..1_100).for_each(|number| board.answer(InstanceNo(7), number.to_string(), 0));
+    let parked = board.take_parked(InstanceNo(7), 1);
     assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest are dropped first");
 }
 
 #[test]
 fn instance_state_outlives_its_sockets() {
     let board = Switchboard::default();
-    assert_eq!(board.acks(7), Acks::Assumed);
-    board.remember_acks(7, Acks::Never);
-    let written = board.set_presence(7, |presence| presence.idle = true);
+    assert_eq!(board.acks(InstanceNo(7)), Acks::Assumed);
+    board.remember_acks(InstanceNo(7), Acks::Never);
+    let written = board.set_presence(InstanceNo(7), |presence| presence.idle = true);
     let mailbox = served(&board, 7);
-    board.detach(7, &mailbox);
-    assert_eq!((board.acks(7), board.presence(7)), (Acks::Never, written));
-    assert_eq!(board.presence(8), Presence::default());
+    board.detach(InstanceNo(7), &mailbox);
+    assert_eq!((board.acks(InstanceNo(7)), board.presence(InstanceNo(7))), (Acks::Never, written));
+    assert_eq!(board.presence(InstanceNo(8)), Presence::default());
 }
 
 #[test]
 fn a_stop_means_the_latest_turn_of_its_session() {
     let board = Switchboard::default();
     let (a, b) = (delivery("a"), delivery("b"));
-    board.remember_turns(7, [&*a, &*b].into_iter(), 1_000);
-    board.remember_turns(7, [&*a].into_iter(), 2_000);
-    assert_eq!(board.turn_chat(7, "a", 2_000).as_deref(), Some("chat of a"));
-    assert_eq!(board.turn_chat(7, "a", 2_001), None);
-    assert_eq!(board.turn_chat(7, "b", 1_000).as_deref(), Some("chat of b"));
-    assert_eq!(board.turn_chat(7, "b", 1_500), None);
-    assert_eq!(board.turn_chat(8, "a", 0), None);
+    board.remember_turns(InstanceNo(7), [&*a, &*b].into_iter(), 1_000);
+    board.remember_turns(InstanceNo(7), [&*a].into_iter(), 2_000);
+    assert_eq!(board.turn_chat(InstanceNo(7), "a", 2_000).as_deref(), Some("chat of a"));
+    assert_eq!(board.turn_chat(InstanceNo(7), "a", 2_001), None);
+    assert_eq!(board.turn_chat(InstanceNo(7), "b", 1_000).as_deref(), Some("chat of b"));
+    assert_eq!(board.turn_chat(InstanceNo(7), "b", 1_500), None);
+    assert_eq!(board.turn_chat(InstanceNo(8), "a", 0), None);
     for number in 0..200 {
-        board.remember_turns(7, [&*delivery(&number.to_string())].into_iter(), 3_000);
+        board.remember_turns(InstanceNo(7), [&*delivery(&number.to_string())].into_iter(), 3_000);
     }
-    assert_eq!(board.turn_chat(7, "a", 0), None, "memory is bounded; the ledger has the rest");
-    assert!(board.turn_chat(7, "199", 0).is_some());
+    assert_eq!(board.turn_chat(InstanceNo(7), "a", 0), None, "memory is bounded; the ledger has the rest");
+    assert!(board.turn_chat(InstanceNo(7), "199", 0).is_some());
 }

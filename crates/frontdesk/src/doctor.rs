@@ -1,6 +1,7 @@
 //! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
 use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::InstanceNo;
 use serde_json::{Value, json};
 
 use crate::edge::App;
@@ -117,7 +118,7 @@ async fn agents(app: &App) -> Vec<Value> {
 /// Messages that an agent received several times on a live connection and never acked.
 fn given_up(app: &App) -> Vec<Value> {
     let desk = &app.desk;
-    let show = |(no, rows): (u64, Vec<_>)| {
+    let show = |(no, rows): (InstanceNo, Vec<_>)| {
         let instance = desk.directory().read(|view| view.instance_no(no).cloned())?;
         let text = format!(
             "{0}/{1}: {2} messages were sent several times and never acked on an open connection; they are now dead: \

@@ -276,7 +276,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     let number = |name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number("ours"), number("theirs"));
     let folder = harness.finish().await;
-    share_number(folder.path(), kept, lost, 2);
+    share_number(folder.path(), kept.0, lost.0, 2);
     let config = config(folder.path());
     let Err(refused) = Frontdesk::open(&config).await else { panic!("the server started") };
     let text = format!("{refused:#}");
@@ -308,7 +308,7 @@ async fn instances_of_one_tenant_with_a_shared_number_are_separated() {
     let number = |harness: &Harness, name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number(&harness, "ann"), number(&harness, "bob"));
     let folder = harness.finish().await;
-    share_number(folder.path(), kept, lost, 3);
+    share_number(folder.path(), kept.0, lost.0, 3);
     frontdesk::app::repair(&config(folder.path())).unwrap();
     let harness = Harness::again(folder, |_| {}).await;
     let waiting = harness.app.desk.stores().ledger.waiting().await.unwrap();

@@ -15,6 +15,7 @@ use std::time::Duration;
 use frontdesk_core::port::alarms::Alarms as _;
 use frontdesk_core::port::store::Directory as _;
 use frontdesk_store::sqlite::SqliteStore;
+use frontdesk_wire::InstanceNo;
 use process::{Api, Desk, Dice};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -274,6 +275,6 @@ async fn check_plans(run: &Run, folder: &std::path::Path) {
     let records = store.changed_since(0).await.unwrap().records;
     let alice = records.iter().find(|it| it.kind == "agent" && it.key.ends_with("alice")).unwrap();
     let no = serde_json::from_str::<Value>(alice.json.as_deref().unwrap()).unwrap()["no"].as_u64().unwrap();
-    let armed = store.armed(no, 0, 9_999).await.unwrap().len();
+    let armed = store.armed(InstanceNo(no), 0, 9_999).await.unwrap().len();
     assert!((promised..=promised + unknown).contains(&armed), "{armed} armed, {promised} promised, {unknown} unknown");
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use frontdesk_core::port::alarms::Alarms as _;
 use frontdesk_store::sqlite::SqliteStore;
+use frontdesk_wire::InstanceNo;
 use process::{Api, Desk, Dice, until};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -201,7 +202,7 @@ async fn left_behind(folder: &Path) -> Vec<frontdesk_core::port::alarms::Ended> 
     let store = SqliteStore::open(copy.path(), 0).unwrap();
     let mut ended = Vec::new();
     for instance in 0..=16 {
-        ended.extend(store.ended_alarms(instance, None, 1_000_000).await.unwrap());
+        ended.extend(store.ended_alarms(InstanceNo(instance), None, 1_000_000).await.unwrap());
     }
     ended
 }

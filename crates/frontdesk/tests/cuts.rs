@@ -21,6 +21,7 @@ use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
+use frontdesk_wire::{InstanceNo, Place, Seq};
 use harness::{Harness, PATIENCE, Seat};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -483,7 +484,7 @@ async fn compare(scene: &Scene) {
     assert_same(&memory, &stored(desk).await);
 
     // Instance numbers are unique.
-    let numbers: Vec<u64> = desk.directory().read(|view| view.instances.values().map(|it| it.no).collect());
+    let numbers: Vec<InstanceNo> = desk.directory().read(|view| view.instances.values().map(|it| it.no).collect());
     assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
 
     // Gateways have their instance, enrollments their gateway, links their instance.
@@ -526,7 +527,7 @@ async fn compare(scene: &Scene) {
         hooked += usize::from(event.is_some());
     }
     let rows = desk.directory().find_instance("home-gw", None).unwrap().no;
-    let rows = desk.stores().ledger.mail(rows, None, 0, 99_999).await.unwrap();
+    let rows = desk.stores().ledger.mail(rows, None, Seq(0), 99_999).await.unwrap();
     let rows = rows.iter().filter(|row| row.delivery.platform == "hooks").count();
     assert_eq!((rows, rows > 0), (hooked, true), "a row for each webhook that is stored");
 
@@ -543,9 +544,9 @@ async fn compare(scene: &Scene) {
         assert!(desk.directory().read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
         let mut after = 0;
         loop {
-            let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
+            let page = desk.stores().inbox.messages(no, Place(after), 500).await.unwrap();
             let Some(last) = page.last() else { break };
-            after = last.event;
+            after = last.event.0;
             assert!(page.iter().all(|stored| !is_in_flight(stored)), "a message is still in flight");
         }
     }

@@ -10,6 +10,7 @@ use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_contract;
 use frontdesk_testkit::store_suite::alarms::alarm;
 use frontdesk_testkit::store_suite::{Harness, Rings, accept, accept_many, acceptance, capability, owed, settled};
+use frontdesk_wire::{InstanceNo, Seq};
 
 fn in_memory() -> Harness {
     // Memory cannot be reopened: the same store is returned.
@@ -60,8 +61,8 @@ async fn a_backup_opens_as_a_store_with_the_same_content() {
     let mut bound = acceptance(301, &[8]);
     bound.capabilities = vec![capability("cap", &["k"], 500)];
     accept(&*store, bound).await;
-    store.settle(7, settled(&[1, 2, 9]).into()).await.unwrap();
-    store.drop_mail(7, 5, "no".into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1, 2, 9]).into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(5), "no".into()).await.unwrap();
 
     let to = copy.path().join("frontdesk.db");
     let bytes = store.backup(&to).await.unwrap();
@@ -70,8 +71,11 @@ async fn a_backup_opens_as_a_store_with_the_same_content() {
 
     let again: Arc<dyn Store> = Arc::new(SqliteStore::open(copy.path(), 99).unwrap());
     assert_eq!(again.epoch(), store.epoch());
-    assert_eq!(again.position(7).await.unwrap(), store.position(7).await.unwrap());
-    let (mine, theirs) = (store.mail(7, None, 301, 999).await.unwrap(), again.mail(7, None, 0, 999).await.unwrap());
+    assert_eq!(again.position(InstanceNo(7)).await.unwrap(), store.position(InstanceNo(7)).await.unwrap());
+    let (mine, theirs) = (
+        store.mail(InstanceNo(7), None, Seq(301), 999).await.unwrap(),
+        again.mail(InstanceNo(7), None, Seq(0), 999).await.unwrap(),
+    );
     assert_eq!(mine, theirs);
     assert_eq!(owed(&*again, 8).await, [1]);
     assert!(again.capability("acme", "k", "interaction", 0).await.unwrap().is_some());
@@ -134,7 +138,7 @@ async fn a_purge_holds_the_writer_for_a_bounded_number_of_rows() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     accept_many(&*store, 2_000, 7).await;
-    store.settle(7, settled(&(1..=2_000).collect::<Vec<_>>()).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&(1..=2_000).collect::<Vec<_>>()).into()).await.unwrap();
     let far = u64::from(u32::MAX);
     let keep = Retention { events_before_ms: far, verdicts_before_ms: far, ..Retention::default() };
     let (mut gone, mut largest) = (0, 0);

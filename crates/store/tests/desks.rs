@@ -14,7 +14,7 @@ use frontdesk_testkit::desk::desk_over;
 use frontdesk_wire::agents::{AgentPut, DeliveryPayload};
 use frontdesk_wire::api::{GatewayNew, ProvisionRequest};
 use frontdesk_wire::token::mint;
-use frontdesk_wire::{Close, Secret};
+use frontdesk_wire::{Close, InstanceNo, Place, Secret};
 
 async fn two_desks() -> (Arc<Desk>, Arc<Desk>) {
     let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
@@ -51,7 +51,7 @@ async fn instance_numbers_are_unique_across_servers() {
         other.directory().add_gateway(gateway(&format!("r-{round}"), "rival")).await.unwrap();
     }
     one.directory().refresh().await.unwrap();
-    let mut numbers: Vec<u64> = one.directory().read(|view| view.instances.values().map(|it| it.no).collect());
+    let mut numbers: Vec<InstanceNo> = one.directory().read(|view| view.instances.values().map(|it| it.no).collect());
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 40);
@@ -150,7 +150,7 @@ async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server() {
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     one.messages().deliver(who, "alice", &payload).await.unwrap();
     let other = desk_over(store, env, Rules::default()).await;
-    assert_eq!(other.inboxes().inbox(who, "alice", 0).await.unwrap().messages.len(), 1);
+    assert_eq!(other.inboxes().inbox(who, "alice", Place(0)).await.unwrap().messages.len(), 1);
 }
 
 /// A starting server must not doubt what a live one is doing; what a dead one left is doubted by whoever notices.

@@ -17,6 +17,7 @@ use frontdesk_core::port::media::body_of;
 use frontdesk_core::port::store::{Acceptance, MediaItem, Position, Store, StoreError};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_suite::{Rings, accept, accept_many, acceptance, owed};
+use frontdesk_wire::{InstanceNo, Seq};
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
@@ -117,10 +118,10 @@ async fn corruption_is_reported(folder: &Path) {
     };
     let store: Arc<dyn Store> = Arc::new(store);
     let mut errors = Vec::new();
-    errors.extend(store.pending(7, 0, 999).await.err());
-    errors.extend(store.mail(7, None, 0, 999).await.err());
+    errors.extend(store.pending(InstanceNo(7), Seq(0), 999).await.err());
+    errors.extend(store.mail(InstanceNo(7), None, Seq(0), 999).await.err());
     errors.extend(store.accept((900..950).map(|number| acceptance(number, &[7, 8])).collect()).await.err());
-    errors.extend(store.settle(7, Position { through: 5, ..Position::default() }.into()).await.err());
+    errors.extend(store.settle(InstanceNo(7), Position { through: Seq(5), ..Position::default() }.into()).await.err());
     errors.extend(store.changed_since(0).await.err());
     errors.extend(store.chats("acme", "", 9).await.err());
     errors.extend(store.health().await.err());
@@ -130,7 +131,7 @@ async fn corruption_is_reported(folder: &Path) {
         Ok(report) => assert!(!report.faults.is_empty()),
         Err(error) => assert!(matches!(error, StoreError::Corrupt(_)), "{error}"),
     }
-    assert!(store.pending(7, 0, 999).await.is_err(), "the reader keeps running and reports it again");
+    assert!(store.pending(InstanceNo(7), Seq(0), 999).await.is_err(), "the reader keeps running and reports it again");
 }
 
 #[tokio::test]
@@ -235,7 +236,8 @@ async fn a_lock_of_another_process_is_temporary() {
     assert_eq!(rings.rows(), [(7, 1), (7, 2)], "a refused row is not notified");
     drop(store);
     let again = open(folder.path());
-    let ids: Vec<_> = again.pending(7, 0, 9).await.unwrap().iter().map(|(_, it)| it.message_id.clone()).collect();
+    let ids: Vec<_> =
+        again.pending(InstanceNo(7), Seq(0), 9).await.unwrap().iter().map(|(_, it)| it.message_id.clone()).collect();
     assert_eq!(ids, ["m-1", "m-3"]);
 }
 
@@ -266,8 +268,8 @@ async fn answered_writes_survive_a_kill() {
         answered.extend(writer.rest("OK "));
 
         let again = open(folder.path());
-        let (seven, eight) = (again.pending(7, 0, 99_999).await.unwrap(), owed(&*again, 8).await);
-        let seqs: Vec<u64> = seven.iter().map(|(seq, _)| *seq).collect();
+        let (seven, eight) = (again.pending(InstanceNo(7), Seq(0), 99_999).await.unwrap(), owed(&*again, 8).await);
+        let seqs: Vec<u64> = seven.iter().map(|(seq, _)| seq.0).collect();
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gaps");
         assert_eq!(seqs, eight, "no incomplete event");
         let there: BTreeSet<String> = seven.iter().map(|(_, it)| it.message_id.clone()).collect();
@@ -441,8 +443,8 @@ fn sized(number: u64) -> Acceptance {
 }
 
 async fn there(store: &dyn Store) -> BTreeSet<String> {
-    let rows = store.pending(7, 0, usize::MAX).await.unwrap();
-    let seqs: Vec<u64> = rows.iter().map(|(seq, _)| *seq).collect();
+    let rows = store.pending(InstanceNo(7), Seq(0), usize::MAX).await.unwrap();
+    let seqs: Vec<u64> = rows.iter().map(|(seq, _)| seq.0).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gaps");
     rows.into_iter().map(|(_, delivery)| delivery.message_id.clone()).collect()
 }
@@ -520,7 +522,10 @@ async fn a_failed_purge_keeps_waiting_rows() {
         accept(&*store, acceptance(number, receivers)).await;
     }
     let all: Vec<u64> = (1..=600).collect();
-    store.settle(7, Position { above: all, ..Position::default() }.into()).await.unwrap();
+    store
+        .settle(InstanceNo(7), Position { above: all.into_iter().map(Seq).collect(), ..Position::default() }.into())
+        .await
+        .unwrap();
     let before = owed(&*store, 8).await;
     let keep = frontdesk_core::port::store::Retention {
         events_before_ms: u64::MAX >> 2,
@@ -535,6 +540,6 @@ async fn a_failed_purge_keeps_waiting_rows() {
     other.execute_batch("ROLLBACK").unwrap();
     frontdesk_testkit::store_suite::purge(&*store, keep).await;
     assert_eq!(owed(&*store, 8).await, before);
-    assert_eq!(store.pending(8, 0, 999).await.unwrap().len(), 300, "with their events");
-    assert_eq!(store.mail(7, None, 0, 999).await.unwrap(), [], "the rest was deleted");
+    assert_eq!(store.pending(InstanceNo(8), Seq(0), 999).await.unwrap().len(), 300, "with their events");
+    assert_eq!(store.mail(InstanceNo(7), None, Seq(0), 999).await.unwrap(), [], "the rest was deleted");
 }

@@ -10,6 +10,7 @@ use frontdesk_core::port::store::{Mail, MailState, Position, Store};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_suite::{Rings, acceptance};
+use frontdesk_wire::{InstanceNo, Seq};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{TestCaseError, TestRunner};
@@ -114,8 +115,9 @@ impl Account {
 
     fn position(&self) -> Position {
         let through = self.rows.iter().take_while(|row| row.settled).count() as u64;
-        let above = self.numbered().filter(|(seq, row)| *seq > through && row.settled).map(|(seq, _)| seq).collect();
-        Position { through, above, sent: self.sent }
+        let above =
+            self.numbered().filter(|(seq, row)| *seq > through && row.settled).map(|(seq, _)| Seq(seq)).collect();
+        Position { through: Seq(through), above, sent: Seq(self.sent) }
     }
 
     /// Newest first.
@@ -207,14 +209,16 @@ async fn take(step: Step, model: &mut Model, subject: &mut Subject) -> Result<()
             for seq in &above {
                 account.row(*seq).settled = true;
             }
-            subject.store().settle(INSTANCES[who], Position { through: 0, above, sent }.into()).await.unwrap();
+            let above = above.into_iter().map(Seq).collect();
+            let position = Position { through: Seq::NONE, above, sent: Seq(sent) };
+            subject.store().settle(InstanceNo(INSTANCES[who]), position.into()).await.unwrap();
         }
         Step::SettleThrough { who, row } => {
             let account = model.accounts.entry(INSTANCES[who]).or_default();
             let through = account.pick(row).unwrap_or(0);
             (1..=through).for_each(|seq| account.row(seq).settled = true);
-            let position = Position { through, ..Position::default() };
-            subject.store().settle(INSTANCES[who], position.into()).await.unwrap();
+            let position = Position { through: Seq(through), ..Position::default() };
+            subject.store().settle(InstanceNo(INSTANCES[who]), position.into()).await.unwrap();
         }
         Step::Drop { who, row } => {
             let account = model.accounts.entry(INSTANCES[who]).or_default();
@@ -223,14 +227,15 @@ async fn take(step: Step, model: &mut Model, subject: &mut Subject) -> Result<()
             if expected {
                 *account.row(seq) = Row { settled: true, dead: true, key: account.row(seq).key };
             }
-            let dropped = subject.store().drop_mail(INSTANCES[who], seq, "no".into()).await.unwrap();
+            let dropped = subject.store().drop_mail(InstanceNo(INSTANCES[who]), Seq(seq), "no".into()).await.unwrap();
             prop_assert_eq!(dropped, expected);
         }
         Step::Replay { who, row } => {
             let account = model.accounts.entry(INSTANCES[who]).or_default();
             let seq = account.pick(row);
             let expected = seq.map(|seq| account.row(seq).key).map(|key| account.push(key));
-            let made = subject.store().replay_mail(INSTANCES[who], seq.unwrap_or(1)).await.unwrap();
+            let made = subject.store().replay_mail(InstanceNo(INSTANCES[who]), Seq(seq.unwrap_or(1))).await.unwrap();
+            let made = made.map(|seq| seq.0);
             prop_assert_eq!(made, expected);
             model.rung.extend(made.map(|seq| (INSTANCES[who], seq)));
         }
@@ -253,8 +258,8 @@ fn receivers(mask: u8) -> Vec<u64> {
 }
 
 async fn pending(store: &dyn Store, instance: u64, after: u64, limit: usize) -> Vec<(u64, String)> {
-    let rows = store.pending(instance, after, limit).await.unwrap();
-    rows.into_iter().map(|(seq, delivery)| (seq, delivery.message_id.clone())).collect()
+    let rows = store.pending(InstanceNo(instance), Seq(after), limit).await.unwrap();
+    rows.into_iter().map(|(seq, delivery)| (seq.0, delivery.message_id.clone())).collect()
 }
 
 async fn compare(model: &Model, subject: &Subject) -> Result<(), TestCaseError> {
@@ -264,14 +269,14 @@ async fn compare(model: &Model, subject: &Subject) -> Result<(), TestCaseError> 
         let account = model.accounts.get(&instance).unwrap_or(&nothing);
         let owed = account.pending(0, usize::MAX);
         owing += owed.len() as u64;
-        prop_assert_eq!(store.position(instance).await.unwrap(), account.position());
+        prop_assert_eq!(store.position(InstanceNo(instance)).await.unwrap(), account.position());
         prop_assert_eq!(&pending(store, instance, 0, usize::MAX).await, &owed);
-        let mail = store.mail(instance, None, 0, usize::MAX).await.unwrap();
+        let mail = store.mail(InstanceNo(instance), None, Seq(0), usize::MAX).await.unwrap();
         prop_assert!(mail.is_sorted_by(|newer, older| newer.delivery.event > older.delivery.event), "{:?}", mail);
-        let told = |it: Mail| (it.seq, it.state, it.delivery.message_id.clone());
+        let told = |it: Mail| (it.seq.0, it.state, it.delivery.message_id.clone());
         prop_assert_eq!(mail.into_iter().map(told).collect::<Vec<_>>(), account.mail());
-        let waiting = store.waiting().await.unwrap().into_iter().find(|one| one.instance == instance);
-        let waiting = waiting.map(|one| (one.count, one.oldest_seq));
+        let waiting = store.waiting().await.unwrap().into_iter().find(|one| one.instance == InstanceNo(instance));
+        let waiting = waiting.map(|one| (one.count, one.oldest_seq.0));
         prop_assert_eq!(waiting, owed.first().map(|(oldest, _)| (owed.len() as u64, *oldest)));
     }
     prop_assert_eq!(store.report().await.unwrap().rows_waiting, owing);

@@ -9,6 +9,7 @@ use frontdesk_core::directory::{AmendError, Draft, Fact, Registry, View};
 use frontdesk_core::port::store::{Change, Directory as _, Store, StoreError};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
+use frontdesk_wire::InstanceNo;
 
 fn tenant(name: &str) -> Fact {
     Fact::Tenant(Tenant { name: name.into(), created_ms: 1, notices: true })
@@ -43,8 +44,13 @@ async fn records_are_read_back_after_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let open = || -> Arc<dyn Store> { Arc::new(SqliteStore::open(folder.path(), 1).unwrap()) };
     let registry = Registry::open(open()).await.unwrap();
-    let instance =
-        Fact::Instance(Instance { no: 41, tenant: "acme".into(), name: "a".into(), wake_url: None, left_ms: None });
+    let instance = Fact::Instance(Instance {
+        no: InstanceNo(41),
+        tenant: "acme".into(),
+        name: "a".into(),
+        wake_url: None,
+        left_ms: None,
+    });
     put(&registry, vec![tenant("acme"), token("h1"), instance]).await.unwrap();
     put(&registry, vec![binding("late", 20), binding("early", 10)]).await.unwrap();
     put(&registry, vec![token("h2")]).await.unwrap();
@@ -55,7 +61,7 @@ async fn records_are_read_back_after_reopening() {
     registry.read(|view| {
         assert!(view.tenants.contains_key("acme"));
         assert!(view.token_by_hash("h1").is_none() && view.token_by_hash("h2").is_some(), "the old hash is gone");
-        assert_eq!(view.instance_no(41).unwrap().name, "a");
+        assert_eq!(view.instance_no(InstanceNo(41)).unwrap().name, "a");
     });
     let early = binding("early", 10);
     let forget = |_: &_, draft: &mut Draft| {
@@ -100,12 +106,12 @@ async fn two_servers_give_distinct_instance_numbers() {
     for round in 0..10 {
         for (at, desk) in desks.iter().enumerate() {
             let name = format!("i-{round}-{at}");
-            let new = Instance { no: 0, tenant: "acme".into(), name, wake_url: None, left_ms: None };
+            let new = Instance { no: InstanceNo(0), tenant: "acme".into(), name, wake_url: None, left_ms: None };
             put(desk, vec![Fact::Instance(new)]).await.unwrap();
         }
     }
     desks[0].refresh().await.unwrap();
-    let numbers: std::collections::HashSet<u64> =
+    let numbers: std::collections::HashSet<InstanceNo> =
         desks[0].read(|view| view.instances.values().map(|it| it.no).collect());
     assert_eq!(numbers.len(), 20);
 }

@@ -43,7 +43,7 @@ impl Pair {
     }
 
     async fn accept(&self, number: u64) {
-        self.store.accept(vec![acceptance(number, &[self.caller.instance.no])]).await.unwrap();
+        self.store.accept(vec![acceptance(number, &[self.caller.instance.no.0])]).await.unwrap();
     }
 }
 
@@ -102,7 +102,7 @@ async fn a_suspended_server_infers_nothing_about_a_replaced_session() {
     let mut old = serving(&pair.other, &pair.caller, 0).await;
     let mut forward = delivery(1);
     forward.passthrough = true;
-    let forward = Acceptance { delivery: forward, ..acceptance(1, &[no]) };
+    let forward = Acceptance { delivery: forward, ..acceptance(1, &[no.0]) };
     pair.store.accept(vec![forward]).await.unwrap();
     carry_out(&pair.other, &mut old, 10).await;
     assert_eq!(written(&mut old, 10).len(), 1);
@@ -112,9 +112,9 @@ async fn a_suspended_server_infers_nothing_about_a_replaced_session() {
     old.tick(20_000);
     carry_out(&pair.other, &mut old, 20_000).await;
     assert_eq!(old.closing(), Some(Close::Replaced), "it learns that it does not serve any more");
-    assert_eq!(owed(&*pair.store, no).await, [1]);
+    assert_eq!(owed(&*pair.store, no.0).await, [1]);
     old.end().await;
-    assert_eq!(owed(&*pair.store, no).await, [1]);
+    assert_eq!(owed(&*pair.store, no.0).await, [1]);
     assert_eq!(pair.store.presence(no).await.unwrap().served_by, pair.one.lease().me(), "its end changes nothing");
     carry_out(&pair.one, &mut new, 20_001).await;
     assert_eq!(written(&mut new, 20_001).len(), 1, "the row is delivered by the session that serves");
@@ -131,7 +131,7 @@ async fn an_ack_at_a_replaced_session_counts() {
     let _new = serving(&pair.one, &pair.caller, 20).await;
     old.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 30);
     carry_out(&pair.other, &mut old, 30).await;
-    assert!(owed(&*pair.store, pair.caller.instance.no).await.is_empty());
+    assert!(owed(&*pair.store, pair.caller.instance.no.0).await.is_empty());
 }
 
 /// The answer of a commit was lost on the network: the event is stored once, and its sender is told so.
@@ -147,5 +147,5 @@ async fn an_event_whose_answer_was_lost_is_stored_once() {
     let payload = serde_json::from_value(body).unwrap();
     let receipt = desk.messages().deliver(who, &caller.instance.name, &payload).await.unwrap();
     assert!(receipt.delivery_id.is_some());
-    assert_eq!(owed(&*store, caller.instance.no).await.len(), 1);
+    assert_eq!(owed(&*store, caller.instance.no.0).await.len(), 1);
 }

@@ -12,7 +12,7 @@ use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
 use frontdesk_testkit::session::{caller, carry_out, hello, line, serving, written};
 use frontdesk_testkit::store_suite::acceptance;
-use frontdesk_wire::Close;
+use frontdesk_wire::{Close, DeskNo, Seq};
 use serde_json::{Value, json};
 
 struct Scene {
@@ -49,11 +49,11 @@ impl Scene {
         kinds(&mut session);
         session.turn(1);
         let Some(Effect::Read { after, limit }) = session.next_effect() else { panic!("expected the effect Read") };
-        (session, after, limit)
+        (session, after.0, limit)
     }
 
     async fn message(&self, number: u64) {
-        self.desk.stores().ledger.accept(vec![acceptance(number, &[self.caller.instance.no])]).await.unwrap();
+        self.desk.stores().ledger.accept(vec![acceptance(number, &[self.caller.instance.no.0])]).await.unwrap();
     }
 
     async fn carry_out(&self, session: &mut Session, now_ms: u64) {
@@ -80,7 +80,7 @@ async fn a_row_is_sent_acked_and_saved() {
     }
     scene.carry_out(&mut session, 20).await;
     let no = scene.caller.instance.no;
-    assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, 2);
+    assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, Seq(2));
     let farewell = session.end().await;
     assert!(farewell.close.is_none() && farewell.left.is_none());
     assert!(!scene.desk.delivery().switchboard().is_live(no));
@@ -116,7 +116,7 @@ async fn a_failing_store_ends_the_session_and_loses_nothing() {
     session.saved(Err(StoreError::Unavailable("disk full".into())));
     assert_eq!(session.closing(), Some(Close::TryLater));
     session.end().await; // the store works again, so the last acks are saved here
-    assert_eq!(scene.desk.stores().ledger.position(scene.caller.instance.no).await.unwrap().through, 1);
+    assert_eq!(scene.desk.stores().ledger.position(scene.caller.instance.no).await.unwrap().through, Seq(1));
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn rows_read_while_going_idle_wait_for_the_next_session() {
     let scene = Scene::new().await;
     let (mut session, after, limit) = scene.reading().await;
     session.take_text(&line(&json!({ "type": "going_idle" })), 2);
-    let rows = scene.desk.delivery().read_rows(scene.caller.instance.no, after, limit).await;
+    let rows = scene.desk.delivery().read_rows(scene.caller.instance.no, Seq(after), limit).await;
     assert_eq!(rows.as_ref().unwrap().len(), 1);
     session.read(rows, limit, 3);
     let waits = scene.desk.delivery().switchboard().take_unserved();
@@ -149,7 +149,7 @@ async fn a_peer_that_disconnects_during_begin_leaves_no_state() {
     session.end().await;
     let board = scene.desk.delivery().switchboard();
     let no = scene.caller.instance.no;
-    assert!(!board.is_live(no) && board.presence(no).served_by == 0);
+    assert!(!board.is_live(no) && board.presence(no).served_by == DeskNo(0));
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn rows_read_for_a_finished_session_are_not_counted_as_sent() {
     let scene = Scene::new().await;
     let (mut session, after, limit) = scene.reading().await;
     session.hang_up();
-    session.read(scene.desk.delivery().read_rows(scene.caller.instance.no, after, limit).await, limit, 2);
+    session.read(scene.desk.delivery().read_rows(scene.caller.instance.no, Seq(after), limit).await, limit, 2);
     assert_eq!(scene.desk.meters().frames_pushed.get(), 0);
     let mut farewell = session.end().await;
     assert!(farewell.next_message().is_none());

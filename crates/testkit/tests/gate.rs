@@ -11,6 +11,7 @@ use frontdesk_core::directory::{Place, tenant_of};
 use frontdesk_core::gate::{self, Case, Layer, Ruling, Sight, Verdict, read_kept};
 use frontdesk_testkit::world::reference::{self, Found, Line};
 use frontdesk_testkit::world::{Dice, Event, World};
+use frontdesk_wire::InstanceNo;
 
 const EVENTS: u64 = 1_000_000;
 const EVENTS_PER_WORLD: u64 = 500;
@@ -349,7 +350,7 @@ fn sight(answers: &[Answer]) -> Sight<'static> {
     sight
 }
 
-fn receivers(verdict: &Verdict) -> BTreeSet<u64> {
+fn receivers(verdict: &Verdict) -> BTreeSet<InstanceNo> {
     verdict.receivers().map(|instance| instance.no).collect()
 }
 

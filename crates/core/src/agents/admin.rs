@@ -1,5 +1,6 @@
 //! Agents as shown to operators.
 
+use frontdesk_wire::InstanceNo;
 use frontdesk_wire::agents::AgentStatus;
 use serde::Serialize;
 
@@ -50,7 +51,7 @@ impl AgentsPlane {
             self.directory.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
         let instance = instance.filter(|it| it.left_ms.is_none());
         let no = agent.as_ref().map(|it| it.no);
-        let seen = |no: u64| self.live.streams.traffic_ms(no);
+        let seen = |no: InstanceNo| self.live.streams.traffic_ms(no);
         AgentShown {
             status: self.status(tenant, &id),
             kind: if instance.is_some() { "instance" } else { "agent" },

@@ -16,7 +16,6 @@ use super::messages::{Filing, Kept, Word, chat_of};
 use super::speaker::Speaker;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
-use crate::ids::event_id;
 use crate::meters::Why;
 use crate::port::inbox::StoredMessage;
 
@@ -223,7 +222,7 @@ impl Messages {
         self.meters.agent_words.get_or_create(&Why { why: how }).inc();
         self.tail.say(&to.agent.tenant, how, |notice| {
             notice.instance.clone_from(&to.agent.id);
-            notice.event_id = event_id(filed.event);
+            notice.event_id = filed.event.to_string();
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from);
             notice.message_id.clone_from(&filed.message.delivery_id);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin, Replied};
-use frontdesk_wire::{Act, Action};
+use frontdesk_wire::{Act, Action, InstanceNo};
 use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture as _;
 use tokio::sync::{Notify, oneshot};
@@ -93,7 +93,7 @@ impl Exchanges {
         let question = async {
             // Registered before the commit: the answer may arrive before the commit returns.
             let chat_id = super::deliver::chat_of_payload(payload);
-            let instances: Vec<u64> = to.relay.iter().map(|it| it.no).collect();
+            let instances: Vec<InstanceNo> = to.relay.iter().map(|it| it.no).collect();
             let delivery_id = self.messages.new_delivery_id();
             ticket.asked(&delivery_id, &chat_id, instances.clone());
             // A repeated question keeps the delivery id of the first one.
@@ -177,7 +177,7 @@ impl Exchanges {
         names.find_map(|name| self.agents.find_agent(who.tenant, name).ok()).map(|(id, _)| id)
     }
 
-    async fn note_answered(&self, tenant: &str, agent: u64, correlation_id: &str) -> Result<(), Fault> {
+    async fn note_answered(&self, tenant: &str, agent: InstanceNo, correlation_id: &str) -> Result<(), Fault> {
         match self.messages.question(tenant, agent, correlation_id).await? {
             Some((question, _)) => self.messages.close_question(tenant, question).await,
             None => Ok(()),
@@ -200,7 +200,7 @@ impl Exchanges {
         }
         // 0 is never an agent number: an agent without an inbox was never asked anything.
         let heard =
-            self.agents.live.waiters.reply(who.tenant, correlation_id, no.unwrap_or(0), content.clone(), now_ms);
+            self.agents.live.waiters.reply(who.tenant, correlation_id, no.unwrap_or_default(), content.clone(), now_ms);
         match heard {
             Ok(()) => Ok(Replied { ok: true, delivered_to: None }),
             Err(Unheard::OtherAgent) => {
@@ -221,7 +221,7 @@ impl Exchanges {
         &self,
         tenant: &str,
         id: &str,
-        no: Option<u64>,
+        no: Option<InstanceNo>,
         correlation_id: &str,
         content: String,
     ) -> Result<bool, Fault> {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
+use frontdesk_wire::{EventId, InstanceNo, Place};
 
 use super::AgentsPlane;
 use super::messages::Kept;
 use super::speaker::Speaker;
 use crate::base::Base;
 use crate::env::Env;
-use crate::ids::event_id;
 use crate::port::inbox::{Inbox as InboxStore, StoredMessage};
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
@@ -32,13 +32,13 @@ impl Inboxes {
     }
 
     /// Id of an agent and number of its inbox. `None`: the agent is known, but nothing was ever written to it.
-    pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<u64>), Fault> {
+    pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<InstanceNo>), Fault> {
         let (id, _) = self.agents.find_agent(tenant, address)?;
         let no = self.agents.directory.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
         Ok((id, no))
     }
 
-    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: u64) -> Result<Inbox, Fault> {
+    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: Place) -> Result<Inbox, Fault> {
         let (id, no) = self.inbox_of(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         let Some(no) = no else { return Ok(Inbox::default()) };
@@ -46,15 +46,15 @@ impl Inboxes {
         self.read_inbox(no, after).await
     }
 
-    pub(super) async fn read_inbox(&self, no: u64, after: u64) -> Result<Inbox, Fault> {
+    pub(super) async fn read_inbox(&self, no: InstanceNo, after: Place) -> Result<Inbox, Fault> {
         let messages = self.inbox.messages(no, after, INBOX_PAGE).await?;
         // Read after the page, so it is never lower than the numbers on the page.
         let newest = self.inbox.newest_message(no).await?;
-        Ok(Inbox { messages: messages.into_iter().map(inbox_message).collect(), newest })
+        Ok(Inbox { messages: messages.into_iter().map(inbox_message).collect(), newest: newest.0 })
     }
 
     /// Reads an inbox for somebody other than the agent; does not count as presence of the agent.
-    pub async fn look_into_inbox(&self, tenant: &str, address: &str, after: u64) -> Result<Inbox, Fault> {
+    pub async fn look_into_inbox(&self, tenant: &str, address: &str, after: Place) -> Result<Inbox, Fault> {
         match self.inbox_of(tenant, address)?.1 {
             Some(no) => self.read_inbox(no, after).await,
             None => Ok(Inbox::default()),
@@ -62,24 +62,24 @@ impl Inboxes {
     }
 
     /// Returns the inbox of an agent, and creates it if needed. Streams need one.
-    pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<u64, Fault> {
+    pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<InstanceNo, Fault> {
         let (id, _) = self.agents.find_agent(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         self.agents.addressee(who.tenant, address).await.map(|to| to.agent.no)
     }
 
     /// Number of the newest message in an inbox; 0 if it is empty.
-    pub async fn newest(&self, no: u64) -> Result<u64, StoreError> {
+    pub async fn newest(&self, no: InstanceNo) -> Result<Place, StoreError> {
         self.inbox.newest_message(no).await
     }
 
     /// The messages after a number.
-    pub async fn page(&self, no: u64, after: u64, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
+    pub async fn page(&self, no: InstanceNo, after: Place, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
         self.inbox.messages(no, after, limit).await
     }
 
     /// The current state of one message.
-    pub async fn message(&self, event: u64) -> Result<Option<StoredMessage>, StoreError> {
+    pub async fn message(&self, event: EventId) -> Result<Option<StoredMessage>, StoreError> {
         self.inbox.message_of(event).await
     }
 
@@ -92,7 +92,7 @@ impl Inboxes {
         let show = |(filed, agent): (StoredMessage, Option<String>)| {
             let kept: Kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
             Dispatch {
-                event_id: event_id(filed.event),
+                event_id: filed.event.to_string(),
                 at: filed.at_ms,
                 agent_id: agent.unwrap_or_default(),
                 from: kept.from,
@@ -108,7 +108,7 @@ impl Inboxes {
 pub fn inbox_message(filed: StoredMessage) -> InboxMessage {
     let StoredMessage { place, at_ms, message, .. } = filed;
     InboxMessage {
-        seq: place,
+        seq: place.0,
         delivery_id: message.delivery_id,
         kind: message.kind,
         text: message.text,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, DeliveryMeta, Fault};
 use frontdesk_wire::event::AgentWord;
-use frontdesk_wire::{MessageEvent, Source, build_session_key};
+use frontdesk_wire::{EventId, InstanceNo, MessageEvent, Place, Source, build_session_key};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ impl Messages {
         to: &Addressee,
         word: &Word<'_>,
         at_ms: u64,
-        receivers: Vec<u64>,
+        receivers: Vec<InstanceNo>,
         kept: &Kept,
     ) -> Result<Filing, Fault> {
         let message = InboxMessage {
@@ -182,16 +182,16 @@ impl Messages {
     pub(super) async fn question(
         &self,
         tenant: &str,
-        agent: u64,
+        agent: InstanceNo,
         correlation_id: &str,
-    ) -> Result<Option<(u64, String)>, Fault> {
+    ) -> Result<Option<(EventId, String)>, Fault> {
         let key = question_key(agent, correlation_id).into_bytes();
         let found = self.ledger.event_named(tenant, key, QUESTION, None).await?;
         Ok(found.map(|it| (it.event, it.chat_id)))
     }
 
     /// Marks a question as answered, so that later replies are refused.
-    pub(super) async fn close_question(&self, tenant: &str, question: u64) -> Result<(), Fault> {
+    pub(super) async fn close_question(&self, tenant: &str, question: EventId) -> Result<(), Fault> {
         let dedup = [b"\0agent:".as_slice(), &reply_mark(question)].concat();
         self.ledger.accept(vec![mark(tenant, dedup, "", self.env.now_ms())]).await?;
         Ok(())
@@ -210,7 +210,7 @@ impl Messages {
         to: &Addressee,
         word: &Word<'_>,
         at_ms: u64,
-        receivers: Vec<u64>,
+        receivers: Vec<InstanceNo>,
     ) -> Result<(MessageEvent, Acceptance), Fault> {
         let (event, json) = self.sized(word, !receivers.is_empty())?;
         let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
@@ -219,7 +219,7 @@ impl Messages {
             attempt: self.lease.next_attempt(),
             dedup: [b"\0agent:".as_slice(), &word.dedup].concat(),
             delivery: Delivery {
-                event: 0,
+                event: EventId::default(),
                 at_ms,
                 passthrough: false,
                 json,
@@ -242,11 +242,11 @@ impl Messages {
     }
 
     /// Rebuilds a message that expired from its event. Its receipts are unknown.
-    async fn forgotten(&self, event: u64, mut message: InboxMessage) -> Result<StoredMessage, Fault> {
+    async fn forgotten(&self, event: EventId, mut message: InboxMessage) -> Result<StoredMessage, Fault> {
         // If the event expired just now as well, the message is no duplicate any more; the caller may repeat it.
         let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
         (message.delivery_id, message.receipts) = (first.message_id, String::new());
-        Ok(StoredMessage { place: 0, event, at_ms: first.at_ms, message })
+        Ok(StoredMessage { place: Place::NONE, event, at_ms: first.at_ms, message })
     }
 
     /// Checks the size and builds the event, with its JSON if a socket needs it.
@@ -285,7 +285,7 @@ impl Messages {
 }
 
 /// Dedup keys are text with a common prefix, so that a range query finds all questions of this correlation id.
-fn question_key(agent: u64, correlation_id: &str) -> String {
+fn question_key(agent: InstanceNo, correlation_id: &str) -> String {
     format!("\0asked:{}", hex::encode(short_hash(&[&agent.to_string(), correlation_id])))
 }
 
@@ -298,14 +298,14 @@ fn question_mark(to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptan
 }
 
 /// Dedup key of the late answer to a question. It does not depend on the content, so there is one per question.
-pub(super) fn reply_mark(question: u64) -> [u8; 16] {
-    short_hash(&["reply to", &question.to_string()])
+pub(super) fn reply_mark(question: EventId) -> [u8; 16] {
+    short_hash(&["reply to", &question.0.to_string()])
 }
 
 /// An event without receivers, stored for its dedup key.
 fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
     let delivery = Delivery {
-        event: 0,
+        event: EventId::default(),
         at_ms,
         passthrough: false,
         json: String::new(),

@@ -22,8 +22,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use frontdesk_wire::Secret;
 use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
+use frontdesk_wire::{InstanceNo, Secret};
 use tokio::sync::Notify;
 
 use self::in_flight::InFlight;
@@ -72,18 +72,18 @@ pub struct LiveState {
     pub waiters: Waiters,
     pub in_flight: InFlight,
     /// Agents whose wake URL should be called.
-    pokes: Mutex<HashSet<u64>>,
+    pokes: Mutex<HashSet<InstanceNo>>,
     pub poke_bell: Notify,
 }
 
 impl LiveState {
-    pub fn ask_for_poke(&self, agent: u64) {
+    pub fn ask_for_poke(&self, agent: InstanceNo) {
         if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
             self.poke_bell.notify_one();
         }
     }
 
-    pub fn take_pokes(&self) -> HashSet<u64> {
+    pub fn take_pokes(&self) -> HashSet<InstanceNo> {
         std::mem::take(&mut self.pokes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -271,11 +271,11 @@ impl AgentsPlane {
     }
 
     /// Random, not sequential: numbers are never reused, so a new agent cannot get data of a deleted one.
-    fn new_agent_no(&self, view: &View) -> u64 {
+    fn new_agent_no(&self, view: &View) -> InstanceNo {
         loop {
             let mut dice = [0; 8];
             self.env.fill(&mut dice);
-            let no = AGENT_NUMBERS | (u64::from_le_bytes(dice) & (AGENT_NUMBERS - 1));
+            let no = InstanceNo(AGENT_NUMBERS | (u64::from_le_bytes(dice) & (AGENT_NUMBERS - 1)));
             if view.agent_no(no).is_none() {
                 return no;
             }
@@ -337,7 +337,7 @@ impl AgentsPlane {
     }
 
     /// Whether the agent is connected, or was since then: by a stream, by reading its inbox, or by a socket.
-    pub fn came_since(&self, no: u64, since_ms: u64) -> bool {
+    pub fn came_since(&self, no: InstanceNo, since_ms: u64) -> bool {
         let streams = &self.live.streams;
         if streams.is_attended(no) || streams.traffic_ms(no) > since_ms {
             return true;
@@ -349,7 +349,7 @@ impl AgentsPlane {
 
     /// A number that changes when the agent sends something, reads its inbox, or opens a socket. Callers compare for
     /// inequality, not order, because the clock can be set back.
-    pub fn traces_of(&self, agent_no: u64) -> u64 {
+    pub fn traces_of(&self, agent_no: InstanceNo) -> u64 {
         let heard = self.live.streams.traffic_ms(agent_no);
         let Some(agent) = self.directory.read(|view| view.agent_no(agent_no).cloned()) else { return heard };
         let dials = self.ways_to(&agent).0.iter().map(|it| self.delivery.switchboard().dials(it.no)).sum::<u64>();
@@ -357,7 +357,7 @@ impl AgentsPlane {
     }
 
     /// Whether the agent is connected now, by a stream or a socket.
-    pub fn is_here(&self, agent_no: u64) -> bool {
+    pub fn is_here(&self, agent_no: InstanceNo) -> bool {
         if self.live.streams.is_attended(agent_no) {
             return true;
         }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use frontdesk_wire::InstanceNo;
 use tokio::sync::Notify;
 
 use crate::delivery::delivered::Delivered;
@@ -13,7 +14,7 @@ pub const STREAMS_MAX: usize = 256;
 
 /// One open stream.
 pub struct Stream {
-    agent: u64,
+    agent: InstanceNo,
     /// Name of its session, if it has one.
     pub session: Option<String>,
     /// Higher is newer, across streams and sockets.
@@ -43,16 +44,16 @@ struct Open {
 
 #[derive(Default)]
 pub struct Streams {
-    by_agent: Mutex<HashMap<u64, Open>>,
+    by_agent: Mutex<HashMap<InstanceNo, Open>>,
 }
 
 impl Streams {
-    fn by_agent(&self) -> MutexGuard<'_, HashMap<u64, Open>> {
+    fn by_agent(&self) -> MutexGuard<'_, HashMap<InstanceNo, Open>> {
         self.by_agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `None`: the agent has the maximum number of open streams.
-    pub fn open(&self, agent: u64, session: Option<String>, order: u64, now_ms: u64) -> Option<Arc<Stream>> {
+    pub fn open(&self, agent: InstanceNo, session: Option<String>, order: u64, now_ms: u64) -> Option<Arc<Stream>> {
         let stream = Arc::new(Stream { agent, session, order, bell: Notify::new(), handed: Delivered::default() });
         let mut by_agent = self.by_agent();
         let known = by_agent.entry(agent).or_default();
@@ -72,18 +73,18 @@ impl Streams {
     }
 
     /// Newest first.
-    pub fn of(&self, agent: u64) -> Vec<Arc<Stream>> {
+    pub fn of(&self, agent: InstanceNo) -> Vec<Arc<Stream>> {
         let mut streams = self.by_agent().get(&agent).map(|known| known.streams.clone()).unwrap_or_default();
         streams.sort_by_key(|stream| std::cmp::Reverse(stream.order));
         streams
     }
 
-    pub fn is_attended(&self, agent: u64) -> bool {
+    pub fn is_attended(&self, agent: InstanceNo) -> bool {
         self.by_agent().get(&agent).is_some_and(|known| !known.streams.is_empty())
     }
 
     /// Notifies the streams of an agent after its inbox changed.
-    pub fn ring(&self, agent: u64) {
+    pub fn ring(&self, agent: InstanceNo) {
         if let Some(known) = self.by_agent().get(&agent) {
             for stream in &known.streams {
                 stream.bell.notify_one();
@@ -91,16 +92,16 @@ impl Streams {
         }
     }
 
-    pub fn note_traffic(&self, agent: u64, now_ms: u64) {
+    pub fn note_traffic(&self, agent: InstanceNo, now_ms: u64) {
         self.by_agent().entry(agent).or_default().traffic_ms = now_ms;
     }
 
-    pub fn traffic_ms(&self, agent: u64) -> u64 {
+    pub fn traffic_ms(&self, agent: InstanceNo) -> u64 {
         self.by_agent().get(&agent).map_or(0, |known| known.traffic_ms)
     }
 
     /// Removes a deleted agent. Its streams are notified so that they end.
-    pub fn forget(&self, agent: u64) {
+    pub fn forget(&self, agent: InstanceNo) {
         if let Some(known) = self.by_agent().remove(&agent) {
             known.streams.iter().for_each(|stream| stream.bell.notify_one());
         }
@@ -118,10 +119,10 @@ mod tests {
     #[tokio::test]
     async fn a_closed_stream_fails_pending_waits() {
         let streams = Streams::default();
-        let first = streams.open(7, Some("a".into()), 1, 5).unwrap();
-        let second = streams.open(7, None, 2, 6).unwrap();
-        let order: Vec<u64> = streams.of(7).iter().map(|stream| stream.order).collect();
-        assert_eq!((order, streams.traffic_ms(7)), (vec![2, 1], 6));
+        let first = streams.open(InstanceNo(7), Some("a".into()), 1, 5).unwrap();
+        let second = streams.open(InstanceNo(7), None, 2, 6).unwrap();
+        let order: Vec<u64> = streams.of(InstanceNo(7)).iter().map(|stream| stream.order).collect();
+        assert_eq!((order, streams.traffic_ms(InstanceNo(7))), (vec![2, 1], 6));
         assert!(first.hears(None) && first.hears(Some("a")) && !first.hears(Some("b")) && second.hears(Some("b")));
         first.handed.hand(3);
         first.handed.hand(2);
@@ -130,6 +131,6 @@ mod tests {
         let (waits, ()) = tokio::join!(first.handed.took(4), async { streams.close(&first) });
         assert!(!waits && first.handed.took(3).await && !first.handed.took(4).await);
         streams.close(&second);
-        assert!(!streams.is_attended(7));
+        assert!(!streams.is_attended(InstanceNo(7)));
     }
 }

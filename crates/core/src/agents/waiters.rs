@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use frontdesk_wire::InstanceNo;
 use frontdesk_wire::agents::AgentReply;
 use tokio::sync::oneshot;
 
@@ -16,12 +17,12 @@ const TENANT_WAITERS_MAX: usize = 2_500;
 type Name = (String, String);
 
 struct Waiter {
-    agent: u64,
+    agent: InstanceNo,
     agent_id: String,
     /// The stored question, and the chat and instances from which a socket would answer it.
     delivery_id: String,
     chat_id: String,
-    instances: Vec<u64>,
+    instances: Vec<InstanceNo>,
     number: u64,
     /// `None`: it was answered, and the answer is being committed.
     answer: Option<oneshot::Sender<AgentReply>>,
@@ -80,7 +81,7 @@ impl Ticket {
     }
 
     /// Sets the delivery id of the question, and the chat and instances to which it was sent.
-    pub fn asked(&self, delivery_id: &str, chat_id: &str, instances: Vec<u64>) {
+    pub fn asked(&self, delivery_id: &str, chat_id: &str, instances: Vec<InstanceNo>) {
         let mut board = self.waiters.board();
         let waiter = board.waiters.get_mut(&self.name).filter(|waiter| waiter.number == self.number);
         if let Some(waiter) = waiter {
@@ -100,7 +101,7 @@ impl Waiters {
         &self,
         tenant: &str,
         correlation_id: &str,
-        agent: u64,
+        agent: InstanceNo,
         agent_id: &str,
     ) -> Result<(Ticket, Answer), Refused> {
         let name = (tenant.to_owned(), correlation_id.to_owned());
@@ -130,7 +131,7 @@ impl Waiters {
     }
 
     /// Removes all waiters of a deleted agent.
-    pub fn forget(&self, agent: u64) {
+    pub fn forget(&self, agent: InstanceNo) {
         self.board().waiters.retain(|_, waiter| waiter.agent != agent);
     }
 
@@ -139,7 +140,7 @@ impl Waiters {
         &self,
         tenant: &str,
         correlation_id: &str,
-        agent: u64,
+        agent: InstanceNo,
         content: String,
         now_ms: u64,
     ) -> Result<(), Unheard> {
@@ -161,11 +162,11 @@ impl Waiters {
     pub fn meant(
         &self,
         tenant: &str,
-        instance: u64,
+        instance: InstanceNo,
         chat_id: &str,
         named: Option<&str>,
         message: Option<&str>,
-    ) -> Option<(String, u64)> {
+    ) -> Option<(String, InstanceNo)> {
         let board = self.board();
         let asks = |waiter: &Waiter| {
             waiter.answer.is_some() && waiter.instances.contains(&instance) && waiter.chat_id == chat_id
@@ -193,29 +194,29 @@ mod tests {
     #[tokio::test]
     async fn rule_16_one_waiter_one_agent_one_reply() {
         let waiters = Waiters::default();
-        let (ticket, answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
-        assert!(matches!(waiters.wait("t", "c1", 8, "bob"), Err(Refused::InFlight)));
-        assert!(waiters.wait("other", "c1", 9, "eve").is_ok(), "tenants do not share ids");
-        assert_eq!(waiters.reply("t", "c1", 8, "no".into(), 5), Err(Unheard::OtherAgent));
-        assert_eq!(waiters.reply("t", "c2", 7, "no".into(), 5), Err(Unheard::NobodyWaits));
-        assert_eq!(waiters.reply("t", "c1", 7, "yes".into(), 5), Ok(()));
-        assert_eq!(waiters.reply("t", "c1", 7, "late".into(), 6), Err(Unheard::Answered));
+        let (ticket, answer) = waiters.wait("t", "c1", InstanceNo(7), "alice").unwrap();
+        assert!(matches!(waiters.wait("t", "c1", InstanceNo(8), "bob"), Err(Refused::InFlight)));
+        assert!(waiters.wait("other", "c1", InstanceNo(9), "eve").is_ok(), "tenants do not share ids");
+        assert_eq!(waiters.reply("t", "c1", InstanceNo(8), "no".into(), 5), Err(Unheard::OtherAgent));
+        assert_eq!(waiters.reply("t", "c2", InstanceNo(7), "no".into(), 5), Err(Unheard::NobodyWaits));
+        assert_eq!(waiters.reply("t", "c1", InstanceNo(7), "yes".into(), 5), Ok(()));
+        assert_eq!(waiters.reply("t", "c1", InstanceNo(7), "late".into(), 6), Err(Unheard::Answered));
         let reply = answer.await.unwrap();
         assert_eq!((reply.content.as_str(), reply.sent_at, reply.agent_id.as_str()), ("yes", 5, "alice"));
-        let again = waiters.wait("t", "c1", 7, "alice").unwrap();
+        let again = waiters.wait("t", "c1", InstanceNo(7), "alice").unwrap();
         drop(ticket); // dropping an old ticket keeps the new waiter
-        assert!(matches!(waiters.wait("t", "c1", 7, "alice"), Err(Refused::InFlight)));
+        assert!(matches!(waiters.wait("t", "c1", InstanceNo(7), "alice"), Err(Refused::InFlight)));
         drop(again);
-        let (_gone, answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
-        let _stays = waiters.wait("t", "c2", 8, "bob").unwrap();
-        waiters.forget(7);
+        let (_gone, answer) = waiters.wait("t", "c1", InstanceNo(7), "alice").unwrap();
+        let _stays = waiters.wait("t", "c2", InstanceNo(8), "bob").unwrap();
+        waiters.forget(InstanceNo(7));
         assert!(answer.await.is_err() && waiters.len() == 1);
     }
 
     #[test]
     fn the_limit_per_tenant_leaves_room_for_other_tenants() {
         let waiters = Waiters::default();
-        let ask = |tenant: &str, number: usize| waiters.wait(tenant, &format!("c{number}"), 7, "alice");
+        let ask = |tenant: &str, number: usize| waiters.wait(tenant, &format!("c{number}"), InstanceNo(7), "alice");
         let mut held: Vec<_> = (0..TENANT_WAITERS_MAX).map(|number| ask("t", number).unwrap()).collect();
         assert!(matches!(ask("t", TENANT_WAITERS_MAX), Err(Refused::TooMany)) && ask("u", 0).is_ok());
         held.pop();
@@ -225,30 +226,31 @@ mod tests {
     #[test]
     fn an_answered_question_does_not_change_the_next_one_of_its_name() {
         let waiters = Waiters::default();
-        let (first, _answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
-        waiters.reply("t", "c1", 7, "quick".into(), 5).unwrap();
-        let (second, _answer) = waiters.wait("t", "c1", 7, "alice").unwrap();
-        second.asked("dl_2", "agent:bob", vec![70]);
+        let (first, _answer) = waiters.wait("t", "c1", InstanceNo(7), "alice").unwrap();
+        waiters.reply("t", "c1", InstanceNo(7), "quick".into(), 5).unwrap();
+        let (second, _answer) = waiters.wait("t", "c1", InstanceNo(7), "alice").unwrap();
+        second.asked("dl_2", "agent:bob", vec![InstanceNo(70)]);
         first.asked("dl_1", "agent:eve", vec![]); // its commit returns only now
-        let meant = waiters.meant("t", 70, "agent:bob", None, Some("dl_2"));
+        let meant = waiters.meant("t", InstanceNo(70), "agent:bob", None, Some("dl_2"));
         assert_eq!(meant.map(|(id, _)| id).as_deref(), Some("c1"));
     }
 
     #[test]
     fn a_chat_message_is_matched_to_its_question() {
         let waiters = Waiters::default();
-        let (one, _) = waiters.wait("t", "c1", 7, "alice").unwrap();
-        one.asked("dl_1", "agent:bob", vec![70]);
-        let meant = |named, reply_to| waiters.meant("t", 70, "agent:bob", named, reply_to).map(|(id, _)| id);
+        let (one, _) = waiters.wait("t", "c1", InstanceNo(7), "alice").unwrap();
+        one.asked("dl_1", "agent:bob", vec![InstanceNo(70)]);
+        let meant =
+            |named, reply_to| waiters.meant("t", InstanceNo(70), "agent:bob", named, reply_to).map(|(id, _)| id);
         assert_eq!(meant(None, None), None, "no reference to a question");
         assert_eq!(meant(None, Some("dl_1")).as_deref(), Some("c1"));
         assert_eq!(meant(None, Some("dl_0")), None, "a reply to another message");
         assert_eq!(meant(Some("c1"), None).as_deref(), Some("c1"));
         assert_eq!(meant(Some("c9"), None), None);
-        let (two, _) = waiters.wait("t", "c2", 7, "alice").unwrap();
-        two.asked("dl_2", "agent:bob", vec![70]);
+        let (two, _) = waiters.wait("t", "c2", InstanceNo(7), "alice").unwrap();
+        two.asked("dl_2", "agent:bob", vec![InstanceNo(70)]);
         assert_eq!(meant(None, Some("dl_2")).as_deref(), Some("c2"));
-        assert_eq!(waiters.meant("t", 71, "agent:bob", None, Some("dl_2")), None);
-        assert_eq!(waiters.meant("u", 70, "agent:bob", None, Some("dl_2")), None);
+        assert_eq!(waiters.meant("t", InstanceNo(71), "agent:bob", None, Some("dl_2")), None);
+        assert_eq!(waiters.meant("u", InstanceNo(70), "agent:bob", None, Some("dl_2")), None);
     }
 }

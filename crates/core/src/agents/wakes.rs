@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeReceipt};
+use frontdesk_wire::{InstanceNo, Place};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -62,14 +63,14 @@ impl LiveSession {
     /// The session name: the name of a stream, or the gateway of a socket.
     fn session(&self) -> Option<&str> {
         match self {
-            Self::Stream(seat) => seat.session.as_deref(),
+            Self::Stream(stream) => stream.session.as_deref(),
             Self::Socket(mailbox, _) => Some(&mailbox.gateway),
         }
     }
 
     fn order(&self) -> u64 {
         match self {
-            Self::Stream(seat) => seat.order,
+            Self::Stream(stream) => stream.order,
             Self::Socket(mailbox, _) => mailbox.order,
         }
     }
@@ -242,7 +243,7 @@ impl Messages {
     }
 
     /// Stores whether a wake of this agent is pending, so that a restart continues to call it.
-    pub async fn note_called(&self, agent: u64, waits: bool) {
+    pub async fn note_called(&self, agent: InstanceNo, waits: bool) {
         if !waits {
             self.delivery.note_wake_failure(agent, None);
         }
@@ -255,8 +256,8 @@ impl Messages {
     }
 
     /// Agents with a wake pending at the last shutdown.
-    pub fn called_agents(&self) -> Vec<u64> {
-        let all: Vec<u64> = self.directory.read(|view| view.agent_nos().collect());
+    pub fn called_agents(&self) -> Vec<InstanceNo> {
+        let all: Vec<InstanceNo> = self.directory.read(|view| view.agent_nos().collect());
         all.into_iter().filter(|no| self.delivery.switchboard().presence(*no).idle).collect()
     }
 
@@ -360,12 +361,12 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 }
 
 /// Whether the session took it: a stream the message, a socket its row.
-async fn took(session: &LiveSession, message: u64, rows: &[MadeRow]) -> bool {
+async fn took(session: &LiveSession, message: Place, rows: &[MadeRow]) -> bool {
     let taken = async {
         match session {
-            LiveSession::Stream(seat) => seat.handed.took(message).await,
+            LiveSession::Stream(stream) => stream.handed.took(message.0).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
-                Some(row) => mailbox.handed.took(row.seq).await,
+                Some(row) => mailbox.handed.took(row.seq.0).await,
                 None => false,
             },
         }

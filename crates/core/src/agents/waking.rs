@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use frontdesk_wire::InstanceNo;
+
 use super::{AgentsPlane, Messages};
 use crate::delivery::wake::{Ended, Errand, Waker};
 use crate::directory::facts::Agent;
@@ -35,7 +37,7 @@ impl Messages {
         let now_ms = self.env.steady_ms();
         if now_ms.saturating_sub(*swept_ms) > waker.sleepers().count() as u64 {
             *swept_ms = now_ms;
-            let awake: Vec<u64> =
+            let awake: Vec<InstanceNo> =
                 waker.sleepers().filter(|agent| came(&self.agents, *agent, waker.dials(*agent))).collect();
             for agent in awake {
                 waker.settled(agent);
@@ -58,7 +60,7 @@ impl Messages {
         (call, how)
     }
 
-    async fn poke(&self, no: u64) -> Ended {
+    async fn poke(&self, no: InstanceNo) -> Ended {
         let found = self.directory.read(|view| view.agent_no(no).cloned());
         let Some((agent, url)) = found.and_then(|it: Arc<Agent>| it.wake_url.clone().map(|url| (it, url))) else {
             return Ended::NoWay;
@@ -74,6 +76,6 @@ impl Messages {
 }
 
 /// `since`: traces of the agent at the time of the wake request.
-fn came(agents: &AgentsPlane, agent: u64, since: Option<u64>) -> bool {
+fn came(agents: &AgentsPlane, agent: InstanceNo, since: Option<u64>) -> bool {
     agents.is_here(agent) || since != Some(agents.traces_of(agent))
 }

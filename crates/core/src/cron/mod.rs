@@ -20,6 +20,7 @@ use frontdesk_wire::cron::{
     RelayBody,
 };
 use frontdesk_wire::frame::PassthroughForward;
+use frontdesk_wire::{EventId, InstanceNo};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -287,7 +288,7 @@ impl CronPlane {
     }
 
     /// Cancels all alarms of an instance or agent that is removed.
-    pub(crate) async fn disarm_all(&self, tenant: &str, no: u64) -> Result<(), StoreError> {
+    pub(crate) async fn disarm_all(&self, tenant: &str, no: InstanceNo) -> Result<(), StoreError> {
         let count = self.alarms.disarm_all(no, self.env.now_ms()).await?;
         self.clock.note_ended(tenant, count);
         (0..count).for_each(|_| self.clock.schedule().note_stale());
@@ -312,7 +313,7 @@ impl CronPlane {
     }
 
     /// Armed alarms of an instance, up to `limit`.
-    pub async fn armed(&self, no: u64, limit: usize) -> Result<Vec<Alarm>, StoreError> {
+    pub async fn armed(&self, no: InstanceNo, limit: usize) -> Result<Vec<Alarm>, StoreError> {
         self.alarms.armed(no, 0, limit).await
     }
 
@@ -322,7 +323,11 @@ impl CronPlane {
     }
 
     /// A page of armed alarms of an instance, and the start of the next page; `None`: this was the last one.
-    pub async fn armed_page(&self, instance: u64, after: u64) -> Result<(Vec<ArmedAlarm>, Option<u64>), StoreError> {
+    pub async fn armed_page(
+        &self,
+        instance: InstanceNo,
+        after: u64,
+    ) -> Result<(Vec<ArmedAlarm>, Option<u64>), StoreError> {
         let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;
         let next = page.last().map(|last| last.id).filter(|_| page.len() == ARMED_PAGE);
         let show = |it: Alarm| ArmedAlarm { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
@@ -331,7 +336,7 @@ impl CronPlane {
 
     /// Armed alarms of a tenant: jobs of its instances and planned wakes of its agents.
     pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(String, Alarm)>, DeskError> {
-        let owners: Vec<(u64, String)> = self.directory.read(|view| {
+        let owners: Vec<(InstanceNo, String)> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
             let instances = index.instances().map(|it| (it.no, it.name.clone()));
             instances.chain(index.agents().map(|it| (it.no, it.id.clone()))).collect()
@@ -567,7 +572,7 @@ impl CronPlane {
             body_b64: STANDARD.encode(body),
         };
         let delivery = Delivery {
-            event: 0,
+            event: EventId::default(),
             at_ms: self.env.now_ms(),
             passthrough: true,
             json: serde_json::to_string(&forward).unwrap_or_default(),

@@ -55,11 +55,12 @@ pub fn conclude(alarm: &Alarm, answer: &FireAnswer, now_ms: u64, dice: u64) -> C
 mod tests {
     use super::*;
     use crate::port::alarms::AlarmState;
+    use frontdesk_wire::InstanceNo;
 
     fn alarm() -> Alarm {
         Alarm {
             id: 1,
-            instance: 1,
+            instance: InstanceNo(1),
             job_id: "j".into(),
             fire_at: "x".into(),
             due_ms: 100_000,

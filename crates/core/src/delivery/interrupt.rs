@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use frontdesk_wire::InstanceNo;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::session_aliases;
 
@@ -19,7 +20,7 @@ impl DeliveryPlane {
     /// different ways, so each instance gets the interrupt under every possible name.
     pub(crate) async fn interrupt_live_turns(
         &self,
-        receivers: &[u64],
+        receivers: &[InstanceNo],
         session_key: &str,
         names: &[String],
         now_ms: u64,
@@ -61,13 +62,13 @@ impl DeliveryPlane {
     /// The first live instance with a turn under one of these names, and the chat of the turn.
     async fn find_turn(
         &self,
-        instances: &[u64],
+        instances: &[InstanceNo],
         kept_as: &[&str],
         now_ms: u64,
-    ) -> Result<Option<(u64, Arc<str>)>, StoreError> {
-        let mut live: Vec<u64> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
+    ) -> Result<Option<(InstanceNo, Arc<str>)>, StoreError> {
+        let mut live: Vec<InstanceNo> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
-        let remembered = |instance: u64| {
+        let remembered = |instance: InstanceNo| {
             let chat_id = kept_as.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
             chat_id.map(|chat_id| (instance, chat_id))
         };
@@ -86,7 +87,7 @@ impl DeliveryPlane {
     }
 
     /// Sends the interrupt to the socket of the instance.
-    fn interrupt(&self, instance: u64, session_key: &str, chat_id: &str) -> bool {
+    fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &str) -> bool {
         let Some(mailbox) = self.switchboard.socket(instance) else { return false };
         let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.into() }.line();
         let told = mailbox.order(Order::Line(line));

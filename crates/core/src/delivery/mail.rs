@@ -1,5 +1,7 @@
 //! Operator requests to the ledger: list, show, replay, drop.
 
+use frontdesk_wire::{InstanceNo, Seq};
+
 use super::DeliveryPlane;
 use super::switchboard::Order;
 use crate::error::DeskError;
@@ -10,7 +12,12 @@ use crate::port::store::{Mail, MailState};
 const PAGE: usize = 200;
 
 impl DeliveryPlane {
-    pub async fn mail(&self, instance: u64, state: Option<MailState>, before: u64) -> Result<Vec<Mail>, DeskError> {
+    pub async fn mail(
+        &self,
+        instance: InstanceNo,
+        state: Option<MailState>,
+        before: Seq,
+    ) -> Result<Vec<Mail>, DeskError> {
         Ok(self.ledger.mail(instance, state, before, PAGE).await?)
     }
 
@@ -44,6 +51,6 @@ impl DeliveryPlane {
     }
 }
 
-fn parse_id(text: &str) -> Result<(u64, u64), DeskError> {
+fn parse_id(text: &str) -> Result<(InstanceNo, Seq), DeskError> {
     parse_mail_id(text).ok_or_else(|| DeskError::BadRequest(format!("{text:?} is not a mail id (example: 3.17)")))
 }

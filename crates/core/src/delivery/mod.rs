@@ -13,7 +13,7 @@ pub mod window;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use frontdesk_wire::Close;
+use frontdesk_wire::{Close, DeskNo, InstanceNo, Seq};
 
 use crate::base::Base;
 use crate::directory::{DirectoryPlane, Effect};
@@ -22,7 +22,7 @@ use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
-use crate::port::store::{Bell, Delivery, DeskNo, Ledger, NewRow, Sessions, StoreError, Waiting};
+use crate::port::store::{Bell, Delivery, Ledger, NewRow, SessionNo, Sessions, StoreError, Waiting};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -52,7 +52,7 @@ pub struct DeliveryPlane {
     outcall: Arc<dyn Outcall>,
     switchboard: Arc<Switchboard>,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
-    wake_failures: Mutex<HashMap<u64, String>>,
+    wake_failures: Mutex<HashMap<InstanceNo, String>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
@@ -70,9 +70,9 @@ impl DeliveryPlane {
         let bell = RowBell { switchboard: switchboard.clone(), lease: Arc::downgrade(&base.lease) };
         stores.ledger.attach_bell(Arc::new(bell));
         for (instance, mut presence) in stores.sessions.presences().await? {
-            if presence.served_by != 0 && !base.lease.is_other(presence.served_by) {
+            if !presence.served_by.is_none() && !base.lease.is_other(presence.served_by) {
                 // The socket ended with the previous process. For the agent that was just now.
-                (presence.served_by, presence.session) = (0, 0);
+                (presence.served_by, presence.session) = (DeskNo::NONE, SessionNo::NONE);
                 presence.seen_ms = base.env.now_ms();
             }
             switchboard.set_presence(instance, |known| *known = presence);
@@ -111,7 +111,7 @@ impl DeliveryPlane {
     }
 
     /// Whether an instance has mail and no socket at any desk; with the oldest row.
-    pub(crate) async fn unserved_mail(&self, instance: u64) -> Result<Option<Arc<Delivery>>, StoreError> {
+    pub(crate) async fn unserved_mail(&self, instance: InstanceNo) -> Result<Option<Arc<Delivery>>, StoreError> {
         if self.switchboard.is_served(instance) {
             return Ok(None);
         }
@@ -119,7 +119,7 @@ impl DeliveryPlane {
         if self.lease.is_other(presence.served_by) && !presence.idle {
             return Ok(None); // another desk has its socket
         }
-        let oldest = self.ledger.pending(instance, 0, 1).await?.into_iter().next();
+        let oldest = self.ledger.pending(instance, Seq::NONE, 1).await?.into_iter().next();
         Ok(oldest.map(|(_, delivery)| delivery))
     }
 
@@ -141,7 +141,7 @@ impl DeliveryPlane {
     }
 
     /// `None` clears it: the URL is being called, or the agent connected.
-    pub fn note_wake_failure(&self, no: u64, why: Option<&str>) {
+    pub fn note_wake_failure(&self, no: InstanceNo, why: Option<&str>) {
         let mut failures = self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
             Some(why) => drop(failures.insert(no, why.to_owned())),
@@ -149,7 +149,7 @@ impl DeliveryPlane {
         }
     }
 
-    pub fn wake_failure(&self, no: u64) -> Option<String> {
+    pub fn wake_failure(&self, no: InstanceNo) -> Option<String> {
         self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner).get(&no).cloned()
     }
 }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use frontdesk_wire::{InstanceNo, Seq, SessionNo};
+
 use super::DeliveryPlane;
 use super::switchboard::{GivenUp, Order, Unserved};
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
-use crate::ids::{event_id, mail_id};
+use crate::ids::mail_id;
 use crate::port::platform::{ActingAs, notice_in_time};
-use crate::port::store::{Attached, Delivery, Presence, SessionNo, StoreError};
+use crate::port::store::{Attached, Delivery, DeskNo, Presence, StoreError};
 
 /// A gateway that reconnects within this time is still running and needs no settle time.
 const WARM_MS: u64 = 60_000;
@@ -17,7 +19,7 @@ const NOTICE_CHATS_MAX: usize = 8;
 
 impl DeliveryPlane {
     /// Delay of delivery after a handshake: a gateway that has just started drops messages that come too early.
-    pub fn settle_time_ms(&self, instance: u64) -> u64 {
+    pub fn settle_time_ms(&self, instance: InstanceNo) -> u64 {
         let presence = self.switchboard.presence(instance);
         // A time in the future was stored before the clock was set back, and is ignored.
         let warm = presence.seen_ms != 0 && self.env.now_ms().abs_diff(presence.seen_ms) <= WARM_MS;
@@ -44,7 +46,8 @@ impl DeliveryPlane {
         let never_acks = acks == Acks::Never;
         self.switchboard.remember_acks(instance, acks);
         let presence = self.switchboard.set_presence(instance, |known| {
-            (known.served_by, known.session, known.seen_ms, known.never_acks) = (0, 0, now_ms, never_acks);
+            (known.served_by, known.session, known.seen_ms, known.never_acks) =
+                (DeskNo::NONE, SessionNo::NONE, now_ms, never_acks);
         });
         let text = if presence.idle { "went idle and disconnected" } else { "disconnected" };
         self.say_state(caller, "asleep", text);
@@ -69,7 +72,7 @@ impl DeliveryPlane {
 
     /// Ends rows that a live gateway left unacked after several attempts. They are listed as dead mail and can be
     /// replayed.
-    pub async fn give_up_rows(&self, caller: &Caller, rows: &[(u64, Arc<Delivery>)]) {
+    pub async fn give_up_rows(&self, caller: &Caller, rows: &[(Seq, Arc<Delivery>)]) {
         let instance = caller.instance.no;
         for (seq, delivery) in rows {
             let reason = format!("sent {} times on a live connection and never acked", RESENDS_MAX + 1);
@@ -95,7 +98,7 @@ impl DeliveryPlane {
             );
             self.tail.say(&caller.tenant, "given_up", |notice| {
                 notice.instance.clone_from(&caller.instance.name);
-                notice.event_id = event_id(delivery.event);
+                notice.event_id = delivery.event.to_string();
                 notice.platform.clone_from(&delivery.platform);
                 notice.chat_id = delivery.chat_id.to_string();
                 notice.message_id.clone_from(&delivery.message_id);
@@ -111,13 +114,13 @@ impl DeliveryPlane {
     }
 
     /// An agent without a socket: whether a wake waits for it.
-    pub(crate) async fn mark_wake_waits(&self, agent: u64, waits: bool) -> Result<(), StoreError> {
+    pub(crate) async fn mark_wake_waits(&self, agent: InstanceNo, waits: bool) -> Result<(), StoreError> {
         self.switchboard.set_presence(agent, |known| known.idle = waits);
         self.sessions.mark_idle(agent, None, waits).await.map(drop)
     }
 
     /// Notifies the users whose messages wait, once per message. Returns whether there was something to tell.
-    pub async fn notify_waiting(&self, instance_no: u64) -> Result<bool, StoreError> {
+    pub async fn notify_waiting(&self, instance_no: InstanceNo) -> Result<bool, StoreError> {
         let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else {
             return Ok(false);
         };
@@ -170,7 +173,7 @@ impl DeliveryPlane {
         for row in rows {
             self.tail.say(&caller.tenant, step, |notice| {
                 notice.instance.clone_from(&caller.instance.name);
-                notice.event_id = event_id(row.event);
+                notice.event_id = row.event.to_string();
                 notice.platform.clone_from(&row.platform);
                 notice.chat_id = row.chat_id.to_string();
                 notice.message_id.clone_from(&row.message_id);
@@ -183,12 +186,12 @@ impl DeliveryPlane {
     }
 
     /// Reports a step of waking an instance to the event stream.
-    pub async fn say_wake(&self, instance_no: u64, step: &'static str, text: &str) {
+    pub async fn say_wake(&self, instance_no: InstanceNo, step: &'static str, text: &str) {
         let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else { return };
         if !self.tail.is_watched() {
             return;
         }
-        let waits = self.ledger.pending(instance_no, 0, 1).await.unwrap_or_default();
+        let waits = self.ledger.pending(instance_no, Seq::NONE, 1).await.unwrap_or_default();
         self.tail.say(&instance.tenant, step, |notice| {
             notice.instance.clone_from(&instance.name);
             notice.text = text.into();
@@ -196,7 +199,7 @@ impl DeliveryPlane {
                 notice.platform.clone_from(&oldest.platform);
                 notice.chat_id = oldest.chat_id.to_string();
                 notice.message_id.clone_from(&oldest.message_id);
-                notice.event_id = event_id(oldest.event);
+                notice.event_id = oldest.event.to_string();
             }
         });
     }

@@ -7,12 +7,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::Close;
+use frontdesk_wire::{Close, DeskNo, EventId, InstanceNo, Seq};
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
 use super::window::Acks;
-use crate::port::store::{Delivery, DeskNo, MadeRow, NewRow, Presence, SessionNo};
+use crate::port::store::{Delivery, MadeRow, NewRow, Presence, SessionNo};
 
 /// Rows in memory per socket; after an overflow the session reads the ledger.
 const ROWS_MAX: usize = 512;
@@ -44,7 +44,7 @@ pub enum Order {
     Result(String),
     Close(Close),
     /// The operator dropped this row.
-    Dropped(u64),
+    Dropped(Seq),
     /// The task of this lane has ended.
     LaneDone(String),
     /// An interrupt was forwarded.
@@ -64,7 +64,7 @@ impl Order {
 
 #[derive(Default)]
 struct Waiting {
-    rows: VecDeque<(u64, Arc<Delivery>)>,
+    rows: VecDeque<(Seq, Arc<Delivery>)>,
     rows_bytes: usize,
     gap: bool,
     orders: VecDeque<Order>,
@@ -72,7 +72,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn pop_row(&mut self) -> Option<(u64, Arc<Delivery>)> {
+    fn pop_row(&mut self) -> Option<(Seq, Arc<Delivery>)> {
         let row = self.rows.pop_front()?;
         self.rows_bytes -= row.1.json.len();
         Some(row)
@@ -104,11 +104,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Mailbox {
     pub fn session(&self) -> SessionNo {
-        self.session.load(Ordering::Acquire)
+        SessionNo(self.session.load(Ordering::Acquire))
     }
 
     pub fn begin(&self, session: SessionNo) {
-        self.session.store(session, Ordering::Release);
+        self.session.store(session.0, Ordering::Release);
     }
 
     /// Marks the session as finished and releases all waiters.
@@ -176,12 +176,12 @@ impl Mailbox {
     }
 
     /// Rows above `cursor`, up to `room` rows and about `bytes`. `None`: there is a gap, read the ledger.
-    pub fn take_rows(&self, cursor: u64, room: usize, bytes: usize) -> Option<Vec<(u64, Arc<Delivery>)>> {
+    pub fn take_rows(&self, cursor: Seq, room: usize, bytes: usize) -> Option<Vec<(Seq, Arc<Delivery>)>> {
         let mut waiting = lock(&self.waiting);
         while waiting.rows.front().is_some_and(|(seq, _)| *seq <= cursor) {
             waiting.pop_row();
         }
-        let contiguous = waiting.rows.front().is_none_or(|(seq, _)| *seq == cursor + 1);
+        let contiguous = waiting.rows.front().is_none_or(|(seq, _)| *seq == cursor.next());
         if waiting.gap || !contiguous {
             return None;
         }
@@ -243,8 +243,8 @@ pub struct Memory {
 /// A row that was sent several times on a live socket without an ack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenUp {
-    pub seq: u64,
-    pub event: u64,
+    pub seq: Seq,
+    pub event: EventId,
     pub at_ms: u64,
 }
 
@@ -259,11 +259,11 @@ pub enum Unserved {
 
 #[derive(Default)]
 pub struct Switchboard {
-    sockets: papaya::HashMap<u64, Arc<Mailbox>>,
-    memory: papaya::HashMap<u64, Arc<Mutex<Memory>>>,
+    sockets: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
+    memory: papaya::HashMap<InstanceNo, Arc<Mutex<Memory>>>,
     orders: AtomicU64,
     /// Instances to be checked for waiting mail.
-    unserved: Mutex<HashMap<u64, Unserved>>,
+    unserved: Mutex<HashMap<InstanceNo, Unserved>>,
     pub unserved_bell: Notify,
     /// When a refused connection of each gateway was last logged; unknown gateways share one entry.
     refused_dials: Mutex<HashMap<String, u64>>,
@@ -276,7 +276,7 @@ impl Switchboard {
     }
 
     /// The newest socket wins; the previous one is told to close, and returned so that the caller can wait for it.
-    pub fn attach(&self, instance: u64, gateway: &str, tenant: &str) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
+    pub fn attach(&self, instance: InstanceNo, gateway: &str, tenant: &str) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
         let mailbox = Arc::new(Mailbox {
             order: self.next_order(),
             session: AtomicU64::new(0),
@@ -298,21 +298,21 @@ impl Switchboard {
     }
 
     /// True: this was the serving socket, and now the instance has none.
-    pub fn detach(&self, instance: u64, mailbox: &Mailbox) -> bool {
+    pub fn detach(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
         let sockets = self.sockets.pin();
         sockets.remove_if(&instance, |_, current| current.order == mailbox.order).is_ok_and(|gone| gone.is_some())
     }
 
-    pub fn socket(&self, instance: u64) -> Option<Arc<Mailbox>> {
+    pub fn socket(&self, instance: InstanceNo) -> Option<Arc<Mailbox>> {
         self.sockets.pin().get(&instance).cloned()
     }
 
-    pub fn is_live(&self, instance: u64) -> bool {
+    pub fn is_live(&self, instance: InstanceNo) -> bool {
         self.sockets.pin().contains_key(&instance)
     }
 
     /// Whether a socket takes its rows: connected and not idle.
-    pub fn is_served(&self, instance: u64) -> bool {
+    pub fn is_served(&self, instance: InstanceNo) -> bool {
         self.sockets.pin().get(&instance).is_some_and(|mailbox| !mailbox.is_idle())
     }
 
@@ -330,7 +330,7 @@ impl Switchboard {
     }
 
     /// Requests a check whether this instance must be woken.
-    pub fn note_unserved(&self, instance: u64, why: Unserved) {
+    pub fn note_unserved(&self, instance: InstanceNo, why: Unserved) {
         let mut unserved = lock(&self.unserved);
         let known = unserved.get(&instance).copied();
         if known != Some(Unserved::NewMail) {
@@ -342,20 +342,20 @@ impl Switchboard {
         }
     }
 
-    pub fn take_unserved(&self) -> HashMap<u64, Unserved> {
+    pub fn take_unserved(&self) -> HashMap<InstanceNo, Unserved> {
         std::mem::take(&mut lock(&self.unserved))
     }
 
-    pub fn memory(&self, instance: u64) -> Arc<Mutex<Memory>> {
+    pub fn memory(&self, instance: InstanceNo) -> Arc<Mutex<Memory>> {
         self.memory.pin().get_or_insert_with(instance, Arc::default).clone()
     }
 
-    pub fn presence(&self, instance: u64) -> Presence {
+    pub fn presence(&self, instance: InstanceNo) -> Presence {
         self.memory.pin().get(&instance).map(|memory| lock(memory).presence.clone()).unwrap_or_default()
     }
 
     /// Changes the presence of an instance and returns it, so that the caller can store it.
-    pub fn set_presence(&self, instance: u64, change: impl FnOnce(&mut Presence)) -> Presence {
+    pub fn set_presence(&self, instance: InstanceNo, change: impl FnOnce(&mut Presence)) -> Presence {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
         change(&mut memory.presence);
@@ -363,19 +363,19 @@ impl Switchboard {
     }
 
     /// What is known of its acks, from its last socket or from before the restart.
-    pub fn acks(&self, instance: u64) -> Acks {
+    pub fn acks(&self, instance: InstanceNo) -> Acks {
         let memory = self.memory(instance);
         let memory = lock(&memory);
         let kept = if memory.presence.never_acks { Acks::Never } else { Acks::Assumed };
         memory.acks.unwrap_or(kept)
     }
 
-    pub fn remember_acks(&self, instance: u64, acks: Acks) {
+    pub fn remember_acks(&self, instance: InstanceNo, acks: Acks) {
         lock(&self.memory(instance)).acks = Some(acks);
     }
 
     /// Passes a result to the current socket of the instance, or keeps it for the next one.
-    pub fn answer(&self, instance: u64, line: String, now_ms: u64) {
+    pub fn answer(&self, instance: InstanceNo, line: String, now_ms: u64) {
         if self.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Result(line.clone()))) {
             return;
         }
@@ -390,7 +390,7 @@ impl Switchboard {
         }
     }
 
-    pub fn take_parked(&self, instance: u64, now_ms: u64) -> Vec<String> {
+    pub fn take_parked(&self, instance: InstanceNo, now_ms: u64) -> Vec<String> {
         let memory = self.memory(instance);
         let parked = std::mem::take(&mut lock(&memory).parked);
         let fresh = parked.into_iter().filter(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
@@ -398,16 +398,16 @@ impl Switchboard {
     }
 
     /// Counts a new socket of the instance.
-    pub fn note_dial(&self, instance: u64) {
+    pub fn note_dial(&self, instance: InstanceNo) {
         lock(&self.memory(instance)).dials += 1;
     }
 
     /// Number of sockets it has opened since the start; a change shows that it connected.
-    pub fn dials(&self, instance: u64) -> u64 {
+    pub fn dials(&self, instance: InstanceNo) -> u64 {
         self.memory.pin().get(&instance).map_or(0, |memory| lock(memory).dials)
     }
 
-    pub fn note_given_up(&self, instance: u64, row: GivenUp) {
+    pub fn note_given_up(&self, instance: InstanceNo, row: GivenUp) {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
         if memory.given_up.len() >= GIVEN_UP_MAX {
@@ -417,7 +417,7 @@ impl Switchboard {
     }
 
     /// Instances that left rows unacked on live sockets, with the newest of these rows.
-    pub fn given_up(&self) -> Vec<(u64, Vec<GivenUp>)> {
+    pub fn given_up(&self) -> Vec<(InstanceNo, Vec<GivenUp>)> {
         let of = |memory: &Arc<Mutex<Memory>>| lock(memory).given_up.iter().cloned().collect::<Vec<_>>();
         let all = self.memory.pin();
         all.iter().map(|(instance, memory)| (*instance, of(memory))).filter(|(_, rows)| !rows.is_empty()).collect()
@@ -436,7 +436,7 @@ impl Switchboard {
     }
 
     /// Whether another refused action of this instance may be recorded in this second.
-    pub fn may_note_refusal(&self, instance: u64, now_ms: u64) -> bool {
+    pub fn may_note_refusal(&self, instance: InstanceNo, now_ms: u64) -> bool {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
         let second = now_ms / 1000;
@@ -448,7 +448,7 @@ impl Switchboard {
     }
 
     /// Remembers that rows of these sessions were sent to the instance.
-    pub fn remember_turns<'a>(&self, instance: u64, sent: impl Iterator<Item = &'a Delivery>, now_ms: u64) {
+    pub fn remember_turns<'a>(&self, instance: InstanceNo, sent: impl Iterator<Item = &'a Delivery>, now_ms: u64) {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
         for delivery in sent {
@@ -462,7 +462,7 @@ impl Switchboard {
     }
 
     /// The chat of the latest turn of this session since then, if it is in memory.
-    pub fn turn_chat(&self, instance: u64, session_key: &str, since_ms: u64) -> Option<Arc<str>> {
+    pub fn turn_chat(&self, instance: InstanceNo, session_key: &str, since_ms: u64) -> Option<Arc<str>> {
         let memory = self.memory.pin().get(&instance).cloned()?;
         let memory = lock(&memory);
         let found = memory.turns.iter().rev().find(|(key, _, at_ms)| **key == *session_key && *at_ms >= since_ms);

@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use frontdesk_wire::InstanceNo;
+
 use crate::rules::WakeRules;
 
 /// First retry after a failed call; doubled each time up to `retry_max_ms`.
@@ -21,13 +23,13 @@ const NOTICES_MAX: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
     /// Call the wake URL of this instance: (instance, number of the call for [`Waker::ended`]).
-    Poke(u64, u64),
-    Notice(u64, u64),
+    Poke(InstanceNo, u64),
+    Notice(InstanceNo, u64),
 }
 
 impl Errand {
     /// The instance.
-    pub fn of(self) -> u64 {
+    pub fn of(self) -> InstanceNo {
         match self {
             Self::Poke(no, _) | Self::Notice(no, _) => no,
         }
@@ -76,20 +78,20 @@ struct LastPoke {
 }
 
 struct Call {
-    instance: u64,
+    instance: InstanceNo,
     wait: u64,
     queue: Queue,
 }
 
 pub struct Waker {
     rules: WakeRules,
-    sleepers: HashMap<u64, Sleeper>,
+    sleepers: HashMap<InstanceNo, Sleeper>,
     /// Pairs of time and instance per queue, in order.
-    lines: [BTreeSet<(u64, u64)>; 3],
+    lines: [BTreeSet<(u64, InstanceNo)>; 3],
     calls: HashMap<u64, Call>,
     under_way: [usize; 3],
     /// Kept for one cooldown.
-    poked: HashMap<u64, LastPoke>,
+    poked: HashMap<InstanceNo, LastPoke>,
     last_number: u64,
 }
 
@@ -109,7 +111,7 @@ impl Waker {
     /// Mail waits for an instance without a socket. `waited_ms`: age of the oldest row. `dials`: sockets it has opened
     /// so far; if more than when the wait began, that wait is over and a new one begins. `fresh`: there is mail that
     /// none of its sockets has received.
-    pub fn mail_waits(&mut self, instance: u64, waited_ms: u64, dials: u64, fresh: bool, now_ms: u64) {
+    pub fn mail_waits(&mut self, instance: InstanceNo, waited_ms: u64, dials: u64, fresh: bool, now_ms: u64) {
         if self.sleepers.get(&instance).is_some_and(|sleeper| sleeper.dials != dials) {
             self.settled(instance);
         }
@@ -139,14 +141,14 @@ impl Waker {
     }
 
     /// A socket serves it, or did: the wait is over.
-    pub fn settled(&mut self, instance: u64) {
+    pub fn settled(&mut self, instance: InstanceNo) {
         self.forget(instance);
         if let Some(last) = self.poked.get_mut(&instance) {
             last.came = true;
         }
     }
 
-    fn forget(&mut self, instance: u64) {
+    fn forget(&mut self, instance: InstanceNo) {
         let Some(sleeper) = self.sleepers.remove(&instance) else { return };
         if let Some((queue, at_ms)) = sleeper.poke {
             self.lines[queue as usize].remove(&(at_ms, instance));
@@ -227,7 +229,7 @@ impl Waker {
     }
 
     /// The value of `dials` when the current wait began.
-    pub fn dials(&self, instance: u64) -> Option<u64> {
+    pub fn dials(&self, instance: InstanceNo) -> Option<u64> {
         self.sleepers.get(&instance).map(|sleeper| sleeper.dials)
     }
 
@@ -236,7 +238,7 @@ impl Waker {
         self.calls.len()
     }
 
-    pub fn sleepers(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn sleepers(&self) -> impl Iterator<Item = InstanceNo> + '_ {
         self.sleepers.keys().copied()
     }
 
@@ -259,7 +261,7 @@ mod tests {
     /// A waker with waiting mail for instance 1.
     fn waker() -> Waker {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 0, 0, true, 0);
+        waker.mail_waits(InstanceNo(1), 0, 0, true, 0);
         waker
     }
 
@@ -269,7 +271,7 @@ mod tests {
         for errand in waker.due(now_ms) {
             match errand {
                 Errand::Poke(instance, call) => {
-                    poked.push(instance);
+                    poked.push(instance.0);
                     waker.ended(call, how, now_ms);
                 }
                 Errand::Notice(_, call) => waker.ended(call, Ended::Noticed, now_ms),
@@ -281,7 +283,7 @@ mod tests {
     fn notices(waker: &mut Waker, now_ms: u64) -> Vec<u64> {
         let due = waker.due(now_ms);
         due.into_iter()
-            .filter_map(|it| if let Errand::Notice(instance, _) = it { Some(instance) } else { None })
+            .filter_map(|it| if let Errand::Notice(instance, _) = it { Some(instance.0) } else { None })
             .collect()
     }
 
@@ -289,8 +291,8 @@ mod tests {
     fn after_a_poke_that_brought_the_agent_the_next_message_pokes_at_once() {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
-        waker.settled(1);
-        waker.mail_waits(1, 0, 1, true, 5_000);
+        waker.settled(InstanceNo(1));
+        waker.mail_waits(InstanceNo(1), 0, 1, true, 5_000);
         assert_eq!(poke(&mut waker, Ended::Answered, 5_000), [1]);
     }
 
@@ -298,11 +300,11 @@ mod tests {
     fn an_agent_that_comes_and_leaves_the_same_mail_unacked_waits_for_the_cool_down() {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
-        waker.settled(1);
-        waker.mail_waits(1, 5_000, 1, false, 5_000);
+        waker.settled(InstanceNo(1));
+        waker.mail_waits(InstanceNo(1), 5_000, 1, false, 5_000);
         assert!(poke(&mut waker, Ended::Answered, 5_000).is_empty());
         assert_eq!(waker.next_due_ms(), Some(30_000));
-        waker.mail_waits(1, 0, 1, true, 6_000);
+        waker.mail_waits(InstanceNo(1), 0, 1, true, 6_000);
         assert_eq!(poke(&mut waker, Ended::Answered, 6_000), [1], "new mail does not wait for the cooldown");
     }
 
@@ -310,7 +312,7 @@ mod tests {
     fn new_mail_does_not_speed_up_calls_to_an_agent_that_does_not_come() {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
-        waker.mail_waits(1, 1_000, 0, true, 1_000);
+        waker.mail_waits(InstanceNo(1), 1_000, 0, true, 1_000);
         assert!(poke(&mut waker, Ended::Answered, 29_999).is_empty());
         assert_eq!(poke(&mut waker, Ended::Answered, 30_000), [1]);
     }
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn one_poke_at_a_time() {
         let mut waker = waker();
-        let Some(Errand::Poke(1, call)) = waker.due(0).pop() else { panic!("no poke") };
+        let Some(Errand::Poke(InstanceNo(1), call)) = waker.due(0).pop() else { panic!("no poke") };
         assert_eq!((waker.due(60_000), waker.under_way()), (vec![], 1));
         waker.ended(call, Ended::Failed, 60_000);
         assert_eq!(poke(&mut waker, Ended::Failed, 61_000), [1]);
@@ -328,9 +330,9 @@ mod tests {
     #[test]
     fn the_end_of_an_older_poke_does_not_delay_the_next_wait() {
         let mut waker = waker();
-        let Some(Errand::Poke(1, slow)) = waker.due(0).pop() else { panic!("no poke") };
+        let Some(Errand::Poke(InstanceNo(1), slow)) = waker.due(0).pop() else { panic!("no poke") };
         // The agent connected, went idle, and got another message while the call was still open.
-        waker.mail_waits(1, 0, 1, true, 5_000);
+        waker.mail_waits(InstanceNo(1), 0, 1, true, 5_000);
         assert_eq!(poke(&mut waker, Ended::Failed, 5_000), [1]);
         waker.ended(slow, Ended::Answered, 5_500);
         assert_eq!(poke(&mut waker, Ended::Failed, 6_000), [1], "retried after a second, not after the cooldown");
@@ -350,7 +352,7 @@ mod tests {
         let mut gaps = Vec::new();
         for _ in 0..12 {
             assert_eq!(poke(&mut waker, Ended::Failed, now), [1]);
-            let next = waker.sleepers[&1].poke.unwrap().1;
+            let next = waker.sleepers[&InstanceNo(1)].poke.unwrap().1;
             gaps.push(next - now);
             now = next;
         }
@@ -370,7 +372,7 @@ mod tests {
     #[test]
     fn people_are_told_once_per_wait() {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(1, 20_000, 0, true, 1_000);
+        waker.mail_waits(InstanceNo(1), 20_000, 0, true, 1_000);
         assert_eq!(poke(&mut waker, Ended::NoWay, 1_000), [1]);
         assert_eq!(waker.next_due_ms(), Some(101_000), "the mail had waited for 20 s");
         assert_eq!(notices(&mut waker, 101_000), [1]);
@@ -384,9 +386,9 @@ mod tests {
             assert_eq!(poke(&mut waker, Ended::Failed, now_ms), [1]);
         }
         assert_eq!(notices(&mut waker, 120_000), [1]);
-        waker.mail_waits(1, 120_001, 0, true, 120_001);
+        waker.mail_waits(InstanceNo(1), 120_001, 0, true, 120_001);
         assert_eq!(waker.due(120_001), [], "the same wait");
-        waker.mail_waits(1, 0, 1, true, 125_000);
+        waker.mail_waits(InstanceNo(1), 0, 1, true, 125_000);
         assert_eq!(poke(&mut waker, Ended::NoWay, 125_000), [1], "a new wait starts without failures");
         assert_eq!(notices(&mut waker, 245_000), [1], "people are told again");
     }
@@ -395,7 +397,7 @@ mod tests {
     fn calls_are_bounded_and_retries_leave_room_for_new_ones() {
         let mut waker = Waker::new(RULES);
         for instance in 0..300 {
-            waker.mail_waits(instance, 0, 0, true, 0);
+            waker.mail_waits(InstanceNo(instance), 0, 0, true, 0);
         }
         let mut open: Vec<u64> = Vec::new();
         let calls = |errands: Vec<Errand>| {
@@ -417,7 +419,7 @@ mod tests {
         }
         open.extend(calls(waker.due(10_000)));
         assert_eq!(open.len(), RETRIES_MAX);
-        waker.mail_waits(1_000, 0, 0, true, 10_001);
+        waker.mail_waits(InstanceNo(1_000), 0, 0, true, 10_001);
         assert_eq!(waker.due(10_001).len(), 1, "a first call does not wait behind retries");
     }
 }

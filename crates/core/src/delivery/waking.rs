@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use frontdesk_wire::InstanceNo;
+
 use super::DeliveryPlane;
 use super::switchboard::Unserved;
 use super::wake::{Ended, Errand, Waker};
@@ -69,7 +71,7 @@ impl DeliveryPlane {
         (call, how)
     }
 
-    async fn is_needed(&self, instance: u64) -> bool {
+    async fn is_needed(&self, instance: InstanceNo) -> bool {
         match self.unserved_mail(instance).await {
             Ok(oldest) => oldest.is_some(),
             Err(error) => {
@@ -79,7 +81,7 @@ impl DeliveryPlane {
         }
     }
 
-    async fn poke(&self, instance_no: u64) -> Ended {
+    async fn poke(&self, instance_no: InstanceNo) -> Ended {
         let found = self.directory.read(|view| view.instance_no(instance_no).cloned());
         let Some(instance) = found else { return Ended::NoWay };
         let Some(url) = &instance.wake_url else {

@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use frontdesk_wire::{Seq, SessionNo};
+
 use crate::port::store::{Delivery, Position, Settlement};
 
 /// A row that was answered but not acked for this long proves that the gateway does not ack.
@@ -31,7 +33,7 @@ pub const RESENDS_MAX: u8 = 3;
 const FROZEN_MS: u64 = 2_000;
 
 struct Flight {
-    seq: u64,
+    seq: Seq,
     sent_ms: u64,
     /// How often it was resent.
     resends: u8,
@@ -43,9 +45,9 @@ struct Flight {
 #[derive(Default)]
 pub struct Overdue {
     /// To be resent now.
-    pub resend: Vec<(u64, Arc<Delivery>)>,
+    pub resend: Vec<(Seq, Arc<Delivery>)>,
     /// Resent too often: removed from flight, not settled.
-    pub given_up: Vec<(u64, Arc<Delivery>)>,
+    pub given_up: Vec<(Seq, Arc<Delivery>)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +79,11 @@ pub struct Window {
     /// What a save under way will have made known.
     saving: Option<Position>,
     /// Highest row written to this socket.
-    cursor: u64,
+    cursor: Seq,
     flight: VecDeque<Flight>,
     pub acks: Acks,
     /// Highest row acked on this socket.
-    acked_through: u64,
+    acked_through: Seq,
     heard_ms: u64,
     probed_ms: Option<u64>,
     unsaved: bool,
@@ -93,7 +95,7 @@ impl Window {
         Self {
             cap,
             ack_limit_ms,
-            acked_through: 0,
+            acked_through: Seq::NONE,
             acked: position.clone(),
             has_inferred: false,
             saving: None,
@@ -133,28 +135,28 @@ impl Window {
     }
 
     /// Rows up to here were written or are settled; the next one to read is above.
-    pub fn cursor(&self) -> u64 {
+    pub fn cursor(&self) -> Seq {
         self.cursor
     }
 
-    pub fn settled(&self, seq: u64) -> bool {
+    pub fn settled(&self, seq: Seq) -> bool {
         self.position.settled(seq)
     }
 
     /// The row was written to the socket. Rows are written in rising order.
-    pub fn sent(&mut self, seq: u64, delivery: Arc<Delivery>, now_ms: u64) {
+    pub fn sent(&mut self, seq: Seq, delivery: Arc<Delivery>, now_ms: u64) {
         self.cursor = self.cursor.max(seq);
         self.acked.sent = self.acked.sent.max(seq);
         self.flight.push_back(Flight { seq, sent_ms: now_ms, resends: 0, answered: false, delivery });
     }
 
     /// Skips a row that was settled before.
-    pub fn skip(&mut self, seq: u64) {
+    pub fn skip(&mut self, seq: Seq) {
         self.cursor = self.cursor.max(seq);
     }
 
     /// An ack, in any order. `None`: no row with this number is in flight.
-    pub fn ack(&mut self, seq: u64) -> Option<Arc<Delivery>> {
+    pub fn ack(&mut self, seq: Seq) -> Option<Arc<Delivery>> {
         let index = self.flight.binary_search_by_key(&seq, |row| row.seq).ok()?;
         self.acks = Acks::Seen;
         self.acked_through = self.acked_through.max(seq);
@@ -186,7 +188,7 @@ impl Window {
     }
 
     /// The operator dropped a row.
-    pub fn dropped(&mut self, seq: u64) {
+    pub fn dropped(&mut self, seq: Seq) {
         if let Ok(index) = self.flight.binary_search_by_key(&seq, |row| row.seq) {
             self.settle_at(index, true);
         } else if !self.position.settled(seq) {
@@ -265,7 +267,7 @@ impl Window {
             return None;
         }
         self.saving = std::mem::take(&mut self.has_inferred).then(|| self.position.clone());
-        Some(Settlement { acked: self.acked.clone(), inferred: self.saving.clone(), session: 0 })
+        Some(Settlement { acked: self.acked.clone(), inferred: self.saving.clone(), session: SessionNo::NONE })
     }
 
     /// It was saved as a whole, so that what was inferred is known now.
@@ -293,7 +295,7 @@ impl Window {
         row.delivery
     }
 
-    fn settle_seq(&mut self, seq: u64, is_known: bool) {
+    fn settle_seq(&mut self, seq: Seq, is_known: bool) {
         self.unsaved = true;
         settle(&mut self.position, seq);
         if is_known {
@@ -304,8 +306,8 @@ impl Window {
     }
 }
 
-fn settle(position: &mut Position, seq: u64) {
-    if seq == position.through + 1 && position.above.is_empty() {
+fn settle(position: &mut Position, seq: Seq) {
+    if seq == position.through.next() && position.above.is_empty() {
         position.through = seq; // the usual case: no merge needed
     } else {
         position.merge(&Position { above: vec![seq], ..Position::default() });
@@ -315,10 +317,11 @@ fn settle(position: &mut Position, seq: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frontdesk_wire::EventId;
 
     fn delivery(chat: &str, passthrough: bool) -> Arc<Delivery> {
         Arc::new(Delivery {
-            event: 1,
+            event: EventId(1),
             at_ms: 0,
             passthrough,
             json: "{}".into(),
@@ -338,15 +341,15 @@ mod tests {
     fn it_is_bounded_and_acks_in_any_order_move_the_watermark() {
         let mut w = window();
         for seq in 1..=3 {
-            w.sent(seq, delivery("c", false), 0);
+            w.sent(Seq(seq), delivery("c", false), 0);
         }
         assert_eq!(w.room(0), 0);
-        assert!(w.ack(2).is_some());
-        assert_eq!(w.take_unsaved(), Some(Position { through: 0, above: vec![2], sent: 3 }.into()));
-        assert!(w.ack(1).is_some());
-        assert_eq!(w.take_unsaved(), Some(Position { through: 2, above: vec![], sent: 3 }.into()));
-        assert!(w.ack(1).is_none(), "a second ack is ignored");
-        assert!(w.ack(9).is_none());
+        assert!(w.ack(Seq(2)).is_some());
+        assert_eq!(w.take_unsaved(), Some(Position { through: Seq(0), above: vec![Seq(2)], sent: Seq(3) }.into()));
+        assert!(w.ack(Seq(1)).is_some());
+        assert_eq!(w.take_unsaved(), Some(Position { through: Seq(2), above: vec![], sent: Seq(3) }.into()));
+        assert!(w.ack(Seq(1)).is_none(), "a second ack is ignored");
+        assert!(w.ack(Seq(9)).is_none());
         assert_eq!(w.take_unsaved(), None);
         assert_eq!(w.room(0), 2);
     }
@@ -354,7 +357,7 @@ mod tests {
     #[test]
     fn silence_is_probed_at_the_limit_and_dead_soon_after() {
         let mut w = window();
-        w.sent(1, delivery("c", false), 1_000);
+        w.sent(Seq(1), delivery("c", false), 1_000);
         assert_eq!(w.health(5_999), Health::Fine);
         assert_eq!(w.health(6_000), Health::Probe);
         assert_eq!(w.health(8_999), Health::Fine);
@@ -364,7 +367,7 @@ mod tests {
     #[test]
     fn a_slow_peer_that_answers_pings_lives() {
         let mut w = window();
-        w.sent(1, delivery("c", false), 0);
+        w.sent(Seq(1), delivery("c", false), 0);
         assert_eq!(w.health(5_000), Health::Probe);
         w.heard(5_001);
         assert_eq!(w.health(9_999), Health::Fine);
@@ -382,7 +385,7 @@ mod tests {
     #[test]
     fn never_acks_needs_evidence() {
         let mut w = window();
-        w.sent(1, delivery("c", false), 0);
+        w.sent(Seq(1), delivery("c", false), 0);
         w.heard(59_000);
         assert!(w.settle_unacked(70_000).is_empty(), "no answer, no evidence");
         w.answered("other");
@@ -392,14 +395,14 @@ mod tests {
         assert_eq!(w.settle_unacked(60_000).len(), 1);
         assert_eq!(w.acks, Acks::Never);
 
-        w.sent(2, delivery("c", false), 60_000);
+        w.sent(Seq(2), delivery("c", false), 60_000);
         w.heard(60_000);
         assert!(w.settle_unacked(70_000).is_empty(), "nothing heard after it was written");
         w.heard(60_001);
         assert!(w.settle_unacked(69_999).is_empty());
         assert_eq!(w.settle_unacked(70_000).len(), 1);
-        w.sent(3, delivery("c", false), 70_000);
-        assert!(w.ack(3).is_some());
+        w.sent(Seq(3), delivery("c", false), 70_000);
+        assert!(w.ack(Seq(3)).is_some());
         assert_eq!(w.acks, Acks::Seen, "an ack seen later ends that state");
     }
 
@@ -407,42 +410,42 @@ mod tests {
     fn what_is_only_inferred_is_saved_apart_until_it_is_stored() {
         let mut w = window();
         for seq in 1..=3 {
-            w.sent(seq, delivery("c", seq == 1), 0);
+            w.sent(Seq(seq), delivery("c", seq == 1), 0);
         }
         w.heard(1);
-        w.ack(3);
+        w.ack(Seq(3));
         assert_eq!(w.settle_unacked(10_000).len(), 1, "the forward, by health");
-        let all = Position { through: 1, above: vec![3], sent: 0 };
+        let all = Position { through: Seq(1), above: vec![Seq(3)], sent: Seq(0) };
         let unsaved = w.take_unsaved().unwrap();
-        assert_eq!(unsaved.acked, Position { through: 0, above: vec![3], sent: 3 });
+        assert_eq!(unsaved.acked, Position { through: Seq(0), above: vec![Seq(3)], sent: Seq(3) });
         assert_eq!(unsaved.inferred, Some(all.clone()));
         w.save_failed();
         assert_eq!(w.take_unsaved(), Some(unsaved), "all of it again");
         w.saved();
-        w.ack(2);
+        w.ack(Seq(2));
         let unsaved = w.take_unsaved().unwrap();
-        assert_eq!((unsaved.acked.through, unsaved.inferred), (3, None), "what was stored is known");
+        assert_eq!((unsaved.acked.through, unsaved.inferred), (Seq(3), None), "what was stored is known");
     }
 
     #[test]
     fn answered_rows_do_not_block_a_gateway_that_never_acked() {
         let mut w = window();
         for seq in 1..=3 {
-            w.sent(seq, delivery("c", false), 0);
+            w.sent(Seq(seq), delivery("c", false), 0);
         }
         assert_eq!(w.room(0), 0);
         w.answered("c");
         assert_eq!(w.room(0), 3);
         for seq in 4..=48 {
-            w.sent(seq, delivery("c", false), 0);
+            w.sent(Seq(seq), delivery("c", false), 0);
             w.answered("c");
         }
         assert_eq!(w.room(0), 0, "up to the limit");
         let mut w = window();
         for seq in 1..=3 {
-            w.sent(seq, delivery("c", false), 0);
+            w.sent(Seq(seq), delivery("c", false), 0);
         }
-        w.ack(1);
+        w.ack(Seq(1));
         w.answered("c");
         assert_eq!(w.room(0), 1, "a gateway that acks must ack");
     }
@@ -450,10 +453,10 @@ mod tests {
     #[test]
     fn a_forward_is_settled_by_health_or_by_its_follow_up() {
         let mut w = window();
-        w.sent(1, delivery("c", true), 0);
+        w.sent(Seq(1), delivery("c", true), 0);
         w.heard(1);
         assert_eq!(w.settle_unacked(10_000).len(), 1);
-        w.sent(2, delivery("c", true), 10_000);
+        w.sent(Seq(2), delivery("c", true), 10_000);
         w.followed_up("k");
         assert!(w.is_empty());
     }
@@ -462,30 +465,30 @@ mod tests {
     fn an_unacked_row_is_resent_three_times_and_then_given_up() {
         let mut w = window();
         for seq in 1..=3 {
-            w.sent(seq, delivery("c", false), 0);
+            w.sent(Seq(seq), delivery("c", false), 0);
         }
         w.heard(1);
-        w.ack(2);
+        w.ack(Seq(2));
         assert!(w.overdue(29_999).resend.is_empty(), "not yet");
         for round in 1..=u64::from(RESENDS_MAX) {
             w.heard(round * 30_000);
             let overdue = w.overdue(round * 30_000);
-            assert_eq!(overdue.resend.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1], "only 1: 3 may be slow");
+            assert_eq!(overdue.resend.iter().map(|(seq, _)| seq.0).collect::<Vec<_>>(), [1], "only 1: 3 may be slow");
             assert!(overdue.given_up.is_empty() && w.overdue(round * 30_000 + 29_999).resend.is_empty());
         }
         let overdue = w.overdue(120_000);
-        assert_eq!((overdue.resend.len(), overdue.given_up.len(), overdue.given_up[0].0), (0, 1, 1));
+        assert_eq!((overdue.resend.len(), overdue.given_up.len(), overdue.given_up[0].0), (0, 1, Seq(1)));
         assert_eq!(w.room(120_000), 2, "3 is still waited for");
-        assert!(!w.settled(1), "it was not acked");
-        w.dropped(1);
-        assert_eq!(w.take_unsaved().unwrap().acked.through, 2);
+        assert!(!w.settled(Seq(1)), "it was not acked");
+        w.dropped(Seq(1));
+        assert_eq!(w.take_unsaved().unwrap().acked.through, Seq(2));
     }
 
     #[test]
     fn a_gateway_that_never_acked_is_not_sent_anything_twice() {
         let mut w = window();
-        w.sent(1, delivery("c", false), 0);
-        w.sent(2, delivery("c", false), 0);
+        w.sent(Seq(1), delivery("c", false), 0);
+        w.sent(Seq(2), delivery("c", false), 0);
         let overdue = w.overdue(300_000);
         assert!(overdue.resend.is_empty() && overdue.given_up.is_empty());
     }
@@ -493,17 +496,17 @@ mod tests {
     #[test]
     fn a_silent_peer_gets_no_new_rows_and_a_slow_one_does() {
         let mut w = window();
-        w.sent(1, delivery("c", false), 0);
+        w.sent(Seq(1), delivery("c", false), 0);
         w.heard(100);
-        w.ack(1);
-        w.sent(2, delivery("c", false), 1_000);
+        w.ack(Seq(1));
+        w.sent(Seq(2), delivery("c", false), 1_000);
         assert_eq!(w.room(2_999), 2);
         assert_eq!(w.room(3_000), 0, "nothing was heard since row 2 was sent");
         w.heard(3_100); // a pong, or the ack of another row
         assert_eq!(w.room(60_000), 2, "slow, not frozen");
         // A gateway that never acked may be one that does not ack.
         let mut w = window();
-        w.sent(1, delivery("c", false), 0);
+        w.sent(Seq(1), delivery("c", false), 0);
         assert_eq!(w.room(50_000), 2);
     }
 
@@ -514,20 +517,20 @@ mod tests {
         let mut sent = 0;
         while w.room(0) > 0 {
             sent += 1;
-            w.sent(sent, large.clone(), 0);
+            w.sent(Seq(sent), large.clone(), 0);
         }
         assert_eq!(sent, 4);
-        w.ack(1);
+        w.ack(Seq(1));
         assert!(w.room(0) > 0);
     }
 
     #[test]
     fn a_dropped_row_is_settled_in_flight_or_ahead_of_it() {
         let mut w = window();
-        w.sent(1, delivery("c", false), 0);
-        w.dropped(1);
-        w.dropped(2);
-        assert!(w.is_empty() && w.settled(2));
-        assert_eq!(w.take_unsaved().unwrap().acked.through, 2);
+        w.sent(Seq(1), delivery("c", false), 0);
+        w.dropped(Seq(1));
+        w.dropped(Seq(2));
+        assert!(w.is_empty() && w.settled(Seq(2)));
+        assert_eq!(w.take_unsaved().unwrap().acked.through, Seq(2));
     }
 }

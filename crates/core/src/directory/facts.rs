@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use frontdesk_wire::InstanceNo;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use serde::{Deserialize, Serialize};
 
@@ -182,7 +183,7 @@ impl Gateway {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Instance {
     /// Number of its ledger, unique in the server.
-    pub no: u64,
+    pub no: InstanceNo,
     pub tenant: String,
     pub name: String,
     pub wake_url: Option<String>,
@@ -202,7 +203,7 @@ pub struct Policy {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Agent {
     /// Number of its inbox, in another range than instance numbers.
-    pub no: u64,
+    pub no: InstanceNo,
     pub tenant: String,
     pub id: String,
     #[serde(default)]

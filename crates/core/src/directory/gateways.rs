@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
-use frontdesk_wire::{MessageEvent, Secret};
+use frontdesk_wire::{InstanceNo, MessageEvent, Secret};
 
 use super::facts::{Enrollment, Fact, Gateway, GatewaySecret, Instance};
 use super::index::TenantIndex;
@@ -199,7 +199,7 @@ impl DirectoryPlane {
             let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::instance_counts);
             check_quota("instances", there, self.rules.instances_max, "relay.instances_per_tenant")?;
             draft.put(Fact::Instance(Instance {
-                no: 0, // assigned from the store
+                no: InstanceNo::NONE, // assigned from the store
                 tenant: tenant.into(),
                 name: name.into(),
                 wake_url,

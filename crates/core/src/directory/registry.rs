@@ -6,6 +6,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
+use frontdesk_wire::InstanceNo;
+
 use super::facts::Fact;
 use super::view::View;
 use crate::port::store::{Change, Changes, Directory, Record, StoreError};
@@ -36,9 +38,9 @@ pub enum Effect {
     /// The gateway now serves another instance.
     GatewayMoved(String),
     /// The instance with this number was removed.
-    InstanceLeft(u64),
+    InstanceLeft(InstanceNo),
     /// The agent with this number was deleted.
-    AgentRemoved(u64),
+    AgentRemoved(InstanceNo),
     /// A signing key was added or removed.
     SigningKeysChanged,
     /// A bot was added, changed or removed.
@@ -71,9 +73,9 @@ impl Draft {
         self.removes.push((fact.kind(), fact.key()));
     }
 
-    fn without_number(&mut self) -> impl Iterator<Item = &mut u64> {
+    fn without_number(&mut self) -> impl Iterator<Item = &mut InstanceNo> {
         self.puts.iter_mut().filter_map(|fact| match fact {
-            Fact::Instance(it) if it.no == 0 => Some(&mut it.no),
+            Fact::Instance(it) if it.no.is_none() => Some(&mut it.no),
             _ => None,
         })
     }
@@ -187,7 +189,7 @@ impl Registry {
             let unnumbered = draft.without_number().count() as u64;
             if unnumbered > 0 {
                 let first = self.shared.store.draw_numbers(unnumbered).await?;
-                draft.without_number().zip(first..).for_each(|(no, drawn)| *no = drawn);
+                draft.without_number().zip(first..).for_each(|(no, drawn)| *no = InstanceNo(drawn));
             }
             let (changes, shared) = (draft.changes(), self.shared.clone());
             let applied = Box::new(move |version| {

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use frontdesk_wire::InstanceNo;
+
 use super::facts::{
     Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, OfferedCommands, Policy,
     Principal, Route, SigningKeyRecord, SkillRules, Tenant, Token, key,
@@ -31,9 +33,9 @@ pub struct View {
     pub signing_keys: BTreeMap<String, Arc<SigningKeyRecord>>,
     pub skill_rules: HashMap<String, Arc<SkillRules>>,
     pub commands: BTreeMap<String, Arc<OfferedCommands>>,
-    agent_by_no: HashMap<u64, Arc<Agent>>,
+    agent_by_no: HashMap<InstanceNo, Arc<Agent>>,
     token_by_hash: HashMap<String, Arc<Token>>,
-    instance_by_no: HashMap<u64, Arc<Instance>>,
+    instance_by_no: HashMap<InstanceNo, Arc<Instance>>,
     by_tenant: HashMap<String, TenantIndex>,
     /// Platform, then key, to route.
     routed: HashMap<String, HashMap<String, Arc<Route>>>,
@@ -57,7 +59,7 @@ impl View {
         self.by_tenant.get(tenant)?.instance(name)
     }
 
-    pub fn instance_no(&self, no: u64) -> Option<&Arc<Instance>> {
+    pub fn instance_no(&self, no: InstanceNo) -> Option<&Arc<Instance>> {
         self.instance_by_no.get(&no)
     }
 
@@ -65,16 +67,16 @@ impl View {
         self.by_tenant.get(tenant)?.agents.get(id)
     }
 
-    pub fn agent_no(&self, no: u64) -> Option<&Arc<Agent>> {
+    pub fn agent_no(&self, no: InstanceNo) -> Option<&Arc<Agent>> {
         self.agent_by_no.get(&no)
     }
 
-    pub fn agent_nos(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn agent_nos(&self) -> impl Iterator<Item = InstanceNo> + '_ {
         self.agent_by_no.keys().copied()
     }
 
     /// Tenant and name of the instance or agent with this number.
-    pub fn owner_of_no(&self, no: u64) -> Option<(String, String)> {
+    pub fn owner_of_no(&self, no: InstanceNo) -> Option<(String, String)> {
         let instance = self.instance_no(no).map(|it| (it.tenant.clone(), it.name.clone()));
         instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
     }

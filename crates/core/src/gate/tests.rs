@@ -1,5 +1,7 @@
 //! Truth tables per layer.
 
+use frontdesk_wire::InstanceNo;
+
 use crate::directory::{Place, tenant_of};
 use frontdesk_wire::api::RelevancePolicy;
 
@@ -43,7 +45,7 @@ fn world(more: impl IntoIterator<Item = Fact>) -> View {
     view.apply(Fact::Tenant(Tenant { name: TENANT.into(), created_ms: 0, notices: true }), 1);
     for (no, name) in [(1, "a"), (2, "b"), (3, "team")] {
         let (tenant, name) = (TENANT.into(), name.into());
-        view.apply(Fact::Instance(Instance { no, tenant, name, wake_url: None, left_ms: None }), 1);
+        view.apply(Fact::Instance(Instance { no: InstanceNo(no), tenant, name, wake_url: None, left_ms: None }), 1);
     }
     for fact in [link("ann", "a", 1), link("bob", "b", 2), link("tia", "team", 3)].into_iter().chain(more) {
         view.apply(fact, 1);

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::MessageEvent;
 use frontdesk_wire::event::ContextLine;
+use frontdesk_wire::{InstanceNo, MessageEvent};
 use serde_json::json;
 
 use super::{InboundPlane, Marks};
@@ -25,7 +25,7 @@ pub(super) enum Context {
     None,
     /// It could not be read, and that is not the same as nothing.
     Failed,
-    Of(Vec<(u64, Vec<ContextLine>)>),
+    Of(Vec<(InstanceNo, Vec<ContextLine>)>),
 }
 
 impl InboundPlane {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use frontdesk_wire::EventId;
+
 use super::{InboundPlane, Judged, Marks};
 use crate::directory::check_source;
 use crate::error::DeskError;
@@ -41,7 +43,7 @@ impl InboundPlane {
         let marks = Marks { whose: &intake.whose, bot: &intake.bot };
         let tenant = self.directory.read(|view| super::tenant_of(view, &intake.whose, source).map(str::to_owned));
         let delivery = Delivery {
-            event: 0,
+            event: EventId::default(),
             at_ms: self.env.now_ms(),
             passthrough: false,
             json: String::new(),

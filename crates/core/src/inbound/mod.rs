@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use frontdesk_wire::api::{Explanation, VerdictBrief};
 use frontdesk_wire::event::ContextLine;
-use frontdesk_wire::{MessageEvent, Source, build_session_key, session_names, turn_names};
+use frontdesk_wire::{DeskNo, EventId, InstanceNo, MessageEvent, Source, build_session_key, session_names, turn_names};
 
 pub use self::listening::BotInlet;
 
@@ -24,14 +24,12 @@ use crate::error::DeskError;
 use crate::gate::visibility::VisibilityCache;
 use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
-use crate::ids::{event_id, parse_event_id};
 use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose};
 use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
 use crate::port::store::{
-    Acceptance, ChatWrite, Cursors, Delivery, DeskNo, EventFile, Journal, Ledger, SealedCapability, StoreError,
-    accept_surely,
+    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Journal, Ledger, SealedCapability, StoreError, accept_surely,
 };
 use crate::port::stores::Stores;
 use crate::rules::Rules;
@@ -135,7 +133,7 @@ impl InboundPlane {
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
         for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
-            let id = event_id(accepted.event);
+            let id = accepted.event.to_string();
             if accepted.fresh {
                 brief.delivery = self.handover(accepted.rows.iter().map(|row| (row.instance, row.served_by)));
                 self.meters.events_accepted.inc();
@@ -170,7 +168,7 @@ impl InboundPlane {
     }
 
     /// Whether a live socket has the rows, or they wait for one. Each receiver comes with the desk that serves it.
-    fn handover(&self, receivers: impl Iterator<Item = (u64, DeskNo)>) -> Option<Cow<'static, str>> {
+    fn handover(&self, receivers: impl Iterator<Item = (InstanceNo, DeskNo)>) -> Option<Cow<'static, str>> {
         let is_served = |(instance, desk)| self.delivery.switchboard().is_served(instance) || self.lease.is_other(desk);
         let served = receivers.map(is_served).reduce(|any, one| any || one);
         served.map(|served| if served { "pushed" } else { "queued" }.into())
@@ -210,7 +208,7 @@ impl InboundPlane {
         let reaches = !receivers.is_empty();
         let mut interrupts = false;
         if event.text.trim() == "/stop" && event.prompt_response.is_none() && !from_program && reaches {
-            let numbers: Vec<u64> = receivers.iter().map(|instance| instance.no).collect();
+            let numbers: Vec<InstanceNo> = receivers.iter().map(|instance| instance.no).collect();
             let was_here = self.ledger.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
             if !was_here
                 && self.delivery.interrupt_live_turns(&numbers, &session_key, &turn_names(source), now_ms).await?
@@ -241,8 +239,17 @@ impl InboundPlane {
         }
         let (json, own_json) = self.forms(&tenant, &marks, event, &handover, addressed, &receivers).await?;
         let session_key = session_key.into();
-        let delivery =
-            Delivery { event: 0, at_ms: now_ms, passthrough, json, bot, chat_id, session_key, message_id, platform };
+        let delivery = Delivery {
+            event: EventId::default(),
+            at_ms: now_ms,
+            passthrough,
+            json,
+            bot,
+            chat_id,
+            session_key,
+            message_id,
+            platform,
+        };
         let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let chat = chat.map(|line| {
@@ -328,7 +335,7 @@ impl InboundPlane {
         handover: &Handover,
         addressed: bool,
         receivers: &[Arc<Instance>],
-    ) -> Result<(String, Vec<(u64, String)>), DeskError> {
+    ) -> Result<(String, Vec<(InstanceNo, String)>), DeskError> {
         if receivers.is_empty() {
             return Ok((String::new(), Vec::new()));
         }
@@ -379,11 +386,11 @@ impl InboundPlane {
     }
 
     /// What was said about this event when it came first.
-    async fn told_before(&self, event: u64) -> Result<Option<VerdictBrief>, DeskError> {
+    async fn told_before(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
         let Some(kept) = self.ledger.event(event).await? else { return Ok(None) };
         let Some(read) = gate::read_kept(&kept.verdict, &kept.tenant) else { return Ok(None) };
         let board = self.delivery.switchboard();
-        let receivers: Vec<u64> = self.directory.read(|view| {
+        let receivers: Vec<InstanceNo> = self.directory.read(|view| {
             let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
             delivered.filter_map(|line| view.instance(&kept.tenant, &line.instance)).map(|it| it.no).collect()
         });
@@ -393,11 +400,11 @@ impl InboundPlane {
 
     pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
         let absent = || DeskError::NotFound(format!("no event {id:?} is kept"));
-        let event = parse_event_id(id).ok_or_else(absent)?;
+        let event = EventId::parse(id).ok_or_else(absent)?;
         let kept = self.ledger.event(event).await?.ok_or_else(absent)?;
         let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
-        Ok(Explanation { event_id: event_id(event), tenant: kept.tenant, outcome, instances })
+        Ok(Explanation { event_id: event.to_string(), tenant: kept.tenant, outcome, instances })
     }
 
     /// Why this instance did, or did not, get a message: its own line and nothing of anybody else.
@@ -409,7 +416,7 @@ impl InboundPlane {
         let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
-            event_id: event_id(kept.event),
+            event_id: kept.event.to_string(),
             tenant: kept.tenant,
             outcome: line.outcome.clone(),
             instances: vec![line],

@@ -10,7 +10,6 @@ use tokio::time::{sleep, timeout};
 use super::error::FetchError;
 use super::flights::Turn;
 use super::{HANDLE_KIND, MediaPlane, UNKNOWN_MIME, clean_filename, clean_mime};
-use crate::ids::event_id;
 use crate::meters::Why;
 use crate::port::media::{MediaBody, MediaItem, MediaPut, RemoteItem};
 use crate::port::platform::{Bot, MediaFault, Platform, RemoteMedia};
@@ -58,7 +57,7 @@ impl MediaPlane {
         let outcome = brought.as_ref().err().map_or("fetched", FetchError::outcome);
         self.meters.media_fetches.get_or_create(&Why { why: outcome }).inc();
         if let Err(error) = &brought {
-            let (platform, bot, event) = (&remote.platform, &remote.bot, event_id(remote.event));
+            let (platform, bot, event) = (&remote.platform, &remote.bot, remote.event.to_string());
             tracing::warn!(%error, platform, bot, event, tenant, "a file was not fetched from its platform");
         }
         brought

@@ -9,7 +9,7 @@ mod sending;
 use std::sync::{Arc, OnceLock};
 
 use frontdesk_wire::action::check_prompt;
-use frontdesk_wire::{Act, Action, ActionResult, Code};
+use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo};
 
 use self::pacing::Pacer;
 use self::sending::{Asked, Sending};
@@ -21,7 +21,7 @@ use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::{ActionLabels, Meters};
 use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, Platform, Platforms};
-use crate::port::store::{Closing, DeskNo, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
+use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
 use crate::vault::Sealer;

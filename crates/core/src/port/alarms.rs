@@ -1,5 +1,6 @@
 //! Alarms in the store: one alarm per job of an instance, claimed by lease, ended once.
 
+use frontdesk_wire::InstanceNo;
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
@@ -9,7 +10,7 @@ pub struct Alarm {
     /// Given by the store, anew for every arming and never again: what is said of an old one cannot
     /// touch the one that replaced it.
     pub id: u64,
-    pub instance: u64,
+    pub instance: InstanceNo,
     pub job_id: String,
     /// As the agent wrote it, byte for byte.
     pub fire_at: String,
@@ -45,7 +46,7 @@ pub enum AlarmState {
 pub struct AlarmTime {
     pub next_ms: u64,
     pub id: u64,
-    pub instance: u64,
+    pub instance: InstanceNo,
     pub callback: String,
 }
 
@@ -73,7 +74,7 @@ pub enum Conclusion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub id: u64,
-    pub instance: u64,
+    pub instance: InstanceNo,
     pub job_id: String,
     pub fire_at: String,
     pub schedule_id: String,
@@ -100,12 +101,12 @@ pub trait Alarms: Send + Sync {
     /// callback and misfire rule follow the latest word. Another `fire_at`, or a dead alarm, is replaced.
     fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>>;
     /// The armed alarm of a job ends as cancelled. False: there was none.
-    fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
+    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
     /// Every armed alarm of an instance ends as cancelled. Returns how many.
-    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64>;
+    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, u64>;
     /// Armed alarms of an instance after this one, in the order of their numbers.
-    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>>;
-    fn alarm<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Alarm>>;
+    fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>>;
+    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>>;
     /// Armed alarms in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>>;
     /// Takes those that are armed, due by `due_by_ms` and not taken by somebody else at `now_ms`, until `until_ms`.
@@ -120,9 +121,14 @@ pub trait Alarms: Send + Sync {
     /// `ahead_ms`, are tried at `next_ms` instead; claims that end after `claims_ms` end then. Returns the
     /// alarms that were moved.
     fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<AlarmTime>>;
-    fn dead_alarms(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Alarm>>;
+    fn dead_alarms(&self, instance: Option<InstanceNo>, limit: usize) -> Stored<'_, Vec<Alarm>>;
     /// Newest first.
-    fn ended_alarms<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>>;
+    fn ended_alarms<'a>(
+        &'a self,
+        instance: InstanceNo,
+        job_id: Option<&'a str>,
+        limit: usize,
+    ) -> Stored<'a, Vec<Ended>>;
     /// How many are armed, by instance.
-    fn armed_counts(&self) -> Stored<'_, Vec<(u64, u64)>>;
+    fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>>;
 }

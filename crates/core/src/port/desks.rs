@@ -1,13 +1,8 @@
 //! The desks that share a store: numbers that are never reused, leases, and duties that one of them has.
 
+use frontdesk_wire::DeskNo;
+
 use super::stored::Stored;
-
-/// The number of one start of one desk process.
-pub type DeskNo = u64;
-
-/// The number of one session of a gateway at a desk. Given by the store and never reused, so that what an old session
-/// says can be told from what the present one says.
-pub type SessionNo = u64;
 
 /// How long a lease is good without being renewed.
 pub const LEASE_MS: u64 = 5_000;

@@ -1,6 +1,8 @@
 //! What one agent says to another, kept in the receiver's inbox. A message is written by
 //! `Ledger::accept`, in one commit with the rows of the sockets that it goes to.
 
+use frontdesk_wire::{EventId, InstanceNo, Place};
+
 use super::stored::Stored;
 
 /// Messages are read in pages, and may be large: a page that has this much ends.
@@ -10,7 +12,7 @@ pub const PAGE_MAX_BYTES: usize = super::store::PAGE_MAX_BYTES;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InboxMessage {
     /// Number of the agent's inbox.
-    pub agent: u64,
+    pub agent: InstanceNo,
     pub delivery_id: String,
     /// augment, template, wake, `wake_degraded`
     pub kind: String,
@@ -34,8 +36,8 @@ impl InboxMessage {
 /// not from the numbers of events. An agent that is deleted and made again gets an inbox with higher places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    pub place: u64,
-    pub event: u64,
+    pub place: Place,
+    pub event: EventId,
     pub at_ms: u64,
     pub message: InboxMessage,
 }
@@ -44,25 +46,25 @@ pub struct StoredMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedWake {
     pub key: String,
-    pub agent: u64,
+    pub agent: InstanceNo,
     pub json: String,
 }
 
 pub trait Inbox: Send + Sync {
     /// Messages of an inbox with `place > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
-    fn messages(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
+    fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
     /// The place of the newest message, 0 for none.
-    fn newest_message(&self, agent: u64) -> Stored<'_, u64>;
+    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place>;
     /// The message that an event became.
-    fn message_of(&self, event: u64) -> Stored<'_, Option<StoredMessage>>;
+    fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>>;
     /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts.
-    fn note_receipts(&self, event: u64, message: InboxMessage) -> Stored<'_, ()>;
+    fn note_receipts(&self, event: EventId, message: InboxMessage) -> Stored<'_, ()>;
     /// The newest messages of a tenant, newest first. At least the first 1,000 characters of each are there.
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>>;
     /// Numbers of the inboxes that have messages.
-    fn inboxes(&self) -> Stored<'_, Vec<u64>>;
+    fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>>;
     /// Erases an inbox and what was planned for it.
-    fn drop_inbox(&self, agent: u64) -> Stored<'_, ()>;
+    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()>;
     fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()>;
     fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>>;
     fn drop_planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, ()>;

@@ -1,8 +1,8 @@
 //! What agents sent out.
 
+use frontdesk_wire::DeskNo;
 use serde::{Deserialize, Serialize};
 
-use super::desks::DeskNo;
 use super::stored::Stored;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

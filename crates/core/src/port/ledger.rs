@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
-use super::desks::{DeskNo, SessionNo};
 use super::inbox::InboxMessage;
 use super::media::EventFile;
 use super::stored::{StoreError, Stored};
@@ -14,7 +14,7 @@ use super::vault::SealedCapability;
 /// What is handed to an agent: the JSON as it will be sent, and what the desk must know of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    pub event: u64,
+    pub event: EventId,
     pub at_ms: u64,
     /// Sent as `passthrough_forward` instead of `inbound`.
     pub passthrough: bool,
@@ -39,9 +39,9 @@ pub struct Acceptance {
     /// Explanation of the gate, as compact JSON.
     pub verdict: String,
     /// Instance numbers.
-    pub receivers: Vec<u64>,
+    pub receivers: Vec<InstanceNo>,
     /// Those of them who get another form of the event than `delivery.json`.
-    pub own_json: Vec<(u64, String)>,
+    pub own_json: Vec<(InstanceNo, String)>,
     pub capabilities: Vec<SealedCapability>,
     /// The chat becomes one that the tenant may answer in.
     pub reaches: bool,
@@ -75,12 +75,12 @@ impl Acceptance {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
-    pub event: u64,
+    pub event: EventId,
     /// False: this was here before; nothing was written.
     pub fresh: bool,
     pub rows: Vec<MadeRow>,
     /// The place in the agent's inbox, if it went into one; 0 is none.
-    pub place: u64,
+    pub place: Place,
     /// The number of the chat line that was written with it.
     pub line: Option<u64>,
 }
@@ -88,8 +88,8 @@ pub struct Accepted {
 /// A row that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadeRow {
-    pub instance: u64,
-    pub seq: u64,
+    pub instance: InstanceNo,
+    pub seq: Seq,
     /// The desk that had the session of the instance when the row was written; 0 is none.
     pub served_by: DeskNo,
 }
@@ -97,17 +97,17 @@ pub struct MadeRow {
 /// A row is the same whoever serves its instance.
 impl PartialEq<(u64, u64)> for MadeRow {
     fn eq(&self, (instance, seq): &(u64, u64)) -> bool {
-        (self.instance, self.seq) == (*instance, *seq)
+        (self.instance.0, self.seq.0) == (*instance, *seq)
     }
 }
 
 /// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Position {
-    pub through: u64,
-    pub above: Vec<u64>,
+    pub through: Seq,
+    pub above: Vec<Seq>,
     /// The highest row that was ever written to a socket.
-    pub sent: u64,
+    pub sent: Seq,
 }
 
 impl Position {
@@ -119,7 +119,7 @@ impl Position {
         self.tidy();
     }
 
-    pub fn settled(&self, seq: u64) -> bool {
+    pub fn settled(&self, seq: Seq) -> bool {
         seq <= self.through || self.above.binary_search(&seq).is_ok()
     }
 
@@ -128,7 +128,7 @@ impl Position {
         self.above.dedup();
         let mut taken = 0;
         for &seq in &self.above {
-            if seq == self.through + 1 {
+            if seq == self.through.next() {
                 self.through = seq;
             }
             if seq > self.through {
@@ -152,8 +152,8 @@ pub enum MailState {
 /// One row as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    pub instance: u64,
-    pub seq: u64,
+    pub instance: InstanceNo,
+    pub seq: Seq,
     pub state: MailState,
     pub reason: Option<String>,
     pub delivery: Arc<Delivery>,
@@ -162,15 +162,15 @@ pub struct Mail {
 /// Unsettled mail of one instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    pub instance: u64,
+    pub instance: InstanceNo,
     pub count: u64,
     pub oldest_ms: u64,
-    pub oldest_seq: u64,
+    pub oldest_seq: Seq,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
-    pub event: u64,
+    pub event: EventId,
     pub tenant: String,
     pub at_ms: u64,
     pub chat_id: String,
@@ -234,30 +234,30 @@ pub trait Ledger: Send + Sync {
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>>;
     /// Merges what was settled. A row settled once is never pending again. False: another session serves the instance
     /// now, and what was only inferred was not written.
-    fn settle(&self, instance: u64, settlement: Settlement) -> Stored<'_, bool>;
-    fn position(&self, instance: u64) -> Stored<'_, Position>;
+    fn settle(&self, instance: InstanceNo, settlement: Settlement) -> Stored<'_, bool>;
+    fn position(&self, instance: InstanceNo) -> Stored<'_, Position>;
     /// Unsettled rows with `seq > after`, in order.
-    fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>>;
+    fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>>;
     /// Whether a row of this message is still owed to an instance.
-    fn owes<'a>(&'a self, instance: u64, message_id: &'a str) -> Stored<'a, bool>;
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool>;
     fn waiting(&self) -> Stored<'_, Vec<Waiting>>;
     /// Newest first, rows below `before` (0 = from the top).
-    fn mail(&self, instance: u64, state: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>>;
-    fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>>;
+    fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>>;
+    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>>;
     /// Ends an unsettled row. False: it was settled already, or is not there.
-    fn drop_mail(&self, instance: u64, seq: u64, reason: String) -> Stored<'_, bool>;
+    fn drop_mail(&self, instance: InstanceNo, seq: Seq, reason: String) -> Stored<'_, bool>;
     /// Puts the same delivery at the end of the ledger again.
-    fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>>;
+    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>>;
     /// The newest row kept under one of these session keys that was written to a socket of the first of
     /// these instances that has one, if it was accepted since then. Looks through the last
     /// [`LAST_SENT_ROWS`] rows of each, and [`LAST_SENT_ROWS_ALL`] in all.
     fn last_sent(
         &self,
-        instances: Vec<u64>,
+        instances: Vec<InstanceNo>,
         session_keys: Vec<String>,
         since_ms: u64,
-    ) -> Stored<'_, Option<(u64, Arc<Delivery>)>>;
-    fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>>;
+    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>>;
+    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>>;
     /// The newest event of this tenant that carries this message id and was marked under a dedup key
     /// beginning so; in this chat, if one is named.
     fn event_named<'a>(

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
+use frontdesk_wire::EventId;
 use futures_util::{Stream, StreamExt as _, stream};
 
 use super::stored::Stored;
@@ -61,7 +62,7 @@ pub struct RemoteItem {
     pub platform: String,
     pub bot: String,
     /// The event that brought it.
-    pub event: u64,
+    pub event: EventId,
     pub mime: String,
     pub filename: Option<String>,
     pub size: Option<u64>,

@@ -1,6 +1,7 @@
 //! Which session serves which instance, and what is known of an instance while it has none.
 
-use super::desks::{DeskNo, SessionNo};
+use frontdesk_wire::{DeskNo, InstanceNo, Seq, SessionNo};
+
 use super::ledger::Position;
 use super::stored::Stored;
 
@@ -14,7 +15,7 @@ pub struct Presence {
     pub idle: bool,
     pub seen_ms: u64,
     /// People were told that rows up to this one wait.
-    pub noticed_through: u64,
+    pub noticed_through: Seq,
     /// Its gateway was proven not to ack; an ack ends that.
     pub never_acks: bool,
 }
@@ -31,14 +32,14 @@ pub struct Attached {
 
 pub trait Sessions: Send + Sync {
     /// A new session serves the instance, whoever did until now.
-    fn attach(&self, instance: u64, me: DeskNo, now_ms: u64) -> Stored<'_, Attached>;
+    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached>;
     /// The session ends. False: another one serves the instance already, and nothing was written.
-    fn detach(&self, instance: u64, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
+    fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
     /// With a session: only while that one serves the instance.
-    fn mark_idle(&self, instance: u64, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;
-    fn mark_never_acks(&self, instance: u64) -> Stored<'_, ()>;
+    fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;
+    fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()>;
     /// People are told that rows wait, up to this one. Returns up to which they had been told; `None`: as far already.
-    fn claim_notice(&self, instance: u64, through: u64) -> Stored<'_, Option<u64>>;
-    fn presence(&self, instance: u64) -> Stored<'_, Presence>;
-    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>>;
+    fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>>;
+    fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence>;
+    fn presences(&self) -> Stored<'_, Vec<(InstanceNo, Presence)>>;
 }

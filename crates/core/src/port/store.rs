@@ -1,11 +1,13 @@
 //! The store: small traits named for atomic facts. Each verb is atomic by itself; no transaction
 //! crosses this port. A verb that answered `Ok` is durable.
 
+pub use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
+
 pub use super::alarms::Alarms;
 pub use super::chat::{ChatAmend, ChatLog, ChatRecord, ChatRow, ChatWrite};
 pub use super::cursors::Cursors;
 pub use super::data::Data;
-pub use super::desks::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, SessionNo};
+pub use super::desks::{DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};

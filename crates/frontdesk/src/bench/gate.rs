@@ -11,8 +11,8 @@ use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::{Binding, Fact, Grant, Instance, Policy, Principal, Tenant};
 use frontdesk_core::gate::visibility::VisibilityCache;
 use frontdesk_core::gate::{self, Case, Ruling, Sees, Sight};
-use frontdesk_wire::Source;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
+use frontdesk_wire::{InstanceNo, Source};
 use serde_json::{Value, json};
 
 use super::report::{machine, median};
@@ -125,7 +125,7 @@ fn world(tenants: usize) -> View {
             next_no += 1;
             let name = format!("a{instance}");
             put(Fact::Instance(Instance {
-                no: next_no,
+                no: InstanceNo(next_no),
                 tenant: tenant.clone(),
                 name: name.clone(),
                 wake_url: None,

@@ -11,15 +11,15 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::{delete, get, post, put};
 use frontdesk_core::directory::facts::{Gateway, Scope};
+use frontdesk_core::mail_id;
 use frontdesk_core::port::alarms::Alarm;
 use frontdesk_core::port::store::{Mail, MailState};
-use frontdesk_core::{event_id, mail_id};
-use frontdesk_wire::Code;
 use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
     TenantNew, TokenMade, TokenNew,
 };
 use frontdesk_wire::cron::AlarmHistory;
+use frontdesk_wire::{Code, Seq};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -296,14 +296,14 @@ struct MailQuery {
     tenant: Option<String>,
     state: Option<MailState>,
     #[serde(default)]
-    before: u64,
+    before: Seq,
 }
 
 fn show_mail(mail: &Mail) -> Value {
     let d = &mail.delivery;
     json!({
         "id": mail_id(mail.instance, mail.seq), "seq": mail.seq, "state": mail.state, "reason": mail.reason,
-        "event_id": event_id(d.event), "at": d.at_ms, "platform": d.platform, "chat_id": &*d.chat_id,
+        "event_id": d.event.to_string(), "at": d.at_ms, "platform": d.platform, "chat_id": &*d.chat_id,
         "message_id": d.message_id, "session_key": &*d.session_key,
     })
 }

@@ -11,6 +11,7 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Platform};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{Desk, DeskError};
+use frontdesk_wire::DeskNo;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,7 +26,7 @@ const WELL_AFTER_MS: u64 = 60_000;
 /// A listener that runs, for this version of its bot, under this number of the desk.
 struct Running {
     bot: Arc<Bot>,
-    desk: u64,
+    desk: DeskNo,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -124,7 +125,7 @@ fn duty((platform, bot): &Name) -> String {
 }
 
 /// The number of the desk that has the duty now: ours as it was when we asked. `None`: another desk has it.
-async fn take_duty(desk: &Desk, name: &Name) -> Option<u64> {
+async fn take_duty(desk: &Desk, name: &Name) -> Option<DeskNo> {
     let me = desk.lease().me();
     match tokio::time::timeout(TICK, desk.lease().take_duty(&duty(name))).await {
         Ok(Ok(token)) => token.map(|_| me),

@@ -54,6 +54,7 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
 
 #[cfg(test)]
 mod tests {
+    use frontdesk_wire::{EventId, Seq};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
@@ -141,7 +142,7 @@ mod tests {
             let instance = self.desk.directory().read(|view| view.instance("home", name).cloned()).unwrap();
             let number = self.mails.fetch_add(1, Ordering::SeqCst);
             let delivery = Delivery {
-                event: 0,
+                event: EventId(0),
                 at_ms: self.env.now_ms(),
                 passthrough: false,
                 json: "{}".into(),
@@ -220,7 +221,7 @@ mod tests {
         sleepers.pass(1).await;
         let called = sleepers.network.calls_to("/ann");
         let ann = sleepers.desk.directory().read(|view| view.instance("home", "ann").cloned()).unwrap();
-        let position = frontdesk_core::port::store::Position { through: 1, above: Vec::new(), sent: 1 };
+        let position = frontdesk_core::port::store::Position { through: Seq(1), above: Vec::new(), sent: Seq(1) };
         sleepers.desk.stores().ledger.settle(ann.no, position.into()).await.unwrap();
         sleepers.pass(600).await;
         assert_eq!(sleepers.network.calls_to("/ann"), called);

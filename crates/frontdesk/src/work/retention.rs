@@ -81,6 +81,7 @@ mod tests {
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
+    use frontdesk_wire::Place;
     use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
 
     use super::*;
@@ -111,8 +112,15 @@ mod tests {
         for (inbox, left) in [(0, vec!["old", "young"]), (3, vec!["old", "young"]), (2, vec!["young"])] {
             env.advance_ms(1);
             forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox, journal: 0, chat: 0, reach: 0 }).await;
-            let texts: Vec<String> =
-                desk.inboxes().inbox(who, "alice", 0).await.unwrap().messages.into_iter().map(|it| it.text).collect();
+            let texts: Vec<String> = desk
+                .inboxes()
+                .inbox(who, "alice", Place(0))
+                .await
+                .unwrap()
+                .messages
+                .into_iter()
+                .map(|it| it.text)
+                .collect();
             assert_eq!(texts, left, "kept for {inbox} days");
         }
     }

@@ -1,6 +1,7 @@
 //! Rules 16, 17 and 32: exchanges.
 
 use frontdesk_core::agents::Speaker;
+use frontdesk_wire::Seq;
 use frontdesk_wire::agents::DeliveryPayload;
 use serde_json::{Value, json};
 
@@ -184,7 +185,7 @@ async fn a_question_repeated_after_a_crash_reaches_the_agent() {
     let desk = plane.harness.app.desk.clone();
     let no = desk.directory().read(|view| view.instance("home", "gw-1").map(|it| it.no)).unwrap();
     let settled = async {
-        while !desk.stores().ledger.pending(no, 0, 10).await.unwrap().is_empty() {
+        while !desk.stores().ledger.pending(no, Seq(0), 10).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
     };

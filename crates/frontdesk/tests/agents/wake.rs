@@ -2,6 +2,7 @@
 
 use frontdesk_core::directory::Fact;
 use frontdesk_core::port::alarms::{Alarm, Conclusion};
+use frontdesk_wire::Place;
 use serde_json::json;
 
 use crate::harness::Source;
@@ -391,7 +392,7 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
     let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
     let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
     let is_written = async {
-        while desk.stores().inbox.newest_message(no).await.unwrap() == 0 {
+        while desk.stores().inbox.newest_message(no).await.unwrap() == Place(0) {
             tokio::task::yield_now().await;
         }
     };

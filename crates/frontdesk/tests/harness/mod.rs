@@ -16,7 +16,7 @@ use frontdesk_core::directory::facts::Instance;
 use frontdesk_core::directory::{Draft, Fact, View};
 use frontdesk_core::port::platform::Platform;
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::{Secret, token};
+use frontdesk_wire::{InstanceNo, Secret, token};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -283,7 +283,7 @@ impl Harness {
     /// Creates an instance whose name exists in another tenant too, as in databases of the first release.
     pub(crate) async fn namesake(&self, tenant: &str, name: &str) {
         let [tenant, name] = [tenant, name].map(str::to_owned);
-        let fact = Fact::Instance(Instance { no: 0, tenant, name, wake_url: None, left_ms: None });
+        let fact = Fact::Instance(Instance { no: InstanceNo::NONE, tenant, name, wake_url: None, left_ms: None });
         let put = |_: &View, draft: &mut Draft| {
             draft.put(fact.clone());
             Ok::<_, std::convert::Infallible>(())

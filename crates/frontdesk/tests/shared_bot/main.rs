@@ -19,7 +19,7 @@ use frontdesk_core::{Desk, Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::api::{BindingNew, BotNew, LinkAsk, ProvisionRequest, RouteNew, ScopeAsk};
-use frontdesk_wire::{Action, Code, MessageEvent, Secret, Source, token};
+use frontdesk_wire::{Action, Code, MessageEvent, Secret, Seq, Source, token};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -355,7 +355,7 @@ async fn an_unreadable_context_is_omitted_and_reported() {
     let event = scene.message("red-chat", Some("red-guild"), "ann", "hi");
     scene.take_as(Whose::Shared, event, true).await;
     scene.take(scene.message("red-chat", Some("red-guild"), "ann", "not addressed")).await;
-    let rows = scene.store.pending(red.instance.no, 0, 9).await.unwrap();
+    let rows = scene.store.pending(red.instance.no, Seq(0), 9).await.unwrap();
     let first: Value = serde_json::from_str(&rows[0].1.json).unwrap();
     assert_eq!(first["context_error"], true);
     assert!(first.get("context").is_none());

@@ -10,6 +10,7 @@ use frontdesk_core::Env as _;
 use frontdesk_core::delivery::window::{Acks, RESENDS_MAX};
 use frontdesk_core::port::store::Outcome;
 use frontdesk_testkit::TestEnv;
+use frontdesk_wire::Seq;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -308,7 +309,7 @@ async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
     socket.ack(&taken).await;
     let desk = harness.app.desk.clone();
     let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
-    let rows = desk.stores().ledger.pending(caller.instance.no, 0, 9).await.unwrap();
+    let rows = desk.stores().ledger.pending(caller.instance.no, Seq(0), 9).await.unwrap();
     desk.delivery().give_up_rows(&caller, &rows[..1]).await;
     let mail = harness.mail(&seat).await;
     assert_eq!((&mail[0]["state"], &mail[1]["state"]), (&json!("dead"), &json!("acked")), "{mail:?}");

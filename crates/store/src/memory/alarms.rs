@@ -2,11 +2,12 @@
 
 use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Ended};
 use frontdesk_core::port::store::Stored;
+use frontdesk_wire::InstanceNo;
 
 use super::{MemoryStore, State, now};
 
 impl State {
-    fn alarm_of(&self, instance: u64, job_id: &str) -> Option<u64> {
+    fn alarm_of(&self, instance: InstanceNo, job_id: &str) -> Option<u64> {
         let named = |(alarm, _): &(Alarm, u64)| alarm.instance == instance && alarm.job_id == job_id;
         self.alarms.iter().find(|(_, kept)| named(kept)).map(|(id, _)| *id)
     }
@@ -55,7 +56,7 @@ impl Alarms for MemoryStore {
         now(alarms.into_iter().map(|alarm| state.arm_one(alarm)).collect())
     }
 
-    fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
+    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
         let mut state = self.state();
         let Some((old, _)) = state.alarm_of(instance, job_id).and_then(|id| state.alarms.remove(&id)) else {
             return now(false);
@@ -67,7 +68,7 @@ impl Alarms for MemoryStore {
         now(was_armed)
     }
 
-    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64> {
+    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, u64> {
         let mut state = self.state();
         let of_instance = |alarm: &Alarm| alarm.instance == instance && alarm.state == AlarmState::Armed;
         let armed: Vec<Alarm> = state.alarms.values().map(|(alarm, _)| alarm.clone()).filter(of_instance).collect();
@@ -79,14 +80,14 @@ impl Alarms for MemoryStore {
         now(count)
     }
 
-    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
+    fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
         let state = self.state();
         let later = state.alarms.range(after + 1..).map(|(_, (alarm, _))| alarm);
         let armed = later.filter(|alarm| alarm.instance == instance && alarm.state == AlarmState::Armed);
         now(armed.take(limit).cloned().collect())
     }
 
-    fn alarm<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
+    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
         let state = self.state();
         now(state.alarm_of(instance, job_id).and_then(|id| state.alarms.get(&id)).map(|(alarm, _)| alarm.clone()))
     }
@@ -180,20 +181,25 @@ impl Alarms for MemoryStore {
         now(moved)
     }
 
-    fn dead_alarms(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Alarm>> {
+    fn dead_alarms(&self, instance: Option<InstanceNo>, limit: usize) -> Stored<'_, Vec<Alarm>> {
         let state = self.state();
         let dead = state.alarms.values().map(|(alarm, _)| alarm).filter(|alarm| alarm.state == AlarmState::Dead);
         now(dead.filter(|alarm| instance.is_none_or(|no| alarm.instance == no)).take(limit).cloned().collect())
     }
 
-    fn ended_alarms<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>> {
+    fn ended_alarms<'a>(
+        &'a self,
+        instance: InstanceNo,
+        job_id: Option<&'a str>,
+        limit: usize,
+    ) -> Stored<'a, Vec<Ended>> {
         let state = self.state();
         let own = state.alarm_ends.values().rev().filter(|end| end.instance == instance);
         now(own.filter(|end| job_id.is_none_or(|job| end.job_id == job)).take(limit).cloned().collect())
     }
 
-    fn armed_counts(&self) -> Stored<'_, Vec<(u64, u64)>> {
-        let mut counts: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
+    fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {
+        let mut counts: std::collections::BTreeMap<InstanceNo, u64> = std::collections::BTreeMap::new();
         for (alarm, _) in self.state().alarms.values().filter(|(alarm, _)| alarm.state == AlarmState::Armed) {
             *counts.entry(alarm.instance).or_default() += 1;
         }

@@ -13,7 +13,7 @@ impl State {
 impl Desks for MemoryStore {
     fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo> {
         let mut state = self.state();
-        state.last_desk += 1;
+        state.last_desk = state.last_desk.next();
         let number = state.last_desk;
         state.desks.insert(number, DeskRecord { number, name, version, lease_until_ms: now_ms + LEASE_MS });
         now(number)
@@ -48,7 +48,7 @@ impl Desks for MemoryStore {
 
     fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()> {
         if let Some((holder, _)) = self.state().duties.get_mut(&duty).filter(|(holder, _)| *holder == me) {
-            *holder = 0;
+            *holder = DeskNo::NONE;
         }
         now(())
     }
@@ -57,7 +57,7 @@ impl Desks for MemoryStore {
         let mut state = self.state();
         state.desks.remove(&me);
         for (holder, _) in state.duties.values_mut().filter(|(holder, _)| *holder == me) {
-            *holder = 0;
+            *holder = DeskNo::NONE;
         }
         now(())
     }

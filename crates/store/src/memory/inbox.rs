@@ -4,25 +4,29 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::Stored;
+use frontdesk_wire::{EventId, InstanceNo, Place};
 
 use super::{MemoryStore, State, now};
 
 impl State {
-    fn newest_message(&self, agent: u64) -> u64 {
-        self.messages.range((agent, 0)..=(agent, u64::MAX)).next_back().map_or(0, |((_, place), _)| *place)
+    fn newest_message(&self, agent: InstanceNo) -> Place {
+        self.messages
+            .range((agent, Place::NONE)..=(agent, Place(u64::MAX)))
+            .next_back()
+            .map_or(Place::NONE, |((_, place), _)| *place)
     }
 
     /// Every inbox counts for itself. A new one begins above the places of all others: none of them has more messages
     /// than there were events.
-    pub(super) fn next_place(&mut self, agent: u64) -> u64 {
-        let place = self.places.entry(agent).or_insert(self.last_event + 1_000);
-        *place += 1;
+    pub(super) fn next_place(&mut self, agent: InstanceNo) -> Place {
+        let place = self.places.entry(agent).or_insert(Place(self.last_event.0 + 1_000));
+        *place = place.next();
         *place
     }
 }
 
 impl Inbox for MemoryStore {
-    fn messages(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
+    fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
         let state = self.state();
         let rest = state.messages.range((Excluded((agent, after)), Unbounded));
         let own = rest.take_while(|((no, _), _)| *no == agent).map(|(_, (_, filed))| filed);
@@ -36,15 +40,15 @@ impl Inbox for MemoryStore {
         now(own.take(limit).take_while(fits).cloned().collect())
     }
 
-    fn newest_message(&self, agent: u64) -> Stored<'_, u64> {
+    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place> {
         now(self.state().newest_message(agent))
     }
 
-    fn message_of(&self, event: u64) -> Stored<'_, Option<StoredMessage>> {
+    fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>> {
         now(self.state().messages.values().find(|(_, filed)| filed.event == event).map(|(_, filed)| filed.clone()))
     }
 
-    fn note_receipts(&self, event: u64, it: InboxMessage) -> Stored<'_, ()> {
+    fn note_receipts(&self, event: EventId, it: InboxMessage) -> Stored<'_, ()> {
         let mut state = self.state();
         let mut filed = state.messages.values_mut().map(|(_, filed)| filed);
         if let Some(filed) = filed.find(|filed| filed.event == event && filed.message.agent == it.agent) {
@@ -63,13 +67,13 @@ impl Inbox for MemoryStore {
         now(found)
     }
 
-    fn inboxes(&self) -> Stored<'_, Vec<u64>> {
-        let mut found: Vec<u64> = self.state().messages.keys().map(|(agent, _)| *agent).collect();
+    fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>> {
+        let mut found: Vec<InstanceNo> = self.state().messages.keys().map(|(agent, _)| *agent).collect();
         found.dedup();
         now(found)
     }
 
-    fn drop_inbox(&self, agent: u64) -> Stored<'_, ()> {
+    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()> {
         let mut state = self.state();
         state.messages.retain(|(no, _), _| *no != agent);
         state.planned_wakes.retain(|_, wake| wake.agent != agent);

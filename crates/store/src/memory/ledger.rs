@@ -9,17 +9,18 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
     MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
 };
+use frontdesk_wire::{EventId, InstanceNo, Place, Seq, SessionNo};
 
 use super::{Account, MemoryStore, State, now};
 
 impl Account {
-    fn append(&mut self, delivery: Arc<Delivery>) -> u64 {
-        self.last_seq += 1;
+    fn append(&mut self, delivery: Arc<Delivery>) -> Seq {
+        self.last_seq = self.last_seq.next();
         self.rows.insert(self.last_seq, (delivery, None));
         self.last_seq
     }
 
-    fn mail(&self, instance: u64, seq: u64) -> Option<Mail> {
+    fn mail(&self, instance: InstanceNo, seq: Seq) -> Option<Mail> {
         let (delivery, reason) = self.rows.get(&seq)?;
         let state = match reason {
             Some(_) => MailState::Dead,
@@ -69,9 +70,9 @@ impl Ledger for MemoryStore {
         now(accepted)
     }
 
-    fn settle(&self, instance: u64, settlement: Settlement) -> Stored<'_, bool> {
+    fn settle(&self, instance: InstanceNo, settlement: Settlement) -> Stored<'_, bool> {
         let mut state = self.state();
-        let serving = state.presences.get(&instance).map_or(0, |known| known.session);
+        let serving = state.presences.get(&instance).map_or(SessionNo::NONE, |known| known.session);
         let position = &mut state.ledgers.entry(instance).or_default().position;
         position.merge(&settlement.acked);
         let is_mine = settlement.session == serving;
@@ -81,18 +82,18 @@ impl Ledger for MemoryStore {
         now(is_mine)
     }
 
-    fn position(&self, instance: u64) -> Stored<'_, Position> {
+    fn position(&self, instance: InstanceNo) -> Stored<'_, Position> {
         now(self.state().ledgers.get(&instance).map(|account| account.position.clone()).unwrap_or_default())
     }
 
-    fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
+    fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>> {
         let state = self.state();
         let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
         let owed = account.rows.range((Excluded(after), Unbounded)).filter(|(seq, _)| !account.position.settled(**seq));
         now(owed.take(limit).map(|(seq, (delivery, _))| (*seq, delivery.clone())).collect())
     }
 
-    fn owes<'a>(&'a self, instance: u64, message_id: &'a str) -> Stored<'a, bool> {
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
         let state = self.state();
         let owed = state.ledgers.get(&instance).is_some_and(|account| {
             let mut rows = account.rows.iter();
@@ -116,19 +117,25 @@ impl Ledger for MemoryStore {
         now(waiting.collect())
     }
 
-    fn mail(&self, instance: u64, wanted: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>> {
+    fn mail(
+        &self,
+        instance: InstanceNo,
+        wanted: Option<MailState>,
+        before: Seq,
+        limit: usize,
+    ) -> Stored<'_, Vec<Mail>> {
         let state = self.state();
         let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
-        let top = if before == 0 { u64::MAX } else { before };
+        let top = if before.is_none() { Seq(u64::MAX) } else { before };
         let rows = account.rows.range(..top).rev().filter_map(|(seq, _)| account.mail(instance, *seq));
         now(rows.filter(|mail| wanted.is_none_or(|state| state == mail.state)).take(limit).collect())
     }
 
-    fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>> {
+    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
         now(self.state().ledgers.get(&instance).and_then(|account| account.mail(instance, seq)))
     }
 
-    fn drop_mail(&self, instance: u64, seq: u64, why: String) -> Stored<'_, bool> {
+    fn drop_mail(&self, instance: InstanceNo, seq: Seq, why: String) -> Stored<'_, bool> {
         let mut state = self.state();
         let Some(account) = state.ledgers.get_mut(&instance) else { return now(false) };
         let Some((_, reason)) = account.rows.get_mut(&seq) else { return now(false) };
@@ -140,11 +147,11 @@ impl Ledger for MemoryStore {
         now(true)
     }
 
-    fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>> {
+    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>> {
         let mut state = self.state();
         let found = state.ledgers.get(&instance).and_then(|account| account.rows.get(&seq)).cloned();
         let Some((delivery, _)) = found else { return now(None) };
-        let event = state.last_event + 1;
+        let event = state.last_event.next();
         state.last_event = event;
         if let Some(record) = state.events.get(&delivery.event).cloned() {
             state.events.insert(event, EventRecord { event, ..record });
@@ -159,10 +166,10 @@ impl Ledger for MemoryStore {
 
     fn last_sent(
         &self,
-        instances: Vec<u64>,
+        instances: Vec<InstanceNo>,
         session_keys: Vec<String>,
         since_ms: u64,
-    ) -> Stored<'_, Option<(u64, Arc<Delivery>)>> {
+    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>> {
         let state = self.state();
         let mut left = LAST_SENT_ROWS_ALL;
         for instance in instances {
@@ -182,7 +189,7 @@ impl Ledger for MemoryStore {
         now(None)
     }
 
-    fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>> {
+    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
         now(self.state().events.get(&event).cloned())
     }
 
@@ -224,10 +231,10 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
     if let Some(first) = state.by_dedup.get(&dedup) {
         // Under the name of the attempt that stored it, it is answered as it was then.
         let repeated = state.attempts.get(&attempt).filter(|known| attempt != 0 && known.event == *first);
-        let duplicate = Accepted { event: *first, fresh: false, rows: Vec::new(), place: 0, line: None };
+        let duplicate = Accepted { event: *first, fresh: false, rows: Vec::new(), place: Place::NONE, line: None };
         return repeated.cloned().unwrap_or(duplicate);
     }
-    state.last_event += 1;
+    state.last_event = state.last_event.next();
     let event = state.last_event;
     delivery.event = event;
     state.by_dedup.insert(dedup, event);
@@ -267,7 +274,7 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
         rung.push(NewRow { row, delivery });
     }
     state.hold_media(&tenant, &delivery, files, &rows);
-    let place = message.map_or(0, |message| {
+    let place = message.map_or(Place::NONE, |message| {
         let place = state.next_place(message.agent);
         let filed = StoredMessage { place, event, at_ms: delivery.at_ms, message };
         state.messages.insert((filed.message.agent, place), (tenant.to_string(), filed));

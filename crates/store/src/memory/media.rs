@@ -4,6 +4,7 @@ use frontdesk_core::port::media::{
     EventFile, MediaBody, MediaItem, MediaPut, MediaShelf, RemoteItem, SealedMedia, body_of, read_whole,
 };
 use frontdesk_core::port::store::{Delivery, MadeRow, StoreError, Stored};
+use frontdesk_wire::{InstanceNo, Seq};
 
 use super::{MemoryStore, State, now};
 
@@ -11,7 +12,7 @@ pub(super) struct Shelved {
     item: MediaItem,
     bytes: Bytes,
     /// Mail that refers to it, as (instance, seq), until all of it is settled.
-    rows: Vec<(u64, u64)>,
+    rows: Vec<(InstanceNo, Seq)>,
 }
 
 enum Bytes {
@@ -52,7 +53,7 @@ impl State {
     }
 
     /// Binds the files of a row to its copy, if they are still bound.
-    pub(super) fn hold_media_again(&mut self, row: (u64, u64), again: (u64, u64)) {
+    pub(super) fn hold_media_again(&mut self, row: (InstanceNo, Seq), again: (InstanceNo, Seq)) {
         for kept in self.media.values_mut().filter(|kept| kept.rows.contains(&row)) {
             kept.rows.push(again);
         }
@@ -61,8 +62,9 @@ impl State {
     /// Files whose mail is settled expire, but not before this time.
     pub(super) fn release_media(&mut self, expires_ms: u64) {
         let Self { media, ledgers, .. } = self;
-        let owed =
-            |(instance, seq): &(u64, u64)| !ledgers.get(instance).is_some_and(|account| account.position.settled(*seq));
+        let owed = |(instance, seq): &(InstanceNo, Seq)| {
+            !ledgers.get(instance).is_some_and(|account| account.position.settled(*seq))
+        };
         for kept in media.values_mut().filter(|kept| !kept.rows.is_empty()) {
             if !kept.rows.iter().any(owed) {
                 kept.rows.clear();

@@ -25,6 +25,7 @@ use frontdesk_core::port::store::{
     Accepted, Bell, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability,
     Stored,
 };
+use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
 #[derive(Default)]
 pub struct MemoryStore {
@@ -42,14 +43,14 @@ struct State {
     records: BTreeMap<(String, String), Record>,
     directory_version: u64,
     last_number: u64,
-    events: BTreeMap<u64, EventRecord>,
-    last_event: u64,
-    by_dedup: HashMap<Vec<u8>, u64>,
-    ledgers: BTreeMap<u64, Account>,
+    events: BTreeMap<EventId, EventRecord>,
+    last_event: EventId,
+    by_dedup: HashMap<Vec<u8>, EventId>,
+    ledgers: BTreeMap<InstanceNo, Account>,
     /// With the time of the last message.
     reach: HashMap<[String; 4], u64>,
-    presences: BTreeMap<u64, Presence>,
-    last_session: u64,
+    presences: BTreeMap<InstanceNo, Presence>,
+    last_session: SessionNo,
     /// What was answered to each attempt.
     attempts: HashMap<u64, Accepted>,
     capabilities: HashMap<[String; 3], SealedCapability>,
@@ -64,26 +65,26 @@ struct State {
     alarm_ends: BTreeMap<u64, Ended>,
     last_end: u64,
     /// By agent and place, with the tenant.
-    messages: BTreeMap<(u64, u64), (String, StoredMessage)>,
+    messages: BTreeMap<(InstanceNo, Place), (String, StoredMessage)>,
     /// The last place in each inbox.
-    places: HashMap<u64, u64>,
+    places: HashMap<InstanceNo, Place>,
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
     skills: BTreeMap<(String, String), skills::Skill>,
     skill_tokens: HashMap<String, String>,
     data: Option<rusqlite::Connection>,
     cursors: HashMap<(String, String), String>,
-    desks: BTreeMap<u64, DeskRecord>,
-    last_desk: u64,
+    desks: BTreeMap<DeskNo, DeskRecord>,
+    last_desk: DeskNo,
     /// Who has each duty (0: nobody), and its token.
-    duties: BTreeMap<String, (u64, u64)>,
+    duties: BTreeMap<String, (DeskNo, u64)>,
 }
 
 /// Ledger of one instance.
 #[derive(Default)]
 struct Account {
-    rows: BTreeMap<u64, (Arc<Delivery>, Option<String>)>,
-    last_seq: u64,
+    rows: BTreeMap<Seq, (Arc<Delivery>, Option<String>)>,
+    last_seq: Seq,
     position: Position,
 }
 

@@ -1,19 +1,20 @@
 //! Sessions and presence.
 
 use frontdesk_core::port::store::{Attached, DeskNo, Presence, SessionNo, Sessions, Stored};
+use frontdesk_wire::{InstanceNo, Seq};
 
 use super::{MemoryStore, State, now};
 
 impl State {
-    pub(super) fn served_by(&self, instance: u64) -> DeskNo {
-        self.presences.get(&instance).map_or(0, |known| known.served_by)
+    pub(super) fn served_by(&self, instance: InstanceNo) -> DeskNo {
+        self.presences.get(&instance).map_or(DeskNo::NONE, |known| known.served_by)
     }
 }
 
 impl Sessions for MemoryStore {
-    fn attach(&self, instance: u64, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
         let mut state = self.state();
-        state.last_session += 1;
+        state.last_session = state.last_session.next();
         let session = state.last_session;
         let known = state.presences.entry(instance).or_default();
         let before = known.clone();
@@ -22,16 +23,17 @@ impl Sessions for MemoryStore {
         now(Attached { session, position, before })
     }
 
-    fn detach(&self, instance: u64, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool> {
+    fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool> {
         let mut state = self.state();
         let Some(known) = state.presences.get_mut(&instance).filter(|known| known.session == session) else {
             return now(false);
         };
-        (known.served_by, known.session, known.seen_ms, known.never_acks) = (0, 0, now_ms, never_acks);
+        (known.served_by, known.session, known.seen_ms, known.never_acks) =
+            (DeskNo::NONE, SessionNo::NONE, now_ms, never_acks);
         now(true)
     }
 
-    fn mark_idle(&self, instance: u64, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
+    fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let mut state = self.state();
         let known = state.presences.entry(instance).or_default();
         let is_meant = session.is_none_or(|session| known.session == session);
@@ -41,22 +43,22 @@ impl Sessions for MemoryStore {
         now(is_meant)
     }
 
-    fn mark_never_acks(&self, instance: u64) -> Stored<'_, ()> {
+    fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()> {
         self.state().presences.entry(instance).or_default().never_acks = true;
         now(())
     }
 
-    fn claim_notice(&self, instance: u64, through: u64) -> Stored<'_, Option<u64>> {
+    fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>> {
         let mut state = self.state();
         let told = &mut state.presences.entry(instance).or_default().noticed_through;
         now((*told < through).then(|| std::mem::replace(told, through)))
     }
 
-    fn presence(&self, instance: u64) -> Stored<'_, Presence> {
+    fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence> {
         now(self.state().presences.get(&instance).cloned().unwrap_or_default())
     }
 
-    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
+    fn presences(&self) -> Stored<'_, Vec<(InstanceNo, Presence)>> {
         now(self.state().presences.iter().map(|(no, presence)| (*no, presence.clone())).collect())
     }
 }

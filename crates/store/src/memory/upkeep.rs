@@ -5,6 +5,7 @@ use std::path::Path;
 
 use frontdesk_core::port::alarms::AlarmState;
 use frontdesk_core::port::store::{Outcome, Purged, Retention, StoreError, StoreReport, Stored, Upkeep};
+use frontdesk_wire::EventId;
 
 use super::{MemoryStore, State, now};
 
@@ -44,13 +45,13 @@ impl Upkeep for MemoryStore {
         };
         let there = count(&state);
         // Stops at the first event that has not expired, although replayed old ones may follow.
-        let young = state.events.values().find(|it| it.at_ms >= before_ms).map_or(u64::MAX, |it| it.event);
+        let young = state.events.values().find(|it| it.at_ms >= before_ms).map_or(EventId(u64::MAX), |it| it.event);
         for account in state.ledgers.values_mut() {
             let through = account.position.through;
             account.rows.retain(|seq, (delivery, _)| *seq > through || delivery.event >= young);
         }
-        let owed: HashSet<u64> = (state.ledgers.values())
-            .flat_map(|account| account.rows.range(account.position.through + 1..).map(|(_, (it, _))| it.event))
+        let owed: HashSet<EventId> = (state.ledgers.values())
+            .flat_map(|account| account.rows.range(account.position.through.next()..).map(|(_, (it, _))| it.event))
             .collect();
         state.events.retain(|event, _| *event >= young || owed.contains(event));
         state.release_media(keep.now_ms.saturating_add(keep.media_ttl_ms));

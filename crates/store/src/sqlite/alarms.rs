@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Ended};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::InstanceNo;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::readers::DESK;
@@ -17,7 +18,7 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn disarm<'a>(&'a self, instance: u64, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
+    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
         let job_id = job_id.to_owned();
         let work = move |books: &mut Books| {
             let Some(old) = alarm_of(&books.connection, instance, &job_id)? else { return Ok(false) };
@@ -31,7 +32,7 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn disarm_all(&self, instance: u64, now_ms: u64) -> Stored<'_, u64> {
+    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
             let armed = armed_of(&books.connection, instance, 0, usize::MAX)?;
             for alarm in &armed {
@@ -43,11 +44,11 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn armed(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
+    fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
         self.readers.read(instance, move |connection| armed_of(connection, instance, after, limit))
     }
 
-    fn alarm<'a>(&'a self, instance: u64, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
+    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
         let job_id = job_id.to_owned();
         self.readers.read(instance, move |connection| alarm_of(connection, instance, &job_id))
     }
@@ -114,7 +115,7 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn dead_alarms(&self, instance: Option<u64>, limit: usize) -> Stored<'_, Vec<Alarm>> {
+    fn dead_alarms(&self, instance: Option<InstanceNo>, limit: usize) -> Stored<'_, Vec<Alarm>> {
         self.readers.read(DESK, move |connection| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM shot WHERE state = 'dead' AND (?1 IS NULL OR instance = ?1) ORDER BY id LIMIT ?2"
@@ -125,7 +126,12 @@ impl Alarms for SqliteStore {
         })
     }
 
-    fn ended_alarms<'a>(&'a self, instance: u64, job_id: Option<&'a str>, limit: usize) -> Stored<'a, Vec<Ended>> {
+    fn ended_alarms<'a>(
+        &'a self,
+        instance: InstanceNo,
+        job_id: Option<&'a str>,
+        limit: usize,
+    ) -> Stored<'a, Vec<Ended>> {
         let job_id = job_id.map(str::to_owned);
         self.readers.read(instance, move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM shot_end
@@ -149,7 +155,7 @@ impl Alarms for SqliteStore {
         })
     }
 
-    fn armed_counts(&self) -> Stored<'_, Vec<(u64, u64)>> {
+    fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {
         self.readers.read(DESK, |connection| {
             let sql = "SELECT instance, COUNT(*) FROM shot WHERE state = 'armed' GROUP BY instance";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -165,7 +171,7 @@ pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
     connection.execute(sql, []).map(drop).map_err(fault)
 }
 
-fn armed_of(connection: &Connection, instance: u64, after: u64, limit: usize) -> Result<Vec<Alarm>, StoreError> {
+fn armed_of(connection: &Connection, instance: InstanceNo, after: u64, limit: usize) -> Result<Vec<Alarm>, StoreError> {
     let sql =
         format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
@@ -260,7 +266,7 @@ fn remove(connection: &Connection, id: u64) -> Result<(), StoreError> {
     delete.execute([signed(id)]).map(drop).map_err(fault)
 }
 
-fn alarm_of(connection: &Connection, instance: u64, job_id: &str) -> Result<Option<Alarm>, StoreError> {
+fn alarm_of(connection: &Connection, instance: InstanceNo, job_id: &str) -> Result<Option<Alarm>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND job_id = ?2");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     query.query_row((signed(instance), job_id), alarm).optional().map_err(fault)

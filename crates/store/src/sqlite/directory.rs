@@ -37,7 +37,7 @@ impl Directory for SqliteStore {
     fn draw_numbers(&self, count: u64) -> Stored<'_, u64> {
         let work = move |books: &mut super::threads::Books| {
             let sql = "UPDATE meta SET value = value + ?1 WHERE key = 'last_instance' RETURNING value";
-            let last =
+            let last: u64 =
                 books.connection.query_row(sql, [signed(count)], |row| row.get(0)).map(unsigned).map_err(fault)?;
             Ok(last + 1 - count)
         };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{DeskNo, Position, SessionNo, StoreError};
+use frontdesk_wire::{EventId, InstanceNo, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::{fault, signed, unsigned};
@@ -11,8 +12,8 @@ use super::{fault, signed, unsigned};
 /// Lets `accept` run without reads. Cleared when a group is rolled back.
 #[derive(Default)]
 pub(super) struct Ledgers {
-    pub(super) last_event: Option<u64>,
-    pub(super) heads: HashMap<u64, Head>,
+    pub(super) last_event: Option<EventId>,
+    pub(super) heads: HashMap<InstanceNo, Head>,
     /// The last session, and up to which one numbers are reserved.
     sessions: (SessionNo, SessionNo),
     /// With the day for which it is known.
@@ -26,7 +27,7 @@ const SESSIONS_RESERVED: u64 = 1_000;
 
 #[derive(Clone)]
 pub(super) struct Head {
-    pub(super) last_seq: u64,
+    pub(super) last_seq: Seq,
     pub(super) position: Position,
     /// The desk and the session that serve the instance; 0 is none.
     pub(super) served_by: DeskNo,
@@ -42,7 +43,7 @@ impl Ledgers {
         self.reached.clear();
     }
 
-    pub(super) fn next_event(&mut self, connection: &Connection) -> Result<u64, StoreError> {
+    pub(super) fn next_event(&mut self, connection: &Connection) -> Result<EventId, StoreError> {
         let last = match self.last_event {
             Some(last) => last,
             // A purge may have deleted the newest event; its number is stored in meta and never reused.
@@ -56,8 +57,8 @@ impl Ledgers {
                 .map(unsigned)
                 .map_err(fault)?,
         };
-        self.last_event = Some(last + 1);
-        Ok(last + 1)
+        self.last_event = Some(last.next());
+        Ok(last.next())
     }
 
     /// Numbers are reserved many at a time, so that a new session costs no write of its own. Those that a crash or a
@@ -67,14 +68,14 @@ impl Ledgers {
             let sql = "INSERT INTO meta (key, value) VALUES ('last session', ?1)
                        ON CONFLICT DO UPDATE SET value = value + ?1 RETURNING value";
             let end = connection.query_row(sql, [signed(SESSIONS_RESERVED)], |row| row.get(0)).map(unsigned);
-            let end = end.map_err(fault)?;
-            self.sessions = (end - SESSIONS_RESERVED, end);
+            let end: SessionNo = end.map_err(fault)?;
+            self.sessions = (SessionNo(end.0 - SESSIONS_RESERVED), end);
         }
-        self.sessions.0 += 1;
+        self.sessions.0 = self.sessions.0.next();
         Ok(self.sessions.0)
     }
 
-    pub(super) fn head(&mut self, connection: &Connection, instance: u64) -> Result<&mut Head, StoreError> {
+    pub(super) fn head(&mut self, connection: &Connection, instance: InstanceNo) -> Result<&mut Head, StoreError> {
         if let std::collections::hash_map::Entry::Vacant(e) = self.heads.entry(instance) {
             let position = read_position(connection, instance)?;
             let newest: i64 = connection
@@ -85,8 +86,8 @@ impl Ledgers {
             // Every ledger has a position row, because listings and purges iterate over them.
             let first = "INSERT OR IGNORE INTO position (instance, through, above, sent) VALUES (?1, 0, '[]', 0)";
             connection.prepare_cached(first).and_then(|mut put| put.execute([signed(instance)])).map_err(fault)?;
-            let settled = position.above.last().copied().unwrap_or(0).max(position.through);
-            let last_seq = unsigned(newest).max(settled);
+            let settled = position.above.last().copied().unwrap_or_default().max(position.through);
+            let last_seq = unsigned::<Seq>(newest).max(settled);
             let (served_by, session) = serving(connection, instance)?;
             e.insert(Head { last_seq, position, served_by, session });
         }
@@ -94,7 +95,7 @@ impl Ledgers {
     }
 }
 
-pub(super) fn read_position(connection: &Connection, instance: u64) -> Result<Position, StoreError> {
+pub(super) fn read_position(connection: &Connection, instance: InstanceNo) -> Result<Position, StoreError> {
     let sql = "SELECT through, above, sent FROM position WHERE instance = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let position = |row: &Row<'_>| {
@@ -108,7 +109,7 @@ pub(super) fn read_position(connection: &Connection, instance: u64) -> Result<Po
     Ok(query.query_row([signed(instance)], position).optional().map_err(fault)?.unwrap_or_default())
 }
 
-fn serving(connection: &Connection, instance: u64) -> Result<(DeskNo, SessionNo), StoreError> {
+fn serving(connection: &Connection, instance: InstanceNo) -> Result<(DeskNo, SessionNo), StoreError> {
     let sql = "SELECT desk, session FROM presence WHERE instance = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let found = query.query_row([signed(instance)], |row| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?))));

@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::media::{EventFile, SealedMedia};
 use frontdesk_core::port::store::{Delivery, MadeRow, StoreError};
+use frontdesk_wire::{InstanceNo, Seq};
 use rusqlite::Connection;
 
 use super::media::forget_handle;
@@ -40,7 +41,12 @@ pub(super) fn hold(
 }
 
 /// Binds the files of a row to its copy, if they are still bound.
-pub(super) fn hold_again(connection: &Connection, instance: u64, seq: u64, again: u64) -> Result<(), StoreError> {
+pub(super) fn hold_again(
+    connection: &Connection,
+    instance: InstanceNo,
+    seq: Seq,
+    again: Seq,
+) -> Result<(), StoreError> {
     let sql = "INSERT INTO media_mail (id, instance, seq)
                SELECT id, instance, ?3 FROM media_mail WHERE instance = ?1 AND seq = ?2";
     connection.execute(sql, (signed(instance), signed(seq), signed(again))).map(drop).map_err(fault)

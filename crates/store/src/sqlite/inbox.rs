@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::{EventId, InstanceNo, Place};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::readers::{DESK, turn};
@@ -16,10 +17,10 @@ const SHOWN_CHARS: i64 = 1_000;
 pub(super) fn file(
     connection: &Connection,
     tenant: &str,
-    event: u64,
+    event: EventId,
     at_ms: u64,
     it: &InboxMessage,
-) -> Result<u64, StoreError> {
+) -> Result<Place, StoreError> {
     let sql = "INSERT INTO letter (event, agent, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
@@ -37,23 +38,23 @@ pub(super) fn file(
             it.receipts,
         ])
         .map_err(fault)?;
-    Ok(event)
+    Ok(Place(event.0))
 }
 
 /// The place of the message that an event became; 0 if it became none.
-pub(super) fn place_of(connection: &Connection, event: u64) -> Result<u64, StoreError> {
+pub(super) fn place_of(connection: &Connection, event: EventId) -> Result<Place, StoreError> {
     let mut query = connection.prepare_cached("SELECT 1 FROM letter WHERE event = ?1").map_err(fault)?;
-    Ok(if query.exists([signed(event)]).map_err(fault)? { event } else { 0 })
+    Ok(if query.exists([signed(event)]).map_err(fault)? { Place(event.0) } else { Place::NONE })
 }
 
-fn last(connection: &Connection, agent: u64) -> Result<u64, StoreError> {
+fn last(connection: &Connection, agent: InstanceNo) -> Result<Place, StoreError> {
     let sql = "SELECT COALESCE(MAX(event), 0) FROM letter WHERE agent = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     query.query_row([signed(agent)], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
 impl Inbox for SqliteStore {
-    fn messages(&self, agent: u64, after: u64, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
+    fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
         self.readers.read(agent, move |connection| {
             let sql = select("agent = ?1 AND event > ?2 ORDER BY event LIMIT ?3");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
@@ -71,18 +72,18 @@ impl Inbox for SqliteStore {
         })
     }
 
-    fn newest_message(&self, agent: u64) -> Stored<'_, u64> {
+    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place> {
         self.readers.read(agent, move |connection| last(connection, agent))
     }
 
-    fn message_of(&self, event: u64) -> Stored<'_, Option<StoredMessage>> {
+    fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>> {
         self.readers.read(DESK, move |connection| {
             let mut query = connection.prepare_cached(&select("event = ?1")).map_err(fault)?;
             query.query_row([signed(event)], filed).optional().map_err(fault)
         })
     }
 
-    fn note_receipts(&self, event: u64, it: InboxMessage) -> Stored<'_, ()> {
+    fn note_receipts(&self, event: EventId, it: InboxMessage) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
             let sql = "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?1 AND event = ?2";
             let mut put = books.connection.prepare_cached(sql).map_err(fault)?;
@@ -104,7 +105,7 @@ impl Inbox for SqliteStore {
         })
     }
 
-    fn inboxes(&self) -> Stored<'_, Vec<u64>> {
+    fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>> {
         self.readers.read(DESK, |connection| {
             // Skips from inbox to inbox with the index instead of scanning all messages.
             let sql = "WITH RECURSIVE inbox(agent) AS (
@@ -118,7 +119,7 @@ impl Inbox for SqliteStore {
         })
     }
 
-    fn drop_inbox(&self, agent: u64) -> Stored<'_, ()> {
+    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
             for sql in ["DELETE FROM letter WHERE agent = ?1", "DELETE FROM planned_wake WHERE agent = ?1"] {
                 books.connection.execute(sql, [signed(agent)]).map_err(fault)?;

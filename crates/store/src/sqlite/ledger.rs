@@ -3,9 +3,10 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, ChatWrite, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow,
-    Mail, MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Bell, ChatWrite, Delivery, DeskNo, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger,
+    MadeRow, Mail, MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
 };
+use frontdesk_wire::{EventId, InstanceNo, Place, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
@@ -32,7 +33,7 @@ impl Ledger for SqliteStore {
         Box::pin(async move { answer.await.map(|made| made.accepted) })
     }
 
-    fn settle(&self, instance: u64, settlement: Settlement) -> Stored<'_, bool> {
+    fn settle(&self, instance: InstanceNo, settlement: Settlement) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let head = books.ledgers.head(&books.connection, instance)?;
             head.position.merge(&settlement.acked);
@@ -46,14 +47,14 @@ impl Ledger for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn position(&self, instance: u64) -> Stored<'_, Position> {
+    fn position(&self, instance: InstanceNo) -> Stored<'_, Position> {
         // Read by the writer, so that settlements in its queue are included.
         let work =
             move |books: &mut Books| books.ledgers.head(&books.connection, instance).map(|head| head.position.clone());
         self.writer.write(work, |_| {})
     }
 
-    fn pending(&self, instance: u64, after: u64, limit: usize) -> Stored<'_, Vec<(u64, Arc<Delivery>)>> {
+    fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>> {
         self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
             let mut query = connection.prepare_cached(&select_mail("m.seq > ?2 ORDER BY m.seq")).map_err(fault)?;
@@ -70,7 +71,7 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn owes<'a>(&'a self, instance: u64, message_id: &'a str) -> Stored<'a, bool> {
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
         let message_id = message_id.to_owned();
         self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
@@ -95,9 +96,9 @@ impl Ledger for SqliteStore {
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let counted = |row: &Row<'_>| {
                 let above: String = row.get(3)?;
-                let above: Vec<u64> = serde_json::from_str(&above).unwrap_or_default();
-                let (owed, through) = (unsigned(row.get(1)?), unsigned(row.get(2)?));
-                let settled = above.iter().filter(|seq| **seq <= through + owed).count();
+                let above: Vec<Seq> = serde_json::from_str(&above).unwrap_or_default();
+                let (owed, through): (u64, Seq) = (unsigned(row.get(1)?), unsigned(row.get(2)?));
+                let settled = above.iter().filter(|seq| seq.0 <= through.0 + owed).count();
                 Ok((unsigned(row.get(0)?), owed, through, settled as u64))
             };
             let counts: Vec<_> = query.query_map([], counted).and_then(Iterator::collect).map_err(fault)?;
@@ -119,10 +120,10 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn mail(&self, instance: u64, state: Option<MailState>, before: u64, limit: usize) -> Stored<'_, Vec<Mail>> {
+    fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>> {
         self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
-            let top = if before == 0 { i64::MAX } else { signed(before) };
+            let top = if before.is_none() { i64::MAX } else { signed(before) };
             let sql = select_mail(&format!("m.seq < ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             let mut rows = query.query((signed(instance), top)).map_err(fault)?;
@@ -138,7 +139,7 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn mail_row(&self, instance: u64, seq: u64) -> Stored<'_, Option<Mail>> {
+    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
         self.readers.read(instance, move |connection| {
             let position = read_position(connection, instance)?;
             let mut query = connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
@@ -147,7 +148,7 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn drop_mail(&self, instance: u64, seq: u64, reason: String) -> Stored<'_, bool> {
+    fn drop_mail(&self, instance: InstanceNo, seq: Seq, reason: String) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let head = books.ledgers.head(&books.connection, instance)?;
             if head.position.settled(seq) || seq > head.last_seq {
@@ -162,7 +163,7 @@ impl Ledger for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn replay_mail(&self, instance: u64, seq: u64) -> Stored<'_, Option<u64>> {
+    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>> {
         let bells = self.bells.clone();
         let work = move |books: &mut Books| {
             let mut query = books.connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
@@ -186,11 +187,11 @@ impl Ledger for SqliteStore {
 
     fn last_sent(
         &self,
-        instances: Vec<u64>,
+        instances: Vec<InstanceNo>,
         session_keys: Vec<String>,
         since_ms: u64,
-    ) -> Stored<'_, Option<(u64, Arc<Delivery>)>> {
-        self.readers.read(instances.first().copied().unwrap_or(DESK), move |connection| {
+    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>> {
+        self.readers.read(instances.first().map_or(DESK, |first| first.0), move |connection| {
             // Reads only the compared columns; events may be large.
             let sql = "SELECT m.seq, e.at_ms, e.session_key FROM mail m JOIN event e ON e.id = m.event
                        WHERE m.instance = ?1 AND m.seq <= ?2 ORDER BY m.seq DESC LIMIT ?3";
@@ -203,7 +204,7 @@ impl Ledger for SqliteStore {
                 let mut rows = query.query((signed(instance), signed(newest), signed(limit))).map_err(fault)?;
                 while let Some(row) = rows.next().map_err(fault)? {
                     left -= 1;
-                    if unsigned(row.get(1).map_err(fault)?) < since_ms {
+                    if unsigned::<u64>(row.get(1).map_err(fault)?) < since_ms {
                         break;
                     }
                     let key = row.get_ref(2).and_then(|key| Ok(key.as_str()?)).map_err(fault)?;
@@ -222,7 +223,7 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn event(&self, event: u64) -> Stored<'_, Option<EventRecord>> {
+    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
         self.readers.read(DESK, move |connection| {
             let mut query = connection.prepare_cached(&select_event("id = ?1")).map_err(fault)?;
             query.query_row([signed(event)], event_record).optional().map_err(fault)
@@ -309,7 +310,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
     for acceptance in batch {
         let event = books.ledgers.next_event(&books.connection)?;
         if !insert_event(&books.connection, event, &acceptance)? {
-            books.ledgers.last_event = Some(event - 1);
+            books.ledgers.last_event = Some(EventId(event.0 - 1));
             made.accepted.push(accepted_before(&books.connection, &acceptance)?);
             continue;
         }
@@ -337,7 +338,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         held_media::hold(&books.connection, &tenant, &delivery, files, &rows)?;
         let place = match message {
             Some(message) => inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?,
-            None => 0,
+            None => Place::NONE,
         };
         let line = match chat {
             Some(chat) => write_chat(&books.connection, &tenant, &chat)?,
@@ -359,17 +360,17 @@ fn is_repeated(connection: &Connection, it: &Acceptance) -> Result<bool, StoreEr
 fn accepted_before(connection: &Connection, it: &Acceptance) -> Result<Accepted, StoreError> {
     let sql = "SELECT id, attempt FROM event WHERE dedup = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let first = query.query_row([it.dedup.as_slice()], |row| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?))));
+    let first = query.query_row([it.dedup.as_slice()], |row| Ok((unsigned(row.get(0)?), unsigned::<u64>(row.get(1)?))));
     let (event, stored_by) = first.map_err(fault)?;
     if it.attempt == 0 || stored_by != it.attempt {
-        return Ok(Accepted { event, fresh: false, rows: Vec::new(), place: 0, line: None });
+        return Ok(Accepted { event, fresh: false, rows: Vec::new(), place: Place::NONE, line: None });
     }
     let sql = "SELECT seq FROM mail WHERE instance = ?1 AND event = ?2 ORDER BY seq DESC LIMIT 1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let mut rows = Vec::with_capacity(it.receivers.len());
     for instance in it.receivers.iter().copied() {
         let seq = query.query_row([signed(instance), signed(event)], |row| row.get(0)).optional().map_err(fault)?;
-        rows.extend(seq.map(|seq| MadeRow { instance, seq: unsigned(seq), served_by: 0 }));
+        rows.extend(seq.map(|seq| MadeRow { instance, seq: unsigned(seq), served_by: DeskNo::NONE }));
     }
     let line_of = |line: &ChatWrite| chat::seq_of(connection, [&it.tenant, &line.chat_id, &line.message_id]);
     let line = it.chat.as_deref().map(line_of).transpose()?.flatten();
@@ -389,7 +390,7 @@ fn write_chat(connection: &Connection, tenant: &str, it: &ChatWrite) -> Result<O
 }
 
 /// False: an event with this dedup key is there.
-fn insert_event(connection: &Connection, event: u64, acceptance: &Acceptance) -> Result<bool, StoreError> {
+fn insert_event(connection: &Connection, event: EventId, acceptance: &Acceptance) -> Result<bool, StoreError> {
     let Acceptance { tenant, attempt, dedup, delivery: it, verdict, .. } = acceptance;
     let sql = "INSERT OR IGNORE INTO event (id, dedup, tenant, at_ms, passthrough, platform, bot, chat_id, session_key,
                message_id, json, verdict, attempt) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
@@ -412,9 +413,14 @@ fn insert_event(connection: &Connection, event: u64, acceptance: &Acceptance) ->
     inserted.map(|rows| rows == 1).map_err(fault)
 }
 
-fn append(books: &mut Books, instance: u64, event: u64, own_json: Option<&String>) -> Result<MadeRow, StoreError> {
+fn append(
+    books: &mut Books,
+    instance: InstanceNo,
+    event: EventId,
+    own_json: Option<&String>,
+) -> Result<MadeRow, StoreError> {
     let head = books.ledgers.head(&books.connection, instance)?;
-    head.last_seq += 1;
+    head.last_seq = head.last_seq.next();
     let (seq, served_by) = (head.last_seq, head.served_by);
     let sql = "INSERT INTO mail (instance, seq, event, json) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
@@ -440,7 +446,11 @@ fn note_reach(books: &mut Books, tenant: &Arc<str>, it: &Delivery) -> Result<(),
     Ok(())
 }
 
-pub(super) fn write_position(connection: &Connection, instance: u64, position: &Position) -> Result<(), StoreError> {
+pub(super) fn write_position(
+    connection: &Connection,
+    instance: InstanceNo,
+    position: &Position,
+) -> Result<(), StoreError> {
     let sql = "UPDATE position SET through = ?2, above = ?3, sent = ?4 WHERE instance = ?1";
     let above = serde_json::to_string(&position.above).unwrap_or_default();
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
@@ -486,7 +496,7 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     })
 }
 
-fn mail_of(row: &Row<'_>, instance: u64, position: &Position) -> rusqlite::Result<Mail> {
+fn mail_of(row: &Row<'_>, instance: InstanceNo, position: &Position) -> rusqlite::Result<Mail> {
     let seq = unsigned(row.get(0)?);
     let reason: Option<String> = row.get(1)?;
     let state = match &reason {

@@ -160,11 +160,11 @@ pub(crate) fn fault(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// `SQLite` integers are signed; our counts and times are far below the sign bit.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+/// `SQLite` integers are signed; our counts, times and ids are far below the sign bit.
+fn signed(number: impl Into<u64>) -> i64 {
+    i64::try_from(number.into()).unwrap_or(i64::MAX)
 }
 
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
+fn unsigned<T: From<u64>>(number: i64) -> T {
+    u64::try_from(number).unwrap_or(0).into()
 }

@@ -114,9 +114,10 @@ impl Readers {
     /// Runs `work` when it is the turn of this owner.
     pub(super) fn read<T: Send + 'static>(
         &self,
-        turn: u64,
+        turn: impl Into<u64>,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Stored<'_, T> {
+        let turn = turn.into();
         Box::pin(async move {
             let room = self.room.clone().acquire_owned().await.map_err(|_| gone())?;
             let (answer, answered) = oneshot::channel();

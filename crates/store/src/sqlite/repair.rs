@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use frontdesk_core::port::store::{Position, StoreError};
+use frontdesk_wire::{InstanceNo, Seq};
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -26,18 +27,23 @@ impl Numbered {
 }
 
 /// Instances by number, where several have the same one.
-fn shared_numbers(connection: &Connection) -> Result<BTreeMap<u64, Vec<Numbered>>, StoreError> {
+fn shared_numbers(connection: &Connection) -> Result<BTreeMap<InstanceNo, Vec<Numbered>>, StoreError> {
     let sql = "SELECT key, json FROM record WHERE kind = 'instance' ORDER BY key";
     let mut query = connection.prepare(sql).map_err(fault)?;
     let pair = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
     let rows: Vec<(String, String)> = query.query_map([], pair).and_then(Iterator::collect).map_err(fault)?;
-    let mut found: BTreeMap<u64, Vec<Numbered>> = BTreeMap::new();
+    let mut found: BTreeMap<InstanceNo, Vec<Numbered>> = BTreeMap::new();
     for (key, json) in rows {
         let json: Value = serde_json::from_str(&json)
             .map_err(|error| StoreError::Corrupt(format!("unreadable instance record {key:?}: {error}")))?;
         let text = |field: &str| json[field].as_str().unwrap_or_default().to_owned();
         let (tenant, name) = (text("tenant"), text("name"));
-        found.entry(json["no"].as_u64().unwrap_or(0)).or_default().push(Numbered { key, json, tenant, name });
+        found.entry(InstanceNo(json["no"].as_u64().unwrap_or(0))).or_default().push(Numbered {
+            key,
+            json,
+            tenant,
+            name,
+        });
     }
     found.retain(|_, owners| owners.len() > 1);
     Ok(found)
@@ -68,7 +74,7 @@ pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, Store
         for (at, owner) in owners.iter_mut().enumerate().filter(|(at, _)| *at != keeper) {
             let drawn = draw(&transaction)?;
             let moved = move_rows(&transaction, no, drawn, &rows[at])?;
-            owner.json["no"] = drawn.into();
+            owner.json["no"] = drawn.0.into();
             let put = "UPDATE record SET json = ?2, version = version + 1 WHERE kind = 'instance' AND key = ?1";
             transaction.execute(put, (&owner.key, owner.json.to_string())).map_err(fault)?;
             told.push(format!("{} now has number {drawn}; {moved} messages were moved to it", owner.shown()));
@@ -91,14 +97,14 @@ pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, Store
     Ok(told)
 }
 
-fn draw(connection: &Connection) -> Result<u64, StoreError> {
+fn draw(connection: &Connection) -> Result<InstanceNo, StoreError> {
     let sql = "UPDATE meta SET value = value + 1 WHERE key = 'last_instance' RETURNING value";
     connection.query_row(sql, [], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
 /// Rows of a shared ledger by owner: by the tenant of the event and, within a tenant, by the instances that the
 /// verdict names. An event for several of them has a row for each.
-fn rows_by_owner(connection: &Connection, no: u64, owners: &[Numbered]) -> Result<Vec<Vec<u64>>, StoreError> {
+fn rows_by_owner(connection: &Connection, no: InstanceNo, owners: &[Numbered]) -> Result<Vec<Vec<Seq>>, StoreError> {
     let sql = "SELECT m.seq, e.id, e.tenant, e.verdict FROM mail m JOIN event e ON e.id = m.event
                WHERE m.instance = ?1 ORDER BY m.seq";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -130,14 +136,14 @@ fn names(verdict: &str, instance: &str) -> bool {
 }
 
 /// Moves rows into another ledger and keeps their state; the gaps that they leave count as settled.
-fn move_rows(connection: &Connection, from: u64, to: u64, rows: &[u64]) -> Result<usize, StoreError> {
+fn move_rows(connection: &Connection, from: InstanceNo, to: InstanceNo, rows: &[Seq]) -> Result<usize, StoreError> {
     let mut left = read_position(connection, from)?;
     let mut there = Position::default();
     connection
         .execute("INSERT INTO position (instance, through, above, sent) VALUES (?1, 0, '[]', 0)", [signed(to)])
         .map_err(fault)?;
     for (at, seq) in rows.iter().enumerate() {
-        let new_seq = at as u64 + 1;
+        let new_seq = Seq(at as u64 + 1);
         let sql = "UPDATE mail SET instance = ?3, seq = ?4 WHERE instance = ?1 AND seq = ?2";
         connection.execute(sql, (signed(from), signed(*seq), signed(to), signed(new_seq))).map_err(fault)?;
         if left.settled(*seq) {

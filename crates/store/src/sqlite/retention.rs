@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use frontdesk_core::port::store::{Purged, Retention, StoreError};
+use frontdesk_wire::{EventId, InstanceNo, Seq};
 use rusqlite::{Connection, Row};
 
 use super::readers::DESK;
@@ -36,13 +37,13 @@ enum Part {
 pub(super) struct Round {
     part: Part,
     /// Events up to this one were checked.
-    event: u64,
+    event: EventId,
     /// The newest event when the round began. Later ones may be copies of old events, with rows in ledgers that had
     /// none pending then.
-    last_event: u64,
+    last_event: EventId,
     /// Unsettled rows of the ledgers, to be compared with the events; both are in rising order.
-    owed: BTreeMap<u64, Backlog>,
-    ledgers: VecDeque<(u64, u64)>,
+    owed: BTreeMap<InstanceNo, Backlog>,
+    ledgers: VecDeque<(InstanceNo, Seq)>,
     /// Files up to this one were checked.
     media: String,
     chats: (String, String),
@@ -52,8 +53,8 @@ pub(super) struct Round {
 /// Unsettled rows of one ledger, read as needed.
 #[derive(Clone)]
 struct Backlog {
-    seq: u64,
-    events: VecDeque<u64>,
+    seq: Seq,
+    events: VecDeque<EventId>,
     is_read: bool,
 }
 
@@ -82,7 +83,7 @@ impl Round {
         let sql =
             "SELECT p.instance, p.through, COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
                    FROM position p ORDER BY p.instance";
-        let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?)));
+        let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned::<Seq>(row.get(2)?)));
         let found = store.readers.read(DESK, move |connection| {
             // One snapshot for both: every event up to `last` has its rows among those read here or later.
             let moment = connection.unchecked_transaction().map_err(fault)?;
@@ -99,7 +100,7 @@ impl Round {
             .map(|(no, through, _)| (*no, Backlog { seq: *through, events: VecDeque::new(), is_read: false }))
             .collect();
         self.ledgers = ledgers.into_iter().map(|(no, through, _)| (no, through)).collect();
-        self.event = 0;
+        self.event = EventId::default();
         self.media.clear();
         self.chats = Default::default();
         Ok(())
@@ -118,7 +119,7 @@ impl Round {
             let free = old.iter().copied().filter(|event| !kept.contains(event)).collect();
             Ok((owed, old, free))
         });
-        let (owed, old, free): (_, Vec<u64>, Vec<u64>) = found.await?;
+        let (owed, old, free): (_, Vec<EventId>, Vec<EventId>) = found.await?;
         self.owed = owed;
         let count = free.len();
         if count > 0 {
@@ -132,7 +133,7 @@ impl Round {
     /// Deletes settled rows of events that were checked. Rows of a ledger refer to events in rising order.
     async fn mail(&mut self, store: &SqliteStore) -> Result<(usize, Option<Part>), StoreError> {
         let count = self.ledgers.len().min(STEP_OWNERS);
-        let some: Vec<(u64, u64)> = self.ledgers.drain(..count).collect();
+        let some: Vec<(InstanceNo, Seq)> = self.ledgers.drain(..count).collect();
         let until = self.event;
         let found = store.readers.read(DESK, move |connection| settled_rows(connection, some, until));
         let (rows, rest) = found.await?;
@@ -232,13 +233,18 @@ impl Round {
     }
 }
 
-fn old_events(connection: &Connection, after: u64, until: u64, before_ms: u64) -> Result<Vec<u64>, StoreError> {
+fn old_events(
+    connection: &Connection,
+    after: EventId,
+    until: EventId,
+    before_ms: u64,
+) -> Result<Vec<EventId>, StoreError> {
     let sql = "SELECT id, at_ms FROM event WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let mut rows = query.query((signed(after), signed(until), signed(STEP_ROWS as u64))).map_err(fault)?;
     let mut old = Vec::new();
     while let Some(row) = rows.next().map_err(fault)? {
-        if unsigned(row.get(1).map_err(fault)?) >= before_ms {
+        if unsigned::<u64>(row.get(1).map_err(fault)?) >= before_ms {
             break;
         }
         old.push(unsigned(row.get(0).map_err(fault)?));
@@ -249,9 +255,9 @@ fn old_events(connection: &Connection, after: u64, until: u64, before_ms: u64) -
 /// Events up to `last` with unsettled rows; the cursors of the ledgers move past them.
 fn owed_until(
     connection: &Connection,
-    owed: &mut BTreeMap<u64, Backlog>,
-    last: u64,
-) -> Result<HashSet<u64>, StoreError> {
+    owed: &mut BTreeMap<InstanceNo, Backlog>,
+    last: EventId,
+) -> Result<HashSet<EventId>, StoreError> {
     let sql = "SELECT seq, event FROM mail WHERE instance = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let mut kept = HashSet::new();
@@ -276,7 +282,7 @@ fn owed_until(
     Ok(kept)
 }
 
-fn delete_events(connection: &Connection, events: &[u64]) -> Result<(), StoreError> {
+fn delete_events(connection: &Connection, events: &[EventId]) -> Result<(), StoreError> {
     // Keeps the newest number, so that it is never reused.
     let keep = "INSERT OR REPLACE INTO meta (key, value)
                 SELECT 'last_event', MAX(COALESCE((SELECT MAX(id) FROM event), 0),
@@ -289,10 +295,10 @@ fn delete_events(connection: &Connection, events: &[u64]) -> Result<(), StoreErr
     Ok(())
 }
 
-type Ledgers = Vec<(u64, u64)>;
+type Ledgers = Vec<(InstanceNo, Seq)>;
 
 /// Per ledger the last row that can be deleted, and the ledgers that have more rows or were not read.
-fn settled_rows(connection: &Connection, ledgers: Ledgers, until: u64) -> Result<(Ledgers, Ledgers), StoreError> {
+fn settled_rows(connection: &Connection, ledgers: Ledgers, until: EventId) -> Result<(Ledgers, Ledgers), StoreError> {
     let sql = "SELECT seq, event FROM mail WHERE instance = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     let (mut rows, mut rest, mut room) = (Vec::new(), Vec::new(), STEP_ROWS);
@@ -301,7 +307,7 @@ fn settled_rows(connection: &Connection, ledgers: Ledgers, until: u64) -> Result
             rest.push((instance, through));
             continue;
         }
-        let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+        let pair = |row: &Row<'_>| Ok((unsigned::<Seq>(row.get(0)?), unsigned::<EventId>(row.get(1)?)));
         let which = (signed(instance), signed(through), signed(room as u64));
         let some = query.query_map(which, pair).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
         let old = some.iter().take_while(|(_, event)| *event <= until).count();
@@ -415,7 +421,7 @@ fn old_lines(connection: &Connection, from: (String, String), before_ms: u64) ->
         if room == 0 {
             return Ok(OldLines { lines, next: Some(last) });
         }
-        let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+        let pair = |row: &Row<'_>| Ok((unsigned::<u64>(row.get(0)?), unsigned::<u64>(row.get(1)?)));
         let some = query.query_map((&tenant, &chat_id, signed(room as u64)), pair);
         let some = some.and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
         let old = some.iter().take_while(|(_, at_ms)| *at_ms < before_ms).count();

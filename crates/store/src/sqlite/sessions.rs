@@ -1,6 +1,7 @@
 //! Sessions and presence: one row per instance, of which every verb writes its own columns.
 
 use frontdesk_core::port::store::{Attached, DeskNo, Presence, SessionNo, Sessions, StoreError, Stored};
+use frontdesk_wire::{InstanceNo, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::readers::DESK;
@@ -10,7 +11,7 @@ use super::{SqliteStore, fault, signed, unsigned};
 const COLUMNS: &str = "instance, desk, session, idle, seen_ms, noticed_through, never_acks";
 
 impl Sessions for SqliteStore {
-    fn attach(&self, instance: u64, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
         let work = move |books: &mut Books| {
             let before = read(&books.connection, instance)?;
             let session = books.ledgers.next_session(&books.connection)?;
@@ -24,21 +25,21 @@ impl Sessions for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn detach(&self, instance: u64, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool> {
+    fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let sql = "UPDATE presence SET desk = 0, session = 0, seen_ms = ?3, never_acks = ?4
                        WHERE instance = ?1 AND session = ?2";
             let ended = write(books, sql, (signed(instance), signed(session), signed(now_ms), never_acks))? == 1;
             if ended {
                 let head = books.ledgers.head(&books.connection, instance)?;
-                (head.served_by, head.session) = (0, 0);
+                (head.served_by, head.session) = (DeskNo::NONE, SessionNo::NONE);
             }
             Ok(ended)
         };
         self.writer.write(work, |_| {})
     }
 
-    fn mark_idle(&self, instance: u64, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
+    fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let Some(session) = session else {
                 let sql = "INSERT INTO presence (instance, idle) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET idle = ?2";
@@ -50,7 +51,7 @@ impl Sessions for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn mark_never_acks(&self, instance: u64) -> Stored<'_, ()> {
+    fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
             let sql = "INSERT INTO presence (instance, never_acks) VALUES (?1, 1)
                        ON CONFLICT DO UPDATE SET never_acks = 1";
@@ -59,7 +60,7 @@ impl Sessions for SqliteStore {
         self.writer.write(work, |()| {})
     }
 
-    fn claim_notice(&self, instance: u64, through: u64) -> Stored<'_, Option<u64>> {
+    fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>> {
         let work = move |books: &mut Books| {
             let told = read(&books.connection, instance)?.noticed_through;
             if told >= through {
@@ -73,11 +74,11 @@ impl Sessions for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn presence(&self, instance: u64) -> Stored<'_, Presence> {
+    fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence> {
         self.readers.read(instance, move |connection| read(connection, instance))
     }
 
-    fn presences(&self) -> Stored<'_, Vec<(u64, Presence)>> {
+    fn presences(&self) -> Stored<'_, Vec<(InstanceNo, Presence)>> {
         self.readers.read(DESK, |connection| {
             let sql = format!("SELECT {COLUMNS} FROM presence ORDER BY instance");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
@@ -90,14 +91,14 @@ fn write(books: &Books, sql: &str, values: impl rusqlite::Params) -> Result<usiz
     books.connection.prepare_cached(sql).and_then(|mut put| put.execute(values)).map_err(fault)
 }
 
-fn read(connection: &Connection, instance: u64) -> Result<Presence, StoreError> {
+fn read(connection: &Connection, instance: InstanceNo) -> Result<Presence, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM presence WHERE instance = ?1");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     let found = query.query_row([signed(instance)], presence).optional().map_err(fault)?;
     Ok(found.map(|(_, presence)| presence).unwrap_or_default())
 }
 
-fn presence(row: &Row<'_>) -> rusqlite::Result<(u64, Presence)> {
+fn presence(row: &Row<'_>) -> rusqlite::Result<(InstanceNo, Presence)> {
     let known = Presence {
         served_by: unsigned(row.get(1)?),
         session: unsigned(row.get(2)?),

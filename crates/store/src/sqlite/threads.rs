@@ -152,7 +152,7 @@ mod tests {
                 |(): &()| unreachable!("nothing was committed"),
             );
             assert!(matches!(broken.await, Err(StoreError::Unknown(_))));
-            let broken = store.readers.read::<()>(0, |_| panic!("on purpose"));
+            let broken = store.readers.read::<()>(0_u64, |_| panic!("on purpose"));
             assert!(matches!(broken.await, Err(StoreError::Unavailable(_))));
         }
         let count = |connection: &Connection| {
@@ -160,6 +160,6 @@ mod tests {
         };
         let halves: i64 = store.writer.write(move |books| count(&books.connection), |_| {}).await.unwrap();
         assert_eq!(halves, 0, "the partial write was rolled back");
-        assert_eq!(store.readers.read::<i64>(0, count).await.unwrap(), 0);
+        assert_eq!(store.readers.read::<i64>(0_u64, count).await.unwrap(), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::alarms::{Alarm, AlarmState, Concluded, Conclusion};
 use frontdesk_core::port::store::{Retention, Store};
+use frontdesk_wire::InstanceNo;
 
 use super::Harness;
 
@@ -9,7 +10,7 @@ use super::Harness;
 pub fn alarm(number: u64, due_ms: u64) -> Alarm {
     Alarm {
         id: 0,
-        instance: 7,
+        instance: InstanceNo(7),
         job_id: format!("j-{number}"),
         fire_at: format!("at {due_ms}"),
         due_ms,
@@ -37,7 +38,7 @@ async fn claim(store: &dyn Store, id: u64, now_ms: u64) -> Option<Alarm> {
 }
 
 async fn ended(store: &dyn Store) -> Vec<(String, String)> {
-    let ends = store.ended_alarms(7, None, 99).await.unwrap();
+    let ends = store.ended_alarms(InstanceNo(7), None, 99).await.unwrap();
     ends.into_iter().map(|end| (end.schedule_id, end.outcome)).collect()
 }
 
@@ -51,7 +52,7 @@ pub async fn the_same_time_again_is_the_same_alarm(Harness { store, .. }: Harnes
     let again =
         Alarm { schedule_id: "other".into(), callback: "https://b.example".into(), grace_ms: 5, ..alarm(1, 100) };
     assert_eq!(arm(&*store, again).await, (id, schedule, false));
-    let kept = store.armed(7, 0, 99).await.unwrap();
+    let kept = store.armed(InstanceNo(7), 0, 99).await.unwrap();
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].callback.as_str(), kept[0].grace_ms), ("https://b.example", 5), "the latest values");
     assert_eq!(kept[0].fire_at, "at 100");
@@ -62,22 +63,29 @@ pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
     let (first, ..) = arm(&*store, alarm(1, 100)).await;
     let (second, schedule, fresh) = arm(&*store, alarm(1, 200)).await;
     assert!(fresh && second > first);
-    let armed: Vec<String> = store.armed(7, 0, 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
+    let armed: Vec<String> =
+        store.armed(InstanceNo(7), 0, 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
     assert_eq!(armed, [schedule]);
     assert_eq!(claim(&*store, first, 500).await, None, "the old one cannot be claimed");
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "replaced".into())]);
     // Jobs and instances are independent.
     arm(&*store, alarm(2, 100)).await;
-    arm(&*store, Alarm { instance: 8, ..alarm(1, 100) }).await;
-    assert_eq!((store.armed(7, 0, 99).await.unwrap().len(), store.armed(8, 0, 99).await.unwrap().len()), (2, 1));
-    assert_eq!(store.armed_counts().await.unwrap(), [(7, 2), (8, 1)]);
+    arm(&*store, Alarm { instance: InstanceNo(8), ..alarm(1, 100) }).await;
+    assert_eq!(
+        (
+            store.armed(InstanceNo(7), 0, 99).await.unwrap().len(),
+            store.armed(InstanceNo(8), 0, 99).await.unwrap().len()
+        ),
+        (2, 1)
+    );
+    assert_eq!(store.armed_counts().await.unwrap(), [(InstanceNo(7), 2), (InstanceNo(8), 1)]);
 }
 
 pub async fn a_cancelled_alarm_is_gone_and_may_be_armed_again(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
-    assert!(store.disarm(7, "j-1", 50).await.unwrap());
-    assert!(!store.disarm(7, "j-1", 50).await.unwrap(), "it was already cancelled");
-    assert!(!store.disarm(7, "nothing", 50).await.unwrap());
+    assert!(store.disarm(InstanceNo(7), "j-1", 50).await.unwrap());
+    assert!(!store.disarm(InstanceNo(7), "j-1", 50).await.unwrap(), "it was already cancelled");
+    assert!(!store.disarm(InstanceNo(7), "nothing", 50).await.unwrap());
     assert_eq!(claim(&*store, id, 500).await, None);
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "cancelled".into())]);
     let (again, _, fresh) = arm(&*store, alarm(1, 100)).await;
@@ -87,9 +95,15 @@ pub async fn a_cancelled_alarm_is_gone_and_may_be_armed_again(Harness { store, .
 pub async fn an_instance_that_leaves_has_nothing_armed(Harness { store, .. }: Harness) {
     let (first, ..) = arm(&*store, alarm(1, 100)).await;
     arm(&*store, alarm(2, 200)).await;
-    arm(&*store, Alarm { instance: 8, ..alarm(1, 100) }).await;
-    store.disarm_all(7, 50).await.unwrap();
-    assert_eq!((store.armed(7, 0, 99).await.unwrap().len(), store.armed(8, 0, 99).await.unwrap().len()), (0, 1));
+    arm(&*store, Alarm { instance: InstanceNo(8), ..alarm(1, 100) }).await;
+    store.disarm_all(InstanceNo(7), 50).await.unwrap();
+    assert_eq!(
+        (
+            store.armed(InstanceNo(7), 0, 99).await.unwrap().len(),
+            store.armed(InstanceNo(8), 0, 99).await.unwrap().len()
+        ),
+        (0, 1)
+    );
     assert_eq!(claim(&*store, first, 500).await, None);
     let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
@@ -113,11 +127,11 @@ pub async fn a_fired_alarm_is_never_claimed_again(harness: Harness) {
     harness.store.conclude(vec![(taken, fired())], 150).await.unwrap();
     let harness = harness.reopened();
     assert_eq!(claim(&*harness.store, id, 9_999).await, None);
-    assert_eq!(harness.store.armed(7, 0, 99).await.unwrap(), []);
+    assert_eq!(harness.store.armed(InstanceNo(7), 0, 99).await.unwrap(), []);
     assert_eq!(harness.store.next_alarms((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
     assert_eq!(arm(&*harness.store, alarm(1, 100)).await, (id, schedule, false), "the same time is the same alarm");
     assert_eq!(claim(&*harness.store, id, 9_999).await, None);
-    let past = harness.store.ended_alarms(7, Some("j-1"), 9).await.unwrap();
+    let past = harness.store.ended_alarms(InstanceNo(7), Some("j-1"), 9).await.unwrap();
     assert_eq!((past.len(), past[0].outcome.as_str(), past[0].attempts, past[0].at_ms), (1, "fired", 1, 150));
     assert_eq!(past[0].note, "answered 202");
     assert!(arm(&*harness.store, alarm(1, 300)).await.2, "another time is another alarm");
@@ -134,7 +148,7 @@ pub async fn a_retry_comes_at_its_time_and_remembers(Harness { store, .. }: Harn
     assert_eq!(again.note, "answered 503");
     assert_eq!(ended(&*store).await, [], "a retry is not an end");
     store.conclude(vec![(again, fired())], 450).await.unwrap();
-    assert_eq!(store.ended_alarms(7, None, 9).await.unwrap()[0].attempts, 2);
+    assert_eq!(store.ended_alarms(InstanceNo(7), None, 9).await.unwrap()[0].attempts, 2);
 }
 
 /// A worker whose claim has expired must not undo what happened since.
@@ -180,7 +194,7 @@ pub async fn an_end_does_not_touch_the_alarm_that_replaced_it(Harness { store, .
     assert_eq!(outcomes, ["fired", "replaced"], "both ends are recorded");
     let retry = Conclusion::Retry { next_ms: 1, note: String::new() };
     store.conclude(vec![(taken, retry)], 160).await.unwrap();
-    assert_eq!(store.armed(7, 0, 99).await.unwrap().len(), 1);
+    assert_eq!(store.armed(InstanceNo(7), 0, 99).await.unwrap().len(), 1);
 }
 
 pub async fn a_dead_alarm_is_listed_and_can_be_revived(Harness { store, .. }: Harness) {
@@ -190,7 +204,7 @@ pub async fn a_dead_alarm_is_listed_and_can_be_revived(Harness { store, .. }: Ha
     assert_eq!(claim(&*store, id, 9_999).await, None);
     let dead = store.dead_alarms(None, 9).await.unwrap();
     assert_eq!((dead.len(), dead[0].id, dead[0].note.as_str()), (1, id, "gone"));
-    assert_eq!(store.dead_alarms(Some(8), 9).await.unwrap(), []);
+    assert_eq!(store.dead_alarms(Some(InstanceNo(8)), 9).await.unwrap(), []);
     let revived = store.revive_alarm(id, 700).await.unwrap().unwrap();
     assert_eq!((revived.id, revived.state, revived.next_ms), (id, AlarmState::Armed, 700));
     assert_eq!(store.revive_alarm(id, 700).await.unwrap(), None, "it lives");
@@ -232,7 +246,7 @@ pub async fn ended_alarms_are_deleted(Harness { store, .. }: Harness) {
     assert_eq!(ended(&*store).await.len(), 1);
     super::purge(&*store, keep(1_000)).await;
     assert_eq!(ended(&*store).await, []);
-    assert_eq!(store.armed_counts().await.unwrap(), [(7, 1)], "armed alarms stay at any age");
+    assert_eq!(store.armed_counts().await.unwrap(), [(InstanceNo(7), 1)], "armed alarms stay at any age");
     assert!(arm(&*store, alarm(1, 100)).await.2, "the fired time was deleted");
 }
 

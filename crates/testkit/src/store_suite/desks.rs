@@ -1,6 +1,7 @@
 //! Rules for desks that share a store: numbers, leases, duties; and cursors of listeners.
 
 use frontdesk_core::port::store::{LEASE_MS, StoreError};
+use frontdesk_wire::DeskNo;
 
 use super::Harness;
 
@@ -25,7 +26,7 @@ pub async fn a_lease_must_be_renewed_in_time(Harness { store, .. }: Harness) {
     let past = NOW + LEASE_MS;
     assert_eq!(store.renew(two, past).await, Err(StoreError::Conflict), "it ran out");
     assert_eq!(store.renew(one, past).await.unwrap().live, [one]);
-    assert_eq!(store.renew(two + 9, past).await, Err(StoreError::Conflict), "nobody has this number");
+    assert_eq!(store.renew(DeskNo(two.0 + 9), past).await, Err(StoreError::Conflict), "nobody has this number");
     store.resign(one).await.unwrap();
     assert_eq!(store.renew(one, past).await, Err(StoreError::Conflict));
 }

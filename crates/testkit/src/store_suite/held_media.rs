@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::media::{EventFile, MediaItem, MediaPut, RemoteItem, SealedMedia, body_of, read_whole};
 use frontdesk_core::port::store::{Acceptance, Retention, Store, StoreError};
+use frontdesk_wire::{InstanceNo, Seq};
 
 use super::media::item;
 use super::{Harness, accept, acceptance, purge, settled};
@@ -81,7 +82,7 @@ pub async fn a_remote_file_belongs_to_its_tenant(Harness { store, .. }: Harness)
     // Nor can an event of another tenant keep it.
     let theirs = Acceptance { tenant: "other".into(), ..with_files(2, &[8], vec![EventFile::Kept("a".into())]) };
     accept(&*store, theirs).await;
-    store.settle(7, settled(&[1]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
     purge(&*store, at(1_000)).await;
     purge(&*store, at(1_200)).await;
     assert!(!is_there(&store, "a", 0).await);
@@ -122,7 +123,7 @@ pub async fn a_file_is_kept_while_its_mail_is_owed(harness: Harness) {
     store.media_put(item("unused", 0), body_of("ho"), 0).await.unwrap();
     let files = vec![EventFile::Kept("uploaded".into()), EventFile::Remote(sealed("a")), EventFile::Kept("no".into())];
     accept(&**store, with_files(1, &[7, 8], files)).await;
-    store.settle(7, settled(&[1]).into()).await.unwrap(); // the other one sleeps
+    store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap(); // the other one sleeps
     assert!(purge(&**store, at(1_000_000)).await > 0);
     let harness = harness.reopened();
     for (id, there) in [("uploaded", true), ("a", true), ("unused", false), ("no", false)] {
@@ -138,7 +139,7 @@ pub async fn a_file_expires_after_its_mail_was_settled(Harness { store, .. }: Ha
     let files = vec![EventFile::Kept("uploaded".into()), EventFile::Remote(sealed("a"))];
     accept(&*store, with_files(2, &[7], files)).await;
     let both = async |now_ms| (is_there(&store, "uploaded", now_ms).await, is_there(&store, "a", now_ms).await);
-    store.settle(7, settled(&[2]).into()).await.unwrap(); // out of order: above the watermark
+    store.settle(InstanceNo(7), settled(&[2]).into()).await.unwrap(); // out of order: above the watermark
     assert_eq!(both(9_000).await, (true, true), "its agent has the message, and may ask now");
     assert_eq!(purge(&*store, at(9_000)).await, 0);
     assert_eq!((both(9_099).await, both(9_100).await), ((true, true), (false, false)));
@@ -153,21 +154,21 @@ pub async fn a_file_of_several_events_waits_for_all(Harness { store, .. }: Harne
     for (number, instance) in [(1, 7), (2, 8)] {
         accept(&*store, with_files(number, &[instance], vec![EventFile::Kept("f".into())])).await;
     }
-    store.settle(8, settled(&[1]).into()).await.unwrap();
+    store.settle(InstanceNo(8), settled(&[1]).into()).await.unwrap();
     purge(&*store, at(1_000)).await;
     assert!(is_there(&store, "f", 5_000).await);
-    store.drop_mail(7, 1, "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(1), "no".into()).await.unwrap();
     purge(&*store, at(6_000)).await;
     assert!(is_there(&store, "f", 6_050).await && !is_there(&store, "f", 6_100).await, "a dead row owes nothing");
 }
 
 pub async fn a_replayed_row_keeps_its_files(Harness { store, .. }: Harness) {
     accept(&*store, remote(1, &[7], &["a"])).await;
-    store.settle(7, settled(&[1]).into()).await.unwrap();
-    assert_eq!(store.replay_mail(7, 1).await.unwrap(), Some(2));
+    store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
+    assert_eq!(store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap(), Some(Seq(2)));
     purge(&*store, at(10_000)).await;
     assert!(is_there(&store, "a", 20_000).await, "the copy is owed");
-    store.settle(7, settled(&[2]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[2]).into()).await.unwrap();
     purge(&*store, at(30_000)).await;
     purge(&*store, at(30_100)).await;
     assert!(!is_there(&store, "a", 0).await);
@@ -178,7 +179,7 @@ pub async fn many_files_are_released_in_steps(Harness { store, .. }: Harness) {
         accept(&*store, remote(number, &[7 + number % 2], &[&format!("f-{number:03}")])).await;
     }
     let all: Vec<u64> = (1..=225).collect();
-    store.settle(7, settled(&all).into()).await.unwrap(); // the even ones
+    store.settle(InstanceNo(7), settled(&all).into()).await.unwrap(); // the even ones
     purge(&*store, at(1_000)).await;
     assert_eq!(purge(&*store, at(1_100)).await, 225);
     for (id, there) in [("f-001", true), ("f-002", false), ("f-449", true), ("f-450", false)] {

@@ -2,12 +2,13 @@
 
 use frontdesk_core::port::inbox::{InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{Acceptance, Retention, Store};
+use frontdesk_wire::{EventId, InstanceNo, Place};
 
 use super::{Harness, accept, acceptance, owed, settled};
 
 fn message(number: u64, agent: u64) -> InboxMessage {
     InboxMessage {
-        agent,
+        agent: InstanceNo(agent),
         delivery_id: format!("d-{number}"),
         kind: "augment".into(),
         text: format!("text \u{1F600} {number}"),
@@ -27,7 +28,7 @@ async fn file(store: &dyn Store, numbers: &[u64], agent: u64) {
 }
 
 async fn all(store: &dyn Store, agent: u64) -> Vec<StoredMessage> {
-    store.messages(agent, 0, 999).await.unwrap()
+    store.messages(InstanceNo(agent), Place(0), 999).await.unwrap()
 }
 
 async fn ids(store: &dyn Store, agent: u64) -> Vec<String> {
@@ -35,20 +36,20 @@ async fn ids(store: &dyn Store, agent: u64) -> Vec<String> {
 }
 
 async fn places(store: &dyn Store, agent: u64) -> Vec<u64> {
-    all(store, agent).await.into_iter().map(|filed| filed.place).collect()
+    all(store, agent).await.into_iter().map(|filed| filed.place.0).collect()
 }
 
 fn wake(key: &str, agent: u64) -> PlannedWake {
-    PlannedWake { key: key.into(), agent, json: format!(r#"{{"for":{agent}}}"#) }
+    PlannedWake { key: key.into(), agent: InstanceNo(agent), json: format!(r#"{{"for":{agent}}}"#) }
 }
 
 pub async fn a_message_is_written_with_its_event(Harness { store, .. }: Harness) {
-    assert_eq!(store.newest_message(3).await.unwrap(), 0);
+    assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), Place(0));
     let accepted = accept(&*store, with_letter(1, 3, &[])).await;
     let filed = StoredMessage { place: accepted.place, event: accepted.event, at_ms: 1_001, message: message(1, 3) };
     assert_eq!(all(&*store, 3).await, std::slice::from_ref(&filed));
     assert_eq!(store.message_of(accepted.event).await.unwrap(), Some(filed));
-    assert_eq!(store.newest_message(3).await.unwrap(), accepted.place);
+    assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), accepted.place);
     let plain = accept(&*store, acceptance(2, &[7])).await;
     assert_eq!(store.message_of(plain.event).await.unwrap(), None, "not every event is a message");
     let bare = InboxMessage { meta: None, session_id: None, text: String::new(), ..message(3, 3) };
@@ -62,9 +63,9 @@ pub async fn a_page_of_large_messages_is_short(Harness { store, .. }: Harness) {
         Acceptance { message: Some(InboxMessage { text, ..message(number, 3) }), ..acceptance(number, &[]) }
     };
     store.accept((1..=5).map(large).collect()).await.unwrap();
-    let mut after = 0;
+    let mut after = Place::NONE;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
-        let page = store.messages(3, after, 500).await.unwrap();
+        let page = store.messages(InstanceNo(3), Place(after.0), 500).await.unwrap();
         after = page.last().map_or(after, |filed| filed.place);
         assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
     }
@@ -72,13 +73,13 @@ pub async fn a_page_of_large_messages_is_short(Harness { store, .. }: Harness) {
 
 pub async fn messages_are_read_in_pages(Harness { store, .. }: Harness) {
     file(&*store, &[1, 2, 3, 4, 5], 3).await;
-    let mut after = 0;
+    let mut after = Place::NONE;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
-        let page = store.messages(3, after, 2).await.unwrap();
+        let page = store.messages(InstanceNo(3), Place(after.0), 2).await.unwrap();
         after = page.last().map_or(after, |filed| filed.place);
         assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
     }
-    assert_eq!(store.messages(3, 0, 0).await.unwrap(), []);
+    assert_eq!(store.messages(InstanceNo(3), Place(0), 0).await.unwrap(), []);
 }
 
 pub async fn every_inbox_is_read_alone(Harness { store, .. }: Harness) {
@@ -90,7 +91,11 @@ pub async fn every_inbox_is_read_alone(Harness { store, .. }: Harness) {
     assert_eq!(ids(&*store, 5).await, ["d-5"]);
     assert_eq!(ids(&*store, 6).await, [""; 0]);
     let first = places(&*store, 3).await[0];
-    assert_eq!(store.messages(3, first, 9).await.unwrap().len(), 1, "the page does not reach into the next inbox");
+    assert_eq!(
+        store.messages(InstanceNo(3), Place(first), 9).await.unwrap().len(),
+        1,
+        "the page does not reach into the next inbox"
+    );
 }
 
 /// Places become readable in their order: one who goes on behind the last message that was seen sees every other one.
@@ -109,10 +114,10 @@ pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: 
             }
         });
     }
-    let (mut after, mut seen) = (0, Vec::new());
+    let (mut after, mut seen) = (Place::NONE, Vec::new());
     while !writers.is_empty() || seen.len() < (WRITERS * EACH / 2) as usize {
         let is_over = writers.is_empty();
-        let page = store.messages(3, after, 16).await.unwrap();
+        let page = store.messages(InstanceNo(3), Place(after.0), 16).await.unwrap();
         assert!(page.is_sorted_by_key(|filed| filed.place));
         assert!(!is_over || !page.is_empty(), "only {} messages", seen.len());
         after = page.last().map_or(after, |filed| filed.place);
@@ -130,12 +135,12 @@ pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: 
 /// A reader with a position from before an inbox was dropped misses nothing in the new one.
 pub async fn message_numbers_are_never_reused(harness: Harness) {
     file(&*harness.store, &[1, 2], 3).await;
-    let before = harness.store.newest_message(3).await.unwrap();
-    harness.store.drop_inbox(3).await.unwrap();
+    let before = harness.store.newest_message(InstanceNo(3)).await.unwrap();
+    harness.store.drop_inbox(InstanceNo(3)).await.unwrap();
     super::purge(&*harness.store, KEEP).await;
     let harness = harness.reopened();
     file(&*harness.store, &[3], 4).await;
-    assert!(places(&*harness.store, 4).await[0] > before);
+    assert!(places(&*harness.store, 4).await[0] > before.0);
 }
 
 pub async fn a_duplicate_stores_no_second_message(Harness { store, .. }: Harness) {
@@ -162,13 +167,13 @@ pub async fn receipts_are_noted_and_the_rest_stays(harness: Harness) {
         let (kind, receipts) = ("wake_degraded".into(), r#"[{"ok":true}]"#.into());
         InboxMessage { agent, kind, receipts, session_id: None, text: "ignored".into(), ..InboxMessage::default() }
     };
-    let events: Vec<u64> = all(&*harness.store, 3).await.iter().map(|filed| filed.event).collect();
-    harness.store.note_receipts(events[1], now(3)).await.unwrap();
-    harness.store.note_receipts(events[1] + 7, now(3)).await.unwrap(); // unknown message: no effect
-    harness.store.note_receipts(events[0], now(4)).await.unwrap();
+    let events: Vec<EventId> = all(&*harness.store, 3).await.iter().map(|filed| filed.event).collect();
+    harness.store.note_receipts(events[1], now(InstanceNo(3))).await.unwrap();
+    harness.store.note_receipts(EventId(events[1].0 + 7), now(InstanceNo(3))).await.unwrap(); // unknown message: no effect
+    harness.store.note_receipts(events[0], now(InstanceNo(4))).await.unwrap();
     let harness = harness.reopened();
     let kept: Vec<InboxMessage> = all(&*harness.store, 3).await.into_iter().map(|filed| filed.message).collect();
-    let now = now(3);
+    let now = now(InstanceNo(3));
     let noted = InboxMessage { kind: now.kind, receipts: now.receipts, session_id: None, ..message(2, 3) };
     assert_eq!(kept, [message(1, 3), noted]);
 }
@@ -193,12 +198,12 @@ pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(Harness { store, .. }
     file(&*store, &[3], 4).await;
     store.plan_wake(wake("a", 3)).await.unwrap();
     store.plan_wake(wake("b", 4)).await.unwrap();
-    store.drop_inbox(3).await.unwrap();
+    store.drop_inbox(InstanceNo(3)).await.unwrap();
     assert_eq!((ids(&*store, 3).await.len(), ids(&*store, 4).await), (0, vec!["d-3".to_owned()]));
     assert_eq!(store.planned_wake("a").await.unwrap(), None);
     assert_eq!(store.planned_wake("b").await.unwrap(), Some(wake("b", 4)));
-    assert_eq!(store.newest_message(3).await.unwrap(), 0);
-    store.drop_inbox(99).await.unwrap();
+    assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), Place(0));
+    store.drop_inbox(InstanceNo(99)).await.unwrap();
 }
 
 pub async fn a_planned_wake_is_kept_until_dropped(harness: Harness) {
@@ -244,20 +249,20 @@ pub async fn old_messages_are_deleted_if_configured(Harness { store, .. }: Harne
 }
 
 pub async fn inboxes_are_found_by_their_messages(Harness { store, .. }: Harness) {
-    assert_eq!(store.inboxes().await.unwrap(), [0; 0]);
+    assert_eq!(store.inboxes().await.unwrap(), []);
     for (number, agent) in [(1, 9), (2, 3), (3, 9), (4, 1 << 60)] {
         file(&*store, &[number], agent).await;
     }
     let mut found = store.inboxes().await.unwrap();
     found.sort_unstable();
-    assert_eq!(found, [3, 9, 1 << 60]);
-    store.drop_inbox(9).await.unwrap();
+    assert_eq!(found, [3, 9, 1 << 60].map(InstanceNo));
+    store.drop_inbox(InstanceNo(9)).await.unwrap();
     assert_eq!(store.inboxes().await.unwrap().len(), 2);
 }
 
 pub async fn messages_outlive_their_events(Harness { store, .. }: Harness) {
     let accepted = accept(&*store, with_letter(1, 3, &[7])).await;
-    store.settle(7, settled(&[1]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
     super::purge(&*store, KEEP).await;
     assert_eq!(store.event(accepted.event).await.unwrap(), None, "the event was deleted");
     assert_eq!(ids(&*store, 3).await, ["d-1"], "the message stays");

@@ -1,6 +1,7 @@
 //! Rules for the journal: actions and their results.
 
 use frontdesk_core::port::store::{Closing, JournalEntry, Outcome, Retention};
+use frontdesk_wire::DeskNo;
 
 use super::Harness;
 
@@ -18,7 +19,7 @@ pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
         parts: 3,
         cursor: 0,
         note: String::new(),
-        desk: 0,
+        desk: DeskNo(0),
     }
 }
 
@@ -87,10 +88,10 @@ pub async fn entries_survive(harness: Harness) {
 
 pub async fn entries_of_live_desks_stay_open(Harness { store, .. }: Harness) {
     for desk in [3, 4] {
-        store.open_entry(JournalEntry { desk, ..entry("acme", desk) }).await.unwrap();
+        store.open_entry(JournalEntry { desk: DeskNo(desk), ..entry("acme", desk) }).await.unwrap();
     }
-    assert_eq!(store.doubt_open_entries(vec![4, 9]).await.unwrap(), 1);
-    let outcomes: Vec<_> = store.entries(None, 9).await.unwrap().iter().map(|it| (it.desk, it.outcome)).collect();
+    assert_eq!(store.doubt_open_entries(vec![DeskNo(4), DeskNo(9)]).await.unwrap(), 1);
+    let outcomes: Vec<_> = store.entries(None, 9).await.unwrap().iter().map(|it| (it.desk.0, it.outcome)).collect();
     assert_eq!(outcomes, [(4, Outcome::Open), (3, Outcome::Unknown)]);
 }
 

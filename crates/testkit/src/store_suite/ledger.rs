@@ -1,6 +1,7 @@
 //! Rules for the ledger: accepting, notifying, settling, and pending rows.
 
 use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Waiting};
+use frontdesk_wire::{EventId, InstanceNo, Place, Seq};
 use tokio::task::JoinSet;
 
 use super::{Harness, Rings, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
@@ -10,7 +11,7 @@ pub async fn rows_and_events_rise_by_one(Harness { store, .. }: Harness) {
     let second = store.accept(vec![acceptance(3, &[8, 7])]).await.unwrap();
     let rows: Vec<_> = first.iter().chain(&second).map(|done| done.rows.clone()).collect();
     assert_eq!(rows, [vec![(7, 1)], vec![(7, 2), (8, 1)], vec![(8, 2), (7, 3)]]);
-    let events: Vec<u64> = first.iter().chain(&second).map(|done| done.event).collect();
+    let events: Vec<EventId> = first.iter().chain(&second).map(|done| done.event).collect();
     assert!(events.is_sorted_by(|a, b| a < b), "{events:?}");
     assert!(first.iter().chain(&second).all(|done| done.fresh));
 }
@@ -20,7 +21,7 @@ pub async fn every_receiver_gets_a_row(Harness { store, .. }: Harness) {
     let done = accept(&*store, acceptance(1, &receivers)).await;
     assert_eq!(done.rows, receivers.iter().map(|no| (*no, 1)).collect::<Vec<_>>());
     for instance in receivers {
-        let pending = store.pending(instance, 0, 9).await.unwrap();
+        let pending = store.pending(InstanceNo(instance), Seq(0), 9).await.unwrap();
         assert_eq!(pending.len(), 1);
         assert_eq!(*pending[0].1, Delivery { event: done.event, ..delivery(1) });
     }
@@ -31,14 +32,14 @@ pub async fn an_event_nobody_receives_is_kept_with_its_verdict(Harness { store, 
     let done = accept(&*store, acceptance(1, &[])).await;
     assert_eq!((done.fresh, done.rows), (true, vec![]));
     let kept = store.event(done.event).await.unwrap();
-    assert_eq!(kept, Some(record(done.event, 1)));
-    assert_eq!(store.event(done.event + 1).await.unwrap(), None);
+    assert_eq!(kept, Some(record(done.event.0, 1)));
+    assert_eq!(store.event(done.event.next()).await.unwrap(), None);
     assert_eq!(store.waiting().await.unwrap(), []);
 }
 
 fn record(event: u64, number: u64) -> EventRecord {
     EventRecord {
-        event,
+        event: EventId(event),
         tenant: "acme".into(),
         at_ms: 1_000 + number,
         chat_id: "c".into(),
@@ -49,20 +50,20 @@ fn record(event: u64, number: u64) -> EventRecord {
 
 pub async fn a_receiver_may_get_its_own_json(harness: Harness) {
     let rings = Rings::on(&*harness.store);
-    let own = Acceptance { own_json: vec![(8, "{\"own\":1}".into())], ..acceptance(1, &[7, 8]) };
+    let own = Acceptance { own_json: vec![(InstanceNo(8), "{\"own\":1}".into())], ..acceptance(1, &[7, 8]) };
     accept(&*harness.store, own).await;
     let rung: Vec<_> =
-        rings.deliveries().into_iter().map(|new| (new.row.instance, new.delivery.json.clone())).collect();
+        rings.deliveries().into_iter().map(|new| (new.row.instance.0, new.delivery.json.clone())).collect();
     let expected = [(7, delivery(1).json), (8, "{\"own\":1}".to_owned())];
     assert_eq!(rung, expected);
-    let replayed = harness.store.replay_mail(8, 1).await.unwrap().unwrap();
+    let replayed = harness.store.replay_mail(InstanceNo(8), Seq(1)).await.unwrap().unwrap();
     let harness = harness.reopened();
     let json =
         async |instance, seq| harness.store.mail_row(instance, seq).await.unwrap().unwrap().delivery.json.clone();
     for (instance, form) in expected {
-        assert_eq!(json(instance, 1).await, form, "{instance}");
+        assert_eq!(json(InstanceNo(instance), Seq(1)).await, form, "{instance}");
     }
-    assert_eq!(json(8, replayed).await, "{\"own\":1}", "a replay repeats its own form");
+    assert_eq!(json(InstanceNo(8), replayed).await, "{\"own\":1}", "a replay repeats its own form");
 }
 
 pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness) {
@@ -80,7 +81,7 @@ pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness)
         keyed(3, b"m1\xff\x03", "m1", "a", "other"),
         keyed(4, b"m12\x80\x04", "m12", "a", "acme"),
     ];
-    let events: Vec<u64> = store.accept(batch).await.unwrap().iter().map(|done| done.event).collect();
+    let events: Vec<EventId> = store.accept(batch).await.unwrap().iter().map(|done| done.event).collect();
     let named = async |tenant, id: &str, chat| {
         let found = store.event_named(tenant, id.as_bytes().to_vec(), id, chat).await.unwrap();
         found.map(|it| it.event)
@@ -93,9 +94,9 @@ pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness)
     assert_eq!(named("acme", "m1", Some("z")).await, None);
     assert_eq!(named("nobody", "m1", None).await, None);
     let marked = store.events_marked(vec![b"m12\x80\x04".to_vec(), b"m1".to_vec(), b"m1\x80\x01".to_vec()]).await;
-    let marked: Vec<Option<u64>> = marked.unwrap().into_iter().map(|it| it.map(|it| it.event)).collect();
+    let marked: Vec<Option<EventId>> = marked.unwrap().into_iter().map(|it| it.map(|it| it.event)).collect();
     assert_eq!(marked, [Some(events[3]), None, Some(events[0])], "the whole key must match");
-    store.replay_mail(7, 1).await.unwrap();
+    store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap();
     assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]), "a replay is not another message");
 }
 
@@ -104,7 +105,7 @@ pub async fn a_duplicate_gives_the_same_event_and_no_rows(Harness { store, .. }:
     let done = store.accept(batch).await.unwrap();
     assert_eq!(
         done[1],
-        Accepted { event: done[0].event, fresh: false, rows: vec![], place: 0, line: None },
+        Accepted { event: done[0].event, fresh: false, rows: vec![], place: Place(0), line: None },
         "within one batch"
     );
     assert_eq!(done[2].rows, [(7, 2)], "the next one is not affected");
@@ -126,21 +127,21 @@ pub async fn a_duplicate_changes_nothing_else(Harness { store, .. }: Harness) {
     assert!(!store.reached("acme", "chat", "desk", "c").await.unwrap());
     assert_eq!(store.capability("acme", "k", "interaction", 0).await.unwrap(), None);
     assert_eq!(store.event(first.event).await.unwrap().unwrap().verdict, r#"{"n":1}"#);
-    assert_eq!(store.pending(7, 0, 9).await.unwrap()[0].1.json, delivery(1).json);
+    assert_eq!(store.pending(InstanceNo(7), Seq(0), 9).await.unwrap()[0].1.json, delivery(1).json);
 }
 
 pub async fn a_duplicate_is_known_after_reopening(harness: Harness) {
     let first = accept(&*harness.store, acceptance(1, &[7])).await;
-    harness.store.settle(7, settled(&[1]).into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
     let harness = harness.reopened();
     let again = accept(&*harness.store, acceptance(1, &[7])).await;
-    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], place: 0, line: None });
+    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], place: Place(0), line: None });
     assert_eq!(accept(&*harness.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers continue");
 }
 
 pub async fn a_delivery_is_given_back_whole(harness: Harness) {
     let whole = Delivery {
-        event: 0,
+        event: EventId(0),
         at_ms: 1_700_000_000_123,
         passthrough: true,
         json: "{\"text\":\"a\\u0000b \u{1f642} é\"}".into(),
@@ -152,14 +153,14 @@ pub async fn a_delivery_is_given_back_whole(harness: Harness) {
     };
     let done = accept(&*harness.store, Acceptance { delivery: whole.clone(), ..acceptance(1, &[7]) }).await;
     let harness = harness.reopened();
-    let pending = harness.store.pending(7, 0, 1).await.unwrap();
+    let pending = harness.store.pending(InstanceNo(7), Seq(0), 1).await.unwrap();
     assert_eq!(*pending[0].1, Delivery { event: done.event, ..whole });
 }
 
 pub async fn the_bell_rings_the_same_rows_in_order(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     let done = store.accept(vec![acceptance(1, &[7, 8]), acceptance(2, &[]), acceptance(3, &[7])]).await.unwrap();
-    let rows: Vec<_> = done.iter().flat_map(|one| &one.rows).map(|row| (row.instance, row.seq)).collect();
+    let rows: Vec<_> = done.iter().flat_map(|one| &one.rows).map(|row| (row.instance.0, row.seq.0)).collect();
     assert_eq!(rings.rows(), rows, "all rows, before the result");
     for rung in rings.deliveries() {
         let row = store.mail_row(rung.row.instance, rung.row.seq).await.unwrap().unwrap();
@@ -177,7 +178,7 @@ pub async fn rings_keep_the_order_of_commits(Harness { store, .. }: Harness) {
         senders.spawn(async move { accept(&*store, acceptance(number, &[7, 8])).await.rows });
     }
     let answered = senders.join_all().await.concat();
-    let mut answered: Vec<_> = answered.iter().map(|row| (row.instance, row.seq)).collect();
+    let mut answered: Vec<_> = answered.iter().map(|row| (row.instance.0, row.seq.0)).collect();
     for instance in [7, 8] {
         let rung: Vec<u64> = rings.rows().into_iter().filter(|row| row.0 == instance).map(|row| row.1).collect();
         assert_eq!(rung, (1..=200).collect::<Vec<_>>());
@@ -187,7 +188,7 @@ pub async fn rings_keep_the_order_of_commits(Harness { store, .. }: Harness) {
     let mut rung = rings.rows();
     rung.sort_unstable();
     assert_eq!(answered, rung);
-    let events: Vec<u64> = rings.deliveries().iter().map(|new| new.delivery.event).collect();
+    let events: Vec<EventId> = rings.deliveries().iter().map(|new| new.delivery.event).collect();
     assert!(events.is_sorted(), "notifications are in the order of events");
 }
 
@@ -212,8 +213,8 @@ pub async fn a_chat_is_reached_where_the_acceptance_says_so(harness: Harness) {
 pub async fn pending_begins_after_and_ends_at_the_limit(Harness { store, .. }: Harness) {
     accept_many(&*store, 10, 7).await;
     let seqs = async |after, limit| {
-        let rows = store.pending(7, after, limit).await.unwrap();
-        rows.into_iter().map(|(seq, delivery)| (seq, delivery.message_id.clone())).unzip::<_, _, Vec<_>, Vec<_>>()
+        let rows = store.pending(InstanceNo(7), Seq(after), limit).await.unwrap();
+        rows.into_iter().map(|(seq, delivery)| (seq.0, delivery.message_id.clone())).unzip::<_, _, Vec<_>, Vec<_>>()
     };
     assert_eq!(seqs(0, 3).await, (vec![1, 2, 3], vec!["m-1".into(), "m-2".into(), "m-3".into()]));
     assert_eq!(seqs(8, 100).await.0, [9, 10]);
@@ -224,58 +225,61 @@ pub async fn pending_begins_after_and_ends_at_the_limit(Harness { store, .. }: H
 
 pub async fn pending_skips_settled_and_dead_rows(Harness { store, .. }: Harness) {
     accept_many(&*store, 8, 7).await;
-    store.settle(7, settled(&[1, 2, 5]).into()).await.unwrap();
-    assert!(store.drop_mail(7, 4, "no".into()).await.unwrap());
+    store.settle(InstanceNo(7), settled(&[1, 2, 5]).into()).await.unwrap();
+    assert!(store.drop_mail(InstanceNo(7), Seq(4), "no".into()).await.unwrap());
     assert_eq!(owed(&*store, 7).await, [3, 6, 7, 8]);
-    let limited: Vec<u64> = store.pending(7, 0, 2).await.unwrap().into_iter().map(|(seq, _)| seq).collect();
+    let limited: Vec<u64> =
+        store.pending(InstanceNo(7), Seq(0), 2).await.unwrap().into_iter().map(|(seq, _)| seq.0).collect();
     assert_eq!(limited, [3, 6], "skipped rows do not count");
 }
 
 pub async fn acks_in_any_order_move_the_watermark(Harness { store, .. }: Harness) {
     accept_many(&*store, 5, 7).await;
-    let position = async || store.position(7).await.unwrap();
+    let position = async || store.position(InstanceNo(7)).await.unwrap();
     assert_eq!(position().await, Position::default());
-    store.settle(7, Position { sent: 5, ..settled(&[3, 5]) }.into()).await.unwrap();
-    assert_eq!(position().await, Position { through: 0, above: vec![3, 5], sent: 5 });
-    store.settle(7, settled(&[1]).into()).await.unwrap();
-    assert_eq!(position().await, Position { through: 1, above: vec![3, 5], sent: 5 });
-    store.settle(7, settled(&[2]).into()).await.unwrap();
-    assert_eq!(position().await, Position { through: 3, above: vec![5], sent: 5 });
-    store.settle(7, Position { through: 4, ..Position::default() }.into()).await.unwrap();
-    assert_eq!(position().await, Position { through: 5, above: vec![], sent: 5 });
-    assert_eq!(store.position(8).await.unwrap(), Position::default(), "instances have separate positions");
+    store.settle(InstanceNo(7), Position { sent: Seq(5), ..settled(&[3, 5]) }.into()).await.unwrap();
+    assert_eq!(position().await, Position { through: Seq(0), above: vec![Seq(3), Seq(5)], sent: Seq(5) });
+    store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
+    assert_eq!(position().await, Position { through: Seq(1), above: vec![Seq(3), Seq(5)], sent: Seq(5) });
+    store.settle(InstanceNo(7), settled(&[2]).into()).await.unwrap();
+    assert_eq!(position().await, Position { through: Seq(3), above: vec![Seq(5)], sent: Seq(5) });
+    store.settle(InstanceNo(7), Position { through: Seq(4), ..Position::default() }.into()).await.unwrap();
+    assert_eq!(position().await, Position { through: Seq(5), above: vec![], sent: Seq(5) });
+    assert_eq!(store.position(InstanceNo(8)).await.unwrap(), Position::default(), "instances have separate positions");
 }
 
 pub async fn a_lower_position_changes_nothing(Harness { store, .. }: Harness) {
     accept_many(&*store, 6, 7).await;
-    store.settle(7, Position { through: 3, above: vec![5], sent: 6 }.into()).await.unwrap();
-    let there = store.position(7).await.unwrap();
-    for lower in [Position::default(), Position { through: 1, above: vec![3], sent: 2 }, settled(&[5, 5, 2])] {
-        store.settle(7, lower.into()).await.unwrap();
-        assert_eq!(store.position(7).await.unwrap(), there);
+    store.settle(InstanceNo(7), Position { through: Seq(3), above: vec![Seq(5)], sent: Seq(6) }.into()).await.unwrap();
+    let there = store.position(InstanceNo(7)).await.unwrap();
+    for lower in
+        [Position::default(), Position { through: Seq(1), above: vec![Seq(3)], sent: Seq(2) }, settled(&[5, 5, 2])]
+    {
+        store.settle(InstanceNo(7), lower.into()).await.unwrap();
+        assert_eq!(store.position(InstanceNo(7)).await.unwrap(), there);
     }
     assert_eq!(owed(&*store, 7).await, [4, 6]);
 }
 
 pub async fn a_settled_row_is_never_pending_again(harness: Harness) {
     accept_many(&*harness.store, 4, 7).await;
-    harness.store.settle(7, settled(&[2, 4]).into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), settled(&[2, 4]).into()).await.unwrap();
     accept(&*harness.store, acceptance(9, &[7])).await;
     assert_eq!(owed(&*harness.store, 7).await, [1, 3, 5]);
-    harness.store.settle(7, settled(&[1]).into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
     let harness = harness.reopened();
     assert_eq!(owed(&*harness.store, 7).await, [3, 5]);
-    harness.store.settle(7, settled(&[3]).into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), settled(&[3]).into()).await.unwrap();
     let harness = harness.reopened();
     assert_eq!(owed(&*harness.store, 7).await, [5]);
 }
 
 pub async fn positions_survive(harness: Harness) {
     accept_many(&*harness.store, 9, 7).await;
-    let position = Position { through: 2, above: vec![5, 8], sent: 9 };
-    harness.store.settle(7, position.clone().into()).await.unwrap();
+    let position = Position { through: Seq(2), above: vec![Seq(5), Seq(8)], sent: Seq(9) };
+    harness.store.settle(InstanceNo(7), position.clone().into()).await.unwrap();
     let harness = harness.reopened();
-    assert_eq!(harness.store.position(7).await.unwrap(), position);
+    assert_eq!(harness.store.position(InstanceNo(7)).await.unwrap(), position);
     assert_eq!(accept(&*harness.store, acceptance(10, &[7])).await.rows, [(7, 10)]);
 }
 
@@ -290,31 +294,42 @@ pub async fn waiting_counts_and_names_the_oldest(harness: Harness) {
         waiting
     };
     let one = |instance, count, oldest_ms, oldest_seq| Waiting { instance, count, oldest_ms, oldest_seq };
-    assert_eq!(waiting().await, [one(7, 4, 1_001, 1), one(8, 1, 1_005, 1), one(9, 1, 1_005, 1)]);
-    store.settle(7, Position { sent: 4, ..settled(&[3]) }.into()).await.unwrap();
-    store.settle(8, settled(&[1]).into()).await.unwrap();
-    assert_eq!(waiting().await, [one(7, 3, 1_001, 1), one(9, 1, 1_005, 1)], "sent rows are not settled");
-    store.drop_mail(7, 1, "no".into()).await.unwrap();
-    assert_eq!(waiting().await, [one(7, 2, 1_002, 2), one(9, 1, 1_005, 1)]);
-    store.settle(7, settled(&[2, 4]).into()).await.unwrap();
-    store.drop_mail(9, 1, "no".into()).await.unwrap();
+    assert_eq!(
+        waiting().await,
+        [
+            one(InstanceNo(7), 4, 1_001, Seq(1)),
+            one(InstanceNo(8), 1, 1_005, Seq(1)),
+            one(InstanceNo(9), 1, 1_005, Seq(1))
+        ]
+    );
+    store.settle(InstanceNo(7), Position { sent: Seq(4), ..settled(&[3]) }.into()).await.unwrap();
+    store.settle(InstanceNo(8), settled(&[1]).into()).await.unwrap();
+    assert_eq!(
+        waiting().await,
+        [one(InstanceNo(7), 3, 1_001, Seq(1)), one(InstanceNo(9), 1, 1_005, Seq(1))],
+        "sent rows are not settled"
+    );
+    store.drop_mail(InstanceNo(7), Seq(1), "no".into()).await.unwrap();
+    assert_eq!(waiting().await, [one(InstanceNo(7), 2, 1_002, Seq(2)), one(InstanceNo(9), 1, 1_005, Seq(1))]);
+    store.settle(InstanceNo(7), settled(&[2, 4]).into()).await.unwrap();
+    store.drop_mail(InstanceNo(9), Seq(1), "no".into()).await.unwrap();
     assert_eq!(waiting().await, []);
     accept(&**store, acceptance(6, &[9])).await;
-    assert_eq!(harness.reopened().store.waiting().await.unwrap(), [one(9, 1, 1_006, 2)]);
+    assert_eq!(harness.reopened().store.waiting().await.unwrap(), [one(InstanceNo(9), 1, 1_006, Seq(2))]);
 }
 
 pub async fn the_epoch_is_the_stores_own(harness: Harness) {
     let epoch = harness.store.epoch();
     accept(&*harness.store, acceptance(1, &[7])).await;
-    harness.store.settle(7, sent(1).into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), sent(1).into()).await.unwrap();
     assert_eq!(harness.reopened().store.epoch(), epoch);
 }
 
 pub async fn pending_rows_are_found_by_message_id(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
-    store.settle(7, settled(&[1, 3]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1, 3]).into()).await.unwrap();
     for (message, owes) in [("m-1", false), ("m-2", true), ("m-3", false), ("m-9", false)] {
-        assert_eq!(store.owes(7, message).await.unwrap(), owes, "{message}");
+        assert_eq!(store.owes(InstanceNo(7), message).await.unwrap(), owes, "{message}");
     }
-    assert!(!store.owes(8, "m-2").await.unwrap(), "to another");
+    assert!(!store.owes(InstanceNo(8), "m-2").await.unwrap(), "to another");
 }

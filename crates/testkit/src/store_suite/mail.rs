@@ -1,20 +1,21 @@
 //! Rules for operator access to the ledger: list, drop, replay.
 
 use frontdesk_core::port::store::{Delivery, LAST_SENT_ROWS, MailState, Position, Store};
+use frontdesk_wire::{InstanceNo, Seq};
 
 use super::{Harness, Rings, accept, accept_many, acceptance, owed, sent, settled};
 
 async fn seqs(store: &dyn Store, state: Option<MailState>, before: u64, limit: usize) -> Vec<u64> {
-    let mail = store.mail(7, state, before, limit).await.unwrap();
-    assert!(mail.iter().all(|row| row.instance == 7 && state.is_none_or(|wanted| wanted == row.state)));
-    mail.into_iter().map(|row| row.seq).collect()
+    let mail = store.mail(InstanceNo(7), state, Seq(before), limit).await.unwrap();
+    assert!(mail.iter().all(|row| row.instance == InstanceNo(7) && state.is_none_or(|wanted| wanted == row.state)));
+    mail.into_iter().map(|row| row.seq.0).collect()
 }
 
 pub async fn mail_is_listed_by_state(harness: Harness) {
     accept_many(&*harness.store, 6, 7).await;
     accept(&*harness.store, acceptance(9, &[8])).await;
-    harness.store.settle(7, Position { sent: 4, ..settled(&[1, 3]) }.into()).await.unwrap();
-    harness.store.drop_mail(7, 2, "asked to".into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), Position { sent: Seq(4), ..settled(&[1, 3]) }.into()).await.unwrap();
+    harness.store.drop_mail(InstanceNo(7), Seq(2), "asked to".into()).await.unwrap();
     let harness = harness.reopened();
     let store = &*harness.store;
     assert_eq!(seqs(store, Some(MailState::Accepted), 0, 99).await, [6, 5]);
@@ -22,14 +23,14 @@ pub async fn mail_is_listed_by_state(harness: Harness) {
     assert_eq!(seqs(store, Some(MailState::Acked), 0, 99).await, [3, 1]);
     assert_eq!(seqs(store, Some(MailState::Dead), 0, 99).await, [2]);
     assert_eq!(seqs(store, None, 0, 99).await, [6, 5, 4, 3, 2, 1]);
-    let dead = store.mail(7, Some(MailState::Dead), 0, 1).await.unwrap().remove(0);
+    let dead = store.mail(InstanceNo(7), Some(MailState::Dead), Seq(0), 1).await.unwrap().remove(0);
     assert_eq!((dead.reason.as_deref(), &*dead.delivery.message_id), (Some("asked to"), "m-2"));
-    assert_eq!(store.mail(9, None, 0, 99).await.unwrap(), []);
+    assert_eq!(store.mail(InstanceNo(9), None, Seq(0), 99).await.unwrap(), []);
 }
 
 pub async fn mail_is_listed_newest_first_in_pages(Harness { store, .. }: Harness) {
     accept_many(&*store, 9, 7).await;
-    store.settle(7, settled(&[2, 4, 6, 8]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[2, 4, 6, 8]).into()).await.unwrap();
     assert_eq!(seqs(&*store, None, 0, 2).await, [9, 8]);
     assert_eq!(seqs(&*store, None, 8, 3).await, [7, 6, 5]);
     assert_eq!(seqs(&*store, None, 1, 3).await, [0; 0]);
@@ -39,31 +40,31 @@ pub async fn mail_is_listed_newest_first_in_pages(Harness { store, .. }: Harness
 
 pub async fn one_row_is_found_by_its_number(Harness { store, .. }: Harness) {
     accept_many(&*store, 2, 7).await;
-    let row = store.mail_row(7, 2).await.unwrap().unwrap();
-    assert_eq!((row.instance, row.seq, row.state, row.reason), (7, 2, MailState::Accepted, None));
+    let row = store.mail_row(InstanceNo(7), Seq(2)).await.unwrap().unwrap();
+    assert_eq!((row.instance.0, row.seq.0, row.state, row.reason), (7, 2, MailState::Accepted, None));
     assert_eq!(row.delivery.message_id, "m-2");
     for (instance, seq) in [(7, 0), (7, 3), (8, 1), (7, u64::MAX)] {
-        assert_eq!(store.mail_row(instance, seq).await.unwrap(), None);
+        assert_eq!(store.mail_row(InstanceNo(instance), Seq(seq)).await.unwrap(), None);
     }
 }
 
 pub async fn a_row_is_dropped_once(harness: Harness) {
     accept_many(&*harness.store, 3, 7).await;
-    assert!(harness.store.drop_mail(7, 2, "first".into()).await.unwrap());
-    assert!(!harness.store.drop_mail(7, 2, "second".into()).await.unwrap());
+    assert!(harness.store.drop_mail(InstanceNo(7), Seq(2), "first".into()).await.unwrap());
+    assert!(!harness.store.drop_mail(InstanceNo(7), Seq(2), "second".into()).await.unwrap());
     let harness = harness.reopened();
-    assert!(!harness.store.drop_mail(7, 2, "third".into()).await.unwrap());
-    let row = harness.store.mail_row(7, 2).await.unwrap().unwrap();
+    assert!(!harness.store.drop_mail(InstanceNo(7), Seq(2), "third".into()).await.unwrap());
+    let row = harness.store.mail_row(InstanceNo(7), Seq(2)).await.unwrap().unwrap();
     assert_eq!((row.state, row.reason.as_deref()), (MailState::Dead, Some("first")));
-    assert_eq!(harness.store.position(7).await.unwrap(), settled(&[2]));
+    assert_eq!(harness.store.position(InstanceNo(7)).await.unwrap(), settled(&[2]));
     assert_eq!(owed(&*harness.store, 7).await, [1, 3]);
 }
 
 pub async fn a_settled_or_absent_row_cannot_be_dropped(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
-    store.settle(7, settled(&[1, 3]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1, 3]).into()).await.unwrap();
     for (instance, seq) in [(7, 1), (7, 3), (7, 0), (7, 4), (8, 1), (7, u64::MAX)] {
-        assert!(!store.drop_mail(instance, seq, "no".into()).await.unwrap(), "{instance} {seq}");
+        assert!(!store.drop_mail(InstanceNo(instance), Seq(seq), "no".into()).await.unwrap(), "{instance} {seq}");
     }
     assert_eq!(seqs(&*store, Some(MailState::Dead), 0, 9).await, [0; 0]);
     assert_eq!(owed(&*store, 7).await, [2]);
@@ -72,21 +73,29 @@ pub async fn a_settled_or_absent_row_cannot_be_dropped(Harness { store, .. }: Ha
 
 pub async fn a_dropped_row_stays_dead(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
-    assert!(store.drop_mail(7, 1, "no".into()).await.unwrap());
-    store.settle(7, Position { through: 3, above: vec![], sent: 3 }.into()).await.unwrap();
-    assert_eq!(store.mail_row(7, 1).await.unwrap().unwrap().state, MailState::Dead, "a late ack does not revive it");
+    assert!(store.drop_mail(InstanceNo(7), Seq(1), "no".into()).await.unwrap());
+    store.settle(InstanceNo(7), Position { through: Seq(3), above: vec![], sent: Seq(3) }.into()).await.unwrap();
+    assert_eq!(
+        store.mail_row(InstanceNo(7), Seq(1)).await.unwrap().unwrap().state,
+        MailState::Dead,
+        "a late ack does not revive it"
+    );
     assert_eq!(seqs(&*store, Some(MailState::Acked), 0, 9).await, [3, 2]);
 }
 
 pub async fn a_replay_is_a_new_row_at_the_end(harness: Harness) {
     accept_many(&*harness.store, 3, 7).await;
-    harness.store.settle(7, Position { through: 2, above: vec![], sent: 3 }.into()).await.unwrap();
-    assert_eq!(harness.store.replay_mail(7, 1).await.unwrap(), Some(4));
+    harness
+        .store
+        .settle(InstanceNo(7), Position { through: Seq(2), above: vec![], sent: Seq(3) }.into())
+        .await
+        .unwrap();
+    assert_eq!(harness.store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap(), Some(Seq(4)));
     let harness = harness.reopened();
     let store = &harness.store;
     assert_eq!(owed(&**store, 7).await, [3, 4]);
-    let old = store.mail_row(7, 1).await.unwrap().unwrap();
-    let new = store.mail_row(7, 4).await.unwrap().unwrap();
+    let old = store.mail_row(InstanceNo(7), Seq(1)).await.unwrap().unwrap();
+    let new = store.mail_row(InstanceNo(7), Seq(4)).await.unwrap().unwrap();
     assert_eq!((old.state, new.state, new.reason), (MailState::Acked, MailState::Accepted, None));
     assert_eq!(*new.delivery, Delivery { event: new.delivery.event, ..(*old.delivery).clone() });
     let (first, again) =
@@ -103,31 +112,36 @@ pub async fn a_replay_is_a_new_row_at_the_end(harness: Harness) {
 pub async fn a_replay_rings(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     accept_many(&*store, 2, 7).await;
-    store.replay_mail(7, 2).await.unwrap();
+    store.replay_mail(InstanceNo(7), Seq(2)).await.unwrap();
     assert_eq!(rings.rows(), [(7, 1), (7, 2), (7, 3)]);
     let rung = rings.deliveries().pop().unwrap().delivery;
-    assert_eq!(*rung, *store.mail_row(7, 3).await.unwrap().unwrap().delivery);
-    store.replay_mail(7, 99).await.unwrap();
+    assert_eq!(*rung, *store.mail_row(InstanceNo(7), Seq(3)).await.unwrap().unwrap().delivery);
+    store.replay_mail(InstanceNo(7), Seq(99)).await.unwrap();
     assert_eq!(rings.rows().len(), 3, "nothing replayed, no notification");
 }
 
 pub async fn a_settled_and_a_dead_row_can_be_replayed(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
-    store.settle(7, settled(&[1]).into()).await.unwrap();
-    store.drop_mail(7, 2, "no".into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(2), "no".into()).await.unwrap();
     for (seq, made) in [(1, 4), (2, 5), (3, 6), (5, 7)] {
-        assert_eq!(store.replay_mail(7, seq).await.unwrap(), Some(made));
+        assert_eq!(store.replay_mail(InstanceNo(7), Seq(seq)).await.unwrap(), Some(Seq(made)));
     }
     assert_eq!(owed(&*store, 7).await, [3, 4, 5, 6, 7]);
-    let ids: Vec<_> =
-        store.mail(7, None, 0, 4).await.unwrap().iter().map(|it| it.delivery.message_id.clone()).collect();
+    let ids: Vec<_> = store
+        .mail(InstanceNo(7), None, Seq(0), 4)
+        .await
+        .unwrap()
+        .iter()
+        .map(|it| it.delivery.message_id.clone())
+        .collect();
     assert_eq!(ids, ["m-2", "m-3", "m-2", "m-1"]);
 }
 
 pub async fn an_absent_row_cannot_be_replayed(Harness { store, .. }: Harness) {
     accept_many(&*store, 1, 7).await;
     for (instance, seq) in [(7, 0), (7, 2), (8, 1), (7, u64::MAX)] {
-        assert_eq!(store.replay_mail(instance, seq).await.unwrap(), None);
+        assert_eq!(store.replay_mail(InstanceNo(instance), Seq(seq)).await.unwrap(), None);
     }
     assert_eq!((owed(&*store, 7).await, owed(&*store, 8).await), (vec![1], vec![]));
 }
@@ -140,14 +154,17 @@ pub async fn last_sent_is_the_newest_row_that_was_written(harness: Harness) {
     };
     harness.store.accept(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "a")]).await.unwrap();
     let last = async |store: &dyn Store, session: &str, since_ms| {
-        let found = store.last_sent(vec![8, 7], vec!["none".into(), session.into()], since_ms).await.unwrap();
+        let found = store
+            .last_sent(vec![InstanceNo(8), InstanceNo(7)], vec!["none".into(), session.into()], since_ms)
+            .await
+            .unwrap();
         found.map(|(instance, delivery)| {
-            assert_eq!(instance, 7);
+            assert_eq!(instance, InstanceNo(7));
             delivery.message_id.clone()
         })
     };
     assert_eq!(last(&*harness.store, "a", 0).await, None, "nothing was sent yet");
-    harness.store.settle(7, sent(3).into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), sent(3).into()).await.unwrap();
     let harness = harness.reopened();
     let store = &*harness.store;
     assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-3"), "the fourth was not sent");
@@ -155,9 +172,9 @@ pub async fn last_sent_is_the_newest_row_that_was_written(harness: Harness) {
     assert_eq!(last(store, "a", 1_003).await.as_deref(), Some("m-3"), "since is inclusive");
     assert_eq!(last(store, "a", 1_004).await, None);
     assert_eq!(last(store, "c", 0).await, None);
-    assert_eq!(store.last_sent(vec![8], vec!["a".into()], 0).await.unwrap(), None);
-    assert_eq!(store.last_sent(vec![7], vec![], 0).await.unwrap(), None);
-    store.settle(7, Position { through: 4, above: vec![], sent: 4 }.into()).await.unwrap();
+    assert_eq!(store.last_sent(vec![InstanceNo(8)], vec!["a".into()], 0).await.unwrap(), None);
+    assert_eq!(store.last_sent(vec![InstanceNo(7)], vec![], 0).await.unwrap(), None);
+    store.settle(InstanceNo(7), Position { through: Seq(4), above: vec![], sent: Seq(4) }.into()).await.unwrap();
     assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-4"), "settled rows count as sent");
 }
 
@@ -170,10 +187,10 @@ pub async fn last_sent_looks_through_a_bounded_number_of_rows(harness: Harness) 
         one
     };
     harness.store.accept((1..=rows).map(of).collect()).await.unwrap();
-    harness.store.settle(7, sent(rows).into()).await.unwrap();
-    let first = async || harness.store.last_sent(vec![7], vec!["first".into()], 0).await.unwrap().is_some();
+    harness.store.settle(InstanceNo(7), sent(rows).into()).await.unwrap();
+    let first = async || harness.store.last_sent(vec![InstanceNo(7)], vec!["first".into()], 0).await.unwrap().is_some();
     assert!(first().await);
     harness.store.accept(vec![of(rows + 1)]).await.unwrap();
-    harness.store.settle(7, sent(rows + 1).into()).await.unwrap();
+    harness.store.settle(InstanceNo(7), sent(rows + 1).into()).await.unwrap();
     assert!(!first().await, "too many rows came after it");
 }

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex};
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Bell, Delivery, NewRow, Position, Retention, SealedCapability, Store,
 };
+use frontdesk_wire::{EventId, InstanceNo, Seq};
 
 type Reopen = Box<dyn FnMut(Option<Arc<dyn Store>>) -> Arc<dyn Store> + Send>;
 
@@ -155,7 +156,7 @@ macro_rules! store_contract {
 /// An ordinary event; `number` makes it unique.
 pub fn delivery(number: u64) -> Delivery {
     Delivery {
-        event: 0,
+        event: EventId::default(),
         at_ms: 1_000 + number,
         passthrough: false,
         json: format!(r#"{{"text":"{number}"}}"#),
@@ -176,7 +177,7 @@ pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
         dedup,
         delivery: delivery(number),
         verdict: format!(r#"{{"n":{number}}}"#),
-        receivers: receivers.to_vec(),
+        receivers: receivers.iter().copied().map(InstanceNo).collect(),
         own_json: Vec::new(),
         capabilities: Vec::new(),
         reaches: false,
@@ -201,11 +202,11 @@ pub fn capability(id: &str, session_keys: &[&str], expires_ms: u64) -> SealedCap
 }
 
 pub fn settled(seqs: &[u64]) -> Position {
-    Position { above: seqs.to_vec(), ..Position::default() }
+    Position { above: seqs.iter().copied().map(Seq).collect(), ..Position::default() }
 }
 
 pub fn sent(seq: u64) -> Position {
-    Position { sent: seq, ..Position::default() }
+    Position { sent: Seq(seq), ..Position::default() }
 }
 
 /// Accepts one event.
@@ -232,7 +233,13 @@ pub async fn purge(store: &dyn Store, retention: Retention) -> u64 {
 
 /// Numbers of pending rows.
 pub async fn owed(store: &dyn Store, instance: u64) -> Vec<u64> {
-    store.pending(instance, 0, usize::MAX).await.unwrap().into_iter().map(|(seq, _)| seq).collect()
+    store
+        .pending(InstanceNo(instance), Seq::NONE, usize::MAX)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(seq, _)| seq.0)
+        .collect()
 }
 
 /// Records notifications.
@@ -248,7 +255,7 @@ impl Rings {
 
     /// All rows so far, in order.
     pub fn rows(&self) -> Vec<(u64, u64)> {
-        self.deliveries().into_iter().map(|new| (new.row.instance, new.row.seq)).collect()
+        self.deliveries().into_iter().map(|new| (new.row.instance.0, new.row.seq.0)).collect()
     }
 
     pub fn deliveries(&self) -> Vec<NewRow> {

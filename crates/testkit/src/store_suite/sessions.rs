@@ -1,12 +1,13 @@
 //! Rules for sessions: numbers of the store, one that serves, what an old one may still say; and presence by column.
 
 use frontdesk_core::port::store::{Acceptance, Presence, Settlement, Store};
+use frontdesk_wire::{DeskNo, InstanceNo, Seq, SessionNo};
 use tokio::task::JoinSet;
 
 use super::{Harness, Rings, accept, accept_many, acceptance, owed, settled};
 
-async fn attach(store: &dyn Store, instance: u64, desk: u64) -> u64 {
-    store.attach(instance, desk, 5).await.unwrap().session
+async fn attach(store: &dyn Store, instance: u64, desk: u64) -> SessionNo {
+    store.attach(InstanceNo(instance), DeskNo(desk), 5).await.unwrap().session
 }
 
 pub async fn session_numbers_are_never_reused(harness: Harness) {
@@ -14,39 +15,42 @@ pub async fn session_numbers_are_never_reused(harness: Harness) {
     for instance in [7, 8, 7] {
         numbers.push(attach(&*harness.store, instance, 1).await);
     }
-    harness.store.detach(7, numbers[2], false, 6).await.unwrap();
+    harness.store.detach(InstanceNo(7), numbers[2], false, 6).await.unwrap();
     let harness = harness.reopened();
     numbers.push(attach(&*harness.store, 7, 2).await);
-    assert!(numbers.is_sorted() && numbers[0] > 0, "{numbers:?}");
+    assert!(numbers.is_sorted() && numbers[0] > SessionNo(0), "{numbers:?}");
     numbers.dedup();
     assert_eq!(numbers.len(), 4);
 }
 
 pub async fn a_session_goes_on_from_the_position(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
-    store.settle(7, settled(&[1, 3]).into()).await.unwrap();
-    let attached = store.attach(7, 1, 5).await.unwrap();
-    assert_eq!((attached.position, attached.before), (store.position(7).await.unwrap(), Presence::default()));
-    let again = store.attach(7, 2, 9).await.unwrap();
-    assert_eq!((again.before.served_by, again.before.session, again.before.seen_ms), (1, attached.session, 5));
+    store.settle(InstanceNo(7), settled(&[1, 3]).into()).await.unwrap();
+    let attached = store.attach(InstanceNo(7), DeskNo(1), 5).await.unwrap();
+    assert_eq!(
+        (attached.position, attached.before),
+        (store.position(InstanceNo(7)).await.unwrap(), Presence::default())
+    );
+    let again = store.attach(InstanceNo(7), DeskNo(2), 9).await.unwrap();
+    assert_eq!((again.before.served_by, again.before.session, again.before.seen_ms), (DeskNo(1), attached.session, 5));
 }
 
 /// The serving desk is named with each row, so that the others leave the instance to it.
 pub async fn rows_name_the_desk_that_serves(Harness { store, .. }: Harness) {
     let rings = Rings::on(&*store);
     let served_by = async |number| accept(&*store, acceptance(number, &[7])).await.rows[0].served_by;
-    assert_eq!(served_by(1).await, 0);
+    assert_eq!(served_by(1).await, DeskNo(0));
     let first = attach(&*store, 7, 4).await;
-    assert_eq!(served_by(2).await, 4);
+    assert_eq!(served_by(2).await, DeskNo(4));
     let second = attach(&*store, 7, 5).await;
-    assert_eq!(served_by(3).await, 5);
-    assert!(!store.detach(7, first, false, 6).await.unwrap(), "another one serves");
-    assert_eq!(served_by(4).await, 5);
-    assert!(store.detach(7, second, false, 6).await.unwrap());
-    assert_eq!(served_by(5).await, 0);
-    let replayed = store.replay_mail(7, 1).await.unwrap();
-    assert_eq!(replayed, Some(6));
-    let rung: Vec<u64> = rings.deliveries().iter().map(|new| new.row.served_by).collect();
+    assert_eq!(served_by(3).await, DeskNo(5));
+    assert!(!store.detach(InstanceNo(7), SessionNo(first.0), false, 6).await.unwrap(), "another one serves");
+    assert_eq!(served_by(4).await, DeskNo(5));
+    assert!(store.detach(InstanceNo(7), SessionNo(second.0), false, 6).await.unwrap());
+    assert_eq!(served_by(5).await, DeskNo(0));
+    let replayed = store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap();
+    assert_eq!(replayed, Some(Seq(6)));
+    let rung: Vec<u64> = rings.deliveries().iter().map(|new| new.row.served_by.0).collect();
     assert_eq!(rung, [0, 4, 5, 5, 0, 0]);
 }
 
@@ -56,17 +60,17 @@ pub async fn an_old_session_settles_by_acks_only(Harness { store, .. }: Harness)
     let old = attach(&*store, 7, 1).await;
     let save = |session, acked: &[u64], inferred: &[u64]| {
         let inferred = (!inferred.is_empty()).then(|| settled(inferred));
-        store.settle(7, Settlement { session, acked: settled(acked), inferred })
+        store.settle(InstanceNo(7), Settlement { session, acked: settled(acked), inferred })
     };
-    assert!(save(old, &[], &[1]).await.unwrap());
+    assert!(save(SessionNo(old.0), &[], &[1]).await.unwrap());
     assert_eq!(owed(&*store, 7).await, [2, 3, 4]);
     let new = attach(&*store, 7, 2).await;
-    assert!(!save(old, &[3], &[1, 2, 3]).await.unwrap(), "it does not serve any more");
+    assert!(!save(SessionNo(old.0), &[3], &[1, 2, 3]).await.unwrap(), "it does not serve any more");
     assert_eq!(owed(&*store, 7).await, [2, 4], "3 was acked; that 2 arrived was only inferred");
-    assert!(save(new, &[], &[1, 2, 3]).await.unwrap());
+    assert!(save(SessionNo(new.0), &[], &[1, 2, 3]).await.unwrap());
     assert_eq!(owed(&*store, 7).await, [4]);
-    store.detach(7, new, true, 6).await.unwrap();
-    assert!(!save(new, &[], &[4]).await.unwrap(), "nor does one that has ended");
+    store.detach(InstanceNo(7), SessionNo(new.0), true, 6).await.unwrap();
+    assert!(!save(SessionNo(new.0), &[], &[4]).await.unwrap(), "nor does one that has ended");
     assert_eq!(owed(&*store, 7).await, [4]);
 }
 
@@ -74,33 +78,43 @@ pub async fn every_verb_writes_its_own_columns(harness: Harness) {
     let store = &harness.store;
     assert_eq!(store.presences().await.unwrap(), []);
     let session = attach(&**store, 7, 3).await;
-    store.mark_never_acks(7).await.unwrap();
-    assert_eq!(store.claim_notice(7, 9).await.unwrap(), Some(0));
-    assert!(store.mark_idle(7, Some(session), true).await.unwrap());
-    let whole = Presence { served_by: 3, session, idle: true, seen_ms: 5, noticed_through: 9, never_acks: true };
-    assert_eq!(store.presence(7).await.unwrap(), whole);
-    assert!(!store.mark_idle(7, Some(session + 1), false).await.unwrap(), "a session that does not serve");
-    assert!(store.mark_idle(8, None, true).await.unwrap(), "without a session");
-    store.detach(7, session, false, 6).await.unwrap();
-    let gone = Presence { served_by: 0, session: 0, seen_ms: 6, never_acks: false, ..whole };
+    store.mark_never_acks(InstanceNo(7)).await.unwrap();
+    assert_eq!(store.claim_notice(InstanceNo(7), Seq(9)).await.unwrap(), Some(Seq(0)));
+    assert!(store.mark_idle(InstanceNo(7), Some(SessionNo(session.0)), true).await.unwrap());
+    let whole = Presence {
+        served_by: DeskNo(3),
+        session: SessionNo(session.0),
+        idle: true,
+        seen_ms: 5,
+        noticed_through: Seq(9),
+        never_acks: true,
+    };
+    assert_eq!(store.presence(InstanceNo(7)).await.unwrap(), whole);
+    assert!(
+        !store.mark_idle(InstanceNo(7), Some(session.next()), false).await.unwrap(),
+        "a session that does not serve"
+    );
+    assert!(store.mark_idle(InstanceNo(8), None, true).await.unwrap(), "without a session");
+    store.detach(InstanceNo(7), SessionNo(session.0), false, 6).await.unwrap();
+    let gone = Presence { served_by: DeskNo(0), session: SessionNo(0), seen_ms: 6, never_acks: false, ..whole };
     let harness = harness.reopened();
     let waits = Presence { idle: true, ..Presence::default() };
-    assert_eq!(harness.store.presences().await.unwrap(), [(7, gone.clone()), (8, waits)]);
+    assert_eq!(harness.store.presences().await.unwrap(), [(InstanceNo(7), gone.clone()), (InstanceNo(8), waits)]);
     let next = attach(&*harness.store, 7, 4).await;
-    let awake = Presence { served_by: 4, session: next, idle: false, seen_ms: 5, ..gone };
-    assert_eq!(harness.store.presence(7).await.unwrap(), awake);
+    let awake = Presence { served_by: DeskNo(4), session: next, idle: false, seen_ms: 5, ..gone };
+    assert_eq!(harness.store.presence(InstanceNo(7)).await.unwrap(), awake);
 }
 
 pub async fn a_notice_is_claimed_once(Harness { store, .. }: Harness) {
     let mut desks = JoinSet::new();
     for _ in 0..8 {
         let store = store.clone();
-        desks.spawn(async move { store.claim_notice(7, 5).await.unwrap() });
+        desks.spawn(async move { store.claim_notice(InstanceNo(7), Seq(5)).await.unwrap() });
     }
-    let claimed: Vec<u64> = desks.join_all().await.into_iter().flatten().collect();
+    let claimed: Vec<u64> = desks.join_all().await.into_iter().flatten().map(|told| told.0).collect();
     assert_eq!(claimed, [0], "by one of them");
-    assert_eq!(store.claim_notice(7, 4).await.unwrap(), None);
-    assert_eq!(store.claim_notice(7, 8).await.unwrap(), Some(5), "the rows from 6 on");
+    assert_eq!(store.claim_notice(InstanceNo(7), Seq(4)).await.unwrap(), None);
+    assert_eq!(store.claim_notice(InstanceNo(7), Seq(8)).await.unwrap(), Some(Seq(5)), "the rows from 6 on");
 }
 
 /// The answer of the first attempt was lost on the way.

@@ -1,6 +1,7 @@
 //! Rules for upkeep: health, report, and retention.
 
 use frontdesk_core::port::store::{Acceptance, Closing, MailState, Outcome, Position, Retention, Store};
+use frontdesk_wire::{EventId, InstanceNo, Seq};
 
 use frontdesk_core::port::media::body_of;
 
@@ -12,7 +13,8 @@ fn before(at_ms: u64) -> Retention {
 }
 
 async fn mail(store: &dyn Store, instance: u64) -> Vec<u64> {
-    let mut seqs: Vec<u64> = store.mail(instance, None, 0, 99_999).await.unwrap().iter().map(|row| row.seq).collect();
+    let mut seqs: Vec<u64> =
+        store.mail(InstanceNo(instance), None, Seq(0), 99_999).await.unwrap().iter().map(|row| row.seq.0).collect();
     seqs.reverse();
     seqs
 }
@@ -32,22 +34,28 @@ pub async fn the_report_counts_what_waits(Harness { store, .. }: Harness) {
     accept_many(&*store, 5, 7).await;
     accept(&*store, acceptance(9, &[8])).await;
     assert_eq!(waiting().await, 6);
-    store.settle(7, settled(&[1, 3, 4]).into()).await.unwrap();
-    store.drop_mail(8, 1, "no".into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1, 3, 4]).into()).await.unwrap();
+    store.drop_mail(InstanceNo(8), Seq(1), "no".into()).await.unwrap();
     assert_eq!(waiting().await, 2, "rows settled above the watermark do not wait");
 }
 
 pub async fn purge_deletes_old_settled_rows(harness: Harness) {
     let store = &harness.store;
     accept_many(&**store, 6, 7).await; // at 1001 to 1006
-    store.drop_mail(7, 2, "no".into()).await.unwrap();
-    store.settle(7, Position { through: 6, above: vec![], sent: 6 }.into()).await.unwrap();
-    let events: Vec<u64> =
-        store.mail(7, None, 0, 9).await.unwrap().iter().map(|row| row.delivery.event).rev().collect();
+    store.drop_mail(InstanceNo(7), Seq(2), "no".into()).await.unwrap();
+    store.settle(InstanceNo(7), Position { through: Seq(6), above: vec![], sent: Seq(6) }.into()).await.unwrap();
+    let events: Vec<u64> = store
+        .mail(InstanceNo(7), None, Seq(0), 9)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.delivery.event.0)
+        .rev()
+        .collect();
     assert!(purge(&**store, before(1_005)).await > 0);
     assert_eq!(mail(&**store, 7).await, [5, 6]);
     for (index, event) in events.iter().enumerate() {
-        assert_eq!(store.event(*event).await.unwrap().is_some(), index >= 4, "event of row {}", index + 1);
+        assert_eq!(store.event(EventId(*event)).await.unwrap().is_some(), index >= 4, "event of row {}", index + 1);
     }
     assert_eq!(purge(&**store, before(1_005)).await, 0, "nothing is left to delete");
     assert!(accept(&**store, acceptance(1, &[7])).await.fresh, "its dedup key was deleted");
@@ -55,30 +63,30 @@ pub async fn purge_deletes_old_settled_rows(harness: Harness) {
     let harness = harness.reopened();
     assert_eq!(mail(&*harness.store, 7).await, [5, 6, 7]);
     assert_eq!(owed(&*harness.store, 7).await, [7]);
-    assert_eq!(harness.store.position(7).await.unwrap().through, 6);
+    assert_eq!(harness.store.position(InstanceNo(7)).await.unwrap().through, Seq(6));
 }
 
 pub async fn purge_keeps_unsettled_rows_of_any_age(harness: Harness) {
     let store = &harness.store;
     accept_many(&**store, 4, 7).await;
     accept(&**store, acceptance(5, &[8])).await;
-    store.settle(7, settled(&[1, 3]).into()).await.unwrap();
-    store.settle(8, settled(&[1]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&[1, 3]).into()).await.unwrap();
+    store.settle(InstanceNo(8), settled(&[1]).into()).await.unwrap();
     purge(&**store, before(u64::from(u32::MAX))).await;
     assert_eq!(owed(&**store, 7).await, [2, 4]);
-    let row = store.mail_row(7, 2).await.unwrap().expect("owed");
+    let row = store.mail_row(InstanceNo(7), Seq(2)).await.unwrap().expect("owed");
     assert_eq!((row.state, &*row.delivery.message_id), (MailState::Accepted, "m-2"));
     assert!(store.event(row.delivery.event).await.unwrap().is_some(), "its event is kept");
     assert!(!accept(&**store, acceptance(4, &[7])).await.fresh, "its dedup key is kept");
     let harness = harness.reopened();
     assert_eq!(owed(&*harness.store, 7).await, [2, 4]);
     let waiting = harness.store.waiting().await.unwrap();
-    assert_eq!((waiting.len(), waiting[0].count, waiting[0].oldest_seq), (1, 2, 2));
+    assert_eq!((waiting.len(), waiting[0].count, waiting[0].oldest_seq.0), (1, 2, 2));
 }
 
 pub async fn purge_keeps_young_rows(Harness { store, .. }: Harness) {
     accept_many(&*store, 4, 7).await;
-    store.settle(7, Position { through: 4, above: vec![], sent: 4 }.into()).await.unwrap();
+    store.settle(InstanceNo(7), Position { through: Seq(4), above: vec![], sent: Seq(4) }.into()).await.unwrap();
     assert_eq!(purge(&*store, before(1_001)).await, 0, "the limit is exclusive");
     let split = Retention { events_before_ms: 9_999, ..before(1_003) };
     purge(&*store, split).await;
@@ -87,8 +95,8 @@ pub async fn purge_keeps_young_rows(Harness { store, .. }: Harness) {
 
 pub async fn a_replayed_old_row_keeps_younger_ones(Harness { store, .. }: Harness) {
     accept_many(&*store, 4, 7).await; // at 1001 to 1004
-    assert_eq!(store.replay_mail(7, 1).await.unwrap(), Some(5)); // a copy of 1001, after 1004
-    store.settle(7, Position { through: 5, above: vec![], sent: 5 }.into()).await.unwrap();
+    assert_eq!(store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap(), Some(Seq(5))); // a copy of 1001, after 1004
+    store.settle(InstanceNo(7), Position { through: Seq(5), above: vec![], sent: Seq(5) }.into()).await.unwrap();
     purge(&*store, before(1_003)).await;
     let left = mail(&*store, 7).await;
     assert!(left.starts_with(&[3, 4]), "{left:?}");
@@ -117,8 +125,12 @@ pub async fn purge_ends_capabilities_and_media(harness: Harness) {
 
 pub async fn numbers_are_never_reused(harness: Harness) {
     accept_many(&*harness.store, 3, 7).await;
-    harness.store.settle(7, Position { through: 3, above: vec![], sent: 3 }.into()).await.unwrap();
-    let last = harness.store.mail_row(7, 3).await.unwrap().unwrap().delivery.event;
+    harness
+        .store
+        .settle(InstanceNo(7), Position { through: Seq(3), above: vec![], sent: Seq(3) }.into())
+        .await
+        .unwrap();
+    let last = harness.store.mail_row(InstanceNo(7), Seq(3)).await.unwrap().unwrap().delivery.event;
     purge(&*harness.store, before(u64::from(u32::MAX))).await;
     assert_eq!(mail(&*harness.store, 7).await, [0; 0]);
     let harness = harness.reopened();
@@ -135,13 +147,13 @@ pub async fn a_large_backlog_keeps_only_its_own_events(Harness { store, .. }: Ha
         accept(&*store, acceptance(number, receivers)).await;
     }
     let all: Vec<u64> = (1..=1_500).collect();
-    store.settle(7, settled(&all).into()).await.unwrap();
-    store.settle(8, settled(&[2, 500]).into()).await.unwrap();
+    store.settle(InstanceNo(7), settled(&all).into()).await.unwrap();
+    store.settle(InstanceNo(8), settled(&[2, 500]).into()).await.unwrap();
     purge(&*store, before(u64::from(u32::MAX))).await;
     assert_eq!(mail(&*store, 7).await, [0; 0], "settled and old");
     let owed: Vec<u64> = owed(&*store, 8).await;
     assert_eq!(owed.len(), 498);
-    assert_eq!(store.pending(8, 0, 1).await.unwrap()[0].1.message_id, "m-3");
+    assert_eq!(store.pending(InstanceNo(8), Seq(0), 1).await.unwrap()[0].1.message_id, "m-3");
     let known = store.events_marked((1..=6_u64).map(|n| n.to_be_bytes().to_vec()).collect()).await.unwrap();
     let known: Vec<bool> = known.iter().map(Option::is_some).collect();
     assert_eq!(known, [false, false, true, false, false, true], "settled events between pending ones are deleted");

@@ -1,6 +1,7 @@
 //! Makes a world from its seed.
 
 use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route};
+use frontdesk_wire::InstanceNo;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 
 use super::{APART, Dice, NOWHERE, PLATFORMS, Person, Sight, World};
@@ -55,7 +56,7 @@ impl World {
     pub(super) fn add_instance(&mut self, tenant: &str, name: &str) -> Instance {
         self.last_instance_no += 1;
         let (no, tenant, name) = (self.last_instance_no, tenant.into(), name.into());
-        let made = Instance { no, tenant, name, wake_url: None, left_ms: None };
+        let made = Instance { no: InstanceNo(no), tenant, name, wake_url: None, left_ms: None };
         self.instances.push(made.clone());
         made
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::frame::{DeskFrame, push_delivery};
 use frontdesk_wire::lines::Lines;
-use frontdesk_wire::{Close, GatewayFrame};
+use frontdesk_wire::{Close, GatewayFrame, InstanceNo, Seq};
 use tokio::sync::Semaphore;
 
 use self::actions::JOBS_MAX_BYTES;
@@ -53,14 +53,14 @@ const HELLO_MS: u64 = 30_000;
 /// read.
 const ROWS_MAX_BYTES: usize = OUTBOX_MAX_BYTES / 2;
 
-pub type Row = (u64, Arc<Delivery>);
+pub type Row = (Seq, Arc<Delivery>);
 
 /// An operation that the caller carries out for the session.
 pub enum Effect {
     /// Make this the serving session: [`DeliveryPlane::begin`], then [`Session::begun`].
     Begin(Beginning),
     /// [`DeliveryPlane::read_rows`], then [`Session::read`].
-    Read { after: u64, limit: usize },
+    Read { after: Seq, limit: usize },
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
     Save(Settlement),
     /// [`DeliveryPlane::interrupt_from`], then `interrupt_done` on the mailbox.
@@ -492,7 +492,7 @@ impl Session {
             self.heard(now_ms); // its pongs are not read; a completed write is a sign of life
         }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
-            serving.mailbox.handed.hand(serving.window.cursor());
+            serving.mailbox.handed.hand(serving.window.cursor().0);
         }
     }
 
@@ -614,12 +614,12 @@ impl Session {
 
 impl DeliveryPlane {
     /// Unsettled rows of an instance after this one.
-    pub async fn read_rows(&self, instance: u64, after: u64, limit: usize) -> Result<Vec<Row>, StoreError> {
+    pub async fn read_rows(&self, instance: InstanceNo, after: Seq, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.ledger.pending(instance, after, limit).await
     }
 
     /// Stores what was settled.
-    pub async fn settle(&self, instance: u64, settlement: Settlement) -> Result<bool, StoreError> {
+    pub async fn settle(&self, instance: InstanceNo, settlement: Settlement) -> Result<bool, StoreError> {
         self.ledger.settle(instance, settlement).await
     }
 

@@ -5,6 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use frontdesk_core::agents::Speaker;
 use frontdesk_wire::Code;
+use frontdesk_wire::Place;
 use frontdesk_wire::agents::{Class, DeliveryMeta, DeliveryPayload, Fault, Inbox, Origin, WakeOpts};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use crate::edge::error::Refusal;
 pub(super) struct OfTenant {
     tenant: String,
     #[serde(default)]
-    after: u64,
+    after: Place,
 }
 
 #[derive(Deserialize)]
@@ -68,7 +69,7 @@ pub(super) async fn show(
     let mut shown = json!(app.desk.agents().agent_shown(&of.tenant, &id)?);
     let newest = match app.desk.inboxes().inbox_of(&of.tenant, &id).map_err(refused)?.1 {
         Some(no) => app.desk.inboxes().newest(no).await?,
-        None => 0,
+        None => Place::NONE,
     };
     shown["newest"] = json!(newest);
     Ok(Reply(shown))

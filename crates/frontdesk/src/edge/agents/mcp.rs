@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Request};
 use axum::response::{IntoResponse as _, Response};
+use frontdesk_wire::Place;
 use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
     SkillFilter, SkillNote, SkillStatus, SkillStore as _,
@@ -245,7 +246,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
         }
         "agent_inbox" => {
             let id = text(&mut given, "agent_id")?;
-            let after: u64 = given.remove("after").map(fit).transpose()?.unwrap_or_default();
+            let after: Place = given.remove("after").map(fit).transpose()?.unwrap_or_default();
             let busy = "too many unread responses are buffered for this tenant; read them, then try again";
             let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
             let _spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;

@@ -5,6 +5,7 @@ use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use frontdesk_wire::Place;
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
     Inbox, Notified, NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
@@ -177,7 +178,7 @@ pub(crate) async fn reply(
 #[derive(Deserialize)]
 pub(crate) struct After {
     #[serde(default)]
-    after: u64,
+    after: Place,
 }
 
 pub(crate) async fn inbox(

@@ -13,6 +13,7 @@ use frontdesk_core::agents::{inbox_message, is_in_flight};
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::agents::{Class, Fault};
+use frontdesk_wire::{EventId, InstanceNo, Place};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::json;
@@ -34,7 +35,7 @@ const PASSED_OVER_MAX: usize = 64;
 #[derive(Deserialize)]
 pub(crate) struct Which {
     session: Option<String>,
-    after: Option<u64>,
+    after: Option<Place>,
 }
 
 pub(crate) async fn open(
@@ -78,7 +79,7 @@ pub(crate) async fn open(
         spent: None,
         passed_over: Vec::new(),
         greeted: false,
-        yielded: 0,
+        yielded: Place::NONE,
     };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
@@ -88,9 +89,9 @@ pub(crate) async fn open(
 }
 
 /// Position at which a reconnecting client continues. An empty header counts as absent.
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Place>, Fault> {
     let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
-    let place = id.to_str().ok().and_then(|id| id.trim().parse().ok());
+    let place = id.to_str().ok().and_then(|id| id.trim().parse().ok()).map(Place);
     let text = "Last-Event-ID must be the seq of a message (a whole number), as sent in the id of an event";
     place.map(Some).ok_or_else(|| Fault::invalid(text))
 }
@@ -112,20 +113,20 @@ struct Listener {
     session: Session,
     token_id: String,
     tenant: String,
-    agent: u64,
+    agent: InstanceNo,
     /// Messages up to this one were read.
-    cursor: u64,
+    cursor: Place,
     /// The newest message when the stream was opened.
-    newest: u64,
+    newest: Place,
     messages: VecDeque<StoredMessage>,
     /// Share of the tenant's budget for these messages.
     spent: Option<Spent>,
     /// Messages that were addressed to another session and still in flight when read. If not delivered there, they go
     /// to all sessions.
-    passed_over: Vec<u64>,
+    passed_over: Vec<EventId>,
     greeted: bool,
     /// The last message that was sent.
-    yielded: u64,
+    yielded: Place,
 }
 
 impl Listener {
@@ -137,7 +138,7 @@ impl Listener {
             return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
         }
         // The next event is requested, so the previous one was written to the socket.
-        self.session.live.handed.hand(self.yielded);
+        self.session.live.handed.hand(self.yielded.0);
         loop {
             while let Some(stored) = self.messages.pop_front() {
                 if self.session.live.hears(stored.message.session_id.as_deref()) {

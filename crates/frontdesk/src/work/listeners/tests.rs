@@ -12,7 +12,7 @@ use frontdesk_core::{Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::api::{BindingNew, BotNew, GatewayNew};
-use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, Source};
+use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, Seq, Source};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
@@ -198,7 +198,7 @@ impl Scene {
     /// The ids of the messages that the agent has.
     async fn received(&self) -> Vec<String> {
         let no = self.desk.directory().find_instance("g", None).unwrap().no;
-        let rows = self.desk.stores().ledger.pending(no, 0, 99).await.unwrap();
+        let rows = self.desk.stores().ledger.pending(no, Seq(0), 99).await.unwrap();
         rows.into_iter().map(|(_, row)| row.message_id.clone()).collect()
     }
 }

@@ -3,7 +3,7 @@
 use frontdesk_core::{buffer_id, parse_buffer_id};
 use frontdesk_wire::action::{ActionError, check_prompt, prompt_token};
 use frontdesk_wire::frame::GatewayLine;
-use frontdesk_wire::{Act, Action, GatewayFrame};
+use frontdesk_wire::{Act, Action, GatewayFrame, InstanceNo};
 use serde_json::Value;
 
 use super::super::engine::{Outcome, outcome};
@@ -44,10 +44,17 @@ fn frame(line: &str) -> Outcome {
             outcome((3, has_reason))
         }
         Ok(GatewayFrame::InboundAck { buffer_id: id }) => {
-            let row = parse_buffer_id(&id, EPOCH, INSTANCE);
+            let row = parse_buffer_id(&id, EPOCH, InstanceNo(INSTANCE));
             if let Some(row) = row {
-                assert_eq!(parse_buffer_id(&buffer_id(EPOCH, INSTANCE, row), EPOCH, INSTANCE), Some(row));
-                assert_eq!(parse_buffer_id(&id, EPOCH, INSTANCE + 1), None, "an id belongs to one instance");
+                assert_eq!(
+                    parse_buffer_id(&buffer_id(EPOCH, InstanceNo(INSTANCE), row), EPOCH, InstanceNo(INSTANCE)),
+                    Some(row)
+                );
+                assert_eq!(
+                    parse_buffer_id(&id, EPOCH, InstanceNo(INSTANCE + 1)),
+                    None,
+                    "an id belongs to one instance"
+                );
             }
             let written = one_line(GatewayLine::InboundAck { buffer_id: &id }.line());
             assert_eq!(GatewayFrame::parse(&written), Ok(GatewayFrame::InboundAck { buffer_id: id }));

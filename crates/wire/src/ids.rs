@@ -1,0 +1,245 @@
+//! Ids as types, so that none is taken for another.
+//!
+//! On the wire and in the store each is its plain value: a number, or a text.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[derive(
+            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The number before the first one: "none", or "from the beginning".
+            pub const NONE: Self = Self(0);
+
+            #[must_use]
+            pub fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+
+            pub fn is_none(self) -> bool {
+                self == Self::NONE
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<u64> for $name {
+            fn from(number: u64) -> Self {
+                Self(number)
+            }
+        }
+
+        impl From<$name> for u64 {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+    )+};
+}
+
+numbers! {
+    /// An instance of a tenant, or an agent that has no gateway: both are drawn from one sequence.
+    InstanceNo;
+    /// A row in the ledger of one instance.
+    Seq;
+    /// A message in the inbox of one agent.
+    Place;
+    /// One start of one server process. Never reused.
+    DeskNo;
+    /// One session of a gateway. Given by the store and never reused, so that what an old session says can be told from
+    /// what the present one says.
+    SessionNo;
+}
+
+/// An event that was accepted. People see it as `ev-17`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(pub u64);
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ev-{}", self.0)
+    }
+}
+
+impl From<u64> for EventId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<EventId> for u64 {
+    fn from(id: EventId) -> Self {
+        id.0
+    }
+}
+
+impl EventId {
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// With or without `ev-`.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.strip_prefix("ev-").unwrap_or(text).parse().ok().map(Self)
+    }
+}
+
+macro_rules! texts {
+    ($($(#[$doc:meta])* $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from).map(Self::from)
+            }
+        }
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self("".into())
+            }
+        }
+
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<&String> for $name {
+            fn from(text: &String) -> Self {
+                Self(text.as_str().into())
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.as_str().to_owned()
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                self.as_str() == other
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.as_str() == *other
+            }
+        }
+
+        impl PartialEq<String> for $name {
+            fn eq(&self, other: &String) -> bool {
+                self.as_str() == other
+            }
+        }
+
+        impl PartialEq<$name> for str {
+            fn eq(&self, other: &$name) -> bool {
+                self == other.as_str()
+            }
+        }
+
+        impl PartialEq<$name> for String {
+            fn eq(&self, other: &$name) -> bool {
+                self.as_str() == other.as_str()
+            }
+        }
+    )+};
+}
+
+texts! {
+    TenantId;
+    /// The name of an instance within its tenant. It is the audience of signed tokens, so no two of a server are equal.
+    InstanceId;
+    GatewayId;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_plain_values_in_json() {
+        assert_eq!(serde_json::to_string(&(Seq(7), TenantId::from("acme"))).unwrap(), r#"[7,"acme"]"#);
+        let (seq, tenant): (Seq, TenantId) = serde_json::from_str(r#"[7,"acme"]"#).unwrap();
+        assert_eq!((seq.next(), tenant.as_str()), (Seq(8), "acme"));
+    }
+
+    #[test]
+    fn an_event_is_named_for_people() {
+        assert_eq!(EventId(17).to_string(), "ev-17");
+        assert_eq!((EventId::parse("ev-17"), EventId::parse("17")), (Some(EventId(17)), Some(EventId(17))));
+        assert_eq!((EventId::parse("ev-"), EventId::parse("ev-x")), (None, None));
+    }
+}
