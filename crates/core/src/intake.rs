@@ -2,7 +2,7 @@
 
 use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{MessageEvent, Secret};
+use frontdesk_wire::{MessageEvent, Secret, TenantId};
 
 use crate::port::store::ChatAmend;
 
@@ -46,7 +46,7 @@ pub enum Handover {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whose {
     /// A platform that keeps tenants apart itself: its credential names one.
-    Tenant(String),
+    Tenant(TenantId),
     /// A shared bot: the event's scope or chat, and in a direct message its author, looked up in our records.
     Shared,
     /// A webhook: the path that was called, looked up in the routes.

@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::InstanceNo;
+use frontdesk_wire::TenantId;
 use serde_json::{Value, json};
 
 use crate::edge::App;
@@ -57,18 +58,18 @@ fn clock(app: &App) -> Value {
 /// Instance names are audiences of signed tokens. New names are unique, but a database of the first release may have
 /// the same name in several tenants.
 fn shared_names(app: &App) -> Vec<Value> {
-    let mut shared: Vec<(String, Vec<String>)> = app.desk.directory().read(|view| {
+    let mut shared: Vec<(String, Vec<TenantId>)> = app.desk.directory().read(|view| {
         let names = view.instances.values().map(|it| it.name.clone());
         let owners = |name: String| {
             let there = view.instances_named(&name).iter().filter(|it| it.left_ms.is_none());
-            let owners: Vec<String> = there.map(|it| it.tenant.clone()).collect();
+            let owners: Vec<TenantId> = there.map(|it| it.tenant.clone()).collect();
             (name, owners)
         };
         names.map(owners).filter(|(_, owners)| owners.len() > 1).collect()
     });
     shared.sort();
     shared.dedup();
-    let text = |(name, owners): (String, Vec<String>)| {
+    let text = |(name, owners): (String, Vec<TenantId>)| {
         format!(
             "the tenants {} each have an instance {name:?}; a token signed for one is valid for the other: deprovision \
              all but one and provision them under other names",

@@ -197,7 +197,7 @@ async fn media_without_their_file_are_not_found() {
 
 fn picture(id: &str) -> MediaItem {
     let (tenant, mime) = ("acme".to_owned(), "image/png".to_owned());
-    MediaItem { id: id.into(), tenant, mime, filename: None, size: 1, expires_ms: 500 }
+    MediaItem { id: id.into(), tenant: tenant.into(), mime, filename: None, size: 1, expires_ms: 500 }
 }
 
 // ---- locks of others ------------------------------------------------------------------------

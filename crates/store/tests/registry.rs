@@ -17,12 +17,20 @@ fn tenant(name: &str) -> Fact {
 
 fn binding(instance: &str, at_ms: u64) -> Fact {
     let [tenant, platform, user_id, instance] = ["acme", "chat", "ada", instance].map(str::to_owned);
-    Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms: at_ms })
+    Fact::Binding(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms: at_ms })
 }
 
 fn token(hash: &str) -> Fact {
     let (id, hash, tenant) = ("t-1".to_owned(), hash.to_owned(), "acme".to_owned());
-    Fact::Token(Token { id, hash, tenant, scope: Scope::Chat, instance: None, created_ms: 1, expires_ms: None })
+    Fact::Token(Token {
+        id,
+        hash,
+        tenant: tenant.into(),
+        scope: Scope::Chat,
+        instance: None,
+        created_ms: 1,
+        expires_ms: None,
+    })
 }
 
 async fn put(registry: &Registry, facts: Vec<Fact>) -> Result<(), AmendError<Infallible>> {

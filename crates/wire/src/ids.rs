@@ -210,6 +210,12 @@ macro_rules! texts {
             }
         }
 
+        impl PartialEq<$name> for &str {
+            fn eq(&self, other: &$name) -> bool {
+                *self == other.as_str()
+            }
+        }
+
         impl PartialEq<$name> for String {
             fn eq(&self, other: &$name) -> bool {
                 self.as_str() == other.as_str()

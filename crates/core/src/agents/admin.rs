@@ -1,6 +1,7 @@
 //! Agents as shown to operators.
 
 use frontdesk_wire::InstanceNo;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::AgentStatus;
 use serde::Serialize;
 
@@ -32,8 +33,8 @@ pub struct AgentShown {
 impl AgentsPlane {
     /// Registered agents and instances of one tenant, or of all tenants.
     pub fn agents_shown(&self, tenant: Option<&str>) -> Result<Vec<AgentShown>, DeskError> {
-        let tenants: Vec<String> = self.directory.read(|view| match tenant {
-            Some(name) if view.tenants.contains_key(name) => Ok(vec![name.to_owned()]),
+        let tenants: Vec<TenantId> = self.directory.read(|view| match tenant {
+            Some(name) if view.tenants.contains_key(name) => Ok(vec![name.into()]),
             Some(name) => Err(DeskError::NotFound(format!("tenant {name:?} not found"))),
             None => Ok(view.tenants.keys().cloned().collect()),
         })?;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     CURATED, Class, DataStore, DataWrite, DataWritten, Fault, ManifestInfo, PortableData, Promise, QueryFilters,
 };
@@ -30,7 +31,7 @@ const ELLIPSIS: &str = "...";
 #[derive(Clone)]
 pub struct TenantData {
     pub(super) stores: Arc<TenantStores>,
-    pub(super) tenant: String,
+    pub(super) tenant: TenantId,
     pub(super) caller: Option<String>,
 }
 

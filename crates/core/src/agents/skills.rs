@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     Fault, ManifestInfo, OneOrMany, Promise, SkillFilter, SkillMeta, SkillNote, SkillSource, SkillStatus, SkillStore,
     VersionInfo,
@@ -29,7 +30,7 @@ const DESCRIPTION_MAX_CHARS: usize = 2_000;
 #[derive(Clone)]
 pub struct TenantSkills {
     pub(super) stores: Arc<TenantStores>,
-    pub(super) tenant: String,
+    pub(super) tenant: TenantId,
     pub(super) caller: Option<String>,
 }
 

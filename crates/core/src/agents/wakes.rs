@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeReceipt};
-use frontdesk_wire::{InstanceNo, Place};
+use frontdesk_wire::{InstanceNo, Place, TenantId};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ const PLANNED_MAX: usize = 1_000;
 /// Stored form of a planned wake.
 #[derive(Serialize, Deserialize)]
 struct Plan {
-    tenant: String,
+    tenant: TenantId,
     agent_id: String,
     #[serde(default)]
     context: Option<String>,

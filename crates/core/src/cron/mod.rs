@@ -20,7 +20,7 @@ use frontdesk_wire::cron::{
     RelayBody,
 };
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{EventId, InstanceNo};
+use frontdesk_wire::{EventId, InstanceNo, TenantId};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -68,7 +68,7 @@ pub struct AlarmClock {
     /// All alarms due up to this time are in the schedule.
     loaded_until_ms: AtomicU64,
     /// Armed alarms per tenant: counted in the store from time to time, and updated in between.
-    armed: Mutex<HashMap<String, u64>>,
+    armed: Mutex<HashMap<TenantId, u64>>,
     /// Notified when an alarm may be due earlier than expected.
     pub bell: Notify,
 }
@@ -106,7 +106,7 @@ impl AlarmClock {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn armed(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+    fn armed(&self) -> MutexGuard<'_, HashMap<TenantId, u64>> {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +118,7 @@ impl AlarmClock {
         let mut armed = self.armed();
         match armed.get_mut(tenant) {
             Some(count) => *count += 1,
-            None => drop(armed.insert(tenant.to_owned(), 1)),
+            None => drop(armed.insert(tenant.into(), 1)),
         }
     }
 
@@ -279,7 +279,7 @@ impl CronPlane {
     /// Counts armed alarms per tenant. Returns the total.
     async fn count_armed(&self) -> Result<u64, StoreError> {
         let counts = self.alarms.armed_counts().await?;
-        let mut by_tenant: HashMap<String, u64> = HashMap::new();
+        let mut by_tenant: HashMap<TenantId, u64> = HashMap::new();
         for (no, count) in &counts {
             *by_tenant.entry(self.directory.tenant_of_no(*no)).or_default() += count;
         }
@@ -435,7 +435,7 @@ impl CronPlane {
             Some(last) if !loading.done => (last.next_ms, last.id),
             _ => (loading.until_ms, u64::MAX >> 1),
         };
-        let tenants: Vec<String> = page.iter().map(|it| self.directory.tenant_of_no(it.instance)).collect();
+        let tenants: Vec<TenantId> = page.iter().map(|it| self.directory.tenant_of_no(it.instance)).collect();
         let mut schedule = self.clock.schedule();
         // Some alarms of this page may be due or firing, and must not be added again.
         let unknown = loading.again.then(|| schedule.unknown(page.iter().map(|it| it.id)));

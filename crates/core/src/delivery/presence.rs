@@ -91,7 +91,7 @@ impl DeliveryPlane {
             let row = GivenUp { seq: *seq, event: delivery.event, at_ms: self.env.now_ms() };
             self.switchboard.note_given_up(instance, row);
             tracing::warn!(
-                tenant = caller.tenant,
+                tenant = %caller.tenant,
                 instance = caller.instance.name,
                 mail = mail_id(instance, *seq),
                 "a row was given up: the gateway acked later rows but not this one"

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::{Close, DeskNo, EventId, InstanceNo, Seq};
+use frontdesk_wire::{Close, DeskNo, EventId, InstanceNo, Seq, TenantId};
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
@@ -86,7 +86,7 @@ pub struct Mailbox {
     /// Given by the store when the session began; 0 before.
     session: AtomicU64,
     pub gateway: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     waiting: Mutex<Waiting>,
     pub bell: Notify,
     idle: AtomicBool,

@@ -89,7 +89,7 @@ impl DirectoryPlane {
                 return Err(DeskError::Conflict(format!("{} {:?} is routed to another tenant", ask.platform, ask.key)));
             }
             let RouteNew { platform, key, tenant } = ask.clone();
-            Ok(Fact::Route(Route { platform, key, tenant }))
+            Ok(Fact::Route(Route { platform, key, tenant: tenant.into() }))
         })
         .await
     }
@@ -163,7 +163,7 @@ pub(super) fn link(view: &View, draft: &mut Draft, ask: BindingNew, now_ms: u64)
     let latest = view.links_anywhere(&platform, &user_id).last().map_or(0, |link| link.at_ms);
     let since_ms = links.iter().find(|link| link.instance == instance).map_or(now_ms, |link| link.since_ms);
     let at_ms = now_ms.max(latest + 1);
-    draft.put(Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms }));
+    draft.put(Fact::Binding(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms }));
 }
 
 /// Removes a link, and the DM default that names it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::token::{self, Proof};
-use frontdesk_wire::{Close, Secret};
+use frontdesk_wire::{Close, Secret, TenantId};
 
 use super::DirectoryPlane;
 use super::facts::{Gateway, GatewaySecret, Instance, Scope, Token};
@@ -12,7 +12,7 @@ use crate::hash::sha256_hex;
 /// Who an identity token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub instance: Option<String>,
 }
 
@@ -28,7 +28,7 @@ pub enum Unproven {
 /// An authenticated gateway. Created only where a token was verified, never from an id in a body.
 #[derive(Clone)]
 pub struct Caller {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub gateway: String,
     pub instance: Arc<Instance>,
     /// Revocation count of the gateway at the time of authentication.
@@ -44,7 +44,7 @@ impl Caller {
 /// An authenticated instance, by its gateway's token or by a signed token about it. It may manage only itself.
 #[derive(Clone)]
 pub struct Guest {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub instance: Arc<Instance>,
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use frontdesk_wire::Secret;
 use frontdesk_wire::api::BotNew;
+use frontdesk_wire::{Secret, TenantId};
 use tokio::sync::Notify;
 
 use super::facts::{self, Fact};
@@ -97,7 +97,7 @@ impl Bots {
             secrets: ask.secrets.into_iter().map(seal).collect(),
             platform: ask.platform.clone(),
             id: ask.id.clone(),
-            tenant: ask.tenant.clone(),
+            tenant: ask.tenant.as_ref().map(TenantId::from),
             settings: ask.settings,
         };
         let decide = |view: &View, draft: &mut Draft| {
@@ -124,7 +124,12 @@ impl Bots {
             refusal.map_or(Ok(()), Err)?;
         }
         let secrets = ask.secrets.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))).collect();
-        platform.check_bot(&Bot::new(ask.id.as_str(), ask.tenant.clone(), ask.settings.clone(), secrets))
+        platform.check_bot(&Bot::new(
+            ask.id.as_str(),
+            ask.tenant.as_ref().map(TenantId::from),
+            ask.settings.clone(),
+            secrets,
+        ))
     }
 
     pub async fn remove(&self, platform: &str, id: &str) -> Result<(), DeskError> {

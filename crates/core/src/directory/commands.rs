@@ -50,8 +50,8 @@ impl Offers {
             return;
         }
         let commands = read(manifest);
-        let [tenant, instance, platform, bot] =
-            [&who.tenant, &who.instance.name, platform, bot].map(|text: &str| text.to_owned());
+        let tenant = who.tenant.clone();
+        let [instance, platform, bot] = [who.instance.name.as_str(), platform, bot].map(str::to_owned);
         let list = OfferedCommands { platform, bot, tenant, instance, commands };
         let (name, bytes) = (Fact::Commands(list.clone()).key(), list.bytes());
         let mut waiting = self.waiting();
@@ -60,7 +60,7 @@ impl Offers {
         let is_full =
             waiting.bytes - before + bytes > WAITING_MAX_BYTES || (is_new && waiting.lists.len() >= WAITING_MAX);
         if is_full {
-            tracing::warn!(list.tenant, list.instance, "too many command lists wait to be stored; one was dropped");
+            tracing::warn!(%list.tenant, list.instance, "too many command lists wait to be stored; one was dropped");
             return;
         }
         waiting.bytes = waiting.bytes - before + bytes;

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use frontdesk_wire::InstanceNo;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
+use frontdesk_wire::{InstanceNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use frontdesk_wire::cron::SigningAlg;
@@ -14,7 +14,7 @@ use crate::port::platform::Command;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tenant {
-    pub name: String,
+    pub name: TenantId,
     pub created_ms: u64,
     /// Send a notice to the chat when the agent cannot be woken.
     #[serde(default = "yes")]
@@ -45,7 +45,7 @@ impl Scope {
 pub struct Token {
     pub id: String,
     pub hash: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub scope: Scope,
     pub instance: Option<String>,
     pub created_ms: u64,
@@ -56,7 +56,7 @@ pub struct Token {
 pub struct Enrollment {
     pub id: String,
     pub hash: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub expires_ms: u64,
     pub used_by: Option<String>,
 }
@@ -66,7 +66,7 @@ pub struct Bot {
     pub platform: String,
     pub id: String,
     /// `None`: shared by all tenants.
-    pub tenant: Option<String>,
+    pub tenant: Option<TenantId>,
     pub settings: BTreeMap<String, String>,
     /// Encrypted, hex.
     pub secrets: BTreeMap<String, String>,
@@ -77,13 +77,13 @@ pub struct Bot {
 pub struct Route {
     pub platform: String,
     pub key: String,
-    pub tenant: String,
+    pub tenant: TenantId,
 }
 
 /// A user of a platform, linked to one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub platform: String,
     pub user_id: String,
     pub instance: String,
@@ -97,7 +97,7 @@ pub struct Binding {
 /// Which of several instances gets the direct messages of a user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DmDefault {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub platform: String,
     pub user_id: String,
     pub instance: String,
@@ -108,7 +108,7 @@ pub struct DmDefault {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LinkCode {
     pub hash: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub platform: String,
     pub instance: String,
     pub expires_ms: u64,
@@ -119,7 +119,7 @@ pub struct LinkCode {
 /// at most one holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub platform: String,
     pub scope: String,
     pub channel: String,
@@ -130,7 +130,7 @@ pub struct Grant {
 /// Which other users an instance listens to in channels that it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub instance: String,
     pub policy: PrincipalPolicy,
     pub allow: BTreeSet<String>,
@@ -160,7 +160,7 @@ pub struct GatewaySecret {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Gateway {
     pub id: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub instance: String,
     pub secrets: Vec<GatewaySecret>,
     pub platforms: Vec<(String, String)>,
@@ -184,7 +184,7 @@ impl Gateway {
 pub struct Instance {
     /// Number of its ledger, unique in the server.
     pub no: InstanceNo,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub name: String,
     pub wake_url: Option<String>,
     /// It was removed; its ledger stays. Provisioning a gateway for it restores it.
@@ -194,7 +194,7 @@ pub struct Instance {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Policy {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub instance: String,
     pub policy: RelevancePolicy,
 }
@@ -204,7 +204,7 @@ pub struct Policy {
 pub struct Agent {
     /// Number of its inbox, in another range than instance numbers.
     pub no: InstanceNo,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub id: String,
     #[serde(default)]
     pub name: Option<String>,
@@ -222,7 +222,7 @@ pub struct Agent {
 /// What a tenant requires of approved skills; without this record the server's own setting applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillRules {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub secured: bool,
     /// Ed25519, PEM.
     pub public_key_pem: String,
@@ -233,7 +233,7 @@ pub struct SkillRules {
 pub struct OfferedCommands {
     pub platform: String,
     pub bot: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub instance: String,
     pub commands: Vec<Command>,
 }
@@ -310,7 +310,7 @@ impl Fact {
 
     pub fn key(&self) -> String {
         match self {
-            Self::Tenant(it) => it.name.clone(),
+            Self::Tenant(it) => it.name.to_string(),
             Self::Token(it) => it.id.clone(),
             Self::Enrollment(it) => it.id.clone(),
             Self::Bot(it) => key(&[&it.platform, &it.id]),
@@ -325,7 +325,7 @@ impl Fact {
             Self::Principal(it) => key(&[&it.tenant, &it.instance]),
             Self::SigningKey(it) => it.kid.clone(),
             Self::Agent(it) => key(&[&it.tenant, &it.id]),
-            Self::SkillRules(it) => it.tenant.clone(),
+            Self::SkillRules(it) => it.tenant.to_string(),
             // By bot first: all lists of a bot are read together.
             Self::Commands(it) => key(&[&it.platform, &it.bot, &it.tenant, &it.instance]),
         }

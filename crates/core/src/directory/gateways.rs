@@ -57,7 +57,7 @@ impl DirectoryPlane {
     pub async fn add_gateway(&self, ask: GatewayNew) -> Result<GatewayMade, DeskError> {
         let known = self.registry.read(|view| known_tenant(view, &ask.tenant));
         known?;
-        let who = Identity { tenant: ask.tenant, instance: ask.instance };
+        let who = Identity { tenant: ask.tenant.into(), instance: ask.instance };
         let ask = ProvisionRequest {
             gateway_id: ask.id,
             platform: "relay".into(), // the platform for which gateways send hello by default
@@ -189,7 +189,7 @@ impl DirectoryPlane {
                 tracing::warn!(
                     instance = name,
                     tenant,
-                    owner = other.tenant,
+                    owner = %other.tenant,
                     "instance id refused: another tenant has it"
                 );
                 let text =

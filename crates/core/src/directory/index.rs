@@ -150,11 +150,7 @@ impl PlatformIndex {
 }
 
 /// Inserts into a sorted list.
-pub(super) fn put_in_order(
-    list: &mut Vec<Arc<Binding>>,
-    one: Arc<Binding>,
-    place: impl Fn(&Binding) -> (u64, &String),
-) {
+pub(super) fn put_in_order(list: &mut Vec<Arc<Binding>>, one: Arc<Binding>, place: impl Fn(&Binding) -> (u64, &str)) {
     let at = list.partition_point(|other| place(other) <= place(&one));
     list.insert(at, one);
 }

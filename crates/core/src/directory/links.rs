@@ -106,7 +106,7 @@ impl Management {
             let ask = BindingNew {
                 platform: source.platform.clone(),
                 user_id: author.clone(),
-                tenant: code.tenant.clone(),
+                tenant: code.tenant.clone().into(),
                 instance: code.instance.clone(),
             };
             link(view, draft, ask, now_ms);

@@ -33,7 +33,7 @@ pub use auth::{Caller, Guest, Identity, Unproven};
 pub use bots::Bots;
 pub use commands::Offers;
 pub use facts::Fact;
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, TenantId};
 pub use gateways::check_source;
 pub(crate) use gateways::{check_id, known_tenant};
 pub(crate) use links::DeskCommand;
@@ -111,7 +111,7 @@ impl DirectoryPlane {
     }
 
     /// Tenant of an instance or agent; empty if unknown.
-    pub(crate) fn tenant_of_no(&self, no: InstanceNo) -> String {
+    pub(crate) fn tenant_of_no(&self, no: InstanceNo) -> TenantId {
         self.read(|view| view.owner_of_no(no)).map(|(tenant, _)| tenant).unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, TenantId};
 
 use super::facts::{
     Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, OfferedCommands, Policy,
@@ -17,7 +17,7 @@ pub struct View {
     /// Version of the directory that this view shows.
     pub(super) directory_version: u64,
     versions: HashMap<(&'static str, String), u64>,
-    pub tenants: BTreeMap<String, Arc<Tenant>>,
+    pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
     pub tokens: BTreeMap<String, Arc<Token>>,
     pub enrollments: HashMap<String, Arc<Enrollment>>,
     pub bots: BTreeMap<String, Arc<Bot>>,
@@ -36,7 +36,7 @@ pub struct View {
     agent_by_no: HashMap<InstanceNo, Arc<Agent>>,
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<InstanceNo, Arc<Instance>>,
-    by_tenant: HashMap<String, TenantIndex>,
+    by_tenant: HashMap<TenantId, TenantIndex>,
     /// Platform, then key, to route.
     routed: HashMap<String, HashMap<String, Arc<Route>>>,
     /// Platform, then user: links in all tenants, for direct messages to a shared bot.
@@ -76,7 +76,7 @@ impl View {
     }
 
     /// Tenant and name of the instance or agent with this number.
-    pub fn owner_of_no(&self, no: InstanceNo) -> Option<(String, String)> {
+    pub fn owner_of_no(&self, no: InstanceNo) -> Option<(TenantId, String)> {
         let instance = self.instance_no(no).map(|it| (it.tenant.clone(), it.name.clone()));
         instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
     }
@@ -163,7 +163,7 @@ impl View {
         match fact {
             Fact::Tenant(it) => {
                 self.by_tenant.entry(it.name.clone()).or_default().known = true;
-                self.tenants.insert(fact_key, Arc::new(it));
+                self.tenants.insert(it.name.clone(), Arc::new(it));
             }
             Fact::Enrollment(it) => drop(self.enrollments.insert(fact_key, Arc::new(it))),
             Fact::Bot(it) => drop(self.bots.insert(fact_key, Arc::new(it))),
@@ -306,7 +306,7 @@ impl View {
     }
 
     fn on_platform(&mut self, tenant: &str, platform: &str) -> &mut PlatformIndex {
-        let floors = &mut self.by_tenant.entry(tenant.to_owned()).or_default().floors;
+        let floors = &mut self.by_tenant.entry(tenant.into()).or_default().floors;
         floors.entry(platform.to_owned()).or_default()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::EventId;
+use frontdesk_wire::{EventId, TenantId};
 
 use super::{InboundPlane, Judged, Marks};
 use crate::directory::check_source;
@@ -53,7 +53,7 @@ impl InboundPlane {
             session_key: "".into(),
             message_id: cut(message_id),
         };
-        Refused { tenant: tenant.unwrap_or_default(), dedup: marks.dedup(source, message_id, edit), delivery }
+        Refused { tenant: tenant.unwrap_or_default().into(), dedup: marks.dedup(source, message_id, edit), delivery }
     }
 }
 
@@ -61,7 +61,7 @@ impl InboundPlane {
 const ID_MAX_CHARS: usize = 256;
 
 struct Refused {
-    tenant: String,
+    tenant: TenantId,
     dedup: Vec<u8>,
     delivery: Delivery,
 }

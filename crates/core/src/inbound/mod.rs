@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use frontdesk_wire::api::{Explanation, VerdictBrief};
 use frontdesk_wire::event::ContextLine;
-use frontdesk_wire::{DeskNo, EventId, InstanceNo, MessageEvent, Source, build_session_key, session_names, turn_names};
+use frontdesk_wire::{
+    DeskNo, EventId, InstanceNo, MessageEvent, Source, TenantId, build_session_key, session_names, turn_names,
+};
 
 pub use self::listening::BotInlet;
 
@@ -58,7 +60,7 @@ struct Errand {
     command: DeskCommand,
     source: Source,
     /// Known where the platform keeps tenants apart.
-    tenant: Option<String>,
+    tenant: Option<TenantId>,
     bot: String,
 }
 
@@ -404,7 +406,7 @@ impl InboundPlane {
         let kept = self.ledger.event(event).await?.ok_or_else(absent)?;
         let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
-        Ok(Explanation { event_id: event.to_string(), tenant: kept.tenant, outcome, instances })
+        Ok(Explanation { event_id: event.to_string(), tenant: kept.tenant.into(), outcome, instances })
     }
 
     /// Why this instance did, or did not, get a message: its own line and nothing of anybody else.
@@ -417,7 +419,7 @@ impl InboundPlane {
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
             event_id: kept.event.to_string(),
-            tenant: kept.tenant,
+            tenant: kept.tenant.into(),
             outcome: line.outcome.clone(),
             instances: vec![line],
         })
@@ -469,7 +471,7 @@ fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'
 /// What an operator would have to route.
 fn discriminator(whose: &Whose, source: &Source) -> String {
     match whose {
-        Whose::Tenant(tenant) => tenant.clone(),
+        Whose::Tenant(tenant) => tenant.to_string(),
         Whose::Path(path) => path.clone(),
         Whose::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned()),
     }

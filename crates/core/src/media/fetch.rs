@@ -76,7 +76,7 @@ impl MediaPlane {
         let (body, broken) = bounded(body, max);
         let item = MediaItem {
             id: id.to_owned(),
-            tenant: tenant.to_owned(),
+            tenant: tenant.into(),
             mime: better_mime(&mime, &remote.mime).to_owned(),
             filename: filename.as_deref().and_then(clean_filename).or_else(|| remote.filename.clone()),
             size: 0,

@@ -7,6 +7,8 @@ mod flights;
 
 use std::sync::Arc;
 
+use frontdesk_wire::TenantId;
+
 use crate::base::Base;
 use crate::directory::DirectoryPlane;
 use crate::env::Env;
@@ -82,7 +84,7 @@ impl MediaPlane {
     /// Keeps a file under an id of its own, which is returned with how that went.
     pub async fn put(
         &self,
-        tenant: String,
+        tenant: TenantId,
         mime: String,
         filename: Option<String>,
         body: MediaBody,

@@ -1,6 +1,7 @@
 //! What agents sent out.
 
 use frontdesk_wire::DeskNo;
+use frontdesk_wire::TenantId;
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
@@ -18,7 +19,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntry {
     pub id: u64,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub instance: String,
     pub platform: String,
     pub bot: String,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
+use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
@@ -29,7 +29,7 @@ pub struct Delivery {
 /// One event to write down: dedup mark, verdict, capabilities and one row per receiver, in one commit.
 #[derive(Debug, Clone)]
 pub struct Acceptance {
-    pub tenant: Arc<str>,
+    pub tenant: TenantId,
     /// Names this attempt to store the event; 0 is no name. Repeated under the same name after an unknown outcome, the
     /// event is still `fresh`.
     pub attempt: u64,
@@ -171,7 +171,7 @@ pub struct Waiting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
     pub event: EventId,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub at_ms: u64,
     pub chat_id: String,
     pub message_id: String,

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use frontdesk_wire::EventId;
+use frontdesk_wire::{EventId, TenantId};
 use futures_util::{Stream, StreamExt as _, stream};
 
 use super::stored::Stored;
@@ -28,7 +28,7 @@ pub async fn read_whole(mut body: MediaBody) -> std::io::Result<Vec<u8>> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MediaItem {
     pub id: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub mime: String,
     pub filename: Option<String>,
     pub size: u64,

@@ -1,5 +1,6 @@
 //! Skills in the store: one head per name, every version behind it, and a token over all heads of a tenant.
 
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 
 use super::stored::Stored;
@@ -20,7 +21,7 @@ pub enum Expect {
 /// A new head. The store computes nothing but the token: what it is given is what it keeps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillWrite {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub expect: Expect,
     /// As it will be read back; `created_at` of an older head stays.
     pub meta: SkillMeta,

@@ -1,11 +1,13 @@
 //! Capabilities that never leave the desk.
 
+use frontdesk_wire::TenantId;
+
 use super::stored::Stored;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedCapability {
     pub id: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub kind: String,
     /// Every session key that a supported gateway might name.
     pub session_keys: Vec<String>,

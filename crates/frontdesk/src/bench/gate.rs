@@ -120,33 +120,33 @@ fn world(tenants: usize) -> View {
         let tenant = format!("t{number}");
         let (instances, people) = if number == 0 { (INSTANCES, PEOPLE) } else { (OTHER_INSTANCES, OTHER_PEOPLE) };
         let mut put = |fact| view.apply(fact, 1);
-        put(Fact::Tenant(Tenant { name: tenant.clone(), created_ms: 0, notices: true }));
+        put(Fact::Tenant(Tenant { name: tenant.clone().into(), created_ms: 0, notices: true }));
         for instance in 0..instances {
             next_no += 1;
             let name = format!("a{instance}");
             put(Fact::Instance(Instance {
                 no: InstanceNo(next_no),
-                tenant: tenant.clone(),
+                tenant: tenant.clone().into(),
                 name: name.clone(),
                 wake_url: None,
                 left_ms: None,
             }));
             let any = PrincipalPolicy::Any;
             let (tenant, instance, allow) = (tenant.clone(), name.clone(), std::collections::BTreeSet::default());
-            put(Fact::Principal(Principal { tenant: tenant.clone(), instance, policy: any, allow }));
+            put(Fact::Principal(Principal { tenant: tenant.clone().into(), instance, policy: any, allow }));
             let policy =
                 RelevancePolicy { platform: PLATFORM.into(), require_address: true, ..RelevancePolicy::default() };
-            put(Fact::Policy(Policy { tenant, instance: name, policy }));
+            put(Fact::Policy(Policy { tenant: tenant.into(), instance: name, policy }));
         }
         for person in 0..people {
             let (tenant, platform, user_id) = (tenant.clone(), PLATFORM.into(), format!("u{person}"));
             let (instance, at_ms) = (format!("a{}", person % instances), person as u64 + 1);
-            put(Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms: at_ms }));
+            put(Fact::Binding(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms: at_ms }));
         }
         for channel in (0..CHANNELS.min(instances)).step_by(2) {
             let [platform, scope] = [PLATFORM, "g0"].map(str::to_owned);
             let (channel, instance) = (format!("c{channel}"), format!("a{}", channel % instances));
-            put(Fact::Grant(Grant { tenant: tenant.clone(), platform, scope, channel, instance, at_ms: 1 }));
+            put(Fact::Grant(Grant { tenant: tenant.clone().into(), platform, scope, channel, instance, at_ms: 1 }));
         }
     }
     view

@@ -19,7 +19,7 @@ use frontdesk_wire::api::{
     TenantNew, TokenMade, TokenNew,
 };
 use frontdesk_wire::cron::AlarmHistory;
-use frontdesk_wire::{Code, Seq};
+use frontdesk_wire::{Code, Seq, TenantId};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ pub(super) fn router() -> Router<App> {
 
 #[derive(Deserialize)]
 struct Of {
-    tenant: Option<String>,
+    tenant: Option<TenantId>,
     instance: Option<String>,
 }
 
@@ -133,7 +133,7 @@ async fn create_enrollment(_: Admin, State(app): State<App>, Json(ask): Json<Enr
 
 /// Creates a one-time link to the chat page of a tenant.
 async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
-    let known = app.desk.directory().read(|view| view.tenants.contains_key(&ask.name));
+    let known = app.desk.directory().read(|view| view.tenants.contains_key(ask.name.as_str()));
     if !known {
         return Err(Refusal::new(Code::NotFound, format!("tenant {:?} not found", ask.name)));
     }
@@ -293,7 +293,7 @@ async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
 
 #[derive(Deserialize)]
 struct MailQuery {
-    tenant: Option<String>,
+    tenant: Option<TenantId>,
     state: Option<MailState>,
     #[serde(default)]
     before: Seq,
@@ -344,7 +344,7 @@ async fn drop_mail(
 
 #[derive(Deserialize)]
 struct AlarmQuery {
-    tenant: Option<String>,
+    tenant: Option<TenantId>,
     job_id: Option<String>,
 }
 
@@ -410,7 +410,7 @@ const DISPATCH_PAGE: usize = 200;
 
 /// Recent messages between agents, with the result of each connector.
 async fn dispatches(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
-    let tenants: Vec<String> = match of.tenant {
+    let tenants: Vec<TenantId> = match of.tenant {
         Some(tenant) => vec![tenant],
         None => app.desk.directory().read(|view| view.tenants.keys().cloned().collect()),
     };
@@ -419,7 +419,7 @@ async fn dispatches(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> A
         let said = app.desk.inboxes().dispatches(&tenant, DISPATCH_PAGE).await;
         for it in said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))? {
             let mut shown = serde_json::to_value(&it).unwrap_or_default();
-            shown["tenant"] = tenant.clone().into();
+            shown["tenant"] = json!(tenant);
             found.push(shown);
         }
     }

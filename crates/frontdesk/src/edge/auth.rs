@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, header};
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::directory::{Caller, Guest, Identity, Unproven};
 use frontdesk_wire::Code;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::secret::same_bytes;
 
 use super::App;
@@ -94,7 +95,7 @@ impl FromRequestParts<App> for Admin {
 
 /// A client of the built-in chat, with a token of scope `chat` or the page's cookie.
 pub(crate) struct ChatCaller {
-    pub(crate) tenant: String,
+    pub(crate) tenant: TenantId,
     proof: ChatProof,
 }
 
@@ -135,13 +136,13 @@ fn is_live_token(app: &App, id: &str) -> bool {
 }
 
 /// The tenant of a page session that has not expired and whose token is still valid.
-pub(crate) fn chat_session(app: &App, session: &str) -> Option<String> {
+pub(crate) fn chat_session(app: &App, session: &str) -> Option<TenantId> {
     let (tenant, token) = app.pages.session(session, app.desk.env().now_ms())?;
     token.is_none_or(|id| is_live_token(app, &id)).then_some(tenant)
 }
 
 /// The tenant of a chat client.
-pub(crate) struct ChatTenant(pub(crate) String);
+pub(crate) struct ChatTenant(pub(crate) TenantId);
 
 impl FromRequestParts<App> for ChatTenant {
     type Rejection = Refusal;

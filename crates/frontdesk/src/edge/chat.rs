@@ -14,8 +14,8 @@ use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Instance;
 use frontdesk_core::tail::Notice;
 use frontdesk_platforms::chat::{BOT, ChatFacts, PLATFORM, Posted, Signal, Signaled};
-use frontdesk_wire::Code;
 use frontdesk_wire::api::{ChatHistory, ChatList, ChatPost, ChatPosted, ChatPress, ChatSettings, Members};
+use frontdesk_wire::{Code, TenantId};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ const LOOK_TIME: Duration = Duration::from_secs(5);
 
 struct Watch {
     app: App,
-    tenant: String,
+    tenant: TenantId,
     caller: ChatCaller,
     chat_id: String,
     signals: Receiver<Arc<Signaled>>,

@@ -11,8 +11,8 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use frontdesk_core::media::{FetchError, Found, UNKNOWN_MIME, clean_filename, clean_mime};
 use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut};
-use frontdesk_wire::Code;
 use frontdesk_wire::api::MediaReply;
+use frontdesk_wire::{Code, TenantId};
 use futures_util::{StreamExt as _, stream};
 
 use super::App;
@@ -58,7 +58,7 @@ pub(crate) async fn get_by_chat(
     get(&app, &tenant, &id).await
 }
 
-async fn put(app: &App, tenant: String, headers: &HeaderMap, body: Body) -> Result<Json<MediaReply>, Refusal> {
+async fn put(app: &App, tenant: TenantId, headers: &HeaderMap, body: Body) -> Result<Json<MediaReply>, Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let max = app.desk.media().max_bytes();
     if body.size_hint().lower() > max as u64 {

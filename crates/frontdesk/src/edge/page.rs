@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use frontdesk_core::Env;
 use frontdesk_core::directory::facts::{Scope, Token};
 use frontdesk_core::sha256_hex;
-use frontdesk_wire::Code;
+use frontdesk_wire::{Code, TenantId};
 use serde::Deserialize;
 use url::Url;
 
@@ -48,14 +48,14 @@ pub struct Pages {
 
 #[derive(Default)]
 struct PageState {
-    codes: HashMap<String, (String, u64)>,
+    codes: HashMap<String, (TenantId, u64)>,
     sessions: HashMap<String, Session>,
     /// The tenant whose chat opens on this machine without a link.
-    local_tenant: Option<String>,
+    local_tenant: Option<TenantId>,
 }
 
 struct Session {
-    tenant: String,
+    tenant: TenantId,
     until_ms: u64,
     /// The token that opened the session; the session ends with it.
     token: Option<String>,
@@ -85,7 +85,7 @@ impl Pages {
         self.state().local_tenant = Some(tenant.into());
     }
 
-    fn redeem(&self, env: &dyn Env, code: &str) -> Option<String> {
+    fn redeem(&self, env: &dyn Env, code: &str) -> Option<TenantId> {
         let found = self.state().codes.remove(&sha256_hex(code));
         found.filter(|(_, until)| *until > env.now_ms()).map(|(tenant, _)| tenant)
     }
@@ -108,7 +108,7 @@ impl Pages {
     }
 
     /// The tenant of an unexpired session, and the token that opened it.
-    pub(crate) fn session(&self, session: &str, now_ms: u64) -> Option<(String, Option<String>)> {
+    pub(crate) fn session(&self, session: &str, now_ms: u64) -> Option<(TenantId, Option<String>)> {
         let state = self.state();
         let found = state.sessions.get(&sha256_hex(session)).filter(|it| it.until_ms > now_ms)?;
         Some((found.tenant.clone(), found.token.clone()))
@@ -152,7 +152,7 @@ pub(crate) async fn open(
 
 /// The tenant whose chat opens without link or token. None if there are several tenants, or if the public URL is not a
 /// loopback address (a local peer could then be a proxy for remote users).
-fn tenant_of_this_machine(app: &App) -> Option<String> {
+fn tenant_of_this_machine(app: &App) -> Option<TenantId> {
     let tenant = app.pages.state().local_tenant.clone()?;
     let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
     let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();

@@ -151,7 +151,7 @@ impl Verifier {
                 links.last().map(|link| link.instance.as_str())
             };
             let instance = client.filter(|id| !id.is_empty()).or_else(by_session).map(str::to_owned);
-            Ok(Identity { tenant: tenant.to_owned(), instance })
+            Ok(Identity { tenant: tenant.into(), instance })
         })
     }
 }

@@ -283,7 +283,13 @@ impl Harness {
     /// Creates an instance whose name exists in another tenant too, as in databases of the first release.
     pub(crate) async fn namesake(&self, tenant: &str, name: &str) {
         let [tenant, name] = [tenant, name].map(str::to_owned);
-        let fact = Fact::Instance(Instance { no: InstanceNo::NONE, tenant, name, wake_url: None, left_ms: None });
+        let fact = Fact::Instance(Instance {
+            no: InstanceNo::NONE,
+            tenant: tenant.into(),
+            name,
+            wake_url: None,
+            left_ms: None,
+        });
         let put = |_: &View, draft: &mut Draft| {
             draft.put(fact.clone());
             Ok::<_, std::convert::Infallible>(())

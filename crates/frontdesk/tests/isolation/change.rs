@@ -80,7 +80,7 @@ impl Scenario {
         let since_ms = links.iter().find(|it| is_it(it)).map_or(at_ms, |it| it.since_ms);
         links.retain(|it| !is_it(it));
         let [tenant, platform, user_id, instance] = [tenant, APART, user_id, instance].map(str::to_owned);
-        links.push(Binding { tenant, platform, user_id, instance, at_ms, since_ms });
+        links.push(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms });
     }
 
     /// Sends a command to the server itself, in a direct chat. No agent gets it.

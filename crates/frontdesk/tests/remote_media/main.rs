@@ -63,7 +63,7 @@ impl Scene {
         };
         let (text, message_id) = ("look".into(), Some(message_id.to_owned()));
         let event = MessageEvent { text, message_type: "text".into(), source, message_id, ..MessageEvent::default() };
-        let whose = Whose::Tenant(self.seat.tenant.clone());
+        let whose = Whose::Tenant(self.seat.tenant.clone().into());
         Intake { remote_media: files, ..Intake::new(Verified::by("a test"), whose, "b".into(), event) }
     }
 

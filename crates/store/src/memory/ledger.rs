@@ -240,7 +240,7 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
     state.by_dedup.insert(dedup, event);
     let record = EventRecord {
         event,
-        tenant: tenant.to_string(),
+        tenant: tenant.clone(),
         at_ms: delivery.at_ms,
         chat_id: delivery.chat_id.to_string(),
         message_id: delivery.message_id.clone(),
@@ -253,7 +253,7 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
     }
     for capability in capabilities {
         for session_key in &capability.session_keys {
-            let name = [capability.tenant.clone(), session_key.clone(), capability.kind.clone()];
+            let name = [capability.tenant.as_str(), session_key, &capability.kind].map(str::to_owned);
             let bound = frontdesk_core::port::store::SealedCapability {
                 session_keys: vec![session_key.clone()],
                 ..capability.clone()

@@ -85,7 +85,7 @@ fn at_platform(tenant: &str, it: &Delivery, file: SealedMedia) -> Shelved {
         size,
         sealed,
     };
-    let item = MediaItem { id, tenant: tenant.to_owned(), mime, filename, size: size.unwrap_or(0), expires_ms };
+    let item = MediaItem { id, tenant: tenant.into(), mime, filename, size: size.unwrap_or(0), expires_ms };
     Shelved { item, bytes: Bytes::AtPlatform(remote), rows: Vec::new() }
 }
 

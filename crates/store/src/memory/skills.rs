@@ -24,7 +24,7 @@ impl State {
 
     fn put_skill(&mut self, write: SkillWrite) -> Result<(), StoreError> {
         let SkillWrite { tenant, expect, mut meta, source, version } = write;
-        let key = (tenant, meta.name.clone());
+        let key = (tenant.to_string(), meta.name.clone());
         let old = self.skills.remove(&key);
         let expected = match (&expect, old.as_ref().map(|old| &old.meta)) {
             (Expect::Absent, None) => true,

@@ -6,7 +6,7 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, Bell, ChatWrite, Delivery, DeskNo, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger,
     MadeRow, Mail, MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
 };
-use frontdesk_wire::{EventId, InstanceNo, Place, Seq};
+use frontdesk_wire::{EventId, InstanceNo, Place, Seq, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
@@ -428,7 +428,7 @@ fn append(
     Ok(MadeRow { instance, seq, served_by })
 }
 
-fn note_reach(books: &mut Books, tenant: &Arc<str>, it: &Delivery) -> Result<(), StoreError> {
+fn note_reach(books: &mut Books, tenant: &TenantId, it: &Delivery) -> Result<(), StoreError> {
     let place = (tenant.clone(), it.platform.clone(), it.bot.clone(), it.chat_id.clone());
     // Updated once a day, which is enough to find inactive chats.
     let day = it.at_ms / DAY_MS;
@@ -465,7 +465,7 @@ fn select_event(which: &str) -> String {
 fn event_record(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
     Ok(EventRecord {
         event: unsigned(row.get(0)?),
-        tenant: row.get(1)?,
+        tenant: row.get::<_, String>(1)?.into(),
         at_ms: unsigned(row.get(2)?),
         chat_id: row.get(3)?,
         message_id: row.get(4)?,

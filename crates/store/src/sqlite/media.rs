@@ -167,7 +167,7 @@ fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<
                ON CONFLICT (id) DO UPDATE SET mime = excluded.mime, filename = excluded.filename, size = excluded.size,
                  expires_ms = MAX(expires_ms, excluded.expires_ms)
                WHERE tenant = excluded.tenant AND id IN (SELECT id FROM media_remote)";
-    let row = (&item.id, item.tenant, item.mime, item.filename, signed(size), signed(item.expires_ms));
+    let row = (&item.id, item.tenant.as_str(), item.mime, item.filename, signed(size), signed(item.expires_ms));
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
     if put.execute(row).map_err(fault)? == 0 {
         return Err(StoreError::Conflict);
@@ -190,7 +190,7 @@ fn find(
     });
     let found = found.optional().map_err(fault)?;
     Ok(found.map(|(mime, filename, size, expires_ms, is_here)| {
-        (MediaItem { id, tenant, mime, filename, size, expires_ms }, is_here)
+        (MediaItem { id, tenant: tenant.into(), mime, filename, size, expires_ms }, is_here)
     }))
 }
 

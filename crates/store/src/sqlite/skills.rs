@@ -100,14 +100,14 @@ fn put(connection: &Connection, write: &SkillWrite) -> Result<(), StoreError> {
     write_head(connection, tenant, meta)?;
     let sql = "INSERT OR IGNORE INTO skill_source (tenant, name, content_hash, source) VALUES (?1, ?2, ?3, ?4)";
     let mut keep = connection.prepare_cached(sql).map_err(fault)?;
-    keep.execute((tenant, &meta.name, &meta.content_hash, source)).map_err(fault)?;
+    keep.execute((tenant.as_str(), &meta.name, &meta.content_hash, source)).map_err(fault)?;
     let sql =
         "INSERT INTO skill_version (tenant, name, no, version, content_hash, status, previous_status, changed_at, changed_by)
          VALUES (?1, ?2, (SELECT COALESCE(MAX(no), 0) + 1 FROM skill_version WHERE tenant = ?1 AND name = ?2),
                  ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     let row = (
-        tenant,
+        tenant.as_str(),
         &meta.name,
         &version.version,
         &version.content_hash,

@@ -24,7 +24,7 @@ impl Vault for SqliteStore {
             let found = query.query_row((tenant, &session_key, kind, signed(now_ms)), |row| {
                 Ok(SealedCapability {
                     id: row.get(0)?,
-                    tenant: row.get(1)?,
+                    tenant: row.get::<_, String>(1)?.into(),
                     kind: row.get(2)?,
                     session_keys: vec![session_key.clone()],
                     platform: row.get(3)?,
@@ -42,12 +42,13 @@ impl Vault for SqliteStore {
 pub(super) fn bind(connection: &Connection, it: &SealedCapability) -> Result<(), StoreError> {
     let sql = "INSERT INTO capability (id, tenant, kind, platform, bot, chat_id, sealed, expires_ms)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    let row = (&it.id, &it.tenant, &it.kind, &it.platform, &it.bot, &it.chat_id, &it.sealed, signed(it.expires_ms));
+    let row =
+        (&it.id, it.tenant.as_str(), &it.kind, &it.platform, &it.bot, &it.chat_id, &it.sealed, signed(it.expires_ms));
     connection.prepare_cached(sql).and_then(|mut insert| insert.execute(row)).map_err(fault)?;
     let sql = "INSERT OR REPLACE INTO capability_key (tenant, session_key, kind, id) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     for session_key in &it.session_keys {
-        insert.execute((&it.tenant, session_key, &it.kind, &it.id)).map_err(fault)?;
+        insert.execute((it.tenant.as_str(), session_key, &it.kind, &it.id)).map_err(fault)?;
     }
     Ok(())
 }

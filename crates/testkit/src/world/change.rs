@@ -105,7 +105,7 @@ impl World {
         let platform = (*dice.pick(&PLATFORMS)).to_owned();
         let places: Vec<&String> = self.scopes.iter().chain(&self.channels).chain(&self.directs).collect();
         let key = (*dice.pick(&places)).clone();
-        let made = Route { platform, key, tenant: any_tenant(&self.tenants, dice) };
+        let made = Route { platform, key, tenant: any_tenant(&self.tenants, dice).into() };
         self.routes.retain(|it| (&it.platform, &it.key) != (&made.platform, &made.key));
         self.routes.push(made.clone());
         Change::Put(Fact::Route(made))
@@ -126,7 +126,7 @@ impl World {
     /// Removes a tenant and leaves records about it; mostly it is soon added again with all of them.
     fn change_tenant(&mut self, dice: &mut Dice) -> Change {
         let named = self.instances.iter().map(|it| &it.tenant).filter(|it| *it != NOWHERE);
-        let gone: Vec<String> = named.filter(|it| !self.tenants.contains(it)).cloned().collect();
+        let gone: Vec<String> = named.map(ToString::to_string).filter(|it| !self.tenants.contains(it)).collect();
         if self.tenants.is_empty() || (!gone.is_empty() && dice.chance(80)) {
             let back = one_of(&gone, dice).unwrap_or_else(|| TENANTS[0].into());
             self.tenants.push(back.clone());

@@ -26,7 +26,7 @@ impl World {
         // Mostly by a linked user in their tenant, because other events are decided early.
         let links: Vec<_> = self.links.iter().filter(|it| it.platform == platform).collect();
         let link = (!links.is_empty() && dice.chance(80)).then(|| *dice.pick(&links));
-        let tenant = link.map_or_else(|| any_tenant(&self.tenants, dice), |link| link.tenant.clone());
+        let tenant = link.map_or_else(|| any_tenant(&self.tenants, dice), |link| link.tenant.to_string());
         let author = match (link, dice.below(100)) {
             (_, 0) => None,
             (_, 1) => Some(String::new()),

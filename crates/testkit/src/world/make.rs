@@ -68,7 +68,7 @@ impl World {
             {
                 for key in dice.sift(keys, percent) {
                     let tenant = any_tenant(&self.tenants, dice);
-                    self.routes.push(Route { platform: platform.into(), key, tenant });
+                    self.routes.push(Route { platform: platform.into(), key, tenant: tenant.into() });
                 }
             }
         }
@@ -109,7 +109,7 @@ impl World {
         self.links.retain(|it| !is_it(it));
         let at_ms = self.tick();
         let [tenant, platform, user_id, instance] = [tenant, platform, user_id, instance].map(str::to_owned);
-        let made = Binding { tenant, platform, user_id, instance, at_ms, since_ms };
+        let made = Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms };
         self.links.push(made.clone());
         made
     }
@@ -136,7 +136,7 @@ impl World {
                     for channel in held.chain(dice.sift(&self.directs, 10)) {
                         let instance = self.any_name(&tenant, dice);
                         let (tenant, platform, scope, at_ms) = (tenant.clone(), platform.into(), scope.clone(), 1);
-                        self.grants.push(Grant { tenant, platform, scope, channel, instance, at_ms });
+                        self.grants.push(Grant { tenant: tenant.into(), platform, scope, channel, instance, at_ms });
                     }
                 }
             }

@@ -111,8 +111,8 @@ impl World {
     #[must_use]
     pub fn without_ghosts(mut self) -> Self {
         let known = self.tenants.clone();
-        self.instances.retain(|it| known.contains(&it.tenant));
-        self.routes.retain(|it| known.contains(&it.tenant));
+        self.instances.retain(|it| known.iter().any(|tenant| it.tenant == *tenant));
+        self.routes.retain(|it| known.iter().any(|tenant| it.tenant == *tenant));
         let instances = self.instances.clone();
         let real = |tenant: &str, name: &str| instances.iter().any(|it| it.tenant == tenant && it.name == name);
         self.links.retain(|it| real(&it.tenant, &it.instance));

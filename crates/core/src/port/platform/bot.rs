@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use frontdesk_wire::Secret;
+use frontdesk_wire::{Secret, TenantId};
 
 use crate::intake::Whose;
 
@@ -10,7 +10,7 @@ use crate::intake::Whose;
 pub struct Bot {
     pub id: String,
     /// `None`: shared. Routes and links decide whose an event is.
-    pub tenant: Option<String>,
+    pub tenant: Option<TenantId>,
     settings: BTreeMap<String, String>,
     secrets: BTreeMap<String, Secret>,
     account: String,
@@ -19,7 +19,7 @@ pub struct Bot {
 impl Bot {
     pub fn new(
         id: impl Into<String>,
-        tenant: Option<String>,
+        tenant: Option<TenantId>,
         settings: BTreeMap<String, String>,
         secrets: BTreeMap<String, Secret>,
     ) -> Self {

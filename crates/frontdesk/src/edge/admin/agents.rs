@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use frontdesk_core::agents::Speaker;
 use frontdesk_wire::Code;
 use frontdesk_wire::Place;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, DeliveryMeta, DeliveryPayload, Fault, Inbox, Origin, WakeOpts};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,19 +19,19 @@ use crate::edge::error::Refusal;
 
 #[derive(Deserialize)]
 pub(super) struct OfTenant {
-    tenant: String,
+    tenant: TenantId,
     #[serde(default)]
     after: Place,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Which {
-    tenant: Option<String>,
+    tenant: Option<TenantId>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct SayPost {
-    tenant: String,
+    tenant: TenantId,
     text: String,
     from: Option<String>,
     #[serde(default)]

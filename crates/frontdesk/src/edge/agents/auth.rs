@@ -6,6 +6,7 @@ use axum::http::request::Parts;
 use axum::http::{Request, Uri, header};
 use frontdesk_core::agents::Speaker;
 use frontdesk_core::directory::facts::Scope;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, DataWrite, Fault};
 
 use super::Refused;
@@ -18,7 +19,7 @@ const CALLER_MAX_CHARS: usize = 256;
 /// The holder of a token of scope agents or operator.
 #[derive(Clone)]
 pub(crate) struct Api {
-    pub(crate) tenant: String,
+    pub(crate) tenant: TenantId,
     pub(crate) operator: bool,
     pub(crate) token_id: String,
     pub(crate) caller: Option<String>,

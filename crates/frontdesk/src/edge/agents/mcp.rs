@@ -8,11 +8,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Request};
 use axum::response::{IntoResponse as _, Response};
-use frontdesk_wire::Place;
 use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
     SkillFilter, SkillNote, SkillStatus, SkillStore as _,
 };
+use frontdesk_wire::{Place, TenantId};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, Implementation,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -46,7 +46,7 @@ pub(super) struct Tools {
 
 /// Owner of a session, and when it was last used.
 struct Opened {
-    tenant: String,
+    tenant: TenantId,
     token_id: String,
     at_ms: u64,
 }

@@ -13,7 +13,7 @@ use frontdesk_core::agents::{inbox_message, is_in_flight};
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::agents::{Class, Fault};
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InstanceNo, Place, TenantId};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::json;
@@ -112,7 +112,7 @@ struct Listener {
     app: App,
     session: Session,
     token_id: String,
-    tenant: String,
+    tenant: TenantId,
     agent: InstanceNo,
     /// Messages up to this one were read.
     cursor: Place,
