@@ -226,8 +226,6 @@ macro_rules! texts {
 
 texts! {
     TenantId;
-    /// The name of an instance within its tenant. It is the audience of signed tokens, so no two of a server are equal.
-    InstanceId;
     GatewayId;
 }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::{Close, DeskNo, EventId, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{Close, DeskNo, EventId, GatewayId, InstanceNo, Seq, TenantId};
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
@@ -85,7 +85,7 @@ pub struct Mailbox {
     pub order: u64,
     /// Given by the store when the session began; 0 before.
     session: AtomicU64,
-    pub gateway: String,
+    pub gateway: GatewayId,
     pub tenant: TenantId,
     waiting: Mutex<Waiting>,
     pub bell: Notify,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::token::{self, Proof};
-use frontdesk_wire::{Close, Secret, TenantId};
+use frontdesk_wire::{Close, GatewayId, Secret, TenantId};
 
 use super::DirectoryPlane;
 use super::facts::{Gateway, GatewaySecret, Instance, Scope, Token};
@@ -29,7 +29,7 @@ pub enum Unproven {
 #[derive(Clone)]
 pub struct Caller {
     pub tenant: TenantId,
-    pub gateway: String,
+    pub gateway: GatewayId,
     pub instance: Arc<Instance>,
     /// Revocation count of the gateway at the time of authentication.
     revocations: u32,
@@ -59,7 +59,7 @@ impl DirectoryPlane {
     pub fn prove_gateway(&self, bearer: &str) -> Result<Caller, Unproven> {
         let claimed = token::claim(bearer).ok_or(Unproven::Unauthorized)?;
         let found = self.registry.read(|view| {
-            let gateway = view.gateways.get(&claimed.gateway_id)?.clone();
+            let gateway = view.gateways.get(claimed.gateway_id.as_str())?.clone();
             let instance = view.instance(&gateway.tenant, &gateway.instance)?.clone();
             Some((gateway, instance))
         });
@@ -126,7 +126,7 @@ impl DirectoryPlane {
         let sealed = hex::decode(&secret.sealed).ok()?;
         let opened = self.sealer.open(&sealed, &[&gateway.tenant, "gateway", &gateway.id, &secret.id]);
         opened
-            .inspect_err(|error| tracing::error!(%error, gateway = gateway.id, "opening a gateway secret failed"))
+            .inspect_err(|error| tracing::error!(%error, gateway = %gateway.id, "opening a gateway secret failed"))
             .ok()
     }
 }

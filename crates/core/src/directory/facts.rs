@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
-use frontdesk_wire::{InstanceNo, TenantId};
+use frontdesk_wire::{GatewayId, InstanceNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use frontdesk_wire::cron::SigningAlg;
@@ -159,7 +159,7 @@ pub struct GatewaySecret {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Gateway {
-    pub id: String,
+    pub id: GatewayId,
     pub tenant: TenantId,
     pub instance: String,
     pub secrets: Vec<GatewaySecret>,
@@ -316,7 +316,7 @@ impl Fact {
             Self::Bot(it) => key(&[&it.platform, &it.id]),
             Self::Route(it) => key(&[&it.platform, &it.key]),
             Self::Binding(it) => key(&[&it.tenant, &it.platform, &it.user_id, &it.instance]),
-            Self::Gateway(it) => it.id.clone(),
+            Self::Gateway(it) => it.id.to_string(),
             Self::Instance(it) => key(&[&it.tenant, &it.name]),
             Self::Policy(it) => key(&[&it.tenant, &it.policy.platform, &it.instance]),
             Self::DmDefault(it) => key(&[&it.tenant, &it.platform, &it.user_id]),

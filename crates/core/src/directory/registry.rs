@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{GatewayId, InstanceNo};
 
 use super::facts::Fact;
 use super::view::View;
@@ -34,9 +34,9 @@ type Hook = Box<dyn Fn(&Effect) + Send + Sync>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// The credential of this gateway was revoked.
-    GatewayRevoked(String),
+    GatewayRevoked(GatewayId),
     /// The gateway now serves another instance.
-    GatewayMoved(String),
+    GatewayMoved(GatewayId),
     /// The instance with this number was removed.
     InstanceLeft(InstanceNo),
     /// The agent with this number was deleted.

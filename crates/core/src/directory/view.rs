@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use frontdesk_wire::{InstanceNo, TenantId};
+use frontdesk_wire::{GatewayId, InstanceNo, TenantId};
 
 use super::facts::{
     Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, OfferedCommands, Policy,
@@ -23,7 +23,7 @@ pub struct View {
     pub bots: BTreeMap<String, Arc<Bot>>,
     pub routes: BTreeMap<String, Arc<Route>>,
     pub bindings: BTreeMap<String, Arc<Binding>>,
-    pub gateways: BTreeMap<String, Arc<Gateway>>,
+    pub gateways: BTreeMap<GatewayId, Arc<Gateway>>,
     pub instances: BTreeMap<String, Arc<Instance>>,
     pub policies: BTreeMap<String, Arc<Policy>>,
     pub grants: BTreeMap<String, Arc<Grant>>,
@@ -169,7 +169,7 @@ impl View {
             Fact::Bot(it) => drop(self.bots.insert(fact_key, Arc::new(it))),
             Fact::Gateway(it) => {
                 *self.by_tenant.entry(it.tenant.clone()).or_default().gateways_mut(&it) += 1;
-                self.gateways.insert(fact_key, Arc::new(it));
+                self.gateways.insert(it.id.clone(), Arc::new(it));
             }
             Fact::LinkCode(it) => drop(self.link_codes.insert(fact_key, Arc::new(it))),
             Fact::SigningKey(it) => drop(self.signing_keys.insert(fact_key, Arc::new(it))),

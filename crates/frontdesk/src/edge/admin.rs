@@ -258,7 +258,7 @@ async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNe
 }
 
 async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
-    let found = app.desk.directory().read(|view| view.gateways.get(&id).cloned());
+    let found = app.desk.directory().read(|view| view.gateways.get(id.as_str()).cloned());
     let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("gateway {id:?} not found")))?;
     Ok(Reply(show_gateway(&app, &found)))
 }

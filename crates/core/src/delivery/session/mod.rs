@@ -261,7 +261,7 @@ impl Session {
             Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned()),
             Ok(GatewayFrame::Unknown(_)) => {}
             Err(error) => {
-                tracing::debug!(%error, gateway = self.caller.gateway, "skipped an invalid frame");
+                tracing::debug!(%error, gateway = %self.caller.gateway, "skipped an invalid frame");
                 self.bad_frame("malformed", now_ms);
             }
         }

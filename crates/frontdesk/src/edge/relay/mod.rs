@@ -61,7 +61,8 @@ pub(crate) async fn upgrade(
 /// Logs why a gateway was refused, once per minute and gateway, because it may retry forever.
 fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
     let claimed = auth::bearer(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
-    let known = claimed.as_ref().and_then(|id| app.desk.directory().read(|view| view.gateways.get(id).cloned()));
+    let known =
+        claimed.as_ref().and_then(|id| app.desk.directory().read(|view| view.gateways.get(id.as_str()).cloned()));
     if !app
         .desk
         .delivery()
