@@ -491,8 +491,9 @@ async fn compare(scene: &Scene) {
     let whole = desk.directory().read(|view| {
         let seated = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
         let used: HashSet<&String> = view.enrollments.values().filter_map(|it| it.used_by.as_ref()).collect();
-        let enrolled = view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.iter().any(|it| *id == **it))
-            && used.iter().all(|id| view.gateways.contains_key(id.as_str()));
+        let enrolled =
+            view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.iter().any(|it| *id == **it))
+                && used.iter().all(|id| view.gateways.contains_key(id.as_str()));
         let bound = (0..CUTS).map(|n| format!("bound-{n}"));
         let linked = bound
             .clone()
