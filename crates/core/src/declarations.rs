@@ -10,6 +10,8 @@ use crate::port::platform::{Bot, Command};
 
 /// A list that did not change for this long is declared.
 const SETTLED_MS: u64 = 10_000;
+/// A list that keeps changing is declared as it is after this time.
+const UNSETTLED_MAX_MS: u64 = 60_000;
 /// The least time between two calls of one bot that succeed.
 const SPACING_MS: u64 = 300_000;
 /// The pause after the first failure; it doubles with each further one.
@@ -30,6 +32,8 @@ struct Entry {
     /// What the platform has, as far as this server knows.
     declared: Option<Arc<[Command]>>,
     due_ms: u64,
+    /// Since when the list has been changing.
+    unsettled_ms: Option<u64>,
     /// No call before this time, after one that succeeded.
     spaced_until_ms: u64,
     failures: u32,
@@ -63,8 +67,12 @@ impl Declarations {
                 // Another record of the bot may be another account: nothing is known of its list.
                 Some(mut entry) if Arc::ptr_eq(&entry.bot, &bot) => {
                     if *entry.wanted != *wanted {
-                        (entry.wanted, entry.failures) = (wanted.into(), 0);
-                        entry.due_ms = (now_ms + SETTLED_MS).max(entry.spaced_until_ms);
+                        entry.wanted = wanted.into();
+                        let since_ms = *entry.unsettled_ms.get_or_insert(now_ms);
+                        let settled_ms = (now_ms + SETTLED_MS).min(since_ms + UNSETTLED_MAX_MS);
+                        // A change does not shorten the pause after a failure.
+                        let paused_ms = if entry.failures > 0 { entry.due_ms } else { 0 };
+                        entry.due_ms = settled_ms.max(entry.spaced_until_ms).max(paused_ms);
                     }
                     entry
                 }
@@ -73,6 +81,7 @@ impl Declarations {
                     wanted: wanted.into(),
                     declared: None,
                     due_ms: now_ms + SETTLED_MS,
+                    unsettled_ms: None,
                     spaced_until_ms: 0,
                     failures: 0,
                     is_under_way: false,
@@ -90,7 +99,7 @@ impl Declarations {
         };
         let ready = self.bots.iter_mut().filter(|(_, entry)| ready(entry)).take(limit);
         let begin = |(name, entry): (&Name, &mut Entry)| {
-            entry.is_under_way = true;
+            (entry.is_under_way, entry.unsettled_ms) = (true, None);
             Due { name: name.clone(), bot: entry.bot.clone(), commands: entry.wanted.clone() }
         };
         ready.map(begin).collect()
@@ -175,6 +184,30 @@ mod tests {
         assert!(due(&mut plan, 400_000).is_none(), "the platform has it");
         want(&mut plan, &bot, &["c"], 400_000);
         assert_eq!(due(&mut plan, 410_000).unwrap().1, ["c"]);
+    }
+
+    #[test]
+    fn a_list_that_keeps_changing_is_declared_nevertheless() {
+        let (mut plan, bot) = (Declarations::default(), bot());
+        want(&mut plan, &bot, &["a"], 0);
+        let declared = (1..20).find(|round| {
+            want(&mut plan, &bot, if round % 2 == 0 { &["a"] } else { &["b"] }, round * 9_000);
+            due(&mut plan, round * 9_000).is_some()
+        });
+        assert_eq!(declared, Some(8), "a minute after its first change");
+    }
+
+    #[test]
+    fn a_change_does_not_shorten_the_pause_after_a_failure() {
+        let (mut plan, bot) = (Declarations::default(), bot());
+        want(&mut plan, &bot, &["a"], 0);
+        let (call, _) = due(&mut plan, 10_000).unwrap();
+        plan.ended(&call, false, 10_000);
+        let (call, _) = due(&mut plan, 20_000).unwrap();
+        plan.ended(&call, false, 20_000);
+        want(&mut plan, &bot, &["b"], 21_000);
+        assert!(due(&mut plan, 39_999).is_none());
+        assert_eq!(due(&mut plan, 40_000).unwrap().1, ["b"]);
     }
 
     #[test]

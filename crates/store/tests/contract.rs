@@ -62,7 +62,7 @@ async fn a_backup_opens_as_a_store_with_the_same_content() {
     bound.capabilities = vec![capability("cap", &["k"], 500)];
     accept(&*store, bound).await;
     store.settle(InstanceNo(7), settled(&[1, 2, 9]).into()).await.unwrap();
-    store.drop_mail(InstanceNo(7), Seq(5), "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(5), None, "no".into()).await.unwrap();
 
     let to = copy.path().join("frontdesk.db");
     let bytes = store.backup(&to).await.unwrap();

@@ -227,7 +227,8 @@ async fn take(step: Step, model: &mut Model, subject: &mut Subject) -> Result<()
             if expected {
                 *account.row(seq) = Row { settled: true, dead: true, key: account.row(seq).key };
             }
-            let dropped = subject.store().drop_mail(InstanceNo(INSTANCES[who]), Seq(seq), "no".into()).await.unwrap();
+            let dropped =
+                subject.store().drop_mail(InstanceNo(INSTANCES[who]), Seq(seq), None, "no".into()).await.unwrap();
             prop_assert_eq!(dropped, expected);
         }
         Step::Replay { who, row } => {

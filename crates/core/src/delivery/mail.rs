@@ -3,7 +3,6 @@
 use frontdesk_wire::{InstanceNo, Seq};
 
 use super::DeliveryPlane;
-use super::switchboard::Order;
 use crate::error::DeskError;
 use crate::ids::{mail_id, parse_mail_id};
 use crate::port::store::{Mail, MailState};
@@ -33,11 +32,11 @@ impl DeliveryPlane {
             return Err(DeskError::BadRequest("reason is required to drop mail".into()));
         }
         self.mail_row(id).await?;
-        if !self.ledger.drop_mail(instance, seq, reason.into()).await? {
+        if !self.ledger.drop_mail(instance, seq, None, reason.into()).await? {
             return Err(DeskError::Conflict(format!("mail {id:?} was already delivered or dropped")));
         }
         if let Some(mailbox) = self.switchboard.socket(instance) {
-            mailbox.order(Order::Dropped(seq));
+            mailbox.row_dropped(seq);
         }
         Ok(())
     }

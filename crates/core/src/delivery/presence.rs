@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{Close, InstanceNo, Seq, SessionNo};
 
 use super::DeliveryPlane;
-use super::switchboard::{GivenUp, Order, Unserved};
+use super::switchboard::{GivenUp, Mailbox, Order, Unserved};
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::mail_id;
@@ -72,20 +72,23 @@ impl DeliveryPlane {
 
     /// Ends rows that a live gateway left unacked after several attempts. They are listed as dead mail and can be
     /// replayed.
-    pub async fn give_up_rows(&self, caller: &Caller, rows: &[(Seq, Arc<Delivery>)]) {
-        let instance = caller.instance.no;
+    pub async fn give_up_rows(&self, caller: &Caller, mailbox: &Mailbox, rows: &[(Seq, Arc<Delivery>)]) {
+        let (instance, session) = (caller.instance.no, mailbox.session());
         for (seq, delivery) in rows {
             let reason = format!("sent {} times on a live connection and never acked", RESENDS_MAX + 1);
-            match self.ledger.drop_mail(instance, *seq, reason).await {
-                Ok(true) => {}
-                Ok(false) => continue, // settled in the meantime
+            let dropped = self.ledger.drop_mail(instance, *seq, Some(session), reason).await;
+            match &dropped {
+                // Settled, now or before: the session must not wait for it.
+                Ok(_) => mailbox.row_dropped(*seq),
+                // Another desk serves the instance, and sends the row.
+                Err(StoreError::Conflict) => drop(mailbox.order(Order::Close(Close::Replaced))),
                 Err(error) => {
                     tracing::error!(%error, "giving up an unacked row failed; it is sent again on the next connection");
-                    continue;
+                    mailbox.order(Order::Close(Close::TryLater));
                 }
             }
-            if let Some(mailbox) = self.switchboard.socket(instance) {
-                mailbox.order(Order::Dropped(*seq));
+            if dropped != Ok(true) {
+                continue;
             }
             self.meters.rows_given_up.inc();
             let row = GivenUp { seq: *seq, event: delivery.event, at_ms: self.env.now_ms() };
@@ -108,9 +111,12 @@ impl DeliveryPlane {
     }
 
     /// Stores that messages are only buffered from now on; the ack is sent afterwards.
-    pub async fn going_idle(&self, caller: &Caller, session: SessionNo) -> Result<(), StoreError> {
-        self.switchboard.set_presence(caller.instance.no, |known| known.idle = true);
-        self.sessions.mark_idle(caller.instance.no, Some(session), true).await.map(drop)
+    /// False: another session serves the instance, so it is not idle.
+    pub async fn going_idle(&self, caller: &Caller, session: SessionNo) -> Result<bool, StoreError> {
+        let instance = caller.instance.no;
+        let is_mine = self.sessions.mark_idle(instance, Some(session), true).await?;
+        self.switchboard.set_presence(instance, |known| known.idle |= is_mine && known.session == session);
+        Ok(is_mine)
     }
 
     /// An agent without a socket: whether a wake waits for it.

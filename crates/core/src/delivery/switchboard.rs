@@ -160,6 +160,13 @@ impl Mailbox {
         true
     }
 
+    /// The row is over: the session must not wait for its ack. If it cannot be told, the next one starts without the row.
+    pub fn row_dropped(&self, seq: Seq) {
+        if !self.order(Order::Dropped(seq)) {
+            self.order(Order::Close(Close::TryLater));
+        }
+    }
+
     pub fn interrupt_done(&self) {
         self.order(Order::InterruptDone);
     }
@@ -305,6 +312,11 @@ impl Switchboard {
 
     pub fn socket(&self, instance: InstanceNo) -> Option<Arc<Mailbox>> {
         self.sockets.pin().get(&instance).cloned()
+    }
+
+    /// Whether this is still the socket of the instance.
+    pub fn is_serving(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
+        self.sockets.pin().get(&instance).is_some_and(|current| current.order == mailbox.order)
     }
 
     pub fn is_live(&self, instance: InstanceNo) -> bool {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use frontdesk_wire::TenantId;
 use serde_json::Value;
 
 use super::Caller;
@@ -21,6 +22,8 @@ const DESCRIPTION_MAX_CHARS: usize = 256;
 const OPTIONS_MAX_BYTES: usize = 4 << 10;
 /// One agent's list as it is kept.
 const LIST_MAX_BYTES: usize = 32 << 10;
+/// All lists of one tenant in the directory.
+const TENANT_MAX_BYTES: usize = 1 << 20;
 /// Lists that wait to be stored. One that finds no room is dropped: the next hello brings it again.
 const WAITING_MAX: usize = 10_000;
 const WAITING_MAX_BYTES: usize = 16 << 20;
@@ -84,7 +87,16 @@ impl Offers {
                             draft.remove(&Fact::Commands((**known).clone()));
                         }
                     }
-                    _ => draft.put(Fact::Commands(list.clone())),
+                    known => {
+                        let of_tenant = view.commands.values().filter(|it| it.tenant == list.tenant);
+                        let used: usize = of_tenant.map(|it| it.bytes()).sum();
+                        let before = known.map_or(0, |known| known.bytes());
+                        if used - before + list.bytes() <= TENANT_MAX_BYTES {
+                            draft.put(Fact::Commands(list.clone()));
+                        } else {
+                            tracing::warn!(%list.tenant, list.instance, "the tenant offers too many commands; kept none");
+                        }
+                    }
                 }
             }
             Ok::<_, std::convert::Infallible>(())
@@ -108,23 +120,28 @@ impl Offers {
     /// name the first counts, in the order of tenants and instances.
     pub fn of_bot(&self, platform: &str, bot: &Bot) -> Vec<Command> {
         let mut all: Vec<Command> = OWN_COMMANDS.iter().map(|(name, text)| Command::new(*name, *text)).collect();
-        let offered: BTreeMap<String, Command> = self.registry.read(|view| {
-            let mut offered = BTreeMap::new();
+        let by_tenant: BTreeMap<TenantId, Vec<Command>> = self.registry.read(|view| {
+            let mut by_tenant: BTreeMap<TenantId, Vec<Command>> = BTreeMap::new();
             for list in view.commands_on(platform, &bot.id) {
                 if bot.tenant.as_ref().is_none_or(|tenant| *tenant == list.tenant) {
-                    for command in &list.commands {
-                        offered.entry(command.name.clone()).or_insert_with(|| command.clone());
-                    }
+                    by_tenant.entry(list.tenant.clone()).or_default().extend(list.commands.iter().cloned());
                 }
             }
-            offered
+            by_tenant
         });
-        all.extend(offered.into_values().filter(|command| !OWN_COMMANDS.iter().any(|(own, _)| *own == command.name)));
-        if all.len() > COMMANDS_MAX {
-            let left_out = all.len() - COMMANDS_MAX;
-            tracing::debug!(platform, bot = bot.id, left_out, "a bot has more commands than its list may have");
-            all.truncate(COMMANDS_MAX);
+        // Tenants in turn, so that one of them cannot fill the list of a shared bot.
+        let longest = by_tenant.values().map(Vec::len).max().unwrap_or(0);
+        let in_turn = (0..longest).flat_map(|at| by_tenant.values().filter_map(move |list| list.get(at)));
+        let mut offered: BTreeMap<&str, &Command> = BTreeMap::new();
+        for command in in_turn.filter(|it| !OWN_COMMANDS.iter().any(|(own, _)| *own == it.name)) {
+            if all.len() + offered.len() < COMMANDS_MAX {
+                offered.entry(&command.name).or_insert(command);
+            } else if !offered.contains_key(command.name.as_str()) {
+                tracing::debug!(platform, bot = bot.id, "a bot has more commands than its list may have");
+                break;
+            }
         }
+        all.extend(offered.into_values().cloned());
         all
     }
 

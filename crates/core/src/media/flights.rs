@@ -1,15 +1,17 @@
 //! One fetch per file at a time: whoever asks meanwhile waits for its end.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::error::FetchError;
 
 /// Fetches of all tenants together, and of one tenant: what is being fetched counts for no quota yet.
 const FLIGHTS_MAX: usize = 64;
 const FLIGHTS_PER_TENANT: usize = 8;
+/// Callers that wait for one fetch; they outlive their clients.
+const WAITERS_MAX: usize = 32;
 
 type Ended = Option<Result<(), FetchError>>;
 
@@ -19,13 +21,14 @@ pub(super) struct Flights(Mutex<HashMap<String, Flight>>);
 struct Flight {
     tenant: String,
     ended: watch::Receiver<Ended>,
+    waiters: Arc<Semaphore>,
 }
 
 pub(super) enum Turn<'a> {
     /// Nobody fetches it: you do.
     Mine(Mine<'a>),
     Theirs(Theirs),
-    /// Too many others are being fetched.
+    /// Too many others are being fetched, or too many wait for this one.
     Full,
 }
 
@@ -36,20 +39,28 @@ pub(super) struct Mine<'a> {
     ended: watch::Sender<Ended>,
 }
 
-pub(super) struct Theirs(watch::Receiver<Ended>);
+pub(super) struct Theirs {
+    ended: watch::Receiver<Ended>,
+    _waiter: OwnedSemaphorePermit,
+}
 
 impl Flights {
     pub(super) fn join(&self, tenant: &str, id: &str) -> Turn<'_> {
         let mut all = self.all();
         if let Some(flight) = all.get(id) {
-            return Turn::Theirs(Theirs(flight.ended.clone()));
+            let waiter = flight.waiters.clone().try_acquire_owned();
+            return waiter
+                .map_or(Turn::Full, |waiter| Turn::Theirs(Theirs { ended: flight.ended.clone(), _waiter: waiter }));
         }
         let own = all.values().filter(|flight| flight.tenant == tenant).count();
         if all.len() >= FLIGHTS_MAX || own >= FLIGHTS_PER_TENANT {
             return Turn::Full;
         }
         let (told, ended) = watch::channel(None);
-        all.insert(id.to_owned(), Flight { tenant: tenant.to_owned(), ended });
+        all.insert(
+            id.to_owned(),
+            Flight { tenant: tenant.to_owned(), ended, waiters: Arc::new(Semaphore::new(WAITERS_MAX)) },
+        );
         Turn::Mine(Mine { flights: self, id: id.to_owned(), ended: told })
     }
 
@@ -73,7 +84,7 @@ impl Drop for Mine<'_> {
 impl Theirs {
     /// `None`: it was given up without an end.
     pub(super) async fn end(mut self) -> Ended {
-        self.0.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone())
+        self.ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone())
     }
 }
 
@@ -109,6 +120,19 @@ mod tests {
         drop(first);
         assert_eq!(waiting.end().await, None);
         drop(mine(&flights, "acme", "f"));
+    }
+
+    #[test]
+    fn those_who_wait_for_one_fetch_are_bounded() {
+        let flights = Flights::default();
+        let _first = mine(&flights, "acme", "f");
+        let mut waiting = Vec::new();
+        while let Turn::Theirs(theirs) = flights.join("acme", "f") {
+            waiting.push(theirs);
+        }
+        assert_eq!(waiting.len(), WAITERS_MAX);
+        waiting.pop();
+        assert!(matches!(flights.join("acme", "f"), Turn::Theirs(_)));
     }
 
     #[test]

@@ -244,8 +244,10 @@ pub trait Ledger: Send + Sync {
     /// Newest first, rows below `before` (0 = from the top).
     fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>>;
     fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>>;
-    /// Ends an unsettled row. False: it was settled already, or is not there.
-    fn drop_mail(&self, instance: InstanceNo, seq: Seq, reason: String) -> Stored<'_, bool>;
+    /// Ends an unsettled row. False: it was settled already, or is not there. With a session: `Conflict` unless that one
+    /// serves the instance.
+    fn drop_mail(&self, instance: InstanceNo, seq: Seq, session: Option<SessionNo>, reason: String)
+    -> Stored<'_, bool>;
     /// Puts the same delivery at the end of the ledger again.
     fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>>;
     /// The newest row kept under one of these session keys that was written to a socket of the first of

@@ -87,7 +87,10 @@ async fn put(app: &App, tenant: TenantId, headers: &HeaderMap, body: Body) -> Re
 
 fn full(app: &App, used: u64) -> Refusal {
     let max = app.desk.media().tenant_max_bytes();
-    let text = format!("this tenant stores {used} bytes; wait for expiry, or raise media.per_tenant_bytes ({max})");
+    let text = format!(
+        "this tenant stores {used} bytes, which includes files of messages that no agent has acked yet; wait, drop such \
+         messages (frontdesk mail drop), or raise media.per_tenant_bytes ({max})"
+    );
     Refusal::new(Code::TooLarge, text)
 }
 

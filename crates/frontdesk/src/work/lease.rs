@@ -11,16 +11,17 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 const RENEW_TIME: Duration = Duration::from_secs(1);
 
 pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
-    let mut known = Vec::new();
+    let mut known: Option<Vec<DeskNo>> = None;
     loop {
         match tokio::time::timeout(RENEW_TIME, desk.lease().renew()).await {
             Ok(Ok((version, live))) => {
-                let someone_left = known.iter().any(|desk| !live.contains(desk));
+                // At first too: one may have gone while this one started.
+                let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
                 if let Err(error) = desk.directory().catch_up(version).await {
                     tracing::warn!(%error, "reading the changes of other desks failed");
                 }
                 match if someone_left { take_over(desk, &live).await } else { Ok(()) } {
-                    Ok(()) => known = live,
+                    Ok(()) => known = Some(live),
                     Err(error) => tracing::warn!(%error, "taking over from a desk that is gone failed; retrying"),
                 }
             }

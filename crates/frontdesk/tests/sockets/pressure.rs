@@ -310,7 +310,8 @@ async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
     let desk = harness.app.desk.clone();
     let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
     let rows = desk.stores().ledger.pending(caller.instance.no, Seq(0), 9).await.unwrap();
-    desk.delivery().give_up_rows(&caller, &rows[..1]).await;
+    let mailbox = desk.delivery().switchboard().socket(caller.instance.no).unwrap();
+    desk.delivery().give_up_rows(&caller, &mailbox, &rows[..1]).await;
     let mail = harness.mail(&seat).await;
     assert_eq!((&mail[0]["state"], &mail[1]["state"]), (&json!("dead"), &json!("acked")), "{mail:?}");
     assert!(mail[0]["reason"].as_str().unwrap().contains("never acked"), "{mail:?}");

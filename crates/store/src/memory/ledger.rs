@@ -135,8 +135,12 @@ impl Ledger for MemoryStore {
         now(self.state().ledgers.get(&instance).and_then(|account| account.mail(instance, seq)))
     }
 
-    fn drop_mail(&self, instance: InstanceNo, seq: Seq, why: String) -> Stored<'_, bool> {
+    fn drop_mail(&self, instance: InstanceNo, seq: Seq, session: Option<SessionNo>, why: String) -> Stored<'_, bool> {
         let mut state = self.state();
+        let serving = state.presences.get(&instance).map_or(SessionNo::NONE, |known| known.session);
+        if session.is_some_and(|session| session != serving) {
+            return Box::pin(std::future::ready(Err(StoreError::Conflict)));
+        }
         let Some(account) = state.ledgers.get_mut(&instance) else { return now(false) };
         let Some((_, reason)) = account.rows.get_mut(&seq) else { return now(false) };
         if account.position.settled(seq) {

@@ -6,7 +6,7 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, Bell, ChatWrite, Delivery, DeskNo, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger,
     MadeRow, Mail, MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
 };
-use frontdesk_wire::{EventId, InstanceNo, Place, Seq, TenantId};
+use frontdesk_wire::{EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
@@ -148,9 +148,18 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn drop_mail(&self, instance: InstanceNo, seq: Seq, reason: String) -> Stored<'_, bool> {
+    fn drop_mail(
+        &self,
+        instance: InstanceNo,
+        seq: Seq,
+        session: Option<SessionNo>,
+        reason: String,
+    ) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let head = books.ledgers.head(&books.connection, instance)?;
+            if session.is_some_and(|session| session != head.session) {
+                return Err(StoreError::Conflict);
+            }
             if head.position.settled(seq) || seq > head.last_seq {
                 return Ok(false);
             }

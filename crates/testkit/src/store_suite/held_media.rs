@@ -157,7 +157,7 @@ pub async fn a_file_of_several_events_waits_for_all(Harness { store, .. }: Harne
     store.settle(InstanceNo(8), settled(&[1]).into()).await.unwrap();
     purge(&*store, at(1_000)).await;
     assert!(is_there(&store, "f", 5_000).await);
-    store.drop_mail(InstanceNo(7), Seq(1), "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(1), None, "no".into()).await.unwrap();
     purge(&*store, at(6_000)).await;
     assert!(is_there(&store, "f", 6_050).await && !is_there(&store, "f", 6_100).await, "a dead row owes nothing");
 }

@@ -226,7 +226,7 @@ pub async fn pending_begins_after_and_ends_at_the_limit(Harness { store, .. }: H
 pub async fn pending_skips_settled_and_dead_rows(Harness { store, .. }: Harness) {
     accept_many(&*store, 8, 7).await;
     store.settle(InstanceNo(7), settled(&[1, 2, 5]).into()).await.unwrap();
-    assert!(store.drop_mail(InstanceNo(7), Seq(4), "no".into()).await.unwrap());
+    assert!(store.drop_mail(InstanceNo(7), Seq(4), None, "no".into()).await.unwrap());
     assert_eq!(owed(&*store, 7).await, [3, 6, 7, 8]);
     let limited: Vec<u64> =
         store.pending(InstanceNo(7), Seq(0), 2).await.unwrap().into_iter().map(|(seq, _)| seq.0).collect();
@@ -309,10 +309,10 @@ pub async fn waiting_counts_and_names_the_oldest(harness: Harness) {
         [one(InstanceNo(7), 3, 1_001, Seq(1)), one(InstanceNo(9), 1, 1_005, Seq(1))],
         "sent rows are not settled"
     );
-    store.drop_mail(InstanceNo(7), Seq(1), "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(1), None, "no".into()).await.unwrap();
     assert_eq!(waiting().await, [one(InstanceNo(7), 2, 1_002, Seq(2)), one(InstanceNo(9), 1, 1_005, Seq(1))]);
     store.settle(InstanceNo(7), settled(&[2, 4]).into()).await.unwrap();
-    store.drop_mail(InstanceNo(9), Seq(1), "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(9), Seq(1), None, "no".into()).await.unwrap();
     assert_eq!(waiting().await, []);
     accept(&**store, acceptance(6, &[9])).await;
     assert_eq!(harness.reopened().store.waiting().await.unwrap(), [one(InstanceNo(9), 1, 1_006, Seq(2))]);

@@ -15,7 +15,7 @@ pub async fn mail_is_listed_by_state(harness: Harness) {
     accept_many(&*harness.store, 6, 7).await;
     accept(&*harness.store, acceptance(9, &[8])).await;
     harness.store.settle(InstanceNo(7), Position { sent: Seq(4), ..settled(&[1, 3]) }.into()).await.unwrap();
-    harness.store.drop_mail(InstanceNo(7), Seq(2), "asked to".into()).await.unwrap();
+    harness.store.drop_mail(InstanceNo(7), Seq(2), None, "asked to".into()).await.unwrap();
     let harness = harness.reopened();
     let store = &*harness.store;
     assert_eq!(seqs(store, Some(MailState::Accepted), 0, 99).await, [6, 5]);
@@ -50,10 +50,10 @@ pub async fn one_row_is_found_by_its_number(Harness { store, .. }: Harness) {
 
 pub async fn a_row_is_dropped_once(harness: Harness) {
     accept_many(&*harness.store, 3, 7).await;
-    assert!(harness.store.drop_mail(InstanceNo(7), Seq(2), "first".into()).await.unwrap());
-    assert!(!harness.store.drop_mail(InstanceNo(7), Seq(2), "second".into()).await.unwrap());
+    assert!(harness.store.drop_mail(InstanceNo(7), Seq(2), None, "first".into()).await.unwrap());
+    assert!(!harness.store.drop_mail(InstanceNo(7), Seq(2), None, "second".into()).await.unwrap());
     let harness = harness.reopened();
-    assert!(!harness.store.drop_mail(InstanceNo(7), Seq(2), "third".into()).await.unwrap());
+    assert!(!harness.store.drop_mail(InstanceNo(7), Seq(2), None, "third".into()).await.unwrap());
     let row = harness.store.mail_row(InstanceNo(7), Seq(2)).await.unwrap().unwrap();
     assert_eq!((row.state, row.reason.as_deref()), (MailState::Dead, Some("first")));
     assert_eq!(harness.store.position(InstanceNo(7)).await.unwrap(), settled(&[2]));
@@ -64,7 +64,7 @@ pub async fn a_settled_or_absent_row_cannot_be_dropped(Harness { store, .. }: Ha
     accept_many(&*store, 3, 7).await;
     store.settle(InstanceNo(7), settled(&[1, 3]).into()).await.unwrap();
     for (instance, seq) in [(7, 1), (7, 3), (7, 0), (7, 4), (8, 1), (7, u64::MAX)] {
-        assert!(!store.drop_mail(InstanceNo(instance), Seq(seq), "no".into()).await.unwrap(), "{instance} {seq}");
+        assert!(!store.drop_mail(InstanceNo(instance), Seq(seq), None, "no".into()).await.unwrap(), "{instance} {seq}");
     }
     assert_eq!(seqs(&*store, Some(MailState::Dead), 0, 9).await, [0; 0]);
     assert_eq!(owed(&*store, 7).await, [2]);
@@ -73,7 +73,7 @@ pub async fn a_settled_or_absent_row_cannot_be_dropped(Harness { store, .. }: Ha
 
 pub async fn a_dropped_row_stays_dead(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
-    assert!(store.drop_mail(InstanceNo(7), Seq(1), "no".into()).await.unwrap());
+    assert!(store.drop_mail(InstanceNo(7), Seq(1), None, "no".into()).await.unwrap());
     store.settle(InstanceNo(7), Position { through: Seq(3), above: vec![], sent: Seq(3) }.into()).await.unwrap();
     assert_eq!(
         store.mail_row(InstanceNo(7), Seq(1)).await.unwrap().unwrap().state,
@@ -123,7 +123,7 @@ pub async fn a_replay_rings(Harness { store, .. }: Harness) {
 pub async fn a_settled_and_a_dead_row_can_be_replayed(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
     store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
-    store.drop_mail(InstanceNo(7), Seq(2), "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(2), None, "no".into()).await.unwrap();
     for (seq, made) in [(1, 4), (2, 5), (3, 6), (5, 7)] {
         assert_eq!(store.replay_mail(InstanceNo(7), Seq(seq)).await.unwrap(), Some(Seq(made)));
     }

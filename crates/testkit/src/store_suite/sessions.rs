@@ -1,6 +1,6 @@
 //! Rules for sessions: numbers of the store, one that serves, what an old one may still say; and presence by column.
 
-use frontdesk_core::port::store::{Acceptance, Presence, Settlement, Store};
+use frontdesk_core::port::store::{Acceptance, Presence, Settlement, Store, StoreError};
 use frontdesk_wire::{DeskNo, InstanceNo, Seq, SessionNo};
 use tokio::task::JoinSet;
 
@@ -44,9 +44,9 @@ pub async fn rows_name_the_desk_that_serves(Harness { store, .. }: Harness) {
     assert_eq!(served_by(2).await, DeskNo(4));
     let second = attach(&*store, 7, 5).await;
     assert_eq!(served_by(3).await, DeskNo(5));
-    assert!(!store.detach(InstanceNo(7), SessionNo(first.0), false, 6).await.unwrap(), "another one serves");
+    assert!(!store.detach(InstanceNo(7), first, false, 6).await.unwrap(), "another one serves");
     assert_eq!(served_by(4).await, DeskNo(5));
-    assert!(store.detach(InstanceNo(7), SessionNo(second.0), false, 6).await.unwrap());
+    assert!(store.detach(InstanceNo(7), second, false, 6).await.unwrap());
     assert_eq!(served_by(5).await, DeskNo(0));
     let replayed = store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap();
     assert_eq!(replayed, Some(Seq(6)));
@@ -62,15 +62,18 @@ pub async fn an_old_session_settles_by_acks_only(Harness { store, .. }: Harness)
         let inferred = (!inferred.is_empty()).then(|| settled(inferred));
         store.settle(InstanceNo(7), Settlement { session, acked: settled(acked), inferred })
     };
-    assert!(save(SessionNo(old.0), &[], &[1]).await.unwrap());
+    assert!(save(old, &[], &[1]).await.unwrap());
     assert_eq!(owed(&*store, 7).await, [2, 3, 4]);
     let new = attach(&*store, 7, 2).await;
-    assert!(!save(SessionNo(old.0), &[3], &[1, 2, 3]).await.unwrap(), "it does not serve any more");
+    assert!(!save(old, &[3], &[1, 2, 3]).await.unwrap(), "it does not serve any more");
     assert_eq!(owed(&*store, 7).await, [2, 4], "3 was acked; that 2 arrived was only inferred");
-    assert!(save(SessionNo(new.0), &[], &[1, 2, 3]).await.unwrap());
+    assert!(save(new, &[], &[1, 2, 3]).await.unwrap());
     assert_eq!(owed(&*store, 7).await, [4]);
-    store.detach(InstanceNo(7), SessionNo(new.0), true, 6).await.unwrap();
-    assert!(!save(SessionNo(new.0), &[], &[4]).await.unwrap(), "nor does one that has ended");
+    let dropped = store.drop_mail(InstanceNo(7), Seq(4), Some(old), "never acked".into()).await;
+    assert_eq!(dropped, Err(StoreError::Conflict), "nor may it give a row up");
+    assert_eq!(owed(&*store, 7).await, [4]);
+    store.detach(InstanceNo(7), new, true, 6).await.unwrap();
+    assert!(!save(new, &[], &[4]).await.unwrap(), "nor does one that has ended");
     assert_eq!(owed(&*store, 7).await, [4]);
 }
 
@@ -80,22 +83,16 @@ pub async fn every_verb_writes_its_own_columns(harness: Harness) {
     let session = attach(&**store, 7, 3).await;
     store.mark_never_acks(InstanceNo(7)).await.unwrap();
     assert_eq!(store.claim_notice(InstanceNo(7), Seq(9)).await.unwrap(), Some(Seq(0)));
-    assert!(store.mark_idle(InstanceNo(7), Some(SessionNo(session.0)), true).await.unwrap());
-    let whole = Presence {
-        served_by: DeskNo(3),
-        session: SessionNo(session.0),
-        idle: true,
-        seen_ms: 5,
-        noticed_through: Seq(9),
-        never_acks: true,
-    };
+    assert!(store.mark_idle(InstanceNo(7), Some(session), true).await.unwrap());
+    let whole =
+        Presence { served_by: DeskNo(3), session, idle: true, seen_ms: 5, noticed_through: Seq(9), never_acks: true };
     assert_eq!(store.presence(InstanceNo(7)).await.unwrap(), whole);
     assert!(
         !store.mark_idle(InstanceNo(7), Some(session.next()), false).await.unwrap(),
         "a session that does not serve"
     );
     assert!(store.mark_idle(InstanceNo(8), None, true).await.unwrap(), "without a session");
-    store.detach(InstanceNo(7), SessionNo(session.0), false, 6).await.unwrap();
+    store.detach(InstanceNo(7), session, false, 6).await.unwrap();
     let gone = Presence { served_by: DeskNo(0), session: SessionNo(0), seen_ms: 6, never_acks: false, ..whole };
     let harness = harness.reopened();
     let waits = Presence { idle: true, ..Presence::default() };

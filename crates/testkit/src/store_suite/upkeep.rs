@@ -35,14 +35,14 @@ pub async fn the_report_counts_what_waits(Harness { store, .. }: Harness) {
     accept(&*store, acceptance(9, &[8])).await;
     assert_eq!(waiting().await, 6);
     store.settle(InstanceNo(7), settled(&[1, 3, 4]).into()).await.unwrap();
-    store.drop_mail(InstanceNo(8), Seq(1), "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(8), Seq(1), None, "no".into()).await.unwrap();
     assert_eq!(waiting().await, 2, "rows settled above the watermark do not wait");
 }
 
 pub async fn purge_deletes_old_settled_rows(harness: Harness) {
     let store = &harness.store;
     accept_many(&**store, 6, 7).await; // at 1001 to 1006
-    store.drop_mail(InstanceNo(7), Seq(2), "no".into()).await.unwrap();
+    store.drop_mail(InstanceNo(7), Seq(2), None, "no".into()).await.unwrap();
     store.settle(InstanceNo(7), Position { through: Seq(6), above: vec![], sent: Seq(6) }.into()).await.unwrap();
     let events: Vec<u64> = store
         .mail(InstanceNo(7), None, Seq(0), 9)

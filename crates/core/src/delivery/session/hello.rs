@@ -38,15 +38,15 @@ impl Session {
         if self.identities.len() >= IDENTITIES_MAX {
             return self.bad_frame("too_many_hellos", now_ms);
         }
+        if let Some(why) = directory.disproof(&self.caller) {
+            return self.close(why);
+        }
         // No list at all says nothing: older gateways send none. An empty one takes back what was offered.
         if let Some(commands) = commands {
             directory.offers().note(&self.caller, platform, &bot, commands);
         }
         if self.serving.is_some() {
             return self.welcome(platform.to_owned(), bot, ready, now_ms);
-        }
-        if let Some(why) = directory.disproof(&self.caller) {
-            return self.close(why);
         }
         let instance = self.caller.instance.no;
         let settle_ms = self.delivery.settle_time_ms(instance);
@@ -61,6 +61,7 @@ impl Session {
         let Some(Hello { platform, bot, ready, mailbox, settle_ms }) = self.hello.take() else { return };
         let position = match position {
             Ok(position) => position,
+            Err(StoreError::Conflict) => return self.close(Close::Replaced),
             Err(error) => {
                 tracing::error!(%error, "starting a session failed");
                 return self.close(Close::TryLater);
@@ -105,6 +106,11 @@ impl DeliveryPlane {
             let _ = timeout(PREDECESSOR_TIME, before.finished()).await;
         }
         let instance = caller.instance.no;
+        if !self.switchboard.is_serving(instance, &mailbox) {
+            // Another socket replaced this one while it waited. In the store the later one must be the one that serves.
+            mailbox.finish();
+            return Err(StoreError::Conflict);
+        }
         match self.socket_opened(caller).await {
             Ok(attached) => {
                 mailbox.begin(attached.session);

@@ -70,7 +70,7 @@ pub enum Effect {
     /// [`DeliveryPlane::note_never_acks`].
     NeverAcks,
     /// [`DeliveryPlane::give_up_rows`].
-    GiveUp(Vec<Row>),
+    GiveUp { rows: Vec<Row>, mailbox: Arc<Mailbox> },
     /// Carry out the actions of a lane, then `lane_done` on the mailbox.
     Work { lane: Arc<Lane>, name: String, mailbox: Arc<Mailbox> },
     /// An action was refused; record it in the journal like any other.
@@ -573,7 +573,8 @@ impl Session {
         delivery.meters.frames_pushed.inc_by(overdue.resend.len() as u64);
         delivery.meters.rows_resent.inc_by(overdue.resend.len() as u64);
         if !overdue.given_up.is_empty() {
-            self.effects.push_back(Effect::GiveUp(overdue.given_up));
+            let mailbox = serving.mailbox.clone();
+            self.effects.push_back(Effect::GiveUp { rows: overdue.given_up, mailbox });
         }
     }
 
@@ -630,7 +631,7 @@ impl DeliveryPlane {
             // No ack, because it is not durable; the client closes anyway.
             tracing::error!(%error, "storing that a gateway goes idle failed");
         }
-        mailbox.order(Order::IdleDone(flipped.is_ok()));
+        mailbox.order(Order::IdleDone(flipped == Ok(true)));
     }
 }
 

@@ -34,6 +34,8 @@ enum Done {
     Begun(Result<Position, StoreError>),
     Read(Result<Vec<Row>, StoreError>, usize),
     Saved(Result<bool, StoreError>),
+    /// The session learns by an order what came of it.
+    Carried,
 }
 
 type Pending = std::pin::Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -188,6 +190,7 @@ impl Carrier {
             Done::Begun(position) => self.session.begun(position, now_ms),
             Done::Read(rows, limit) => self.session.read(rows, limit, now_ms),
             Done::Saved(saved) => self.session.saved(saved),
+            Done::Carried => {}
         }
     }
 
@@ -218,15 +221,19 @@ impl Carrier {
             }
             Effect::GoIdle(mailbox) => {
                 let caller = caller();
-                self.spawn(async move { desk.delivery().go_idle(&caller, &mailbox).await });
+                // Waited for at the end, so that it is stored before the end of the session.
+                self.wait(async move {
+                    desk.delivery().go_idle(&caller, &mailbox).await;
+                    Done::Carried
+                });
             }
             Effect::NeverAcks => {
                 let caller = caller();
                 self.spawn(async move { desk.delivery().note_never_acks(&caller).await });
             }
-            Effect::GiveUp(rows) => {
+            Effect::GiveUp { rows, mailbox } => {
                 let caller = caller();
-                self.spawn(async move { desk.delivery().give_up_rows(&caller, &rows).await });
+                self.spawn(async move { desk.delivery().give_up_rows(&caller, &mailbox, &rows).await });
             }
             Effect::Work { lane, name, mailbox } => {
                 let caller = caller();
