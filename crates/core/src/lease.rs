@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use frontdesk_wire::DeskNo;
 
 use crate::env::Env;
-use crate::port::store::{DeskRecord, Desks, StoreError};
+use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, StoreError};
 
 /// A desk that has not renewed its lease for this long stops acting, before others take over.
 const GOOD_MS: u64 = 4_000;
@@ -67,8 +67,32 @@ impl Lease {
             && self.others.read().unwrap_or_else(PoisonError::into_inner).contains(&desk)
     }
 
-    /// A name for an attempt to write something: no other desk, and no other start of this one, gives the same.
-    pub fn next_attempt(&self) -> u64 {
+    /// Whether no other desk uses the store, as of the last renewal.
+    pub fn is_alone(&self) -> bool {
+        self.others.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Accepts a batch. Where the answer of the store can get lost, each event is stored under the name of this attempt,
+    /// and the store is asked once more under the same names.
+    pub(crate) async fn accept(
+        &self,
+        ledger: &dyn Ledger,
+        mut batch: Vec<Acceptance>,
+    ) -> Result<Vec<Accepted>, StoreError> {
+        if !ledger.may_lose_answers() {
+            return ledger.accept(batch).await;
+        }
+        for it in &mut batch {
+            it.attempt = self.next_attempt();
+        }
+        match ledger.accept(batch.clone()).await {
+            Err(StoreError::Unknown(_)) => ledger.accept(batch).await,
+            done => done,
+        }
+    }
+
+    /// No other desk, and no other start of this one, gives the same.
+    fn next_attempt(&self) -> u64 {
         (self.me().0 << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
     }
 

@@ -19,7 +19,7 @@ use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::inbox::{Inbox, InboxMessage, StoredMessage};
 use crate::port::platform::{ActingAs, Bot, Platforms};
-use crate::port::store::{Acceptance, Delivery, Ledger, MadeRow, StoreError, accept_surely};
+use crate::port::store::{Acceptance, Delivery, Ledger, MadeRow, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -130,7 +130,7 @@ impl Messages {
         let reaches = acceptance.reaches;
         let mut batch = vec![acceptance];
         batch.extend(question_mark(to, word, at_ms));
-        let accepted = accept_surely(&*self.ledger, batch).await?;
+        let accepted = self.lease.accept(&*self.ledger, batch).await?;
         let Some(accepted) = accepted.into_iter().next() else {
             return Err(StoreError::Unavailable("the ledger returned no row for the message".into()).into());
         };
@@ -154,7 +154,7 @@ impl Messages {
     pub(super) async fn pass_on(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
         let word = Word { session: None, dedup: short_hash(&["passed on", &hex::encode(word.dedup)]), ..*word };
         let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
-        self.ledger.accept(vec![acceptance]).await?;
+        self.lease.accept(&*self.ledger, vec![acceptance]).await?;
         self.show_people(to, &event).await;
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Messages {
         }
         let word = Word { dedup: short_hash(&["asked again", &self.env.random_hex(16)]), ..*word };
         let (event, acceptance) = self.acceptance(to, &word, at_ms, receivers)?;
-        self.ledger.accept(vec![acceptance]).await?;
+        self.lease.accept(&*self.ledger, vec![acceptance]).await?;
         self.show_people(to, &event).await;
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Messages {
     /// Marks a question as answered, so that later replies are refused.
     pub(super) async fn close_question(&self, tenant: &str, question: EventId) -> Result<(), Fault> {
         let dedup = [b"\0agent:".as_slice(), &reply_mark(question)].concat();
-        self.ledger.accept(vec![mark(tenant, dedup, "", self.env.now_ms())]).await?;
+        self.lease.accept(&*self.ledger, vec![mark(tenant, dedup, "", self.env.now_ms())]).await?;
         Ok(())
     }
 
@@ -214,31 +214,22 @@ impl Messages {
     ) -> Result<(MessageEvent, Acceptance), Fault> {
         let (event, json) = self.sized(word, !receivers.is_empty())?;
         let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
-        let acceptance = Acceptance {
-            tenant: to.agent.tenant.as_str().into(),
-            attempt: self.lease.next_attempt(),
-            dedup: [b"\0agent:".as_slice(), &word.dedup].concat(),
-            delivery: Delivery {
-                event: EventId::default(),
-                at_ms,
-                passthrough: false,
-                json,
-                platform: PLATFORM.into(),
-                bot: BOT.into(),
-                chat_id: event.source.chat_id.as_str().into(),
-                session_key: build_session_key(&event.source).into(),
-                message_id: word.delivery_id.into(),
-            },
-            verdict: json!(["delivered", PLATFORM, [line]]).to_string(),
-            reaches: !receivers.is_empty(),
-            receivers,
-            own_json: Vec::new(),
-            capabilities: Vec::new(),
-            message: None,
-            chat: None,
-            files: Vec::new(),
+        let delivery = Delivery {
+            event: EventId::default(),
+            at_ms,
+            passthrough: false,
+            json,
+            platform: PLATFORM.into(),
+            bot: BOT.into(),
+            chat_id: event.source.chat_id.as_str().into(),
+            session_key: build_session_key(&event.source).into(),
+            message_id: word.delivery_id.into(),
         };
-        Ok((event, acceptance))
+        let dedup = [b"\0agent:".as_slice(), &word.dedup].concat();
+        let verdict = json!(["delivered", PLATFORM, [line]]).to_string();
+        let reaches = !receivers.is_empty();
+        let unreceived = Acceptance::unreceived(&to.agent.tenant, dedup, delivery, verdict);
+        Ok((event, Acceptance { receivers, reaches, ..unreceived }))
     }
 
     /// Rebuilds a message that expired from its event. Its receipts are unknown.

@@ -31,6 +31,7 @@ use crate::directory::facts::Instance;
 use crate::directory::{DirectoryPlane, Effect, Guest, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
+use crate::lease::Lease;
 use crate::meters::{Meters, Why};
 use crate::port::BoxFuture;
 use crate::port::alarms::{Alarm, AlarmState, Alarms, Arming, Concluded, Conclusion};
@@ -151,6 +152,7 @@ pub trait PlannedWakes: Send + Sync {
 pub struct CronPlane {
     env: Arc<dyn Env>,
     directory: Arc<DirectoryPlane>,
+    lease: Arc<Lease>,
     ledger: Arc<dyn Ledger>,
     alarms: Arc<dyn Alarms>,
     clock: AlarmClock,
@@ -173,6 +175,7 @@ impl CronPlane {
         Ok(Self {
             env: base.env.clone(),
             directory: directory.clone(),
+            lease: base.lease.clone(),
             ledger: stores.ledger.clone(),
             alarms: stores.alarms.clone(),
             clock: AlarmClock::default(),
@@ -582,22 +585,12 @@ impl CronPlane {
             session_key: format!("cron:{}", alarm.job_id).into(),
             message_id: alarm.schedule_id.clone(),
         };
-        let acceptance = Acceptance {
-            tenant: instance.tenant.as_str().into(),
-            attempt: 0,
-            // Prevents a second delivery after a crash between this commit and storing the result.
-            dedup: [b"\0cron:".as_slice(), &alarm.id.to_be_bytes(), &alarm.attempts.to_be_bytes()].concat(),
-            delivery,
-            verdict: json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", alarm.job_id]]]).to_string(),
-            receivers: vec![instance.no],
-            own_json: Vec::new(),
-            capabilities: Vec::new(),
-            reaches: false,
-            message: None,
-            chat: None,
-            files: Vec::new(),
-        };
-        match self.ledger.accept(vec![acceptance]).await {
+        // Prevents a second delivery after a crash between this commit and storing the result.
+        let dedup = [b"\0cron:".as_slice(), &alarm.id.to_be_bytes(), &alarm.attempts.to_be_bytes()].concat();
+        let verdict = json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", alarm.job_id]]]).to_string();
+        let unreceived = Acceptance::unreceived(&instance.tenant, dedup, delivery, verdict);
+        let acceptance = Acceptance { receivers: vec![instance.no], ..unreceived };
+        match self.lease.accept(&*self.ledger, vec![acceptance]).await {
             Ok(_) => FireAnswer::Taken(202),
             Err(error) => FireAnswer::Failed(error.to_string()),
         }

@@ -115,9 +115,11 @@ impl DeliveryPlane {
         if self.switchboard.is_served(instance) {
             return Ok(None);
         }
-        let presence = self.sessions.presence(instance).await?;
-        if self.lease.is_other(presence.served_by) && !presence.idle {
-            return Ok(None); // another desk has its socket
+        if !self.lease.is_alone() {
+            let presence = self.sessions.presence(instance).await?;
+            if self.lease.is_other(presence.served_by) && !presence.idle {
+                return Ok(None); // another desk has its socket
+            }
         }
         let oldest = self.ledger.pending(instance, Seq::NONE, 1).await?.into_iter().next();
         Ok(oldest.map(|(_, delivery)| delivery))

@@ -1,7 +1,7 @@
 //! Commands that agents offer to people. A gateway names them in its hello. They are kept: the list of a bot must not
 //! shrink while agents sleep, nor when the server restarts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::TenantId;
@@ -78,6 +78,10 @@ impl Offers {
             return Ok(());
         }
         let decide = |view: &View, draft: &mut Draft| {
+            let mut used: HashMap<&str, usize> = HashMap::new();
+            for list in view.commands.values() {
+                *used.entry(&list.tenant).or_default() += list.bytes();
+            }
             for (name, list) in &lists {
                 let is_here = view.instance(&list.tenant, &list.instance).is_some_and(|it| it.left_ms.is_none());
                 match view.commands.get(name) {
@@ -88,13 +92,14 @@ impl Offers {
                         }
                     }
                     known => {
-                        let of_tenant = view.commands.values().filter(|it| it.tenant == list.tenant);
-                        let used: usize = of_tenant.map(|it| it.bytes()).sum();
-                        let before = known.map_or(0, |known| known.bytes());
-                        if used - before + list.bytes() <= TENANT_MAX_BYTES {
+                        let used = used.entry(&list.tenant).or_default();
+                        let then = *used - known.map_or(0, |known| known.bytes()) + list.bytes();
+                        if then <= TENANT_MAX_BYTES {
+                            *used = then;
                             draft.put(Fact::Commands(list.clone()));
                         } else {
-                            tracing::warn!(%list.tenant, list.instance, "the tenant offers too many commands; kept none");
+                            let max = TENANT_MAX_BYTES;
+                            tracing::warn!(%list.tenant, list.instance, max, "an agent's commands were not stored: its tenant has too many");
                         }
                     }
                 }
@@ -116,8 +121,8 @@ impl Offers {
         Ok(())
     }
 
-    /// The commands of a bot: the server's own, then those of the agents of all its tenants, by name. Of several with one
-    /// name the first counts, in the order of tenants and instances.
+    /// The commands of a bot: the server's own, then those of the agents of all its tenants, by name. Where there are too
+    /// many, tenants take turns; of several with one name, the one counts whose turn came first.
     pub fn of_bot(&self, platform: &str, bot: &Bot) -> Vec<Command> {
         let mut all: Vec<Command> = OWN_COMMANDS.iter().map(|(name, text)| Command::new(*name, *text)).collect();
         let by_tenant: BTreeMap<TenantId, Vec<Command>> = self.registry.read(|view| {

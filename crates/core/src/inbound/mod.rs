@@ -31,7 +31,7 @@ use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
 use crate::port::store::{
-    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Journal, Ledger, SealedCapability, StoreError, accept_surely,
+    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Journal, Ledger, SealedCapability, StoreError,
 };
 use crate::port::stores::Stores;
 use crate::rules::Rules;
@@ -126,7 +126,7 @@ impl InboundPlane {
             rest.push((verdict, brief, interrupts, errand, self.watch(&acceptance)));
             batch.push(acceptance);
         }
-        let accepted = accept_surely(&*self.ledger, batch).await.inspect_err(|error| {
+        let accepted = self.lease.accept(&*self.ledger, batch).await.inspect_err(|error| {
             // A chat line that changed meanwhile is no fault: its platform looks again.
             if *error != StoreError::Conflict {
                 self.meters.store_faults.inc();
@@ -266,7 +266,7 @@ impl InboundPlane {
         let tenant = tenant.into();
         let acceptance = Acceptance {
             tenant,
-            attempt: self.lease.next_attempt(),
+            attempt: 0,
             dedup,
             delivery,
             verdict: kept,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::chat::ChatWrite;
 use super::inbox::InboxMessage;
 use super::media::EventFile;
-use super::stored::{StoreError, Stored};
+use super::stored::Stored;
 use super::vault::SealedCapability;
 
 /// What is handed to an agent: the JSON as it will be sent, and what the desk must know of it.
@@ -31,7 +31,7 @@ pub struct Delivery {
 pub struct Acceptance {
     pub tenant: TenantId,
     /// Names this attempt to store the event; 0 is no name. Repeated under the same name after an unknown outcome, the
-    /// event is still `fresh`.
+    /// event is still `fresh`. Set by [`Lease::accept`](crate::lease::Lease::accept).
     pub attempt: u64,
     /// Names the message; seen before means the same one.
     pub dedup: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// An event that nobody receives, stored for its dedup key or for its reason.
+    /// An event that nobody receives, stored for its dedup key or for its reason; and the beginning of all others.
     pub fn unreceived(tenant: &str, dedup: Vec<u8>, delivery: Delivery, verdict: String) -> Self {
         Self {
             tenant: tenant.into(),
@@ -206,15 +206,6 @@ pub struct NewRow {
 /// Rung by the store after each commit, in commit order. Must not block: it runs where rows are written.
 pub trait Bell: Send + Sync {
     fn ring(&self, rows: &[NewRow]);
-}
-
-/// Accepts a batch. Where the store can lose an answer, it is asked once more under the same attempts.
-pub async fn accept_surely(ledger: &dyn Ledger, batch: Vec<Acceptance>) -> Result<Vec<Accepted>, StoreError> {
-    let again = ledger.may_lose_answers().then(|| batch.clone());
-    match (ledger.accept(batch).await, again) {
-        (Err(StoreError::Unknown(_)), Some(again)) => ledger.accept(again).await,
-        (done, _) => done,
-    }
 }
 
 /// Rows of one instance that a search for a turn looks through.

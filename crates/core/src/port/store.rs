@@ -13,7 +13,7 @@ pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
     Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
-    MailState, NewRow, Position, Settlement, Waiting, accept_surely,
+    MailState, NewRow, Position, Settlement, Waiting,
 };
 pub use super::media::{EventFile, MediaItem, MediaShelf, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};

@@ -152,20 +152,9 @@ mod tests {
                 session_key: "k".into(),
                 message_id: number.to_string(),
             };
-            let acceptance = Acceptance {
-                tenant: "home".into(),
-                attempt: 0,
-                dedup: number.to_be_bytes().to_vec(),
-                delivery,
-                verdict: String::new(),
-                receivers: vec![instance.no],
-                own_json: Vec::new(),
-                capabilities: Vec::new(),
-                reaches: false,
-                message: None,
-                chat: None,
-                files: Vec::new(),
-            };
+            let dedup = number.to_be_bytes().to_vec();
+            let unreceived = Acceptance::unreceived("home", dedup, delivery, String::new());
+            let acceptance = Acceptance { receivers: vec![instance.no], ..unreceived };
             self.desk.stores().ledger.accept(vec![acceptance]).await.unwrap();
         }
 

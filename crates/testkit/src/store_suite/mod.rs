@@ -170,21 +170,9 @@ pub fn delivery(number: u64) -> Delivery {
 
 /// `number` is the dedup key too.
 pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
-    let dedup = number.to_be_bytes().to_vec();
-    Acceptance {
-        tenant: "acme".into(),
-        attempt: 0,
-        dedup,
-        delivery: delivery(number),
-        verdict: format!(r#"{{"n":{number}}}"#),
-        receivers: receivers.iter().copied().map(InstanceNo).collect(),
-        own_json: Vec::new(),
-        capabilities: Vec::new(),
-        reaches: false,
-        message: None,
-        chat: None,
-        files: Vec::new(),
-    }
+    let (dedup, verdict) = (number.to_be_bytes().to_vec(), format!(r#"{{"n":{number}}}"#));
+    let receivers = receivers.iter().copied().map(InstanceNo).collect();
+    Acceptance { receivers, ..Acceptance::unreceived("acme", dedup, delivery(number), verdict) }
 }
 
 pub fn capability(id: &str, session_keys: &[&str], expires_ms: u64) -> SealedCapability {

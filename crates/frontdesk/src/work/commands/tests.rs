@@ -5,32 +5,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use frontdesk_core::delivery::session::Session;
 use frontdesk_core::directory::Identity;
+use frontdesk_core::directory::facts::OfferedCommands;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Acted, ActingAs, Look};
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::desk::NoWay;
 use frontdesk_wire::api::{BotNew, ProvisionRequest};
 use frontdesk_wire::{Action, ActionResult, Descriptor, Secret, token};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::*;
-
-struct NoNetwork;
-
-impl Outcall for NoNetwork {
-    fn check(&self, _: &str) -> Result<(), OutcallError> {
-        Err(OutcallError::Refused)
-    }
-
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
-        Box::pin(async { Err(OutcallError::Refused) })
-    }
-}
 
 /// A platform that keeps the lists that it is given.
 struct Listed {
@@ -119,7 +108,7 @@ impl Scene {
 
     async fn over(store: Arc<dyn Store>, env: Arc<TestEnv>, platform: Arc<Listed>) -> Self {
         let sealer = Sealer::new(Zeroizing::new([1; 32]));
-        let parts = Parts::new(env.clone(), sealer, Arc::new(NoNetwork), Rules::default());
+        let parts = Parts::new(env.clone(), sealer, Arc::new(NoWay), Rules::default());
         let desk = Desk::open(store, Parts { platforms: vec![platform.clone()], ..parts }).await.unwrap();
         let (desk, stop) = (Arc::new(desk), CancellationToken::new());
         tokio::spawn(declare(desk.clone(), TaskTracker::new(), stop.clone()));
@@ -174,6 +163,42 @@ impl Scene {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
+}
+
+/// Regression: the list was cut off by name, so that one tenant could leave the others no room.
+#[tokio::test(start_paused = true)]
+async fn tenants_take_turns_where_there_are_too_many_commands() {
+    let scene = Scene::open().await;
+    scene.add("shared", None, "t").await;
+    let many: Vec<String> = (0..100).map(|number| format!("a{number:03}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    scene.offers("red", "ann", "shared", &many).await;
+    scene.offers("blue", "ben", "shared", &["weather", "zoom"]).await;
+    scene.pass(12).await;
+    let list = scene.platform.lists("shared").concat();
+    let names: Vec<&str> = list.split(' ').collect();
+    assert_eq!((names.len(), &names[94..]), (96, ["weather", "zoom"].as_slice()), "{list}");
+}
+
+/// Regression: lists that were stored in one commit did not see each other.
+#[tokio::test(start_paused = true)]
+async fn the_lists_of_a_tenant_are_bounded_in_bytes() {
+    let scene = Scene::open().await;
+    scene.add("shared", None, "t").await;
+    let one = |number: usize| json!({ "name": format!("c{number}"), "description": "x".repeat(256) });
+    let manifest: Value = (0..100).map(one).collect();
+    for instance in 0..60 {
+        scene.hello("red", &format!("i{instance}"), "shared", Some(manifest.clone())).await;
+    }
+    scene.offers("blue", "ben", "shared", &["weather"]).await;
+    scene.pass(2).await;
+    let stored = |tenant: &str| {
+        let texts = |list: &Arc<OfferedCommands>| list.commands.iter().map(|it| it.description.len()).sum::<usize>();
+        scene.desk.directory().read(|view| view.commands.values().filter(|it| it.tenant == *tenant).map(texts).sum())
+    };
+    let (red, blue): (usize, usize) = (stored("red"), stored("blue"));
+    assert!((900 << 10..1 << 20).contains(&red), "{red} of 1,536,000 bytes");
+    assert_eq!(blue, "does it".len(), "another tenant has its own room");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,31 +4,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use frontdesk_core::intake::{Verified, Whose};
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Acted, ActingAs, Look};
 use frontdesk_core::port::store::Store;
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::desk::NoWay;
 use frontdesk_wire::api::{BindingNew, BotNew, GatewayNew};
 use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, Seq, Source};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
 use super::*;
-
-struct NoNetwork;
-
-impl Outcall for NoNetwork {
-    fn check(&self, _: &str) -> Result<(), OutcallError> {
-        Err(OutcallError::Refused)
-    }
-
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
-        Box::pin(async { Err(OutcallError::Refused) })
-    }
-}
 
 /// A platform whose bots poll numbered messages: each round takes one and saves its number.
 struct Polled {
@@ -148,7 +136,7 @@ impl Scene {
         let sealer = Sealer::new(Zeroizing::new([1; 32]));
         let parts = Parts {
             platforms: vec![platform.clone()],
-            ..Parts::new(env.clone(), sealer, Arc::new(NoNetwork), Rules::default())
+            ..Parts::new(env.clone(), sealer, Arc::new(NoWay), Rules::default())
         };
         let desk = Arc::new(Desk::open(store, parts).await.unwrap());
         let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
