@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::edge::{self, App, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook};
+use crate::edge::{self, App, AppParts, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
 use crate::keys;
@@ -82,32 +82,32 @@ impl Frontdesk {
         let mut platforms = frontdesk_platforms::in_the_box(&kit)?;
         platforms.push(chat.clone());
         platforms.extend(more);
-        let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?.map(Arc::new);
-        let identities = Arc::new(Verifier::open(&config.identity, env.clone(), outcall.clone()).await?);
+        let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?;
+        let identities = Verifier::open(&config.identity, env.clone(), outcall.clone()).await?;
         let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };
         let parts = Parts { env, sealer: keys.sealer, outcall, platforms, connectors: Arc::new(connectors), rules };
         let desk = Desk::open(store, parts).await?;
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters().register(&mut metrics);
-        let app = App {
+        let app = App::new(AppParts {
             agent_jwt,
             identities,
             desk: Arc::new(desk),
             chat,
-            admin_token: Arc::new(keys.admin_token),
-            pages: Arc::new(Pages::default()),
-            answers: Arc::new(Budgets::new(config.server.answers_per_tenant_kib)),
-            uploads: Arc::new(Budgets::new(UPLOADS_PER_TENANT)),
-            readiness: Arc::default(),
+            admin_token: keys.admin_token,
+            pages: Pages::default(),
+            answers: Budgets::new(config.server.answers_per_tenant_kib),
+            uploads: Budgets::new(UPLOADS_PER_TENANT),
+            readiness: Default::default(),
             in_hand: edge::in_hand(),
-            doors_refused: Arc::default(),
-            scheduler_webhook: Arc::new(SchedulerWebhook::new(&config.cron.relay_keys)),
-            limits: Arc::new(config.agents.limits()?),
-            metrics: Arc::new(metrics),
-            public_url: public_url.into(),
+            doors_refused: Default::default(),
+            scheduler_webhook: SchedulerWebhook::new(&config.cron.relay_keys),
+            limits: config.agents.limits()?,
+            metrics,
+            public_url,
             sessions: TaskTracker::new(),
             stop: CancellationToken::new(),
-        };
+        });
         let (limits, retention) = (config.server.limits(), config.retention());
         let desk = Self { app, address, url, listener, limits, retention };
         desk.first_start(config.chat.open_locally).await?;
@@ -142,7 +142,7 @@ impl Frontdesk {
 
     /// Serves until `app.stop` is cancelled and everything in hand is finished.
     pub async fn serve(self) {
-        let App { desk, sessions, stop, .. } = &self.app;
+        let AppParts { desk, sessions, stop, .. } = &*self.app;
         let desk = desk.clone();
         work::begin(&desk, self.retention, sessions, stop);
         // The lease is kept until everything in hand is finished: until then no other desk may take over.

@@ -47,18 +47,18 @@ async fn take(
     parameters: RawPathParams,
     request: Request,
 ) -> Response {
-    let (sessions, is_get) = (app.sessions.clone(), door.method == Method::Get);
+    let of_app = app.clone();
     let work = async move {
-        match try_take(&app, &*platform, door, &parameters, request).await {
+        match try_take(&of_app, &*platform, door, &parameters, request).await {
             Ok(reply) => respond(reply),
             Err(refusal) => refusal.into_response(),
         }
     };
-    if !is_get {
+    if door.method != Method::Get {
         return work.await; // runs to its end already, like every changing request
     }
     // A GET of a vendor may change something too: an installation that is finished by a redirect.
-    sessions.spawn(work).await.unwrap_or_else(|error| {
+    app.sessions.spawn(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, door = door.path, "request handler panicked");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     })

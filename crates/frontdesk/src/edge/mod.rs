@@ -19,6 +19,7 @@ pub(crate) mod server;
 mod to_end;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -46,30 +47,46 @@ pub(crate) fn in_hand() -> Arc<Semaphore> {
 
 use crate::identity::{AgentJwt, Verifier};
 
-/// Everything that handlers need. Cheap to clone.
+/// Everything that handlers need. One pointer: each request clones it several times.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Arc<AppParts>);
+
+impl App {
+    pub fn new(parts: AppParts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl std::ops::Deref for App {
+    type Target = AppParts;
+
+    fn deref(&self) -> &AppParts {
+        &self.0
+    }
+}
+
+pub struct AppParts {
     pub desk: Arc<Desk>,
     pub chat: Arc<BuiltInChat>,
-    pub admin_token: Arc<Secret>,
+    pub admin_token: Secret,
     /// Verifies JWTs about agents, if configured.
-    pub agent_jwt: Option<Arc<AgentJwt>>,
+    pub agent_jwt: Option<AgentJwt>,
     /// Verifies the bearer tokens of provision, enroll and cron.
-    pub identities: Arc<Verifier>,
-    pub pages: Arc<page::Pages>,
+    pub identities: Verifier,
+    pub pages: page::Pages,
     /// KiB of responses that are not read yet, per tenant.
-    pub answers: Arc<Budgets>,
+    pub answers: Budgets,
     /// Uploads in progress, per tenant.
-    pub uploads: Arc<Budgets>,
-    pub readiness: Arc<ops::Readiness>,
+    pub uploads: Budgets,
+    pub readiness: ops::Readiness,
     /// KiB of requests that run to completion.
     pub in_hand: Arc<Semaphore>,
     /// Requests that platforms refused.
-    pub doors_refused: Arc<std::sync::atomic::AtomicU64>,
-    pub scheduler_webhook: Arc<scheduler_webhook::SchedulerWebhook>,
-    pub limits: Arc<agents::Limits>,
-    pub metrics: Arc<prometheus_client::registry::Registry>,
-    pub public_url: Arc<str>,
+    pub doors_refused: AtomicU64,
+    pub scheduler_webhook: scheduler_webhook::SchedulerWebhook,
+    pub limits: agents::Limits,
+    pub metrics: prometheus_client::registry::Registry,
+    pub public_url: String,
     /// Tasks of relay sessions; the server waits for them at shutdown.
     pub sessions: TaskTracker,
     pub stop: CancellationToken,
@@ -126,9 +143,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(ops)
         .nest("/admin/v1", admin::router())
         .fallback(unknown_path)
-        .layer(middleware::from_fn_with_state(app.clone(), to_end::run_to_end))
-        .layer(middleware::from_fn(sockets_at_relay_only))
-        .layer(middleware::from_fn_with_state(app.clone(), count_refusals))
+        .layer(middleware::from_fn_with_state(app.clone(), around))
         .with_state(app)
 }
 
@@ -141,26 +156,32 @@ async fn unknown_path(request: Request) -> Response {
     }
 }
 
-/// The contract requires 400 for a WebSocket upgrade at any path other than `/relay`.
-async fn sockets_at_relay_only(request: Request, next: Next) -> Response {
-    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if asked.eq_ignore_ascii_case("websocket") && request.uri().path() != "/relay" {
-        return (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response();
-    }
-    next.run(request).await
+/// Around every handler. One layer and not three, because each one costs a copy of the route and two allocations.
+async fn around(State(app): State<App>, request: Request, next: Next) -> Response {
+    let form = error::Form::of(request.uri().path());
+    let response = match is_misplaced_socket(&request) {
+        true => (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response(),
+        false => to_end::run_to_end(&app, request, next).await,
+    };
+    count_refusal(&app, response, form).await
 }
 
-async fn count_refusals(State(app): State<App>, request: Request, next: Next) -> Response {
-    let form = error::Form::of(request.uri().path());
-    let response = next.run(request).await;
-    let why = match response.extensions().get::<error::RefusedWith>() {
-        Some(refused) => refused.0,
+/// The contract requires 400 for a WebSocket upgrade at any path other than `/relay`.
+fn is_misplaced_socket(request: &Request) -> bool {
+    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    asked.eq_ignore_ascii_case("websocket") && request.uri().path() != "/relay"
+}
+
+async fn count_refusal(app: &App, response: Response, form: error::Form) -> Response {
+    let refused = response.extensions().get::<error::RefusedWith>().map(|refused| refused.0);
+    let why = match refused {
+        Some(why) => why,
         None if response.status().is_client_error() => "bad_request",
         None if response.status().is_server_error() => "internal",
         None => return response,
     };
     app.desk.meters().requests_refused.get_or_create(&Why { why }).inc();
-    match response.extensions().get::<error::RefusedWith>() {
+    match refused {
         Some(_) => response,
         None => error::in_form(response, form).await, // a refusal by axum itself: an invalid query, a wrong method
     }

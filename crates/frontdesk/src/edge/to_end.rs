@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::HttpBody as _;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -34,7 +34,7 @@ fn weight(request: &Request) -> u32 {
 
 /// Hyper drops a handler when its client disconnects, which would leave a change half done. Handlers of methods that
 /// change something therefore run in a task that the server waits for at shutdown.
-pub(super) async fn run_to_end(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn run_to_end(app: &App, request: Request, next: Next) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if is_safe || waits_for_its_client(request.uri().path()) {
         return next.run(request).await;
