@@ -56,7 +56,7 @@ pub trait RelayTransport: Send + Sync {
     fn go_dormant(&self) -> BoxFuture<'_, bool>;
 
     fn get_chat_info<'a>(&'a self, chat_id: &'a str) -> BoxFuture<'a, Result<ChatInfo, TransportError>> {
-        let action = Act::GetChatInfo { chat_id: chat_id.to_owned() }.into();
+        let action = Act::GetChatInfo { chat_id: chat_id.into() }.into();
         Box::pin(async move { Ok(self.send_outbound(action).await?.chat_info.unwrap_or_default()) })
     }
 

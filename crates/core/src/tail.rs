@@ -3,6 +3,7 @@
 //! Best effort and lossy for slow watchers (they are told how much they missed); the ledger is the
 //! truth. Costs nothing while nobody watches.
 
+use frontdesk_wire::{ChatId, InstanceId, TenantId};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -16,18 +17,18 @@ const BACKLOG: usize = 4096;
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Notice {
     pub at: u64,
-    pub tenant: String,
+    pub tenant: TenantId,
     /// accepted, withheld, duplicate, sent, acked, waking, `wake_failed`, awake, asleep, notice, interrupted, action,
     /// fired, `fire_failed`, dead, skipped
     pub step: &'static str,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub instance: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub instance: InstanceId,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub event_id: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub platform: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub chat_id: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub chat_id: ChatId,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message_id: String,
     pub text: String,

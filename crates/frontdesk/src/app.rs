@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use anyhow::Context as _;
 use frontdesk_connectors::Bundled;
@@ -98,9 +99,9 @@ impl Frontdesk {
             pages: Pages::default(),
             answers: Budgets::new(config.server.answers_per_tenant_kib),
             uploads: Budgets::new(UPLOADS_PER_TENANT),
-            readiness: Default::default(),
+            readiness: edge::Readiness::default(),
             in_hand: edge::in_hand(),
-            doors_refused: Default::default(),
+            doors_refused: AtomicU64::default(),
             scheduler_webhook: SchedulerWebhook::new(&config.cron.relay_keys),
             limits: config.agents.limits()?,
             metrics,

@@ -1,6 +1,7 @@
 //! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
 use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::InstanceId;
 use frontdesk_wire::InstanceNo;
 use frontdesk_wire::TenantId;
 use serde_json::{Value, json};
@@ -58,9 +59,9 @@ fn clock(app: &App) -> Value {
 /// Instance names are audiences of signed tokens. New names are unique, but a database of the first release may have
 /// the same name in several tenants.
 fn shared_names(app: &App) -> Vec<Value> {
-    let mut shared: Vec<(String, Vec<TenantId>)> = app.desk.directory().read(|view| {
+    let mut shared: Vec<(InstanceId, Vec<TenantId>)> = app.desk.directory().read(|view| {
         let names = view.instances.values().map(|it| it.name.clone());
-        let owners = |name: String| {
+        let owners = |name: InstanceId| {
             let there = view.instances_named(&name).iter().filter(|it| it.left_ms.is_none());
             let owners: Vec<TenantId> = there.map(|it| it.tenant.clone()).collect();
             (name, owners)
@@ -69,7 +70,7 @@ fn shared_names(app: &App) -> Vec<Value> {
     });
     shared.sort();
     shared.dedup();
-    let text = |(name, owners): (String, Vec<TenantId>)| {
+    let text = |(name, owners): (InstanceId, Vec<TenantId>)| {
         format!(
             "the tenants {} each have an instance {name:?}; a token signed for one is valid for the other: deprovision \
              all but one and provision them under other names",

@@ -1,6 +1,7 @@
 //! The directory in memory over a real store: written through with compare-and-set, and read back the same.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use frontdesk_wire::InstanceId;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -17,7 +18,14 @@ fn tenant(name: &str) -> Fact {
 
 fn binding(instance: &str, at_ms: u64) -> Fact {
     let [tenant, platform, user_id, instance] = ["acme", "chat", "ada", instance].map(str::to_owned);
-    Fact::Binding(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms: at_ms })
+    Fact::Binding(Binding {
+        tenant: tenant.into(),
+        platform,
+        user_id,
+        instance: instance.into(),
+        at_ms,
+        since_ms: at_ms,
+    })
 }
 
 fn token(hash: &str) -> Fact {
@@ -43,7 +51,7 @@ async fn put(registry: &Registry, facts: Vec<Fact>) -> Result<(), AmendError<Inf
     registry.write(decide).await
 }
 
-fn links(registry: &Registry) -> Vec<String> {
+fn links(registry: &Registry) -> Vec<InstanceId> {
     registry.read(|view| view.links("acme", "chat", "ada").iter().map(|link| link.instance.clone()).collect())
 }
 
@@ -114,7 +122,8 @@ async fn two_servers_give_distinct_instance_numbers() {
     for round in 0..10 {
         for (at, desk) in desks.iter().enumerate() {
             let name = format!("i-{round}-{at}");
-            let new = Instance { no: InstanceNo(0), tenant: "acme".into(), name, wake_url: None, left_ms: None };
+            let new =
+                Instance { no: InstanceNo(0), tenant: "acme".into(), name: name.into(), wake_url: None, left_ms: None };
             put(desk, vec![Fact::Instance(new)]).await.unwrap();
         }
     }

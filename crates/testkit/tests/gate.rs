@@ -336,7 +336,7 @@ impl Trial<'_> {
             Some(it) if !it.require_address => "engaged, no address required",
             Some(_) if self.event.addressed => "engaged, addressed",
             Some(it) if it.free_response_scopes.iter().any(|free| free == "*") => "engaged, free everywhere",
-            Some(it) if it.free_response_scopes.contains(&source.chat_id) => "engaged, free chat",
+            Some(it) if it.free_response_scopes.contains(&source.chat_id.to_string()) => "engaged, free chat",
             Some(_) => "engaged, free channel",
         });
     }
@@ -356,7 +356,7 @@ fn receivers(verdict: &Verdict) -> BTreeSet<InstanceNo> {
 
 fn line(line: &gate::Line) -> Line {
     Line {
-        instance: line.instance.as_ref().map(|it| it.name.clone()),
+        instance: line.instance.as_ref().map(|it| it.name.to_string()),
         delivered: line.delivered,
         layer: line.layer.name(),
         rule: line.rule,

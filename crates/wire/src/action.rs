@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::code::Code;
+use crate::ids::ChatId;
 
 /// An action of a gateway. Unknown fields are ignored, unknown ops have their own error.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,25 +17,25 @@ pub struct Action {
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Act {
     Send {
-        chat_id: String,
+        chat_id: ChatId,
         #[serde(default)]
         content: String,
         #[serde(default)]
         reply_to: Option<String>,
     },
     Edit {
-        chat_id: String,
+        chat_id: ChatId,
         message_id: String,
         #[serde(default)]
         content: String,
     },
     Delete {
-        chat_id: String,
+        chat_id: ChatId,
         message_id: String,
     },
     /// `content: ""` clears a standing indicator; absent or other content shows it.
     Typing {
-        chat_id: String,
+        chat_id: ChatId,
         #[serde(default)]
         content: Option<String>,
     },
@@ -45,10 +46,10 @@ pub enum Act {
         content: String,
     },
     GetChatInfo {
-        chat_id: String,
+        chat_id: ChatId,
     },
     SendMedia {
-        chat_id: String,
+        chat_id: ChatId,
         media_kind: String,
         source_url: String,
         #[serde(default)]
@@ -59,7 +60,7 @@ pub enum Act {
         reply_to: Option<String>,
     },
     Prompt {
-        chat_id: String,
+        chat_id: ChatId,
         #[serde(default)]
         prompt_kind: String,
         prompt_id: String,
@@ -72,20 +73,20 @@ pub enum Act {
         reply_to: Option<String>,
     },
     React {
-        chat_id: String,
+        chat_id: ChatId,
         message_id: String,
         emoji: String,
         #[serde(default)]
         remove: bool,
     },
     ThreadCreate {
-        chat_id: String,
+        chat_id: ChatId,
         thread_name: String,
         #[serde(default)]
         message_id: Option<String>,
     },
     ThreadRename {
-        chat_id: String,
+        chat_id: ChatId,
         message_id: String,
         thread_name: String,
         #[serde(default)]
@@ -95,7 +96,7 @@ pub enum Act {
         only_if_connector_created: bool,
     },
     Draft {
-        chat_id: String,
+        chat_id: ChatId,
         /// An integer or a string on the wire; both forms name the same draft.
         #[serde(deserialize_with = "string_or_integer")]
         draft_id: String,

@@ -1,5 +1,6 @@
 //! Incoming messages, normalized for agents.
 
+use crate::ids::ChatId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -46,7 +47,7 @@ fn dm_type() -> String {
 #[serde(default)]
 pub struct Source {
     pub platform: String,
-    pub chat_id: String,
+    pub chat_id: ChatId,
     /// Absent means a direct message, as in the gateway; an empty one stays empty.
     #[serde(default = "dm_type")]
     pub chat_type: String,

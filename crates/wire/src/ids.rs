@@ -227,6 +227,10 @@ macro_rules! texts {
 texts! {
     TenantId;
     GatewayId;
+    /// The name of an instance or agent, unique in its tenant. Its number is [`InstanceNo`].
+    InstanceId;
+    /// A chat of a platform. It names a chat only together with the platform and the bot.
+    ChatId;
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn key(namespace: &str, scope: Option<&str>, source: &Source) -> String {
         push(&mut key, scope);
     }
     if source.chat_type == "dm" {
-        let chat = if whatsapp { canonical_whatsapp(&source.chat_id) } else { source.chat_id.clone() };
+        let chat = if whatsapp { canonical_whatsapp(&source.chat_id) } else { source.chat_id.to_string() };
         if let Some(who) = present(Some(&chat)).or(participant.as_deref()) {
             push(&mut key, who);
         }

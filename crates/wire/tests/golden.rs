@@ -17,7 +17,7 @@ use frontdesk_wire::api;
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::event::{AgentWord, ContextLine, Media, PromptResponse, ReplyTo};
 use frontdesk_wire::frame::{FrameError, GatewayLine, PassthroughForward, push_delivery};
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Descriptor, DeskFrame};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, DeskFrame};
 use frontdesk_wire::{GatewayFrame, MessageEvent, Source, build_session_key};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -422,7 +422,7 @@ fn a_scope_is_set_under_both_names_or_neither() {
 // ---- actions --------------------------------------------------------------------------------
 
 fn actions() -> Vec<(&'static str, Act)> {
-    let (chat_id, message_id) = ("c".to_owned(), "m".to_owned());
+    let (chat_id, message_id) = (ChatId::from("c"), "m".to_owned());
     let option = |id: &str, label: &str, style| PromptOption { id: id.into(), label: label.into(), style };
     vec![
         ("action_send", Act::Send { chat_id: chat_id.clone(), content: "hello\n👋".into(), reply_to: text("m-1") }),

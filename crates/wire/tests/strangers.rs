@@ -138,7 +138,7 @@ proptest! {
         thread_id in any::<Option<String>>(),
     ) {
         let source = Source {
-            platform: platform.into(), chat_type: chat_type.into(), chat_id, user_id, thread_id, ..Source::default()
+            platform: platform.into(), chat_type: chat_type.into(), chat_id: chat_id.into(), user_id, thread_id, ..Source::default()
         };
         let start = format!("agent:main:{platform}:{chat_type}");
         prop_assert!(build_session_key(&source).starts_with(&start));

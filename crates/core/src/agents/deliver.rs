@@ -224,7 +224,7 @@ impl Messages {
             notice.instance.clone_from(&to.agent.id);
             notice.event_id = filed.event.to_string();
             notice.platform = "agents".into();
-            notice.chat_id = chat_of(from);
+            notice.chat_id = chat_of(from).into();
             notice.message_id.clone_from(&filed.message.delivery_id);
             let speaker = from.unwrap_or("the desk");
             let told: Vec<String> = receipts.iter().map(in_words).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InstanceId, InstanceNo, Place};
 
 use super::AgentsPlane;
 use super::messages::Kept;
@@ -86,15 +86,15 @@ impl Inboxes {
     /// Recent messages between agents of this tenant, newest first.
     pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
         let messages = self.inbox.recent_messages(tenant, limit).await?;
-        let agents: Vec<Option<String>> = self.agents.directory.read(|view| {
+        let agents: Vec<Option<InstanceId>> = self.agents.directory.read(|view| {
             messages.iter().map(|it| view.agent_no(it.message.agent).map(|agent| agent.id.clone())).collect()
         });
-        let show = |(filed, agent): (StoredMessage, Option<String>)| {
+        let show = |(filed, agent): (StoredMessage, Option<InstanceId>)| {
             let kept: Kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
             Dispatch {
                 event_id: filed.event.to_string(),
                 at: filed.at_ms,
-                agent_id: agent.unwrap_or_default(),
+                agent_id: agent.unwrap_or_default().into(),
                 from: kept.from,
                 kind: filed.message.kind,
                 text: filed.message.text.chars().take(SHOWN_CHARS).collect(),

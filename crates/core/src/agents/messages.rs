@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, DeliveryMeta, Fault};
 use frontdesk_wire::event::AgentWord;
-use frontdesk_wire::{EventId, InstanceNo, MessageEvent, Place, Source, build_session_key};
+use frontdesk_wire::{ChatId, EventId, InstanceNo, MessageEvent, Place, Source, build_session_key};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -184,7 +184,7 @@ impl Messages {
         tenant: &str,
         agent: InstanceNo,
         correlation_id: &str,
-    ) -> Result<Option<(EventId, String)>, Fault> {
+    ) -> Result<Option<(EventId, ChatId)>, Fault> {
         let key = question_key(agent, correlation_id).into_bytes();
         let found = self.ledger.event_named(tenant, key, QUESTION, None).await?;
         Ok(found.map(|it| (it.event, it.chat_id)))
@@ -333,7 +333,7 @@ fn event_of(word: &Word<'_>, meta: Option<Value>) -> MessageEvent {
             chat_name: Some(name.clone()),
             user_id: Some(chat_id.clone()),
             user_name: Some(name),
-            chat_id,
+            chat_id: chat_id.into(),
             // A busy gateway interrupts its turn for the next message of the same chat; its answer then fits neither
             // message. A thread per question avoids this, and identifies the answer.
             thread_id: word.asks.then(|| word.delivery_id.into()),

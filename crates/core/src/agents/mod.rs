@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
-use frontdesk_wire::{InstanceNo, Secret};
+use frontdesk_wire::{InstanceId, InstanceNo, Secret};
 use tokio::sync::Notify;
 
 use self::in_flight::InFlight;
@@ -407,14 +407,15 @@ impl AgentsPlane {
         let (mut names, mut ways) = (vec![agent.id.clone()], Vec::new());
         for spec in specs.iter().flatten().cloned() {
             match spec {
-                ConnectorSpec::Relay { instance } => names.push(instance),
+                ConnectorSpec::Relay { instance } => names.push(instance.into()),
                 other => ways.push(other),
             }
         }
         names.sort();
         names.dedup();
         let relay = self.directory.read(|view| {
-            let there = |name: &String| view.instance(&agent.tenant, name).filter(|it| it.left_ms.is_none()).cloned();
+            let there =
+                |name: &InstanceId| view.instance(&agent.tenant, name).filter(|it| it.left_ms.is_none()).cloned();
             names.iter().filter_map(there).collect()
         });
         (relay, specs.map(|_| ways))
@@ -436,7 +437,7 @@ impl AgentsPlane {
             self.ways.sealer.open(&sealed, &words).ok()
         });
         if opened.is_none() {
-            tracing::error!(agent = agent.id, what, "opening a secret of an agent failed");
+            tracing::error!(agent = %agent.id, what, "opening a secret of an agent failed");
         }
         opened
     }

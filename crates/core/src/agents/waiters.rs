@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::InstanceNo;
 use frontdesk_wire::agents::AgentReply;
+use frontdesk_wire::{ChatId, InstanceId, InstanceNo, TenantId};
 use tokio::sync::oneshot;
 
 /// Exchanges in progress per process; each is an open request.
@@ -13,15 +13,15 @@ const WAITERS_MAX: usize = 10_000;
 /// Exchanges in progress per tenant, so that one tenant cannot block the others.
 const TENANT_WAITERS_MAX: usize = 2_500;
 
-/// tenant, correlation id
-type Name = (String, String);
+/// Tenant and correlation id.
+type Name = (TenantId, String);
 
 struct Waiter {
     agent: InstanceNo,
-    agent_id: String,
+    agent_id: InstanceId,
     /// The stored question, and the chat and instances from which a socket would answer it.
     delivery_id: String,
-    chat_id: String,
+    chat_id: ChatId,
     instances: Vec<InstanceNo>,
     number: u64,
     /// `None`: it was answered, and the answer is being committed.
@@ -104,7 +104,7 @@ impl Waiters {
         agent: InstanceNo,
         agent_id: &str,
     ) -> Result<(Ticket, Answer), Refused> {
-        let name = (tenant.to_owned(), correlation_id.to_owned());
+        let name = (TenantId::from(tenant), correlation_id.to_owned());
         let mut board = self.board();
         if board.waiters.get(&name).is_some_and(|waiter| waiter.answer.is_some()) {
             return Err(Refused::InFlight);
@@ -120,7 +120,7 @@ impl Waiters {
             agent,
             agent_id: agent_id.into(),
             delivery_id: String::new(),
-            chat_id: String::new(),
+            chat_id: String::new().into(),
             instances: Vec::new(),
             number,
             answer: Some(sender),
@@ -144,7 +144,7 @@ impl Waiters {
         content: String,
         now_ms: u64,
     ) -> Result<(), Unheard> {
-        let name = (tenant.to_owned(), correlation_id.to_owned());
+        let name = (TenantId::from(tenant), correlation_id.to_owned());
         let mut board = self.board();
         let waiter = match board.waiters.get_mut(&name) {
             None => return Err(Unheard::NobodyWaits),
@@ -153,7 +153,12 @@ impl Waiters {
         };
         let answer = waiter.answer.take().ok_or(Unheard::Answered)?;
         let agent_id = waiter.agent_id.clone();
-        let reply = AgentReply { correlation_id: correlation_id.to_owned(), content, sent_at: now_ms, agent_id };
+        let reply = AgentReply {
+            correlation_id: correlation_id.to_owned(),
+            content,
+            sent_at: now_ms,
+            agent_id: agent_id.to_string(),
+        };
         answer.send(reply).map_err(|_| Unheard::NobodyWaits)
     }
 

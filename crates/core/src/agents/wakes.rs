@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeReceipt};
-use frontdesk_wire::{InstanceNo, Place, TenantId};
+use frontdesk_wire::{InstanceId, InstanceNo, Place, TenantId};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ const PLANNED_MAX: usize = 1_000;
 #[derive(Serialize, Deserialize)]
 struct Plan {
     tenant: TenantId,
-    agent_id: String,
+    agent_id: InstanceId,
     #[serde(default)]
     context: Option<String>,
     #[serde(default)]

@@ -20,7 +20,7 @@ use frontdesk_wire::cron::{
     RelayBody,
 };
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{EventId, InstanceNo, TenantId};
+use frontdesk_wire::{EventId, InstanceId, InstanceNo, TenantId};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -338,8 +338,8 @@ impl CronPlane {
     }
 
     /// Armed alarms of a tenant: jobs of its instances and planned wakes of its agents.
-    pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(String, Alarm)>, DeskError> {
-        let owners: Vec<(InstanceNo, String)> = self.directory.read(|view| {
+    pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(InstanceId, Alarm)>, DeskError> {
+        let owners: Vec<(InstanceNo, InstanceId)> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
             let instances = index.instances().map(|it| (it.no, it.name.clone()));
             instances.chain(index.agents().map(|it| (it.no, it.id.clone()))).collect()

@@ -1,6 +1,6 @@
 //! `/stop`: from a user to the instance that runs the turn, and from a gateway to another instance.
 
-use std::sync::Arc;
+use frontdesk_wire::ChatId;
 
 use frontdesk_wire::InstanceNo;
 use frontdesk_wire::frame::DeskFrame;
@@ -65,7 +65,7 @@ impl DeliveryPlane {
         instances: &[InstanceNo],
         kept_as: &[&str],
         now_ms: u64,
-    ) -> Result<Option<(InstanceNo, Arc<str>)>, StoreError> {
+    ) -> Result<Option<(InstanceNo, ChatId)>, StoreError> {
         let mut live: Vec<InstanceNo> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
         let remembered = |instance: InstanceNo| {

@@ -95,7 +95,7 @@ impl DeliveryPlane {
             self.switchboard.note_given_up(instance, row);
             tracing::warn!(
                 tenant = %caller.tenant,
-                instance = caller.instance.name,
+                instance = %caller.instance.name,
                 mail = mail_id(instance, *seq),
                 "a row was given up: the gateway acked later rows but not this one"
             );
@@ -103,7 +103,7 @@ impl DeliveryPlane {
                 notice.instance.clone_from(&caller.instance.name);
                 notice.event_id = delivery.event.to_string();
                 notice.platform.clone_from(&delivery.platform);
-                notice.chat_id = delivery.chat_id.to_string();
+                notice.chat_id = delivery.chat_id.clone();
                 notice.message_id.clone_from(&delivery.message_id);
                 notice.text = format!("{} never acked it, although it was sent again", caller.instance.name);
             });
@@ -163,7 +163,7 @@ impl DeliveryPlane {
             self.tail.say(&instance.tenant, "notice", |notice| {
                 notice.instance.clone_from(&instance.name);
                 notice.platform.clone_from(&delivery.platform);
-                notice.chat_id = delivery.chat_id.to_string();
+                notice.chat_id = delivery.chat_id.clone();
                 notice.message_id.clone_from(&delivery.message_id);
                 notice.text = sent;
             });
@@ -181,7 +181,7 @@ impl DeliveryPlane {
                 notice.instance.clone_from(&caller.instance.name);
                 notice.event_id = row.event.to_string();
                 notice.platform.clone_from(&row.platform);
-                notice.chat_id = row.chat_id.to_string();
+                notice.chat_id = row.chat_id.clone();
                 notice.message_id.clone_from(&row.message_id);
                 notice.text = match step {
                     "sent" => format!("handed to {}", caller.instance.name),
@@ -203,7 +203,7 @@ impl DeliveryPlane {
             notice.text = text.into();
             if let Some((_, oldest)) = waits.first() {
                 notice.platform.clone_from(&oldest.platform);
-                notice.chat_id = oldest.chat_id.to_string();
+                notice.chat_id = oldest.chat_id.clone();
                 notice.message_id.clone_from(&oldest.message_id);
                 notice.event_id = oldest.event.to_string();
             }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::{Close, DeskNo, EventId, GatewayId, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{ChatId, Close, DeskNo, EventId, GatewayId, InstanceNo, Seq, TenantId};
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
@@ -236,7 +236,7 @@ impl Mailbox {
 pub struct Memory {
     pub acks: Option<Acks>,
     pub presence: Presence,
-    turns: VecDeque<(Arc<str>, Arc<str>, u64)>,
+    turns: VecDeque<(Arc<str>, ChatId, u64)>,
     /// Results that came after their socket had closed, for the next one.
     parked: VecDeque<(u64, String)>,
     /// Number of sockets it has opened.
@@ -474,7 +474,7 @@ impl Switchboard {
     }
 
     /// The chat of the latest turn of this session since then, if it is in memory.
-    pub fn turn_chat(&self, instance: InstanceNo, session_key: &str, since_ms: u64) -> Option<Arc<str>> {
+    pub fn turn_chat(&self, instance: InstanceNo, session_key: &str, since_ms: u64) -> Option<ChatId> {
         let memory = self.memory.pin().get(&instance).cloned()?;
         let memory = lock(&memory);
         let found = memory.turns.iter().rev().find(|(key, _, at_ms)| **key == *session_key && *at_ms >= since_ms);

@@ -2,6 +2,7 @@
 //!
 //! Secrets are shown once, and stored encrypted or hashed.
 
+use frontdesk_wire::InstanceId;
 use frontdesk_wire::api::{BindingNew, GrantName, RouteNew, TokenMade};
 
 use super::facts::{Binding, Enrollment, Fact, Route, Scope, Tenant, Token};
@@ -54,7 +55,7 @@ impl DirectoryPlane {
             hash: sha256_hex(&token),
             tenant: tenant.into(),
             scope,
-            instance,
+            instance: instance.map(InstanceId::from),
             created_ms: now_ms,
             expires_ms: ttl_s.map(|ttl_s| now_ms.saturating_add(ttl_s.saturating_mul(1000))),
         };
@@ -163,7 +164,14 @@ pub(super) fn link(view: &View, draft: &mut Draft, ask: BindingNew, now_ms: u64)
     let latest = view.links_anywhere(&platform, &user_id).last().map_or(0, |link| link.at_ms);
     let since_ms = links.iter().find(|link| link.instance == instance).map_or(now_ms, |link| link.since_ms);
     let at_ms = now_ms.max(latest + 1);
-    draft.put(Fact::Binding(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms }));
+    draft.put(Fact::Binding(Binding {
+        tenant: tenant.into(),
+        platform,
+        user_id,
+        instance: instance.into(),
+        at_ms,
+        since_ms,
+    }));
 }
 
 /// Removes a link, and the DM default that names it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::token::{self, Proof};
-use frontdesk_wire::{Close, GatewayId, Secret, TenantId};
+use frontdesk_wire::{Close, GatewayId, InstanceId, Secret, TenantId};
 
 use super::DirectoryPlane;
 use super::facts::{Gateway, GatewaySecret, Instance, Scope, Token};
@@ -13,7 +13,7 @@ use crate::hash::sha256_hex;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub tenant: TenantId,
-    pub instance: Option<String>,
+    pub instance: Option<InstanceId>,
 }
 
 /// Why an upgrade token was rejected.

@@ -55,7 +55,7 @@ impl Offers {
         let commands = read(manifest);
         let tenant = who.tenant.clone();
         let [instance, platform, bot] = [who.instance.name.as_str(), platform, bot].map(str::to_owned);
-        let list = OfferedCommands { platform, bot, tenant, instance, commands };
+        let list = OfferedCommands { platform, bot, tenant, instance: instance.into(), commands };
         let (name, bytes) = (Fact::Commands(list.clone()).key(), list.bytes());
         let mut waiting = self.waiting();
         let before = waiting.lists.get(&name).map_or(0, OfferedCommands::bytes);
@@ -63,7 +63,7 @@ impl Offers {
         let is_full =
             waiting.bytes - before + bytes > WAITING_MAX_BYTES || (is_new && waiting.lists.len() >= WAITING_MAX);
         if is_full {
-            tracing::warn!(%list.tenant, list.instance, "too many command lists wait to be stored; one was dropped");
+            tracing::warn!(%list.tenant, %list.instance, "too many command lists wait to be stored; one was dropped");
             return;
         }
         waiting.bytes = waiting.bytes - before + bytes;
@@ -99,7 +99,7 @@ impl Offers {
                             draft.put(Fact::Commands(list.clone()));
                         } else {
                             let max = TENANT_MAX_BYTES;
-                            tracing::warn!(%list.tenant, list.instance, max, "an agent's commands were not stored: its tenant has too many");
+                            tracing::warn!(%list.tenant, %list.instance, max, "an agent's commands were not stored: its tenant has too many");
                         }
                     }
                 }

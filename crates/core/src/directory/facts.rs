@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
-use frontdesk_wire::{GatewayId, InstanceNo, TenantId};
+use frontdesk_wire::{GatewayId, InstanceId, InstanceNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use frontdesk_wire::cron::SigningAlg;
@@ -47,7 +47,7 @@ pub struct Token {
     pub hash: String,
     pub tenant: TenantId,
     pub scope: Scope,
-    pub instance: Option<String>,
+    pub instance: Option<InstanceId>,
     pub created_ms: u64,
     pub expires_ms: Option<u64>,
 }
@@ -86,7 +86,7 @@ pub struct Binding {
     pub tenant: TenantId,
     pub platform: String,
     pub user_id: String,
-    pub instance: String,
+    pub instance: InstanceId,
     /// When they were last linked; increases with every link of a user.
     pub at_ms: u64,
     /// When they were first linked. The owner of an instance is the user who was linked to it first.
@@ -100,7 +100,7 @@ pub struct DmDefault {
     pub tenant: TenantId,
     pub platform: String,
     pub user_id: String,
-    pub instance: String,
+    pub instance: InstanceId,
     pub at_ms: u64,
 }
 
@@ -110,7 +110,7 @@ pub struct LinkCode {
     pub hash: String,
     pub tenant: TenantId,
     pub platform: String,
-    pub instance: String,
+    pub instance: InstanceId,
     pub expires_ms: u64,
     pub used_by: Option<String>,
 }
@@ -123,7 +123,7 @@ pub struct Grant {
     pub platform: String,
     pub scope: String,
     pub channel: String,
-    pub instance: String,
+    pub instance: InstanceId,
     pub at_ms: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
     pub tenant: TenantId,
-    pub instance: String,
+    pub instance: InstanceId,
     pub policy: PrincipalPolicy,
     pub allow: BTreeSet<String>,
 }
@@ -161,7 +161,7 @@ pub struct GatewaySecret {
 pub struct Gateway {
     pub id: GatewayId,
     pub tenant: TenantId,
-    pub instance: String,
+    pub instance: InstanceId,
     pub secrets: Vec<GatewaySecret>,
     pub platforms: Vec<(String, String)>,
     pub route_keys: Vec<String>,
@@ -185,7 +185,7 @@ pub struct Instance {
     /// Number of its ledger, unique in the server.
     pub no: InstanceNo,
     pub tenant: TenantId,
-    pub name: String,
+    pub name: InstanceId,
     pub wake_url: Option<String>,
     /// It was removed; its ledger stays. Provisioning a gateway for it restores it.
     #[serde(default)]
@@ -195,7 +195,7 @@ pub struct Instance {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Policy {
     pub tenant: TenantId,
-    pub instance: String,
+    pub instance: InstanceId,
     pub policy: RelevancePolicy,
 }
 
@@ -205,7 +205,7 @@ pub struct Agent {
     /// Number of its inbox, in another range than instance numbers.
     pub no: InstanceNo,
     pub tenant: TenantId,
-    pub id: String,
+    pub id: InstanceId,
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
@@ -234,7 +234,7 @@ pub struct OfferedCommands {
     pub platform: String,
     pub bot: String,
     pub tenant: TenantId,
-    pub instance: String,
+    pub instance: InstanceId,
     pub commands: Vec<Command>,
 }
 

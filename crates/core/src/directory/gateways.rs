@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
-use frontdesk_wire::{InstanceNo, MessageEvent, Secret};
+use frontdesk_wire::{InstanceId, InstanceNo, MessageEvent, Secret};
 
 use super::facts::{Enrollment, Fact, Gateway, GatewaySecret, Instance};
 use super::index::TenantIndex;
@@ -40,7 +40,7 @@ impl DirectoryPlane {
         if let Some(url) = &ask.wake_url {
             self.outcall.check(url).map_err(|error| DeskError::BadRequest(format!("wakeUrl: {error}")))?;
         }
-        let instance = ask.instance_id.clone().or_else(|| who.instance.clone());
+        let instance = ask.instance_id.as_ref().map(InstanceId::from).or_else(|| who.instance.clone());
         let new = NewGateway {
             tenant: &who.tenant,
             bound: who.instance.as_deref(),
@@ -57,7 +57,7 @@ impl DirectoryPlane {
     pub async fn add_gateway(&self, ask: GatewayNew) -> Result<GatewayMade, DeskError> {
         let known = self.registry.read(|view| known_tenant(view, &ask.tenant));
         known?;
-        let who = Identity { tenant: ask.tenant.into(), instance: ask.instance };
+        let who = Identity { tenant: ask.tenant.into(), instance: ask.instance.map(InstanceId::from) };
         let ask = ProvisionRequest {
             gateway_id: ask.id,
             platform: "relay".into(), // the platform for which gateways send hello by default
@@ -121,7 +121,7 @@ impl DirectoryPlane {
         }
         let instance = instance.unwrap_or_else(|| match known {
             Some(gateway) => gateway.instance.clone(),
-            None => gateway_id.to_owned(), // without an instanceId the gatewayId names the instance
+            None => gateway_id.into(), // without an instanceId the gatewayId names the instance
         });
         check_id("instanceId", &instance)?;
         let mut gateway = known.map_or_else(
@@ -314,7 +314,7 @@ struct NewGateway<'a> {
     /// The only instance that the caller may act for, if its identity is bound.
     bound: Option<&'a str>,
     gateway_id: &'a str,
-    instance: Option<String>,
+    instance: Option<InstanceId>,
     wake_url: Option<String>,
     platform: Option<(String, String)>,
     route_keys: Vec<String>,

@@ -1,6 +1,7 @@
 //! What the gate reads for every event, by tenant and platform: lookups build no keys, and do not get slower when
 //! other tenants grow.
 
+use frontdesk_wire::InstanceId;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, 
 pub struct TenantIndex {
     /// The tenant record exists; other records of it may be read before or after.
     pub(super) known: bool,
-    pub(super) instances: HashMap<String, Arc<Instance>>,
-    pub(super) principals: HashMap<String, Arc<Principal>>,
-    pub(super) agents: HashMap<String, Arc<Agent>>,
+    pub(super) instances: HashMap<InstanceId, Arc<Instance>>,
+    pub(super) principals: HashMap<InstanceId, Arc<Principal>>,
+    pub(super) agents: HashMap<InstanceId, Arc<Agent>>,
     /// Gateways: (live, revoked).
     pub(super) gateways: (usize, usize),
     pub(super) floors: HashMap<String, PlatformIndex>,
@@ -24,10 +25,10 @@ pub struct TenantIndex {
 pub struct PlatformIndex {
     people: HashMap<String, Person>,
     /// Links by instance; the first one is the oldest.
-    owners: HashMap<String, Vec<Arc<Binding>>>,
+    owners: HashMap<InstanceId, Vec<Arc<Binding>>>,
     /// By channel; usually one scope per channel id.
     grants: HashMap<String, Vec<Arc<Grant>>>,
-    relevance: HashMap<String, Relevance>,
+    relevance: HashMap<InstanceId, Relevance>,
 }
 
 /// A user on a platform.

@@ -97,7 +97,7 @@ impl Management {
                 return Ok::<_, DeskError>(Linked::Wrong);
             };
             match &code.used_by {
-                Some(by) if *by == author => return Ok(Linked::Again(code.instance.clone())),
+                Some(by) if *by == author => return Ok(Linked::Again(code.instance.to_string())),
                 Some(_) => return Ok(Linked::Used),
                 None if code.expires_ms <= now_ms => return Ok(Linked::Expired),
                 None => {}
@@ -107,10 +107,10 @@ impl Management {
                 platform: source.platform.clone(),
                 user_id: author.clone(),
                 tenant: code.tenant.clone().into(),
-                instance: code.instance.clone(),
+                instance: code.instance.to_string(),
             };
             link(view, draft, ask, now_ms);
-            Ok(Linked::Done(code.instance.clone()))
+            Ok(Linked::Done(code.instance.to_string()))
         };
         let outcome = self.directory.write(decide).await.map_err(DeskError::from)?;
         if !matches!(outcome, Linked::Done(_) | Linked::Again(_)) {

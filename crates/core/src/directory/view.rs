@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use frontdesk_wire::{GatewayId, InstanceNo, TenantId};
+use frontdesk_wire::{GatewayId, InstanceId, InstanceNo, TenantId};
 
 use super::facts::{
     Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, OfferedCommands, Policy,
@@ -42,7 +42,7 @@ pub struct View {
     /// Platform, then user: links in all tenants, for direct messages to a shared bot.
     linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
     /// Names are unique in a server, but databases of the first release may have one name in several tenants.
-    instances_named: HashMap<String, Vec<Arc<Instance>>>,
+    instances_named: HashMap<InstanceId, Vec<Arc<Instance>>>,
 }
 
 impl View {
@@ -76,7 +76,7 @@ impl View {
     }
 
     /// Tenant and name of the instance or agent with this number.
-    pub fn owner_of_no(&self, no: InstanceNo) -> Option<(TenantId, String)> {
+    pub fn owner_of_no(&self, no: InstanceNo) -> Option<(TenantId, InstanceId)> {
         let instance = self.instance_no(no).map(|it| (it.tenant.clone(), it.name.clone()));
         instance.or_else(|| self.agent_no(no).map(|it| (it.tenant.clone(), it.id.clone())))
     }

@@ -195,14 +195,14 @@ impl Bench<'_> {
         self.own_by(chosen, author);
         for link in person.links.iter().filter(|link| link.instance != chosen.instance) {
             if let Some(instance) = self.index.instance(&link.instance) {
-                self.note(Some(instance), false, Layer::Owner, rule, chosen.instance.clone());
+                self.note(Some(instance), false, Layer::Owner, rule, chosen.instance.to_string());
             }
         }
     }
 
     fn own_by(&mut self, link: &Binding, author: &str) {
         match self.index.instance(&link.instance) {
-            None => self.note(None, false, Layer::Owner, "instance", link.instance.clone()),
+            None => self.note(None, false, Layer::Owner, "instance", link.instance.to_string()),
             Some(instance) => match self.blind(author) {
                 Some(rule) => self.note(Some(instance), false, Layer::Visibility, rule, author.to_owned()),
                 None => self.note(Some(instance), true, Layer::Owner, "linked", author.to_owned()),

@@ -159,7 +159,7 @@ impl InboundPlane {
                     notice.at = now_ms; // it may be handed over before we get to say so
                     notice.event_id.clone_from(&id);
                     notice.platform = platform;
-                    notice.chat_id = chat_id;
+                    notice.chat_id = chat_id.into();
                     notice.message_id = message_id;
                     notice.text.clone_from(&brief.text);
                 });
@@ -256,7 +256,7 @@ impl InboundPlane {
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let chat = chat.map(|line| {
             Box::new(ChatWrite {
-                chat_id: delivery.chat_id.to_string(),
+                chat_id: delivery.chat_id.clone(),
                 message_id: delivery.message_id.clone(),
                 json: line.json,
                 at_ms: now_ms,

@@ -3,6 +3,7 @@
 //! By priority, then in turn between tenants, then in the order in which they came. Actions in one chat go one after
 //! another. A bot's rate budget is a set of token buckets; what the vendor says about its limits overrides them.
 
+use frontdesk_wire::ChatId;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::port::platform::{Cost, Pace, Priority, Rate};
@@ -25,7 +26,7 @@ pub type Ticket = u64;
 /// An action that wants to go out.
 pub struct Ask {
     pub tenant: String,
-    pub chat_id: String,
+    pub chat_id: ChatId,
     pub cost: Cost,
     pub bytes: usize,
     /// Actions that follow this one and need a token each: the further parts of a long text.
@@ -77,7 +78,7 @@ struct Tenant {
     bytes: usize,
     in_flight: usize,
     /// Chats with an action at the platform.
-    busy: HashSet<String>,
+    busy: HashSet<ChatId>,
     /// Waiting actions that a later one may replace, by key.
     replaceable: HashMap<String, Ticket>,
 }

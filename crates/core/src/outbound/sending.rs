@@ -158,7 +158,7 @@ impl OutboundPlane {
         let wait_max_ms = if cost.droppable { DROP_AFTER_MS } else { WAIT_MAX_MS };
         let ask = Ask {
             tenant: acting_as.tenant.to_owned(),
-            chat_id: chat_id.to_owned(),
+            chat_id: chat_id.into(),
             cost,
             bytes: action.act.text().map_or(0, str::len) + OVERHEAD_BYTES,
             more: more as u64,

@@ -1,12 +1,13 @@
 //! The built-in chat's own memory.
 
 use super::stored::Stored;
+use frontdesk_wire::ChatId;
 
 /// A line of the built-in chat that is written in one commit with its event. A line of that message id that is there
 /// already stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatWrite {
-    pub chat_id: String,
+    pub chat_id: ChatId,
     pub message_id: String,
     pub json: String,
     pub at_ms: u64,
@@ -32,7 +33,7 @@ pub struct ChatRow {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatRecord {
-    pub chat_id: String,
+    pub chat_id: ChatId,
     pub json: String,
     pub last_seq: u64,
 }

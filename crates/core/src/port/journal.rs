@@ -2,6 +2,7 @@
 
 use frontdesk_wire::DeskNo;
 use frontdesk_wire::TenantId;
+use frontdesk_wire::{ChatId, InstanceId};
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
@@ -20,10 +21,10 @@ pub enum Outcome {
 pub struct JournalEntry {
     pub id: u64,
     pub tenant: TenantId,
-    pub instance: String,
+    pub instance: InstanceId,
     pub platform: String,
     pub bot: String,
-    pub chat_id: String,
+    pub chat_id: ChatId,
     pub op: String,
     pub at_ms: u64,
     pub outcome: Outcome,

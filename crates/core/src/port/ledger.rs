@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
+use frontdesk_wire::{ChatId, DeskNo, EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
@@ -21,7 +21,7 @@ pub struct Delivery {
     pub json: String,
     pub platform: String,
     pub bot: String,
-    pub chat_id: Arc<str>,
+    pub chat_id: ChatId,
     pub session_key: Arc<str>,
     pub message_id: String,
 }
@@ -173,7 +173,7 @@ pub struct EventRecord {
     pub event: EventId,
     pub tenant: TenantId,
     pub at_ms: u64,
-    pub chat_id: String,
+    pub chat_id: ChatId,
     pub message_id: String,
     pub verdict: String,
 }

@@ -1,5 +1,6 @@
 //! Capabilities that never leave the desk.
 
+use frontdesk_wire::ChatId;
 use frontdesk_wire::TenantId;
 
 use super::stored::Stored;
@@ -13,7 +14,7 @@ pub struct SealedCapability {
     pub session_keys: Vec<String>,
     pub platform: String,
     pub bot: String,
-    pub chat_id: String,
+    pub chat_id: ChatId,
     pub sealed: Vec<u8>,
     pub expires_ms: u64,
 }

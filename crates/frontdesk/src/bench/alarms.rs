@@ -122,7 +122,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 async fn guests(desk: &Desk) -> anyhow::Result<Arc<Vec<Guest>>> {
     let mut guests = Vec::new();
     for number in 0..AGENTS {
-        let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(format!("a{number}")) };
+        let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(format!("a{number}").into()) };
         guests.push(desk.directory().guest_of(&who).await?);
     }
     Ok(Arc::new(guests))

@@ -102,7 +102,7 @@ fn cases() -> Vec<(Source, bool)> {
         let chat_id = if direct { format!("dm{person}") } else { format!("c{}", throw(CHANNELS)) };
         let mut source = Source {
             platform: PLATFORM.into(),
-            chat_id,
+            chat_id: chat_id.into(),
             chat_type: if direct { "dm".into() } else { "group".into() },
             user_id: Some(format!("u{person}")),
             ..Source::default()
@@ -127,26 +127,45 @@ fn world(tenants: usize) -> View {
             put(Fact::Instance(Instance {
                 no: InstanceNo(next_no),
                 tenant: tenant.clone().into(),
-                name: name.clone(),
+                name: name.clone().into(),
                 wake_url: None,
                 left_ms: None,
             }));
             let any = PrincipalPolicy::Any;
             let (tenant, instance, allow) = (tenant.clone(), name.clone(), std::collections::BTreeSet::default());
-            put(Fact::Principal(Principal { tenant: tenant.clone().into(), instance, policy: any, allow }));
+            put(Fact::Principal(Principal {
+                tenant: tenant.clone().into(),
+                instance: instance.into(),
+                policy: any,
+                allow,
+            }));
             let policy =
                 RelevancePolicy { platform: PLATFORM.into(), require_address: true, ..RelevancePolicy::default() };
-            put(Fact::Policy(Policy { tenant: tenant.into(), instance: name, policy }));
+            put(Fact::Policy(Policy { tenant: tenant.into(), instance: name.into(), policy }));
         }
         for person in 0..people {
             let (tenant, platform, user_id) = (tenant.clone(), PLATFORM.into(), format!("u{person}"));
             let (instance, at_ms) = (format!("a{}", person % instances), person as u64 + 1);
-            put(Fact::Binding(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms: at_ms }));
+            put(Fact::Binding(Binding {
+                tenant: tenant.into(),
+                platform,
+                user_id,
+                instance: instance.into(),
+                at_ms,
+                since_ms: at_ms,
+            }));
         }
         for channel in (0..CHANNELS.min(instances)).step_by(2) {
             let [platform, scope] = [PLATFORM, "g0"].map(str::to_owned);
             let (channel, instance) = (format!("c{channel}"), format!("a{}", channel % instances));
-            put(Fact::Grant(Grant { tenant: tenant.clone().into(), platform, scope, channel, instance, at_ms: 1 }));
+            put(Fact::Grant(Grant {
+                tenant: tenant.clone().into(),
+                platform,
+                scope,
+                channel,
+                instance: instance.into(),
+                at_ms: 1,
+            }));
         }
     }
     view

@@ -58,7 +58,7 @@ fn intake(number: u64) -> Intake {
     let person = number % AGENTS as u64;
     let source = Source {
         platform: "relay".into(),
-        chat_id: format!("c{person}"),
+        chat_id: format!("c{person}").into(),
         chat_type: "dm".into(),
         user_id: Some(format!("u{person}")),
         ..Source::default()

@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use flow::Budgets;
+pub(crate) use ops::Readiness;
 pub(crate) use server::ConnectionSlot;
 pub use server::{ConnectionLimits, serve};
 

@@ -6,6 +6,7 @@
 mod agent_jwt;
 mod keyset;
 
+use frontdesk_wire::InstanceId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -150,7 +151,7 @@ impl Verifier {
                 let links = view.links(tenant, SESSION_PLATFORM, text("sid")?);
                 links.last().map(|link| link.instance.as_str())
             };
-            let instance = client.filter(|id| !id.is_empty()).or_else(by_session).map(str::to_owned);
+            let instance = client.filter(|id| !id.is_empty()).or_else(by_session).map(InstanceId::from);
             Ok(Identity { tenant: tenant.into(), instance })
         })
     }

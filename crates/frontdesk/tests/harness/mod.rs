@@ -286,7 +286,7 @@ impl Harness {
         let fact = Fact::Instance(Instance {
             no: InstanceNo::NONE,
             tenant: tenant.into(),
-            name,
+            name: name.into(),
             wake_url: None,
             left_ms: None,
         });

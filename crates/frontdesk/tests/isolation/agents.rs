@@ -126,14 +126,14 @@ impl Scenario {
                 let source = &said.event.source;
                 assert_eq!(event["text"], said.text.as_str(), "{event}");
                 for (field, value) in [
-                    ("chat_id", Some(&source.chat_id)),
-                    ("chat_type", Some(&source.chat_type)),
-                    ("user_id", source.user_id.as_ref()),
-                    ("thread_id", source.thread_id.as_ref()),
-                    ("scope_id", source.scope_id.as_ref()),
-                    ("guild_id", source.scope_id.as_ref()),
+                    ("chat_id", Some(source.chat_id.as_str())),
+                    ("chat_type", Some(source.chat_type.as_str())),
+                    ("user_id", source.user_id.as_deref()),
+                    ("thread_id", source.thread_id.as_deref()),
+                    ("scope_id", source.scope_id.as_deref()),
+                    ("guild_id", source.scope_id.as_deref()),
                 ] {
-                    assert_eq!(event["source"][field].as_str(), value.map(String::as_str), "{field} in {event}");
+                    assert_eq!(event["source"][field].as_str(), value, "{field} in {event}");
                 }
                 assert_eq!(event["reply_to"]["text"].as_str(), said.quoted.as_deref(), "{event}");
                 assert!(event["context_error"].is_null(), "{event}");

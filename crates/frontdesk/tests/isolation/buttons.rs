@@ -47,7 +47,7 @@ impl Scenario {
         let types = &self.homes[home].chat_types;
         let mut source = Source {
             platform: APART.into(),
-            chat_id: chat.clone(),
+            chat_id: chat.clone().into(),
             chat_type: types.get(&chat).cloned().unwrap_or_else(|| "dm".into()),
             user_id: Some(user_id),
             ..Source::default()

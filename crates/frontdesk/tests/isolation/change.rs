@@ -80,7 +80,7 @@ impl Scenario {
         let since_ms = links.iter().find(|it| is_it(it)).map_or(at_ms, |it| it.since_ms);
         links.retain(|it| !is_it(it));
         let [tenant, platform, user_id, instance] = [tenant, APART, user_id, instance].map(str::to_owned);
-        links.push(Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms });
+        links.push(Binding { tenant: tenant.into(), platform, user_id, instance: instance.into(), at_ms, since_ms });
     }
 
     /// Sends a command to the server itself, in a direct chat. No agent gets it.
@@ -88,7 +88,7 @@ impl Scenario {
         let home = self.homes.iter().position(|home| home.tenant == tenant).unwrap();
         let source = Source {
             platform: APART.into(),
-            chat_id: self.dice.pick(&self.world.directs).clone(),
+            chat_id: self.dice.pick(&self.world.directs).clone().into(),
             chat_type: "dm".into(),
             user_id: Some(user_id.to_owned()),
             ..Source::default()
@@ -116,7 +116,7 @@ impl Scenario {
             self.world.grants.retain(|grant| *grant != it);
             if self.dice.chance(60) {
                 self.harness.post("/manage/scope", &next, &place).await.expect(200);
-                self.world.grants.push(Grant { instance: name, ..it });
+                self.world.grants.push(Grant { instance: name.into(), ..it });
             }
         }
     }

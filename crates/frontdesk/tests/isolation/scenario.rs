@@ -179,7 +179,7 @@ impl Scenario {
             let raw: Arc<Mutex<Vec<u8>>> = Arc::default();
             let mut socket = Socket::dial(&harness.url, "/relay", Some(&bearer), raw.clone()).await.unwrap();
             socket.hello(APART, "").await;
-            Agent::new(home, it.name.clone(), bearer, socket, raw)
+            Agent::new(home, it.name.to_string(), bearer, socket, raw)
         });
         self.agents = join_all(agents).await;
     }

@@ -77,7 +77,7 @@ impl Scenario {
         let tenant = self.homes[home].tenant.clone();
         let source = Source {
             platform: APART.into(),
-            chat_id,
+            chat_id: chat_id.into(),
             chat_type: "group".into(),
             user_id: Some(person.user_id),
             is_bot: person.is_bot,
@@ -195,9 +195,9 @@ pub(crate) async fn say(harness: &Harness, home: &mut Home, said: &mut Said) {
         post["media"] = json!([{ "id": file.id }]);
     }
     if let Some(scope) = &source.scope_id {
-        home.chat_scopes.insert(source.chat_id.clone(), scope.clone());
+        home.chat_scopes.insert(source.chat_id.to_string(), scope.clone());
     }
-    home.chat_types.entry(source.chat_id.clone()).or_insert_with(|| source.chat_type.clone());
+    home.chat_types.entry(source.chat_id.to_string()).or_insert_with(|| source.chat_type.clone());
     let path = format!("/chat/v1/chats/{}/messages", source.chat_id);
     let posted = harness.post(&path, &home.token, &post).await.expect(202);
     take_receipt(said, &posted);

@@ -152,9 +152,9 @@ impl BuiltInChat {
         let summary = |record: frontdesk_core::port::store::ChatRecord| {
             let facts: ChatFacts = serde_json::from_str(&record.json).unwrap_or_default();
             ChatSummary {
-                name: facts.name.unwrap_or_else(|| record.chat_id.clone()),
+                name: facts.name.unwrap_or_else(|| record.chat_id.to_string()),
                 chat_type: facts.chat_type.unwrap_or_else(|| "dm".into()),
-                chat_id: record.chat_id,
+                chat_id: record.chat_id.to_string(),
                 last_seq: record.last_seq,
             }
         };

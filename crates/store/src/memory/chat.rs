@@ -14,7 +14,7 @@ fn name(tenant: &str, chat_id: &str) -> (String, String) {
 
 fn record(chat_id: &str, chat: &Chat) -> ChatRecord {
     let json = if chat.json.is_empty() { "{}".to_owned() } else { chat.json.clone() };
-    ChatRecord { chat_id: chat_id.to_owned(), json, last_seq: chat.last_seq }
+    ChatRecord { chat_id: chat_id.into(), json, last_seq: chat.last_seq }
 }
 
 impl Chat {

@@ -246,7 +246,7 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
         event,
         tenant: tenant.clone(),
         at_ms: delivery.at_ms,
-        chat_id: delivery.chat_id.to_string(),
+        chat_id: delivery.chat_id.clone(),
         message_id: delivery.message_id.clone(),
         verdict,
     };

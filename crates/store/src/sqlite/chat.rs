@@ -184,5 +184,5 @@ fn line(row: &Row<'_>) -> rusqlite::Result<ChatRow> {
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<ChatRecord> {
-    Ok(ChatRecord { chat_id: row.get(0)?, json: row.get(1)?, last_seq: unsigned(row.get(2)?) })
+    Ok(ChatRecord { chat_id: row.get::<_, String>(0)?.into(), json: row.get(1)?, last_seq: unsigned(row.get(2)?) })
 }

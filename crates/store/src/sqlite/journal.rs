@@ -14,7 +14,17 @@ impl Journal for SqliteStore {
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'open', ?8, 0, '', ?9)";
             let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
             let (at_ms, desk) = (signed(it.at_ms), signed(it.desk));
-            let row = (it.tenant.as_str(), it.instance, it.platform, it.bot, it.chat_id, it.op, at_ms, it.parts, desk);
+            let row = (
+                it.tenant.as_str(),
+                it.instance.as_str(),
+                it.platform,
+                it.bot,
+                it.chat_id.as_str(),
+                it.op,
+                at_ms,
+                it.parts,
+                desk,
+            );
             insert.insert(row).map(unsigned).map_err(fault)
         };
         self.writer.write(work, |_| {})
@@ -92,10 +102,10 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
     Ok(JournalEntry {
         id: unsigned(row.get(0)?),
         tenant: row.get::<_, String>(1)?.into(),
-        instance: row.get(2)?,
+        instance: row.get::<_, String>(2)?.into(),
         platform: row.get(3)?,
         bot: row.get(4)?,
-        chat_id: row.get(5)?,
+        chat_id: row.get::<_, String>(5)?.into(),
         op: row.get(6)?,
         at_ms: unsigned(row.get(7)?),
         outcome: [Outcome::Open, Outcome::Delivered, Outcome::Rejected]

@@ -476,7 +476,7 @@ fn event_record(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
         event: unsigned(row.get(0)?),
         tenant: row.get::<_, String>(1)?.into(),
         at_ms: unsigned(row.get(2)?),
-        chat_id: row.get(3)?,
+        chat_id: row.get::<_, String>(3)?.into(),
         message_id: row.get(4)?,
         verdict: row.get(5)?,
     })

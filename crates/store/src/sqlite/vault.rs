@@ -29,7 +29,7 @@ impl Vault for SqliteStore {
                     session_keys: vec![session_key.clone()],
                     platform: row.get(3)?,
                     bot: row.get(4)?,
-                    chat_id: row.get(5)?,
+                    chat_id: row.get::<_, String>(5)?.into(),
                     sealed: row.get(6)?,
                     expires_ms: unsigned(row.get(7)?),
                 })
@@ -42,8 +42,16 @@ impl Vault for SqliteStore {
 pub(super) fn bind(connection: &Connection, it: &SealedCapability) -> Result<(), StoreError> {
     let sql = "INSERT INTO capability (id, tenant, kind, platform, bot, chat_id, sealed, expires_ms)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    let row =
-        (&it.id, it.tenant.as_str(), &it.kind, &it.platform, &it.bot, &it.chat_id, &it.sealed, signed(it.expires_ms));
+    let row = (
+        &it.id,
+        it.tenant.as_str(),
+        &it.kind,
+        &it.platform,
+        &it.bot,
+        it.chat_id.as_str(),
+        &it.sealed,
+        signed(it.expires_ms),
+    );
     connection.prepare_cached(sql).and_then(|mut insert| insert.execute(row)).map_err(fault)?;
     let sql = "INSERT OR REPLACE INTO capability_key (tenant, session_key, kind, id) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;

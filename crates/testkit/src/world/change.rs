@@ -64,7 +64,7 @@ impl World {
         let near = one_of(&self.grants, dice)?;
         let channel = if dice.chance(50) { near.channel.clone() } else { dice.pick(&self.channels).clone() };
         let instance = self.any_name(&near.tenant, dice);
-        let made = Grant { channel, instance, ..near };
+        let made = Grant { channel, instance: instance.into(), ..near };
         let key = |it: &Grant| Fact::Grant(it.clone()).key();
         self.grants.retain(|it| key(it) != key(&made));
         self.grants.push(made.clone());

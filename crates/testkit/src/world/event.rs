@@ -59,14 +59,14 @@ impl World {
         match dice.below(20) {
             0..4 => {
                 // Some platforms use ordinary ids for direct chats, and a few put them into a scope.
-                source.chat_id = if dice.chance(80) { dice.pick(&self.directs).clone() } else { channel };
+                source.chat_id = if dice.chance(80) { dice.pick(&self.directs).clone().into() } else { channel.into() };
                 source.chat_type = "dm".into();
                 source.set_scope(scope.filter(|_| dice.chance(20)));
             }
             4..13 => {
-                source.chat_id.clone_from(dice.pick(&self.threads));
+                source.chat_id = dice.pick(&self.threads).into();
                 source.chat_type = (*dice.pick(&["thread", "thread", "group", "forum"])).into();
-                source.thread_id = dice.chance(50).then(|| source.chat_id.clone());
+                source.thread_id = dice.chance(50).then(|| source.chat_id.to_string());
                 source.parent_chat_id = match dice.below(12) {
                     0 => None,
                     1 => Some(String::new()),
@@ -75,7 +75,7 @@ impl World {
                 source.set_scope(scope);
             }
             _ => {
-                source.chat_id = if dice.chance(97) { channel } else { dice.pick(&self.directs).clone() };
+                source.chat_id = if dice.chance(97) { channel.into() } else { dice.pick(&self.directs).clone().into() };
                 source.chat_type = (*dice.pick(&["group", "channel", "forum", "", "DM"])).into();
                 source.thread_id = dice.chance(20).then(|| dice.pick(&self.threads).clone());
                 source.set_scope(scope);
@@ -101,7 +101,7 @@ impl World {
         source.set_scope(scope);
         match source.parent_chat_id.is_some() {
             true => source.parent_chat_id = Some(key),
-            false => source.chat_id = key,
+            false => source.chat_id = key.into(),
         }
     }
 
@@ -116,7 +116,7 @@ impl World {
         let channel = dice.pick(&held).channel.clone();
         match source.parent_chat_id.is_some() {
             true => source.parent_chat_id = Some(channel),
-            false => source.chat_id = channel,
+            false => source.chat_id = channel.into(),
         }
     }
 

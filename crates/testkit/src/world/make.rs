@@ -2,6 +2,7 @@
 
 use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route};
 use frontdesk_wire::InstanceNo;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 
 use super::{APART, Dice, NOWHERE, PLATFORMS, Person, Sight, World};
@@ -55,7 +56,7 @@ impl World {
 
     pub(super) fn add_instance(&mut self, tenant: &str, name: &str) -> Instance {
         self.last_instance_no += 1;
-        let (no, tenant, name) = (self.last_instance_no, tenant.into(), name.into());
+        let (no, tenant, name) = (self.last_instance_no, TenantId::from(tenant), name.into());
         let made = Instance { no: InstanceNo(no), tenant, name, wake_url: None, left_ms: None };
         self.instances.push(made.clone());
         made
@@ -109,7 +110,7 @@ impl World {
         self.links.retain(|it| !is_it(it));
         let at_ms = self.tick();
         let [tenant, platform, user_id, instance] = [tenant, platform, user_id, instance].map(str::to_owned);
-        let made = Binding { tenant: tenant.into(), platform, user_id, instance, at_ms, since_ms };
+        let made = Binding { tenant: tenant.into(), platform, user_id, instance: instance.into(), at_ms, since_ms };
         self.links.push(made.clone());
         made
     }
@@ -136,7 +137,14 @@ impl World {
                     for channel in held.chain(dice.sift(&self.directs, 10)) {
                         let instance = self.any_name(&tenant, dice);
                         let (tenant, platform, scope, at_ms) = (tenant.clone(), platform.into(), scope.clone(), 1);
-                        self.grants.push(Grant { tenant: tenant.into(), platform, scope, channel, instance, at_ms });
+                        self.grants.push(Grant {
+                            tenant: tenant.into(),
+                            platform,
+                            scope,
+                            channel,
+                            instance: instance.into(),
+                            at_ms,
+                        });
                     }
                 }
             }
@@ -209,7 +217,7 @@ impl World {
         let own: Vec<&Instance> = self.instances.iter().filter(|it| it.tenant == tenant).collect();
         match own.is_empty() || dice.chance(5) {
             true => (*dice.pick(&NAMES)).into(),
-            false => dice.pick(&own).name.clone(),
+            false => dice.pick(&own).name.to_string(),
         }
     }
 }

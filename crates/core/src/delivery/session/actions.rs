@@ -2,7 +2,7 @@
 
 use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{Act, Action, ActionResult, Code};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, Code};
 
 use super::lane::Job;
 use super::{Effect, Session};
@@ -20,14 +20,14 @@ pub struct Refused {
     pub(crate) platform: String,
     pub(crate) bot: String,
     pub(crate) op: &'static str,
-    pub(crate) chat_id: String,
+    pub(crate) chat_id: ChatId,
     pub result: ActionResult,
 }
 
 impl Refused {
     pub fn new(platform: &str, bot: &str, op: &'static str, chat_id: &str, result: ActionResult) -> Self {
         let short = |text: &str| text.chars().take(NOTED_MAX_CHARS).collect();
-        Self { platform: short(platform), bot: short(bot), op, chat_id: short(chat_id), result }
+        Self { platform: short(platform), bot: short(bot), op, chat_id: short(chat_id).into(), result }
     }
 }
 

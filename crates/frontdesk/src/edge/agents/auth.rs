@@ -6,8 +6,8 @@ use axum::http::request::Parts;
 use axum::http::{Request, Uri, header};
 use frontdesk_core::agents::Speaker;
 use frontdesk_core::directory::facts::Scope;
-use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, DataWrite, Fault};
+use frontdesk_wire::{InstanceId, TenantId};
 
 use super::Refused;
 use crate::edge::App;
@@ -22,9 +22,10 @@ pub(crate) struct Api {
     pub(crate) tenant: TenantId,
     pub(crate) operator: bool,
     pub(crate) token_id: String,
+    /// What the caller calls itself: for attribution, never for access.
     pub(crate) caller: Option<String>,
     /// The agent to which the token is bound, if any.
-    pub(crate) bound: Option<String>,
+    pub(crate) bound: Option<InstanceId>,
 }
 
 impl Api {
@@ -69,7 +70,7 @@ impl FromRequestParts<App> for Api {
         let caller = parts.headers.get(app.limits.caller_header()).and_then(|name| name.to_str().ok());
         let caller = caller.map(str::trim).filter(|it| !it.is_empty() && it.chars().count() <= CALLER_MAX_CHARS);
         let bound = token.instance.filter(|_| token.scope == Scope::Agents);
-        let caller = bound.clone().or_else(|| caller.map(str::to_owned));
+        let caller = bound.as_deref().or(caller).map(str::to_owned);
         let who =
             Self { operator: token.scope == Scope::Operator, tenant: token.tenant, token_id: token.id, caller, bound };
         // All values are checked, because it is unknown which one a proxy uses.

@@ -12,7 +12,7 @@ use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
     SkillFilter, SkillNote, SkillStatus, SkillStore as _,
 };
-use frontdesk_wire::{Place, TenantId};
+use frontdesk_wire::{InstanceId, Place, TenantId};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, Implementation,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -297,7 +297,7 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             if let Some(bound) = who.speaker().bound {
                 armed.retain(|(name, _)| name == bound); // a bound token sees only its own agent
             }
-            let show = |(name, alarm): &(String, frontdesk_core::port::alarms::Alarm)| json!({ "agent_id": name, "job_id": alarm.job_id, "fire_at": alarm.fire_at, "attempts": alarm.attempts });
+            let show = |(name, alarm): &(InstanceId, frontdesk_core::port::alarms::Alarm)| json!({ "agent_id": name, "job_id": alarm.job_id, "fire_at": alarm.fire_at, "attempts": alarm.attempts });
             Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
         }
         _ => Err(Fault::new(Class::NotFoundError, format!("unknown tool {tool:?}"))),
