@@ -152,7 +152,7 @@ impl Line {
         let mut before = Style::default();
         for (at, (text, style, blank)) in kept.iter().enumerate() {
             if *blank {
-                done.push(text, before.common(after[at]));
+                done.push(text, style.common(before).common(after[at]));
             } else {
                 done.push(text, *style);
                 before = *style;

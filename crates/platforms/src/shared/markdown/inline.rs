@@ -30,7 +30,19 @@ fn marks(style: Style) -> [Option<Mark>; MARKS] {
     ]
 }
 
-/// Markers are kept open as long as they can be, and one that lasts longer is outside. Code is always innermost.
+/// Where a mark is in [`marks`].
+fn kind(mark: Mark) -> usize {
+    match mark {
+        Mark::Link(_) => 0,
+        Mark::Bold => 1,
+        Mark::Italic => 2,
+        Mark::Strike => 3,
+        Mark::Code => 4,
+    }
+}
+
+/// Markers are kept open as long as they can be, and one that lasts longer is outside. What ends inside of a link is
+/// inside of it, so that one link is never written as two. Code is innermost.
 pub(super) fn steps<'a>(pieces: &[(&'a str, Style)]) -> Vec<Step<'a>> {
     let wanted: Vec<[Option<Mark>; MARKS]> = pieces.iter().map(|(_, style)| marks(*style)).collect();
     // Until which piece each mark lasts.
@@ -49,6 +61,10 @@ pub(super) fn steps<'a>(pieces: &[(&'a str, Style)]) -> Vec<Step<'a>> {
         let missing = wanted[at].iter().flatten().any(|mark| !open.contains(mark));
         if let Some(code) = open.iter().position(|mark| *mark == Mark::Code).filter(|_| missing) {
             keep = keep.min(code);
+        }
+        if wanted[at][0].is_some_and(|link| !open.contains(&link)) {
+            let ends_first = |mark: &Mark| lasts[at][kind(*mark)] < lasts[at][0];
+            keep = keep.min(open.iter().position(ends_first).unwrap_or(keep));
         }
         for mark in open.drain(keep..).rev() {
             steps.push(Step::Close(mark));

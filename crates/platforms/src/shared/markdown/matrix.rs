@@ -18,11 +18,11 @@ pub(super) fn render(slice: &Slice<'_>) -> String {
             out.push_str(if matches!(view.kind, Kind::Code(_)) { "\n" } else { "<br>" });
         } else {
             enter(&mut out, &mut open, &path);
-            begin(&mut out, &view);
+            begin(&mut out, &view, slice.bare);
         }
         content(&mut out, &view, slice);
         if views.peek().is_none_or(|next| next.line.block != view.line.block) {
-            finish(&mut out, &view);
+            finish(&mut out, &view, slice.bare);
         }
         block = Some(view.line.block);
     }
@@ -75,22 +75,22 @@ fn is_paragraph(view: &View<'_>) -> bool {
     !matches!(view.path.last(), Some((Container::Item { loose: false, .. } | Container::Cell { .. }, _)))
 }
 
-fn begin(out: &mut String, view: &View<'_>) {
+fn begin(out: &mut String, view: &View<'_>, bare: bool) {
     match &view.kind {
         Kind::Heading(level) => out.push_str(&format!("<h{level}>")),
         Kind::Code(language) if language.is_empty() => out.push_str("<pre><code>"),
         Kind::Code(language) => out.push_str(&format!("<pre><code class=\"language-{language}\">")),
         Kind::Rule => out.push_str("<hr>"),
-        Kind::Text if is_paragraph(view) => out.push_str("<p>"),
+        Kind::Text if !bare && is_paragraph(view) => out.push_str("<p>"),
         Kind::Text => {}
     }
 }
 
-fn finish(out: &mut String, view: &View<'_>) {
+fn finish(out: &mut String, view: &View<'_>, bare: bool) {
     match &view.kind {
         Kind::Heading(level) => out.push_str(&format!("</h{level}>")),
         Kind::Code(_) => out.push_str("</code></pre>"),
-        Kind::Text if is_paragraph(view) => out.push_str("</p>"),
+        Kind::Text if !bare && is_paragraph(view) => out.push_str("</p>"),
         Kind::Rule | Kind::Text => {}
     }
 }

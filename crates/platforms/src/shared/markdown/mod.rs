@@ -55,8 +55,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    pub const ALL: [Self; 6] =
-        [Self::Telegram, Self::Matrix, Self::Discord, Self::Slack, Self::WhatsApp, Self::Plain];
+    pub const ALL: [Self; 6] = [Self::Telegram, Self::Matrix, Self::Discord, Self::Slack, Self::WhatsApp, Self::Plain];
 
     fn abilities(self) -> Abilities {
         match self {

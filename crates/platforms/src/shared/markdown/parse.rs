@@ -273,9 +273,8 @@ impl Builder {
                 self.block_begun = false;
             }
             let (gap, border) = self.border();
-            let path = Rc::clone(
-                self.path.get_or_insert_with(|| self.open.iter().map(|open| open.container).collect()),
-            );
+            let path =
+                Rc::clone(self.path.get_or_insert_with(|| self.open.iter().map(|open| open.container).collect()));
             let begins = self.open.iter().position(|open| !open.begun).unwrap_or(self.open.len());
             self.open[begins..].iter_mut().for_each(|open| open.begun = true);
             for frame in self.frames.iter_mut().rev() {

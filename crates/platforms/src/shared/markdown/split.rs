@@ -73,22 +73,23 @@ impl<'a, F: Fn(&Slice<'_>) -> usize> Splitter<'a, F> {
         self.starts[pos.line] + pos.at
     }
 
-    /// The last place at or before this many bytes of text that is not inside of a grapheme cluster.
-    fn place(&self, offset: usize) -> Pos {
+    /// The last place at or before this many bytes of text that is not inside of a grapheme cluster. Only text behind
+    /// `from` is looked at: clusters may be as long as the document.
+    fn place(&self, from: Pos, offset: usize) -> Pos {
         let line = self.starts.partition_point(|start| *start <= offset) - 1;
         let Some(text) = self.doc.lines.get(line).map(|line| line.text.as_str()) else { return Pos { line, at: 0 } };
-        let mut at = offset - self.starts[line];
+        let at = offset - self.starts[line];
         if at >= text.len() && !text.is_empty() {
             return Pos { line: line + 1, at: 0 };
         }
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
+        let base = if line == from.line { from.at } else { 0 };
+        let text = &text[base..];
+        let mut at = text.floor_char_boundary(at - base);
         let mut cursor = GraphemeCursor::new(at, text.len(), true);
         if at > 0 && !cursor.is_boundary(text, 0).unwrap_or(true) {
             at = cursor.prev_boundary(text, 0).ok().flatten().unwrap_or(0);
         }
-        Pos { line, at }
+        Pos { line, at: base + at }
     }
 
     /// A place whose slice fits and is nearly full, or the best there is. `most`: bytes of text that may fit.
@@ -98,7 +99,7 @@ impl<'a, F: Fn(&Slice<'_>) -> usize> Splitter<'a, F> {
         let mut guess = self.limit.clamp(1, most);
         let mut best = None;
         for step in 0..STEPS_MAX {
-            let to = self.place(start + guess);
+            let to = self.place(from, start + guess);
             let size = if to <= from { 0 } else { (self.size)(&slice(to)) };
             if size <= self.limit {
                 low = guess;
@@ -173,15 +174,18 @@ impl<'a, F: Fn(&Slice<'_>) -> usize> Splitter<'a, F> {
     /// A cluster that is longer than a message is cut between its characters; one character is the least.
     fn within_cluster(&self, from: Pos, bare: impl Fn(Pos) -> Slice<'a>) -> Pos {
         let text = self.doc.lines[from.line].text.as_str();
-        let mut to = None;
-        for (at, c) in text[from.at..].char_indices().take(self.limit.max(1)) {
-            let at = from.at + at + c.len_utf8();
-            let next = if at < text.len() { Pos { line: from.line, at } } else { Pos { line: from.line + 1, at: 0 } };
-            if to.is_some() && !self.fits(&bare(next)) {
-                break;
+        let to =
+            |at: usize| if at < text.len() { Pos { line: from.line, at } } else { Pos { line: from.line + 1, at: 0 } };
+        let first = text[from.at..].chars().next().map_or(from.at, |c| from.at + c.len_utf8());
+        let (mut low, mut high) = (first, text.floor_char_boundary(from.at + self.limit * 4).max(first));
+        while low < high {
+            let middle = text.ceil_char_boundary(low + (high - low).div_ceil(2)).min(high);
+            if self.fits(&bare(to(middle))) {
+                low = middle;
+            } else {
+                high = text.floor_char_boundary(middle - 1).max(low);
             }
-            to = Some(next);
         }
-        to.unwrap_or(Pos { line: from.line + 1, at: 0 })
+        to(low)
     }
 }

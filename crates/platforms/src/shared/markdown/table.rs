@@ -75,16 +75,18 @@ fn rows(lines: &[Line]) -> Vec<Row> {
     rows
 }
 
+/// A row up to its last cell that is not empty: a table of many empty cells must not become many blanks.
 fn aligned(cells: &[String], widths: &[usize]) -> String {
+    let filled = cells.iter().rposition(|cell| !cell.is_empty()).map_or(0, |last| last + 1);
     let mut out = String::new();
-    for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
+    for (at, (cell, width)) in cells[..filled].iter().zip(widths).enumerate() {
         if at > 0 {
             out.push_str(" | ");
         }
         out.push_str(cell);
-        out.push_str(&" ".repeat(width.saturating_sub(cell.width())));
+        if at + 1 < filled {
+            out.push_str(&" ".repeat(width.saturating_sub(cell.width())));
+        }
     }
-    // A table of many empty cells must not become many blanks.
-    out.truncate(out.trim_end_matches([' ', '|']).len().max(cells.first().map_or(0, String::len)));
     out
 }

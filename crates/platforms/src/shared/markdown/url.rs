@@ -22,7 +22,8 @@ pub(super) fn encoded(url: &str) -> String {
 pub(super) fn has_scheme(url: &str, schemes: &[&str]) -> bool {
     let Some((scheme, rest)) = url.split_once(':') else { return false };
     let needs_host = scheme.to_ascii_lowercase().starts_with("http");
-    let filled = if needs_host { rest.strip_prefix("//").is_some_and(|host| !host.is_empty()) } else { !rest.is_empty() };
+    let filled =
+        if needs_host { rest.strip_prefix("//").is_some_and(|host| !host.is_empty()) } else { !rest.is_empty() };
     filled && schemes.iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
