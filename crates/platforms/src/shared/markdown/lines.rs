@@ -129,9 +129,15 @@ fn quote(syntax: &dyn Syntax, out: &mut String, depth: usize) {
 
 /// Quotes come first: dialects know them only at the beginning of a line.
 fn prefix(syntax: &dyn Syntax, out: &mut String, view: &View<'_>) {
-    quote(syntax, out, quotes(syntax, view));
-    for (container, begins) in &view.path {
+    let quotes = quotes(syntax, view);
+    quote(syntax, out, quotes);
+    let is_quote = |it: &(Container, bool)| matches!(it.0, Container::Quote { .. });
+    let outside = view.path.iter().position(is_quote).filter(|_| quotes > 0).unwrap_or_default();
+    for (at, (container, begins)) in view.path.iter().enumerate() {
         let Container::Item { number, task, .. } = container else { continue };
+        if at < outside && !begins {
+            continue; // what is around the quote does not indent its text
+        }
         let shown = match (number, task) {
             (Some(number), _) => syntax.number(*number),
             (None, None) => syntax.bullet().to_owned(),

@@ -1,5 +1,7 @@
 //! Text to lines, by the events of `pulldown-cmark`.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 use pulldown_cmark::{CodeBlockKind, Event, LinkType, Options, Parser, Tag, TagEnd};
@@ -12,13 +14,37 @@ const LANGUAGE_MAX: usize = 32;
 
 pub(super) fn parse(text: &str) -> Doc {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let (doc, unused) = parse_once(&text);
+    if unused.is_empty() {
+        return doc;
+    }
+    // A definition that no link uses, such as `[10:30]: started`, was meant as text.
+    let mut shown = String::with_capacity(text.len() + unused.len());
+    let mut from = 0;
+    for start in unused {
+        shown.push_str(&text[from..start]);
+        shown.push('\\');
+        from = start;
+    }
+    shown.push_str(&text[from..]);
+    parse_once(&shown).0
+}
+
+/// The document, and where each definition begins that is not used.
+fn parse_once(text: &str) -> (Doc, Vec<usize>) {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut builder = Builder::default();
-    for event in Parser::new_ext(&text, options) {
-        builder.take(event);
+    let parser = Parser::new_ext(text, options);
+    let known = parser.reference_definitions().iter();
+    let mut definitions: Vec<(String, usize)> = known.map(|(_, it)| (it.dest.to_string(), it.span.start)).collect();
+    let mut builder = Builder { source: text, ..Builder::default() };
+    for (event, range) in parser.into_offset_iter() {
+        builder.take(event, range);
     }
     builder.end_line();
-    builder.doc
+    definitions.retain(|(target, _)| !builder.referred.contains(target));
+    let mut unused: Vec<usize> = definitions.into_iter().map(|(_, start)| start).collect();
+    unused.sort_unstable();
+    (builder.doc, unused)
 }
 
 struct Open {
@@ -38,7 +64,8 @@ struct Frame {
 }
 
 #[derive(Default)]
-struct Builder {
+struct Builder<'a> {
+    source: &'a str,
     doc: Doc,
     open: Vec<Open>,
     frames: Vec<Frame>,
@@ -54,15 +81,26 @@ struct Builder {
     /// Open links and images, with the length of all text before them.
     links: Vec<(usize, usize)>,
     written: usize,
+    /// Targets of the links that name a definition.
+    referred: HashSet<String>,
     in_head: bool,
     cells: usize,
+    /// Where the latest cell of a table ends in the source.
+    cell_end: usize,
 }
 
-impl Builder {
-    fn take(&mut self, event: Event<'_>) {
+impl Builder<'_> {
+    fn take(&mut self, event: Event<'_>, range: Range<usize>) {
         match event {
             Event::Start(tag) => self.start(tag),
-            Event::End(tag) => self.end(tag),
+            Event::End(tag) => {
+                match tag {
+                    TagEnd::TableCell => self.cell_end = range.end,
+                    TagEnd::TableRow => self.add_surplus(range.end),
+                    _ => {}
+                }
+                self.end(tag);
+            }
             Event::Text(text) | Event::Html(text) => self.text(&text, false),
             Event::Code(text) => self.text(&text, true),
             Event::InlineHtml(text) if is_break(&text) => self.break_line(),
@@ -141,16 +179,14 @@ impl Builder {
                 self.cells = 0;
                 self.push_container(|id| Container::Row { id, head: false });
             }
-            Tag::TableCell => {
-                let head = self.in_head;
-                self.push_container(|id| Container::Cell { id, head });
-                self.begin_block(Kind::Text);
-                self.cells += 1;
-            }
+            Tag::TableCell => self.begin_cell(),
             Tag::Emphasis => self.style[1] += 1,
             Tag::Strong => self.style[0] += 1,
             Tag::Strikethrough => self.style[2] += 1,
             Tag::Link { link_type, dest_url, .. } | Tag::Image { link_type, dest_url, .. } => {
+                if !matches!(link_type, LinkType::Inline | LinkType::Autolink | LinkType::Email) {
+                    self.referred.insert(dest_url.to_string());
+                }
                 let scheme = if link_type == LinkType::Email { "mailto:" } else { "" };
                 self.doc.links.push(format!("{scheme}{}", url::encoded(&dest_url)));
                 self.links.push((self.doc.links.len() - 1, self.written));
@@ -190,11 +226,7 @@ impl Builder {
                 self.end_line();
                 self.lists.pop();
             }
-            TagEnd::TableCell => {
-                self.line(); // empty cells keep the others in their columns
-                self.end_line();
-                self.leave();
-            }
+            TagEnd::TableCell => self.end_cell(),
             TagEnd::Table | TagEnd::TableHead | TagEnd::TableRow => {
                 self.end_line();
                 self.leave();
@@ -203,6 +235,31 @@ impl Builder {
                 self.end_line();
                 self.kind = None;
             }
+        }
+    }
+
+    fn begin_cell(&mut self) {
+        let head = self.in_head;
+        self.push_container(|id| Container::Cell { id, head });
+        self.begin_block(Kind::Text);
+        self.cells += 1;
+    }
+
+    fn end_cell(&mut self) {
+        self.line(); // empty cells keep the others in their columns
+        self.end_line();
+        self.leave();
+    }
+
+    /// Cells for which the table has no column are no events. They are one more cell, as they were written.
+    fn add_surplus(&mut self, row_end: usize) {
+        let surplus = self.source.get(self.cell_end..row_end).unwrap_or_default();
+        let surplus = surplus.trim_matches(|c: char| c == '|' || c.is_whitespace());
+        if !surplus.is_empty() {
+            let surplus = surplus.to_owned();
+            self.begin_cell();
+            self.text(&surplus, false);
+            self.end_cell();
         }
     }
 

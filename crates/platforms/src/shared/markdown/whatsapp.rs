@@ -1,4 +1,4 @@
-//! WhatsApp's markup. It has no links and no escapes.
+//! WhatsApp's markup. It has no escapes, and no links but addresses, which must be left as they are.
 
 use super::discord::broken;
 use super::doc::{Kind, Style};
@@ -7,7 +7,7 @@ use super::lines::{Link, Syntax, ZERO_WIDTH_SPACE};
 use super::lower::Abilities;
 use super::slack::{simple_style, single_marker, unmarked};
 
-pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &[] };
+pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &["http", "https"] };
 
 pub(super) struct WhatsApp;
 
@@ -26,7 +26,14 @@ impl Syntax for WhatsApp {
 
     fn open_link(&self, _out: &mut String, _link: &Link<'_>) {}
 
-    fn close_link(&self, _out: &mut String, _link: &Link<'_>) {}
+    fn close_link(&self, out: &mut String, link: &Link<'_>) {
+        out.push_str(&format!(" ({})", link.url));
+    }
+
+    fn bare_link(&self, out: &mut String, url: &str) -> bool {
+        out.push_str(url);
+        true
+    }
 
     fn text(&self, out: &mut String, text: &str, at_start: bool) {
         if at_start && text.starts_with(['>', '-', '*']) {

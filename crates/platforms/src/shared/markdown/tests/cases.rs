@@ -21,7 +21,7 @@ fn parts(dialect: Dialect, text: &str, limit: usize) -> Vec<String> {
 
 #[test]
 fn nothing_to_show_is_no_message() {
-    for text in ["", " ", "\n\n\t \n", "\r\n", "[a]: https://e.org", "```\n```", "&nbsp;"] {
+    for text in ["", " ", "\n\n\t \n", "\r\n", "```\n```", "&nbsp;"] {
         for dialect in Dialect::ALL {
             assert_eq!(render(dialect, text, 100, Unit::Chars), [] as [Rendered; 0], "{text:?}");
         }
@@ -130,4 +130,11 @@ fn a_target_that_is_too_long_becomes_text() {
     let all: String = parts(Dialect::Telegram, &format!("[a]({url})"), 60).concat();
     assert!(!all.contains("]("), "{all}");
     assert!(all.replace('\\', "").contains(&url), "{all}");
+}
+
+#[test]
+fn what_the_parser_drops_is_shown() {
+    let shown = |text| one(Dialect::Plain, text);
+    assert_eq!(shown("[10:30]: started\n\n[b]: /used \"t\"\n\n[b]"), "[10:30]: started\n\nb (/used)");
+    assert_eq!(shown("|a|\n|-|\n|b|c|*d*|"), "a\n--+------\nb | c|*d*");
 }
