@@ -172,12 +172,11 @@ fn content(syntax: &dyn Syntax, out: &mut String, view: &View<'_>, slice: &Slice
         let style = syntax.style(Style { code, ..*style }, &view.kind, text);
         end += text.len();
         // Pieces that this dialect does not tell apart are one: two pairs of markers would touch.
-        match pieces.last_mut().filter(|last| last.1 == style) {
-            Some(last) => last.0 = &view.text[start..end],
-            None => {
-                start = end - text.len();
-                pieces.push((text, style));
-            }
+        if let Some(last) = pieces.last_mut().filter(|last| last.1 == style) {
+            last.0 = &view.text[start..end];
+        } else {
+            start = end - text.len();
+            pieces.push((text, style));
         }
     }
     let mut state = Inline { link: None, in_code: false, closed: false, at_start: true };

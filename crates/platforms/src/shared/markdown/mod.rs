@@ -1,4 +1,4 @@
-//! CommonMark, as language models write it, in the dialects of chat vendors, cut into messages.
+//! Markdown (`CommonMark`), as language models write it, in the dialects of chat vendors, cut into messages.
 //!
 //! ```
 //! use frontdesk_platforms::shared::markdown::{Dialect, Unit, render};

@@ -14,37 +14,30 @@ const LANGUAGE_MAX: usize = 32;
 
 pub(super) fn parse(text: &str) -> Doc {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let (doc, unused) = parse_once(&text);
-    if unused.is_empty() {
-        return doc;
-    }
-    // A definition that no link uses, such as `[10:30]: started`, was meant as text.
-    let mut shown = String::with_capacity(text.len() + unused.len());
-    let mut from = 0;
-    for start in unused {
-        shown.push_str(&text[from..start]);
-        shown.push('\\');
-        from = start;
-    }
-    shown.push_str(&text[from..]);
-    parse_once(&shown).0
+    let (doc, unused) = parse_once(&text, Vec::new());
+    // Which definitions are used is known at the end only.
+    if unused.is_empty() { doc } else { parse_once(&text, unused).0 }
 }
 
-/// The document, and where each definition begins that is not used.
-fn parse_once(text: &str) -> (Doc, Vec<usize>) {
+/// The document, and the definitions that no link uses. Those in `as_text` are shown: `[10:30]: started` was meant as
+/// text.
+fn parse_once(text: &str, mut as_text: Vec<Range<usize>>) -> (Doc, Vec<Range<usize>>) {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let parser = Parser::new_ext(text, options);
     let known = parser.reference_definitions().iter();
-    let mut definitions: Vec<(String, usize)> = known.map(|(_, it)| (it.dest.to_string(), it.span.start)).collect();
-    let mut builder = Builder { source: text, ..Builder::default() };
+    let definitions: Vec<(String, Range<usize>)> =
+        known.map(|(_, definition)| (definition.dest.to_string(), definition.span.clone())).collect();
+    as_text.sort_by_key(|span| std::cmp::Reverse(span.start));
+    let mut builder = Builder { source: text, as_text, ..Builder::default() };
     for (event, range) in parser.into_offset_iter() {
+        let reached = if matches!(event, Event::End(_)) { range.end } else { range.start };
+        builder.show_definitions(reached);
         builder.take(event, range);
     }
+    builder.show_definitions(usize::MAX);
     builder.end_line();
-    definitions.retain(|(target, _)| !builder.referred.contains(target));
-    let mut unused: Vec<usize> = definitions.into_iter().map(|(_, start)| start).collect();
-    unused.sort_unstable();
-    (builder.doc, unused)
+    let unused = definitions.into_iter().filter(|(target, _)| !builder.referred.contains(target));
+    (builder.doc, unused.map(|(_, span)| span).collect())
 }
 
 struct Open {
@@ -66,6 +59,8 @@ struct Frame {
 #[derive(Default)]
 struct Builder<'a> {
     source: &'a str,
+    /// Definitions to show, the next one last.
+    as_text: Vec<Range<usize>>,
     doc: Doc,
     open: Vec<Open>,
     frames: Vec<Frame>,
@@ -110,6 +105,7 @@ impl Builder<'_> {
                 self.begin_block(Kind::Rule);
                 self.line();
                 self.end_line();
+                self.kind = None;
             }
             Event::TaskListMarker(done) => {
                 let shown = self.frames.last().is_some_and(|frame| frame.shown);
@@ -230,11 +226,23 @@ impl Builder<'_> {
             TagEnd::Table | TagEnd::TableHead | TagEnd::TableRow => {
                 self.end_line();
                 self.leave();
+                self.kind = None;
             }
             _ => {
                 self.end_line();
                 self.kind = None;
             }
+        }
+    }
+
+    /// Those that are before this place of the source, as they were written.
+    fn show_definitions(&mut self, reached: usize) {
+        while let Some(span) = self.as_text.pop_if(|span| span.start < reached) {
+            self.begin_block(Kind::Text);
+            let definition = self.source.get(span).unwrap_or_default();
+            self.text(definition.trim_end(), false);
+            self.end_line();
+            self.kind = None;
         }
     }
 

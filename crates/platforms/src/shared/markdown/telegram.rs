@@ -1,4 +1,4 @@
-//! Telegram's MarkdownV2. Only `_` is used for italic and nothing for underline, so that `__` never occurs: Telegram
+//! `MarkdownV2` of Telegram. Only `_` is used for italic and nothing for underline, so that `__` never occurs: Telegram
 //! would take it for underline, whatever was meant.
 
 use super::doc::{Kind, Style};

@@ -1,4 +1,4 @@
-//! WhatsApp's markup. It has no escapes, and no links but addresses, which must be left as they are.
+//! The markup of `WhatsApp`. It has no escapes, and no links but addresses, which must be left as they are.
 
 use super::discord::broken;
 use super::doc::{Kind, Style};

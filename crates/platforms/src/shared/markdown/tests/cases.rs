@@ -136,5 +136,6 @@ fn a_target_that_is_too_long_becomes_text() {
 fn what_the_parser_drops_is_shown() {
     let shown = |text| one(Dialect::Plain, text);
     assert_eq!(shown("[10:30]: started\n\n[b]: /used \"t\"\n\n[b]"), "[10:30]: started\n\nb (/used)");
+    assert_eq!(shown("* ---\n  a"), "• ———\n  a");
     assert_eq!(shown("|a|\n|-|\n|b|c|*d*|"), "a\n--+------\nb | c|*d*");
 }

@@ -61,7 +61,7 @@ impl Judge<'_> {
             }
             self.quoted = quoted;
             if quoted {
-                return Ok(self.line_start = false);
+                return Ok(());
             }
         }
         if self.eat("```") {
