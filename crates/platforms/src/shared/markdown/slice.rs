@@ -56,10 +56,15 @@ fn view<'a>(line: &'a Line, start: usize, end: usize, stale: &[Container], bare:
         start = end - line.text[start..end].trim_start().len();
     }
     let mut pieces = Vec::new();
-    for (from, to, style) in line.pieces() {
-        let (from, to) = (from.max(start), to.min(end));
-        if from < to {
-            pieces.push((&line.text[from..to], if bare { Style::default() } else { style }));
+    // A line may be the whole document: only its runs in this slice are visited.
+    let first = line.runs.partition_point(|run| run.end <= start);
+    let mut from = start;
+    for run in line.runs[first..].iter().take_while(|_| end > start) {
+        let to = run.end.min(end);
+        pieces.push((&line.text[from..to], if bare { Style::default() } else { run.style }));
+        from = to;
+        if to == end {
+            break;
         }
     }
     let path = if bare {
