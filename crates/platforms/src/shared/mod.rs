@@ -1,3 +1,4 @@
 //! What several platforms need.
 
+pub mod markdown;
 pub mod standard_webhooks;
