@@ -1,19 +1,15 @@
 //! Runs the fake Telegram server until standard input is closed. The only line that it prints is JSON with its `base_url`.
 
-use std::io::Write as _;
+use std::io::{Write as _, copy, sink, stdin, stdout};
 
 use frontdesk_testkit::fakes::telegram::FakeTelegram;
-use tokio::io::AsyncReadExt as _;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let server = FakeTelegram::new().serve().await?;
-    let mut out = std::io::stdout();
+    let mut out = stdout();
     writeln!(out, "{}", serde_json::json!({"base_url": server.base_url}))?;
     out.flush()?;
-    let mut input = tokio::io::stdin();
-    let mut buffer = [0u8; 1024];
-    while input.read(&mut buffer).await? > 0 {}
-    // Reading standard input holds a thread of the runtime; the process does not wait for it.
-    std::process::exit(0)
+    tokio::task::spawn_blocking(|| copy(&mut stdin().lock(), &mut sink())).await??;
+    Ok(())
 }

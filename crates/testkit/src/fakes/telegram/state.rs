@@ -139,7 +139,8 @@ impl Chat {
             is_forum: false,
             members: BTreeMap::new(),
             messages: BTreeMap::new(),
-            last_id: 0,
+            // Message 1 is the one that says that the chat was created.
+            last_id: i64::from(matches!(kind, ChatKind::Supergroup | ChatKind::Channel)),
             topics: BTreeMap::new(),
             migrated_to: None,
             blocked: false,

@@ -29,7 +29,7 @@ fn world() -> FakeTelegram {
     fake.set_limits(Limits::off());
     act(&fake, json!({"act": "add_bot", "id": BOT, "token": TOKEN, "username": "desk_bot"}));
     act(&fake, json!({"act": "add_user", "id": ANN, "first_name": "Ann", "username": "ann_b"}));
-    let members = json!({"7001": "administrator", "501": "creator"});
+    let members = json!([[BOT, "administrator"], [ANN, "creator"]]);
     act(&fake, json!({"act": "add_chat", "id": GROUP, "kind": "group", "title": "g", "members": members}));
     act(
         &fake,

@@ -57,7 +57,7 @@ pub(super) fn add_chat(state: &mut State, new: NewChat) -> Result<Value, ActErro
     chat.title = new.title;
     chat.username = new.username;
     chat.is_forum = new.is_forum;
-    chat.members = new.members;
+    chat.members = new.members.into_iter().collect();
     let shown = shapes::chat(state, &chat);
     state.chats.insert(ChatKey::shared(new.id), chat);
     Ok(shown)

@@ -3,8 +3,6 @@
 mod chats;
 mod messages;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -45,8 +43,8 @@ pub struct NewChat {
     pub title: String,
     pub username: Option<String>,
     pub is_forum: bool,
-    /// Status by user or bot.
-    pub members: BTreeMap<i64, String>,
+    /// Users and bots, each with its status.
+    pub members: Vec<(i64, String)>,
 }
 
 /// Where a message goes and who sends it.
