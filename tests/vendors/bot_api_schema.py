@@ -11,6 +11,8 @@ from pathlib import Path
 
 FILE = "telegram-bot-api.json"
 SIMPLE = {"Integer": int, "String": str, "Boolean": bool, "Float": (int, float)}
+# Fields that a later version of the API added, and that libraries of that version require.
+NEWER = {"ChatMemberAdministrator": {"can_send_welcome_messages"}}
 FIXED = re.compile(r'(?:always|must be) ["“]([^"”]+)["”]')
 
 
@@ -82,7 +84,8 @@ class Schema:
 
     def _fields(self, value, fields, name, where):
         known = {field["name"]: field for field in fields}
-        found = [f"{where}.{key}: unknown field of {name}" for key in value if key not in known]
+        found = [f"{where}.{key}: unknown field of {name}" for key in value
+                 if key not in known and key not in NEWER.get(name, ())]
         for key, field in known.items():
             if key not in value:
                 if field["required"]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import socket
 
 import aiogram
@@ -99,6 +98,7 @@ class PythonTelegramBot:
             await seen.put(update)
 
         application.add_handler(telegram.ext.TypeHandler(telegram.Update, handler))
+        await application.initialize()
         await application.start()
         if webhook:
             port = free_port()
@@ -111,6 +111,7 @@ class PythonTelegramBot:
         finally:
             await application.updater.stop()
             await application.stop()
+            await application.shutdown()
 
 
 class Aiogram:

@@ -62,16 +62,13 @@ pub(super) fn call(
         Err(error) => return Response::of(Err(error)),
     };
     let fault = state.faults.take(method);
-    let response = match fault.as_ref().and_then(before_effect) {
-        Some(response) => response,
-        None => {
-            let answer = match take_rate(state, now_ms, bot, method, params) {
-                Ok(()) => run(&mut Call { state, bot, now_ms, params, files }, method),
-                Err(seconds) => Err(ApiError::too_many(seconds)),
-            };
-            after_effect(Response::of(answer), fault.as_ref())
-        }
-    };
+    let response = fault.as_ref().and_then(before_effect).unwrap_or_else(|| {
+        let answer = match take_rate(state, now_ms, bot, method, params) {
+            Ok(()) => run(&mut Call { state, bot, now_ms, params, files }, method),
+            Err(seconds) => Err(ApiError::too_many(seconds)),
+        };
+        after_effect(Response::of(answer), fault.as_ref())
+    });
     let sizes = files.iter().map(|file| (file.field.clone(), file.bytes.len())).collect();
     record(state, now_ms, bot, method, params, sizes, &response, fault.as_ref());
     response

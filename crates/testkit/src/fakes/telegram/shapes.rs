@@ -94,7 +94,7 @@ pub(super) fn full_chat(state: &State, which: &Chat) -> Value {
     shown
 }
 
-const RIGHTS: [&str; 14] = [
+const RIGHTS: [&str; 15] = [
     "can_be_edited",
     "is_anonymous",
     "can_manage_chat",
@@ -109,6 +109,7 @@ const RIGHTS: [&str; 14] = [
     "can_delete_stories",
     "can_pin_messages",
     "can_manage_topics",
+    "can_send_welcome_messages",
 ];
 const SENDING: [&str; 16] = [
     "can_send_messages",

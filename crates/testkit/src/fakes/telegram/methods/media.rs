@@ -9,6 +9,7 @@ use super::super::markup::{Formatted, utf16_len};
 use super::super::shapes;
 use super::super::state::State;
 use super::Call;
+use super::send::formatted_by;
 
 const MAX_CAPTION: usize = 1_024;
 const MAX_PHOTO_BYTES: usize = 10 * 1024 * 1024;
@@ -133,7 +134,7 @@ pub(super) fn album(call: &mut Call<'_>) -> Answer {
             return Err(ApiError::bad("can't parse InputMedia: Field \"type\" must be a valid type of media"));
         }
         let caption = item["caption"].as_str().unwrap_or_default();
-        let parsed = call.formatted_by(caption, item["parse_mode"].as_str(), item.get("caption_entities"))?;
+        let parsed = formatted_by(caption, item["parse_mode"].as_str(), item.get("caption_entities"))?;
         let caption = check_caption(parsed)?;
         let made = file(call, kind, "", item["media"].as_str(), item)?;
         let mut content = fields(made);

@@ -16,21 +16,7 @@ impl Call<'_> {
     /// The parameter as a text with entities.
     pub(super) fn formatted(&self, text: &str, entities: &str) -> Result<Formatted, ApiError> {
         let text = self.params.text(text).unwrap_or_default();
-        self.formatted_by(&text, self.params.text("parse_mode").as_deref(), self.params.json(entities)?.as_ref())
-    }
-
-    pub(super) fn formatted_by(
-        &self,
-        text: &str,
-        mode: Option<&str>,
-        entities: Option<&Value>,
-    ) -> Result<Formatted, ApiError> {
-        let parsed = markup::parse(text, mode).map_err(|why| match why.as_str() {
-            "unsupported parse_mode" => ApiError::bad(why),
-            _ => ApiError::bad(format!("can't parse entities: {why}")),
-        })?;
-        let listed = entities.filter(|_| mode.is_none_or(str::is_empty)).map(markup::entities_of);
-        Ok(markup::finish(Formatted { entities: listed.unwrap_or(parsed.entities), ..parsed }))
+        formatted_by(&text, self.params.text("parse_mode").as_deref(), self.params.json(entities)?.as_ref())
     }
 
     pub(super) fn put_text(&self, content: &mut Map<String, Value>, name: &str, formatted: &Formatted) {
@@ -76,7 +62,7 @@ impl Call<'_> {
             return Err(ApiError::bad("message to be replied not found"));
         };
         let Some(quote) = given["quote"].as_str().filter(|it| !it.is_empty()) else { return Ok((Some(id), None)) };
-        let quote = self.formatted_by(quote, given["quote_parse_mode"].as_str(), given.get("quote_entities"))?.text;
+        let quote = formatted_by(quote, given["quote_parse_mode"].as_str(), given.get("quote_entities"))?.text;
         let whole = ["text", "caption"].iter().find_map(|name| replied.json.get(*name)?.as_str()).unwrap_or_default();
         let Some(at) = whole.find(&quote) else { return Err(ApiError::bad("QUOTE_TEXT_INVALID")) };
         let position = utf16_len(&whole[..at]);
@@ -106,6 +92,15 @@ impl Call<'_> {
         }
         id.and_then(|id| shapes::message(self.state, key, id)).ok_or_else(|| ApiError::bad("chat not found"))
     }
+}
+
+pub(super) fn formatted_by(text: &str, mode: Option<&str>, entities: Option<&Value>) -> Result<Formatted, ApiError> {
+    let parsed = markup::parse(text, mode).map_err(|why| match why.as_str() {
+        "unsupported parse_mode" => ApiError::bad(why),
+        _ => ApiError::bad(format!("can't parse entities: {why}")),
+    })?;
+    let listed = entities.filter(|_| mode.is_none_or(str::is_empty)).map(markup::entities_of);
+    Ok(markup::finish(Formatted { entities: listed.unwrap_or(parsed.entities), ..parsed }))
 }
 
 fn check_button(button: &Value) -> Result<(), ApiError> {

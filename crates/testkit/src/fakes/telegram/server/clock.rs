@@ -21,14 +21,11 @@ impl Clock {
 
     #[allow(clippy::disallowed_methods, reason = "the fake also runs as a program of its own, without an Env")]
     pub(super) fn now_ms(&self) -> u64 {
-        let now_ms = match &self.env {
-            Some(env) => env.now_ms(),
-            None => {
-                let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-            }
+        let of_machine = || {
+            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
         };
-        now_ms + self.ahead_ms.load(Ordering::SeqCst)
+        self.env.as_ref().map_or_else(of_machine, |env| env.now_ms()) + self.ahead_ms.load(Ordering::SeqCst)
     }
 
     pub(super) fn advance_ms(&self, by_ms: u64) {
