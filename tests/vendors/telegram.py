@@ -8,15 +8,12 @@ Every answer and every update is also judged by the published description of the
 
 import argparse
 import asyncio
-import contextlib
-import json
+import copy
+import logging
 import os
 import re
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -26,114 +23,16 @@ sys.path = [path for path in sys.path if path and os.path.realpath(path) != here
 
 import bot_api_schema  # noqa: E402
 from telegram_libraries import LIBRARIES  # noqa: E402
+from telegram_scene import (  # noqa: E402
+    ANN, BOB, BOT, CHANNEL, FORUM, GROUP, JPEG, NEW, OLD, Failed, Fake, Scene, same,
+)
 
-BOT, TOKEN = 7001, "7001:AAfake-token-of-the-first-bot"
-ANN, BOB = 501, 502
-GROUP, FORUM, CHANNEL, OLD, NEW = -4001, -1001000000001, -1001000000002, -4002, -1001000000003
-JPEG = bytes.fromhex("ffd8ffe000104a464946") + bytes(range(256))
 checks = []
 
 
 def check(function):
     checks.append(function)
     return function
-
-
-class Failed(Exception):
-    pass
-
-
-def same(seen, wanted, what):
-    if seen != wanted:
-        raise Failed(f"{what}: expected {wanted!r}, saw {seen!r}")
-
-
-class Fake:
-    """The process, and its control API."""
-
-    def __init__(self, binary):
-        self.process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.url = json.loads(self.process.stdout.readline())["base_url"]
-        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def control(self, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        call = urllib.request.Request(f"{self.url}/control/{path}", data=data, method="POST" if data else "GET")
-        try:
-            with self.opener.open(call, timeout=30) as reply:
-                return json.load(reply)["result"]
-        except urllib.error.HTTPError as exc:
-            raise Failed(f"control {path}: {exc.read().decode()}") from None
-
-    def act(self, act, **more):
-        return self.control("act", {"act": act, **more})
-
-    def fault(self, method, fault, **more):
-        self.control("faults", {"method": method, "fault": fault, **more})
-
-    def chat(self, chat):
-        return self.control(f"chat?bot={BOT}&chat={chat}")
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(10)
-
-
-class Scene:
-    def __init__(self, fake, library, schema):
-        self.fake, self.schema, self.judged, self.problems = fake, schema, 0, []
-        fake.control("reset", {})
-        fake.control("limits", {"enabled": False})
-        members = [[BOT, "administrator"], [ANN, "creator"]]
-        fake.act("add_bot", id=BOT, token=TOKEN, username="desk_bot", first_name="Desk")
-        fake.act("add_user", id=ANN, first_name="Ann", last_name="Bee", username="ann_b", language_code="de")
-        fake.act("add_user", id=BOB, first_name="Bob")
-        fake.act("add_chat", id=GROUP, kind="group", title="Group", members=members)
-        fake.act("add_chat", id=OLD, kind="group", title="Old", members=members)
-        fake.act("add_chat", id=FORUM, kind="supergroup", title="Forum", is_forum=True, members=members)
-        fake.act("add_chat", id=CHANNEL, kind="channel", title="News", username="news_of", members=members)
-        fake.act("say", chat=ANN, **{"from": ANN}, text="/start")
-        self.lib = library(fake.url, TOKEN, self.judge)
-        self.bot = self.lib.bot
-
-    def judge(self, method, payload):
-        with contextlib.suppress(ValueError):
-            body = json.loads(payload)
-            if self.schema:
-                self.problems += self.schema.problems_of_answer(method, body)
-                if method.lower() == "getupdates" and body.get("ok"):
-                    self.problems += [found for update in body["result"] for found in self.schema.problems_of_update(update)]
-            self.judged += 1
-
-    async def updates(self, count, **more):
-        """Polls until as many updates came, and confirms them."""
-        got = []
-        while len(got) < count:
-            offset = got[-1].update_id + 1 if got else None
-            page = list(await self.bot.get_updates(offset=offset, timeout=5, **more))
-            if not page:
-                raise Failed(f"{len(got)} of {count} updates came")
-            got += page
-        await self.bot.get_updates(offset=got[-1].update_id + 1, timeout=0)
-        return got
-
-    async def drain(self, kinds=None):
-        await self.bot.get_updates(offset=-1, allowed_updates=kinds or [])
-        last = await self.bot.get_updates(offset=-1)
-        if last:
-            await self.bot.get_updates(offset=last[-1].update_id + 1)
-
-    async def refused(self, kind, awaitable, text=None):
-        try:
-            result = await awaitable
-        except self.lib.errors[kind] as error:
-            if text and text.lower() not in self.lib.text_of(error).lower():
-                raise Failed(f"expected {text!r} in {self.lib.text_of(error)!r}") from None
-            return error
-        raise Failed(f"not refused as {kind}: {result!r}")
-
-    def say(self, chat, text, by=ANN, **more):
-        return self.fake.act("say", chat=chat, **{"from": by}, text=text, **more)
 
 
 @check
@@ -424,6 +323,29 @@ async def the_webhook_server_of_the_library(s):
     same(s.fake.control(f"state?bot={BOT}")["updates_waiting"], 0, "updates that wait")
 
 
+@check
+async def the_description_finds_mistakes(s):
+    if not s.schema:
+        return
+    good = {"update_id": 1, "message": s.say(ANN, "@ann_b")}
+    same(s.schema.problems_of_update(good), [], "a good update")
+
+    def changed(change):
+        update = copy.deepcopy(good)
+        change(update["message"])
+        return update
+
+    mistakes = {
+        "a missing field": lambda it: it.pop("date"),
+        "an unknown field": lambda it: it.update(colour="red"),
+        "a number as text": lambda it: it.update(message_id="1"),
+        "a flag as number": lambda it: it["from"].update(is_bot=0),
+        "an entity without length": lambda it: it["entities"][0].pop("length"),
+    }
+    for what, change in mistakes.items():
+        same(len(s.schema.problems_of_update(changed(change))), 1, what)
+
+
 async def attempt(fake, library, schema, function):
     scene = Scene(fake, library, schema)
     try:
@@ -440,6 +362,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", metavar="PATTERN")
     args = parser.parse_args()
+    # The libraries log the faults that are put before them.
+    logging.disable(logging.CRITICAL)
     binary = os.environ.get("FRONTDESK_FAKE_TELEGRAM_BIN")
     if not binary:
         print("FRONTDESK_FAKE_TELEGRAM_BIN is not set", file=sys.stderr)

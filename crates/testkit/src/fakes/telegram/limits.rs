@@ -1,6 +1,6 @@
 //! Rate limits as a pure model that is told the time: per chat, per group and per bot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +11,19 @@ pub struct Rate {
     pub every_ms: u64,
 }
 
+/// At most `count` in any `within_ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    pub count: usize,
+    pub within_ms: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
     pub enabled: bool,
     pub chat: Rate,
-    pub group: Rate,
+    pub group: Window,
     pub bot: Rate,
 }
 
@@ -26,7 +33,7 @@ impl Default for Limits {
         Self {
             enabled: true,
             chat: Rate { burst: 3, every_ms: 1_000 },
-            group: Rate { burst: 20, every_ms: 3_000 },
+            group: Window { count: 20, within_ms: 60_000 },
             bot: Rate { burst: 30, every_ms: 34 },
         }
     }
@@ -41,7 +48,6 @@ impl Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Bucket {
     Chat(i64, i64),
-    Group(i64, i64),
     Bot(i64),
 }
 
@@ -54,10 +60,12 @@ pub(super) struct Load {
     pub(super) is_group: bool,
 }
 
-/// Each bucket is the time at which it would be empty again (the generic cell rate algorithm).
 #[derive(Debug, Default)]
 pub(super) struct Meter {
+    /// The time at which a bucket would be empty again (the generic cell rate algorithm).
     full_until_ms: HashMap<Bucket, u64>,
+    /// When the latest messages of a bot to a group were sent.
+    sent_ms: HashMap<(i64, i64), VecDeque<u64>>,
 }
 
 impl Meter {
@@ -69,11 +77,11 @@ impl Meter {
         let mut wanted = vec![(Bucket::Bot(load.bot), limits.bot, load.chat.map_or(1, |(_, count)| count))];
         if let Some((chat, count)) = load.chat {
             wanted.push((Bucket::Chat(load.bot, chat), limits.chat, count));
-            if load.is_group {
-                wanted.push((Bucket::Group(load.bot, chat), limits.group, count));
-            }
         }
-        let wait_ms = wanted.iter().map(|(bucket, rate, count)| self.wait_ms(now_ms, bucket, *rate, *count)).max();
+        let group = load.chat.filter(|_| load.is_group).map(|(chat, count)| ((load.bot, chat), count));
+        let group_ms = group.map(|(key, count)| self.group_wait_ms(now_ms, limits.group, key, count));
+        let wait_ms = wanted.iter().map(|(bucket, rate, count)| self.wait_ms(now_ms, bucket, *rate, *count));
+        let wait_ms = wait_ms.chain(group_ms).max();
         if let Some(wait_ms @ 1..) = wait_ms {
             return Err(wait_ms.div_ceil(1_000));
         }
@@ -81,7 +89,21 @@ impl Meter {
             let until = self.full_until_ms.entry(bucket).or_insert(now_ms);
             *until = (*until).max(now_ms) + rate.every_ms * count;
         }
+        if let Some((key, count)) = group {
+            self.sent_ms.entry(key).or_default().extend((0..count).map(|_| now_ms));
+        }
         Ok(())
+    }
+
+    fn group_wait_ms(&mut self, now_ms: u64, window: Window, key: (i64, i64), count: u64) -> u64 {
+        let sent = self.sent_ms.entry(key).or_default();
+        while sent.front().is_some_and(|at| at + window.within_ms <= now_ms) {
+            sent.pop_front();
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(window.count);
+        let over = (sent.len() + count).saturating_sub(window.count);
+        let blocking = over.checked_sub(1).and_then(|at| sent.get(at));
+        blocking.map_or(0, |at| at + window.within_ms - now_ms)
     }
 
     fn wait_ms(&self, now_ms: u64, bucket: &Bucket, rate: Rate, count: u64) -> u64 {
@@ -116,13 +138,13 @@ mod tests {
     #[test]
     fn a_group_takes_twenty_a_minute() {
         let (mut meter, limits) = (Meter::default(), Limits::default());
-        let mut accepted = 0;
-        for second in 0..60 {
-            accepted += u64::from(meter.take(second * 1_000, &limits, load(-7, true)).is_ok());
+        for second in 0..20 {
+            assert_eq!(meter.take(second * 1_000, &limits, load(-7, true)), Ok(()), "{second}");
         }
-        assert!((20..=40).contains(&accepted), "{accepted}");
-        let refused = (0..30).find_map(|_| meter.take(60_000, &limits, load(-7, true)).err());
-        assert!(refused.is_some_and(|seconds| seconds <= 3), "{refused:?}");
+        assert_eq!(meter.take(20_000, &limits, load(-7, true)), Err(40));
+        assert_eq!(meter.take(20_000, &limits, load(-8, true)), Ok(()), "another group");
+        assert_eq!(meter.take(60_000, &limits, load(-7, true)), Ok(()));
+        assert_eq!(meter.take(60_500, &limits, load(-7, true)), Err(1));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use answer::{ApiError, Response, Transport};
 pub use calls::CallRecord;
 pub use engine::{Delivery, Poll};
 pub use faults::{Fault, FaultRule};
-pub use limits::{Limits, Rate};
+pub use limits::{Limits, Rate, Window};
 pub use params::{Params, Upload};
 pub use people::{Act, ActError, At, NewBot, NewChat, NewFile, NewUser, Say};
 pub use server::Server;
