@@ -6,6 +6,7 @@
 pub mod conformance;
 pub mod desk;
 pub mod env;
+pub mod fakes;
 pub mod folder;
 pub mod fuzz;
 pub mod session;

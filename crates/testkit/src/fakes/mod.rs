@@ -1,0 +1,4 @@
+//! Fake servers of vendors. Client libraries that others wrote drive them too (`tests/vendors`), so that they cannot drift
+//! to fit our own code.
+
+pub mod telegram;

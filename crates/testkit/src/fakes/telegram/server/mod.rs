@@ -1,0 +1,95 @@
+//! An HTTP server around the fake, on a free port of the loopback interface.
+
+mod api;
+mod body;
+mod clock;
+mod control;
+mod http;
+mod webhooks;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use frontdesk_core::Env;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::FakeTelegram;
+use clock::Clock;
+use http::{Connection, Reply};
+
+/// It ends, with its connections, when it is dropped.
+pub struct Server {
+    /// For the setting `base_url`: `/bot{token}/...` follows.
+    pub base_url: String,
+    pub fake: FakeTelegram,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl FakeTelegram {
+    /// With the time of this machine.
+    pub async fn serve(self) -> io::Result<Server> {
+        self.serve_by(Clock::of_machine()).await
+    }
+
+    /// With the time of this environment; a test moves it.
+    pub async fn serve_with(self, env: Arc<dyn Env>) -> io::Result<Server> {
+        self.serve_by(Clock::of(env)).await
+    }
+
+    async fn serve_by(self, clock: Clock) -> io::Result<Server> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let base_url = format!("http://{}", listener.local_addr()?);
+        let site = Site { fake: self.clone(), clock: Arc::new(clock) };
+        let task = tokio::spawn(accept(listener, site));
+        Ok(Server { base_url, fake: self, task })
+    }
+}
+
+#[derive(Clone)]
+struct Site {
+    fake: FakeTelegram,
+    clock: Arc<Clock>,
+}
+
+async fn accept(listener: TcpListener, site: Site) {
+    // Aborted with this task, because the set is dropped with it.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(webhooks::run(site.clone()));
+    loop {
+        tokio::select! {
+            Ok((stream, _)) = listener.accept() => { tasks.spawn(converse(stream, site.clone())); }
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+/// Requests of one connection, one after the other. What is not HTTP ends it.
+async fn converse(stream: TcpStream, site: Site) {
+    let mut connection = Connection::new(stream);
+    while let Ok(Some(request)) = connection.request().await {
+        let reply = if request.path.starts_with("/control/") {
+            control::answer(&site, &request).await
+        } else {
+            match api::answer(&site, &request).await {
+                Some(reply) => reply,
+                None => return,
+            }
+        };
+        let is_last = request.header("connection").is_some_and(|it| it.eq_ignore_ascii_case("close"));
+        if connection.reply(&reply).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn not_found() -> Reply {
+    Reply::json(404, &serde_json::json!({"ok": false, "error_code": 404, "description": "Not Found"}))
+}
