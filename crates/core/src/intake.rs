@@ -75,6 +75,8 @@ pub struct Intake {
     /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
     pub remote_media: Vec<RemoteFile>,
+    /// The platform could not take it (it is malformed or encrypted): it is recorded with this reason, and nobody gets it.
+    pub refused: Option<String>,
     /// Ids of files of this desk that the event refers to: they are kept while the event is owed.
     pub kept_media: Vec<String>,
 }
@@ -95,6 +97,7 @@ impl Intake {
             from_program: false,
             chat: None,
             remote_media: Vec::new(),
+            refused: None,
             kept_media: Vec::new(),
         }
     }

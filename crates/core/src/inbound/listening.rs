@@ -78,6 +78,10 @@ impl Refused {
     }
 }
 
+fn reason(why: String) -> Result<(), DeskError> {
+    Err(DeskError::BadRequest(why))
+}
+
 /// Whether the event itself is at fault, so that it would be refused again.
 fn is_final(error: &DeskError) -> bool {
     !matches!(error, DeskError::Store(_) | DeskError::RateLimited(_) | DeskError::Elsewhere(_))
@@ -94,7 +98,7 @@ impl Inlet for BotInlet {
                 let given = intake.event.message_id.take().filter(|id| !id.is_empty());
                 intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16)));
                 let refused = inbound.refused(&intake);
-                let one = match check_source(&intake.event) {
+                let one = match intake.refused.take().map_or_else(|| check_source(&intake.event), reason) {
                     Ok(()) => inbound.judge(intake, now_ms).await,
                     Err(error) => Err(error),
                 };
