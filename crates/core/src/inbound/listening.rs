@@ -122,16 +122,23 @@ impl Inlet for BotInlet {
         })
     }
 
-    fn changed(&self, change: Change) {
-        match change {
-            Change::Chat(chat_id) => self.inbound.visibility.forget_chat(&self.platform, &self.bot, &chat_id),
-            Change::ChatMoved { from, to } => {
-                self.inbound.visibility.forget_chat(&self.platform, &self.bot, &from);
-                self.inbound.visibility.forget_chat(&self.platform, &self.bot, &to);
+    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (inbound, platform, bot) = (&self.inbound, &self.platform, &self.bot);
+        Box::pin(async move {
+            match change {
+                Change::Chat(chat_id) => inbound.visibility.forget_chat(platform, bot, &chat_id),
+                Change::ChatMoved { from, to } => {
+                    let tenant = inbound.directory.bots().bot(platform, bot).tenant.clone();
+                    inbound.directory.move_chat(platform, tenant.as_deref(), &from, &to).await?;
+                    tracing::info!(platform, bot, from, to, "a chat goes on under another id");
+                    inbound.visibility.forget_chat(platform, bot, &from);
+                    inbound.visibility.forget_chat(platform, bot, &to);
+                }
+                // Rare, and the cache is short-lived: nothing of it is believed any more.
+                Change::Scope(_) | Change::Person(_) => inbound.visibility.forget_all(),
             }
-            // Rare, and the cache is short-lived: nothing of it is believed any more.
-            Change::Scope(_) | Change::Person(_) => self.inbound.visibility.forget_all(),
-        }
+            Ok(())
+        })
     }
 
     fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {

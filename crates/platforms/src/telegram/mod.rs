@@ -5,6 +5,7 @@
 
 mod act;
 mod api;
+mod inspect;
 mod media;
 mod normalize;
 mod poll;
@@ -19,8 +20,8 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::MediaShelf;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Method,
-    Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault,
+    Method, Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
@@ -129,6 +130,10 @@ impl Telegram {
         Ok(me)
     }
 
+    fn webhook_url(&self, bot: &Bot) -> String {
+        format!("{}/telegram/{}", self.public_url, bot.id)
+    }
+
     /// Tells Telegram where to send updates, and then waits: they come through the door.
     async fn set_webhook(&self, bot: &Bot) -> Ended {
         let Some(api) = Api::of(&*self.outcall, bot) else {
@@ -136,7 +141,7 @@ impl Telegram {
         };
         let secret = bot.secret("webhook_secret").map_or("", Secret::expose);
         let webhook = json!({
-            "url": format!("{}/telegram/{}", self.public_url, bot.id),
+            "url": self.webhook_url(bot),
             "secret_token": secret,
             "allowed_updates": ALLOWED_UPDATES,
         });
@@ -282,6 +287,10 @@ impl Platform for Telegram {
             }
             other => Err(format!("mode must be poll or webhook, not {other:?}")),
         }
+    }
+
+    fn inspect<'a>(&'a self, bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
+        Box::pin(self.findings(bot))
     }
 
     fn listens(&self) -> bool {

@@ -122,7 +122,7 @@ impl Telegram {
             presses.extend(meaning.pressed.map(|pressed| (pressed, at)));
         }
         for change in changes {
-            inlet.changed(change);
+            inlet.changed(change).await.map_err(|error| error.to_string())?;
         }
         let results =
             if intakes.is_empty() { Vec::new() } else { inlet.take(intakes).await.map_err(|it| it.to_string())? };

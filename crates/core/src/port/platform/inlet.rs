@@ -40,7 +40,8 @@ pub trait Inlet: Send + Sync {
     /// which stands in its place: a poller goes on behind it. `Err`: nothing was stored; try again.
     fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>>;
 
-    fn changed(&self, change: Change);
+    /// `Err`: it was not recorded; try again.
+    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The vendor says what became of a message that was sent earlier. `false`: no such message is in the journal.
     fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>>;
