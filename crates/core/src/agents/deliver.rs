@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Addressee;
 use super::Messages;
 use super::address;
-use super::messages::{Filing, Kept, Word, chat_of};
+use super::messages::{Committed, Kept, Word, chat_of};
 use super::speaker::Speaker;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
@@ -40,7 +40,7 @@ pub(super) struct Asks<'a> {
     /// The asking agent; a late answer is delivered to its inbox.
     pub(super) by: Option<&'a str>,
     /// Called with the delivery id of the stored question, before the question is sent to a socket again.
-    pub(super) filed: &'a (dyn Fn(&str) + Sync),
+    pub(super) on_stored: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Messages {
@@ -101,20 +101,20 @@ impl Messages {
         let receivers = to.relay.iter().map(|it| it.no).collect();
         // Locked before the commit, so that only one of several concurrent repetitions calls the connectors.
         let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
-        let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        let Committed { stored, fresh, gone, .. } = self.commit(to, &word, at_ms, receivers, &kept).await?;
         // Read after locking, so it includes the receipts of an earlier holder.
-        let kept = if fresh { kept } else { serde_json::from_str(&filed.message.receipts).unwrap_or_default() };
+        let kept = if fresh { kept } else { serde_json::from_str(&stored.message.receipts).unwrap_or_default() };
         if let Some(asks) = &how.asks {
-            (asks.filed)(&filed.message.delivery_id);
+            (asks.on_stored)(&stored.message.delivery_id);
         }
         if fresh {
             self.agents.live.streams.ring(to.agent.no);
         } else if how.asks.is_some() {
-            self.ask_again(to, &Word { delivery_id: &filed.message.delivery_id, ..word }, at_ms).await?;
+            self.ask_again(to, &Word { delivery_id: &stored.message.delivery_id, ..word }, at_ms).await?;
         }
         let receipts = match (kept.done || gone, &carrying) {
             (true, _) => kept.receipts,
-            (false, Some(_)) => self.push(to, &filed, payload, kept).await,
+            (false, Some(_)) => self.push(to, &stored, payload, kept).await,
             (false, None) => {
                 // The other call may have finished or failed by now; only that it was running is known.
                 let text = "an earlier call still waits for the connectors; repeat the call for their receipts";
@@ -128,14 +128,14 @@ impl Messages {
         } else if !fresh {
             warnings.push("this dispatch was delivered before; this is its first receipt".into());
         }
-        let receipt = merged(&filed, &receipts, warnings);
+        let receipt = merged(&stored, &receipts, warnings);
         let outcome = match (fresh, receipt.delivery_skipped) {
             (false, _) => "duplicate",
             (true, true) => "skipped",
             (true, false) => "delivered",
         };
-        self.note_word(to, &filed, outcome, from, &receipts);
-        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && filed.message.text == payload.text()) })
+        self.note_word(to, &stored, outcome, from, &receipts);
+        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && stored.message.text == payload.text()) })
     }
 
     pub(super) fn is_attended(&self, to: &Addressee) -> bool {
@@ -147,7 +147,7 @@ impl Messages {
     async fn push(
         &self,
         to: &Addressee,
-        filed: &StoredMessage,
+        stored: &StoredMessage,
         payload: &DeliveryPayload,
         mut kept: Kept,
     ) -> Vec<ConnectorReceipt> {
@@ -162,7 +162,7 @@ impl Messages {
         });
         kept.receipts.extend(join_all(tries).await);
         kept.done = true;
-        self.note_kept(filed, &filed.message.kind, filed.message.session_id.clone(), &kept).await;
+        self.note_kept(stored, &stored.message.kind, stored.message.session_id.clone(), &kept).await;
         kept.receipts
     }
 
@@ -214,7 +214,7 @@ impl Messages {
     pub(super) fn note_word(
         &self,
         to: &Addressee,
-        filed: &StoredMessage,
+        stored: &StoredMessage,
         how: &'static str,
         from: Option<&str>,
         receipts: &[ConnectorReceipt],
@@ -222,13 +222,13 @@ impl Messages {
         self.meters.agent_words.get_or_create(&Why { why: how }).inc();
         self.tail.say(&to.agent.tenant, how, |notice| {
             notice.instance.clone_from(&to.agent.id);
-            notice.event_id = filed.event.to_string();
+            notice.event_id = stored.event.to_string();
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from).into();
-            notice.message_id.clone_from(&filed.message.delivery_id);
+            notice.message_id.clone_from(&stored.message.delivery_id);
             let speaker = from.unwrap_or("the desk");
             let told: Vec<String> = receipts.iter().map(in_words).collect();
-            notice.text = format!("{} from {speaker} to {}; {}", filed.message.kind, to.agent.id, told.join(", "));
+            notice.text = format!("{} from {speaker} to {}; {}", stored.message.kind, to.agent.id, told.join(", "));
         });
     }
 }
@@ -290,7 +290,7 @@ fn in_words(it: &ConnectorReceipt) -> String {
 }
 
 /// Merges all receipts into one. It counts as skipped if no connector pushed the message.
-fn merged(filed: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
+fn merged(stored: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
     let mut pushed = false;
     for it in receipts {
         match (&it.receipt, &it.error) {
@@ -307,8 +307,8 @@ fn merged(filed: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Ve
         }
     }
     DeliveryReceipt {
-        delivered_at: filed.at_ms,
-        delivery_id: Some(filed.message.delivery_id.clone()),
+        delivered_at: stored.at_ms,
+        delivery_id: Some(stored.message.delivery_id.clone()),
         session_id: None,
         delivery_skipped: !pushed,
         warnings,

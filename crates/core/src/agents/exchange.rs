@@ -89,7 +89,7 @@ impl Exchanges {
             }
             Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"),
         })?;
-        let filed = Notify::new();
+        let stored = Notify::new();
         let question = async {
             // Registered before the commit: the answer may arrive before the commit returns.
             let chat_id = super::deliver::chat_of_payload(payload);
@@ -99,9 +99,9 @@ impl Exchanges {
             // A repeated question keeps the delivery id of the first one.
             let named = |first: &str| {
                 ticket.asked(first, &chat_id, instances.clone());
-                filed.notify_one();
+                stored.notify_one();
             };
-            let how = How { asks: Some(Asks { by: asker.as_deref(), filed: &named }), dedup: None };
+            let how = How { asks: Some(Asks { by: asker.as_deref(), on_stored: &named }), dedup: None };
             Box::pin(self.messages.deliver_to(&to, payload, delivery_id, how)).await.map(drop)
         };
         let mut question = std::pin::pin!(question.fuse());
@@ -146,7 +146,7 @@ impl Exchanges {
             if !question.is_terminated() {
                 tokio::select! {
                     biased;
-                    () = filed.notified() => {}
+                    () = stored.notified() => {}
                     _ = &mut question => {}
                 }
             }

@@ -63,8 +63,8 @@ pub(super) struct Word<'a> {
 }
 
 /// A committed message.
-pub(super) struct Filing {
-    pub(super) filed: StoredMessage,
+pub(super) struct Committed {
+    pub(super) stored: StoredMessage,
     /// False: it is a duplicate of an earlier message.
     pub(super) fresh: bool,
     /// A duplicate whose message has expired, so receipts cannot be stored.
@@ -108,14 +108,14 @@ impl Messages {
     }
 
     /// Commits the message and the ledger rows of its sockets in one transaction.
-    pub(super) async fn file(
+    pub(super) async fn commit(
         &self,
         to: &Addressee,
         word: &Word<'_>,
         at_ms: u64,
         receivers: Vec<InstanceNo>,
         kept: &Kept,
-    ) -> Result<Filing, Fault> {
+    ) -> Result<Committed, Fault> {
         let message = InboxMessage {
             agent: to.agent.no,
             delivery_id: word.delivery_id.into(),
@@ -137,17 +137,17 @@ impl Messages {
         if !accepted.fresh {
             let first = self.inbox.message_of(accepted.event).await?;
             let gone = first.is_none();
-            let filed = match first {
+            let stored = match first {
                 Some(first) => first,
                 None => self.forgotten(accepted.event, message).await?,
             };
-            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
+            return Ok(Committed { stored, fresh: false, gone, rows: Vec::new() });
         }
         if reaches {
             self.show_people(to, &event).await;
         }
-        let filed = StoredMessage { place: accepted.place, event: accepted.event, at_ms, message };
-        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+        let stored = StoredMessage { place: accepted.place, event: accepted.event, at_ms, message };
+        Ok(Committed { stored, fresh: true, gone: false, rows: accepted.rows })
     }
 
     /// Sends a committed message to the agent's sockets too, because the stream chosen instead did not take it.
@@ -260,16 +260,16 @@ impl Messages {
         Ok((event, json))
     }
 
-    pub(super) async fn note_kept(&self, filed: &StoredMessage, kind: &str, session_id: Option<String>, kept: &Kept) {
+    pub(super) async fn note_kept(&self, stored: &StoredMessage, kind: &str, session_id: Option<String>, kept: &Kept) {
         let receipts = serde_json::to_string(kept).unwrap_or_default();
         let now = InboxMessage {
-            agent: filed.message.agent,
+            agent: stored.message.agent,
             kind: kind.into(),
             session_id,
             receipts,
             ..InboxMessage::default()
         };
-        if let Err(error) = self.inbox.note_receipts(filed.event, now).await {
+        if let Err(error) = self.inbox.note_receipts(stored.event, now).await {
             tracing::warn!(%error, "storing the receipts of a message failed");
         }
     }

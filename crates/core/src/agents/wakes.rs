@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Addressee;
 use super::Messages;
 use super::deliver::{failed, shown, way_names};
-use super::messages::{Filing, Kept, Word};
+use super::messages::{Committed, Kept, Word};
 use super::speaker::Speaker;
 use super::streams::Stream;
 use crate::cron::retry::FireAnswer;
@@ -124,12 +124,12 @@ impl Messages {
             asked.is_none() && matches!(session, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
         let mut kept = Kept { from: from.map(str::to_owned), instead_of_sockets, ..Kept::default() };
         let carrying = self.agents.live.in_flight.carry(word.dedup);
-        let Filing { filed, fresh, gone, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        let Committed { stored, fresh, gone, rows } = self.commit(to, &word, at_ms, receivers, &kept).await?;
         if !fresh {
-            kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
+            kept = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
             if kept.done || carrying.is_none() || gone {
                 // A planned wake that was carried out before a crash; its message is stored.
-                let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
+                let receipt = WakeReceipt { woken_at: stored.at_ms, ..WakeReceipt::default() };
                 return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
             }
         }
@@ -138,7 +138,7 @@ impl Messages {
         // A wake interrupted by a crash had chosen a session that no longer exists; now the connectors are tried.
         let session = session.as_ref().filter(|_| fresh);
         let took = match session {
-            Some(session) => took(session, filed.place, &rows).await,
+            Some(session) => took(session, stored.place, &rows).await,
             None => false,
         };
         let own =
@@ -151,7 +151,7 @@ impl Messages {
         } else {
             receipt.warnings.push(self.why_not(to, asked, session.is_some()));
             kept.receipts.push(shown(own, &receipt));
-            let word = Word { delivery_id: &filed.message.delivery_id, ..word };
+            let word = Word { delivery_id: &stored.message.delivery_id, ..word };
             if kept.instead_of_sockets
                 && let Err(fault) = self.pass_on(to, &word, at_ms).await
             {
@@ -162,16 +162,16 @@ impl Messages {
         }
         kept.done = true;
         // If we chose the session and it did not take the message, the message becomes available to any session.
-        let session_id = filed.message.session_id.clone().filter(|_| took || asked.is_some());
-        let is_freed = session_id != filed.message.session_id;
-        self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
+        let session_id = stored.message.session_id.clone().filter(|_| took || asked.is_some());
+        let is_freed = session_id != stored.message.session_id;
+        self.note_kept(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
         if is_freed {
             self.agents.live.streams.ring(to.agent.no);
         }
         drop(carrying);
-        self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
+        self.note_word(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
-        let broke = broken.map(|error| push_broke(to, &filed.message.delivery_id, error));
+        let broke = broken.map(|error| push_broke(to, &stored.message.delivery_id, error));
         Ok(Woken { receipt, receipts: kept.receipts, broke })
     }
 

@@ -280,8 +280,8 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
     state.hold_media(&tenant, &delivery, files, &rows);
     let place = message.map_or(Place::NONE, |message| {
         let place = state.next_place(message.agent);
-        let filed = StoredMessage { place, event, at_ms: delivery.at_ms, message };
-        state.messages.insert((filed.message.agent, place), (tenant.to_string(), filed));
+        let stored = StoredMessage { place, event, at_ms: delivery.at_ms, message };
+        state.messages.insert((stored.message.agent, place), (tenant.to_string(), stored));
         place
     });
     let line = chat.and_then(|chat| state.write_chat(&tenant, *chat));

@@ -346,7 +346,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         }
         held_media::hold(&books.connection, &tenant, &delivery, files, &rows)?;
         let place = match message {
-            Some(message) => inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?,
+            Some(message) => inbox::append(&books.connection, &tenant, event, delivery.at_ms, &message)?,
             None => Place::NONE,
         };
         let line = match chat {
