@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Addressee;
 use super::Messages;
 use super::address;
-use super::messages::{Committed, Kept, Word, chat_of};
+use super::messages::{Committed, Kept, NewMessage, chat_of};
 use super::speaker::Speaker;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
@@ -75,7 +75,7 @@ impl Messages {
         // Agent numbers are never reused, so an agent that was deleted and registered again gets new dedup keys.
         let dedup = || short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
         let dedup = how.dedup.unwrap_or_else(dedup);
-        let word = Word {
+        let message = NewMessage {
             kind: payload.kind(),
             text: payload.text(),
             meta: Some(meta),
@@ -91,17 +91,17 @@ impl Messages {
             warnings.push(format!("session {session:?} was ignored: deliver goes to the inbox of the agent"));
         }
         let at_ms = self.env.now_ms();
-        let mut receipts = vec![shown("inbox", &own_receipt(&word, at_ms, self.is_attended(to)))];
+        let mut receipts = vec![shown("inbox", &own_receipt(&message, at_ms, self.is_attended(to)))];
         for instance in &to.relay {
             let served = self.delivery.switchboard().is_served(instance.no);
-            receipts.push(shown("relay", &own_receipt(&word, at_ms, served)));
+            receipts.push(shown("relay", &own_receipt(&message, at_ms, served)));
         }
         receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
         let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts, ..Kept::default() };
         let receivers = to.relay.iter().map(|it| it.no).collect();
         // Locked before the commit, so that only one of several concurrent repetitions calls the connectors.
         let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
-        let Committed { stored, fresh, gone, .. } = self.commit(to, &word, at_ms, receivers, &kept).await?;
+        let Committed { stored, fresh, gone, .. } = self.commit(to, &message, at_ms, receivers, &kept).await?;
         // Read after locking, so it includes the receipts of an earlier holder.
         let kept = if fresh { kept } else { serde_json::from_str(&stored.message.receipts).unwrap_or_default() };
         if let Some(asks) = &how.asks {
@@ -110,7 +110,7 @@ impl Messages {
         if fresh {
             self.agents.live.streams.ring(to.agent.no);
         } else if how.asks.is_some() {
-            self.ask_again(to, &Word { delivery_id: &stored.message.delivery_id, ..word }, at_ms).await?;
+            self.ask_again(to, &NewMessage { delivery_id: &stored.message.delivery_id, ..message }, at_ms).await?;
         }
         let receipts = match (kept.done || gone, &carrying) {
             (true, _) => kept.receipts,
@@ -134,7 +134,7 @@ impl Messages {
             (true, true) => "skipped",
             (true, false) => "delivered",
         };
-        self.note_word(to, &stored, outcome, from, &receipts);
+        self.report_message(to, &stored, outcome, from, &receipts);
         Ok(Delivered { receipt, receipts, stands: fresh || (!gone && stored.message.text == payload.text()) })
     }
 
@@ -211,7 +211,7 @@ impl Messages {
     }
 
     /// Counts a message and reports it to the event stream.
-    pub(super) fn note_word(
+    pub(super) fn report_message(
         &self,
         to: &Addressee,
         stored: &StoredMessage,
@@ -219,7 +219,7 @@ impl Messages {
         from: Option<&str>,
         receipts: &[ConnectorReceipt],
     ) {
-        self.meters.agent_words.get_or_create(&Why { why: how }).inc();
+        self.meters.agent_messages.get_or_create(&Why { why: how }).inc();
         self.tail.say(&to.agent.tenant, how, |notice| {
             notice.instance.clone_from(&to.agent.id);
             notice.event_id = stored.event.to_string();
@@ -227,16 +227,16 @@ impl Messages {
             notice.chat_id = chat_of(from).into();
             notice.message_id.clone_from(&stored.message.delivery_id);
             let speaker = from.unwrap_or("the desk");
-            let told: Vec<String> = receipts.iter().map(in_words).collect();
+            let told: Vec<String> = receipts.iter().map(summary).collect();
             notice.text = format!("{} from {speaker} to {}; {}", stored.message.kind, to.agent.id, told.join(", "));
         });
     }
 }
 
-fn own_receipt(word: &Word<'_>, delivered_at: u64, pushed: bool) -> DeliveryReceipt {
+fn own_receipt(message: &NewMessage<'_>, delivered_at: u64, pushed: bool) -> DeliveryReceipt {
     DeliveryReceipt {
         delivered_at,
-        delivery_id: Some(word.delivery_id.into()),
+        delivery_id: Some(message.delivery_id.into()),
         delivery_skipped: !pushed,
         ..DeliveryReceipt::default()
     }
@@ -274,7 +274,7 @@ pub(super) fn way_names(ways: &[ConnectorSpec]) -> Vec<String> {
 }
 
 /// Summary of a receipt for operators.
-fn in_words(it: &ConnectorReceipt) -> String {
+fn summary(it: &ConnectorReceipt) -> String {
     let says = |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(Value::as_bool);
     let how = match (it.ok, says("woken"), says("delivery_skipped")) {
         (false, ..) => {

@@ -133,7 +133,7 @@ impl Exchanges {
             Ok(_) => "exchange_failed",
             Err(_) => "unanswered",
         };
-        self.meters.agent_words.get_or_create(&Why { why }).inc();
+        self.meters.agent_messages.get_or_create(&Why { why }).inc();
         let answer = match answered {
             Ok(Ok(Some(reply))) => Ok(reply),
             Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted during the exchange

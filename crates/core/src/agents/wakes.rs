@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Addressee;
 use super::Messages;
 use super::deliver::{failed, shown, way_names};
-use super::messages::{Committed, Kept, Word};
+use super::messages::{Committed, Kept, NewMessage};
 use super::speaker::Speaker;
 use super::streams::Stream;
 use crate::cron::retry::FireAnswer;
@@ -108,7 +108,7 @@ impl Messages {
             Some(LiveSession::Stream(_)) => Vec::new(),
             None => to.relay.iter().map(|it| it.no).collect(),
         };
-        let word = Word {
+        let message = NewMessage {
             kind: if session.is_some() { "wake" } else { "wake_degraded" },
             text: opts.context.as_deref().unwrap_or_default(),
             meta: None,
@@ -123,8 +123,8 @@ impl Messages {
         let instead_of_sockets =
             asked.is_none() && matches!(session, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
         let mut kept = Kept { from: from.map(str::to_owned), instead_of_sockets, ..Kept::default() };
-        let carrying = self.agents.live.in_flight.carry(word.dedup);
-        let Committed { stored, fresh, gone, rows } = self.commit(to, &word, at_ms, receivers, &kept).await?;
+        let carrying = self.agents.live.in_flight.carry(message.dedup);
+        let Committed { stored, fresh, gone, rows } = self.commit(to, &message, at_ms, receivers, &kept).await?;
         if !fresh {
             kept = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
             if kept.done || carrying.is_none() || gone {
@@ -146,14 +146,14 @@ impl Messages {
         if took {
             receipt.woken = true;
             receipt.woken_at = self.env.now_ms();
-            receipt.session_id = word.session.map(str::to_owned);
+            receipt.session_id = message.session.map(str::to_owned);
             kept.receipts.push(shown(own, &receipt));
         } else {
             receipt.warnings.push(self.why_not(to, asked, session.is_some()));
             kept.receipts.push(shown(own, &receipt));
-            let word = Word { delivery_id: &stored.message.delivery_id, ..word };
+            let message = NewMessage { delivery_id: &stored.message.delivery_id, ..message };
             if kept.instead_of_sockets
-                && let Err(fault) = self.pass_on(to, &word, at_ms).await
+                && let Err(fault) = self.pass_on(to, &message, at_ms).await
             {
                 receipt.warnings.push(format!("relay: {}", fault.message));
             }
@@ -169,7 +169,7 @@ impl Messages {
             self.agents.live.streams.ring(to.agent.no);
         }
         drop(carrying);
-        self.note_word(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
+        self.report_message(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
         let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
         let broke = broken.map(|error| push_broke(to, &stored.message.delivery_id, error));
         Ok(Woken { receipt, receipts: kept.receipts, broke })
@@ -307,9 +307,18 @@ impl Messages {
         let text = opts.context.as_deref().unwrap_or_default();
         let session = asked_session(opts, to)?;
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
-        let word =
-            Word { kind, text, meta: None, from, session, delivery_id, asks: false, asked_by: None, dedup: [0; 16] };
-        self.sized(&word, !to.relay.is_empty())?;
+        let message = NewMessage {
+            kind,
+            text,
+            meta: None,
+            from,
+            session,
+            delivery_id,
+            asks: false,
+            asked_by: None,
+            dedup: [0; 16],
+        };
+        self.sized(&message, !to.relay.is_empty())?;
         if self.cron.armed(to.agent.no, PLANNED_MAX).await?.len() >= PLANNED_MAX {
             let text = format!("the agent has {PLANNED_MAX} planned wakes, which is the maximum");
             return Err(Fault::new(Class::RateLimitedError, text));
@@ -361,10 +370,10 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 }
 
 /// Whether the session took it: a stream the message, a socket its row.
-async fn took(session: &LiveSession, message: Place, rows: &[MadeRow]) -> bool {
+async fn took(session: &LiveSession, place: Place, rows: &[MadeRow]) -> bool {
     let taken = async {
         match session {
-            LiveSession::Stream(stream) => stream.handed.took(message.0).await,
+            LiveSession::Stream(stream) => stream.handed.took(place.0).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
                 Some(row) => mailbox.handed.took(row.seq.0).await,
                 None => false,
