@@ -178,9 +178,9 @@ impl AgentsPlane {
         if let Some(specs) = &put.connectors {
             self.check_connectors(who, id, specs).await?;
         }
-        let words = |what| [who.tenant, "agent", id, what];
+        let context = |what| [who.tenant, "agent", id, what];
         let seal =
-            |value: &str, what| hex::encode(self.ways.sealer.seal(&*self.env, &Secret::new(value), &words(what)));
+            |value: &str, what| hex::encode(self.ways.sealer.seal(&*self.env, &Secret::new(value), &context(what)));
         let change = |view: &View, draft: &mut Draft| {
             let known = view.agent(who.tenant, id).map(|known| (**known).clone());
             if known.is_none() {
@@ -433,8 +433,8 @@ impl AgentsPlane {
 
     fn open_of_agent(&self, agent: &Agent, sealed: &str, what: &str) -> Option<Secret> {
         let opened = hex::decode(sealed).ok().and_then(|sealed| {
-            let words = [agent.tenant.as_str(), "agent", &agent.id, what];
-            self.ways.sealer.open(&sealed, &words).ok()
+            let context = [agent.tenant.as_str(), "agent", &agent.id, what];
+            self.ways.sealer.open(&sealed, &context).ok()
         });
         if opened.is_none() {
             tracing::error!(agent = %agent.id, what, "opening a secret of an agent failed");
