@@ -598,14 +598,14 @@ impl CronPlane {
 
     /// Reports the result to the event stream and to the metrics.
     fn note_fire(&self, alarm: &Alarm, end: &Conclusion, late_ms: u64, was_armed: bool) {
-        let (word, note) = match end {
+        let (step, note) = match end {
             Conclusion::Fired { note } => ("fired", note),
             Conclusion::Dead { note } => ("dead", note),
             Conclusion::Skipped { note } => ("skipped", note),
             Conclusion::Retry { note, .. } => ("fire_failed", note),
         };
         if !matches!(end, Conclusion::Retry { .. }) {
-            self.meters.alarms_ended.get_or_create(&Why { why: word }).inc();
+            self.meters.alarms_ended.get_or_create(&Why { why: step }).inc();
             if was_armed {
                 self.clock.note_ended(&self.directory.tenant_of_no(alarm.instance), 1);
             }
@@ -615,7 +615,7 @@ impl CronPlane {
         }
         if self.tail.is_watched() {
             let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(alarm.instance)) else { return };
-            self.tail.say(&tenant, word, |notice| {
+            self.tail.say(&tenant, step, |notice| {
                 notice.instance = name;
                 notice.message_id.clone_from(&alarm.schedule_id);
                 notice.text = format!("job {}: {note}", alarm.job_id);
