@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Addressee;
 use super::Messages;
 use super::address;
-use super::messages::{Committed, Kept, NewMessage, chat_of};
+use super::messages::{Committed, NewMessage, StoredReceipts, chat_of};
 use super::speaker::Speaker;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
@@ -97,13 +97,18 @@ impl Messages {
             receipts.push(shown("relay", &own_receipt(&message, at_ms, served)));
         }
         receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
-        let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts, ..Kept::default() };
+        let record = StoredReceipts {
+            from: from.map(str::to_owned),
+            done: to.ways.is_empty(),
+            receipts,
+            ..StoredReceipts::default()
+        };
         let receivers = to.relay.iter().map(|it| it.no).collect();
         // Locked before the commit, so that only one of several concurrent repetitions calls the connectors.
         let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
-        let Committed { stored, fresh, gone, .. } = self.commit(to, &message, at_ms, receivers, &kept).await?;
+        let Committed { stored, fresh, gone, .. } = self.commit(to, &message, at_ms, receivers, &record).await?;
         // Read after locking, so it includes the receipts of an earlier holder.
-        let kept = if fresh { kept } else { serde_json::from_str(&stored.message.receipts).unwrap_or_default() };
+        let record = if fresh { record } else { serde_json::from_str(&stored.message.receipts).unwrap_or_default() };
         if let Some(asks) = &how.asks {
             (asks.on_stored)(&stored.message.delivery_id);
         }
@@ -112,14 +117,14 @@ impl Messages {
         } else if how.asks.is_some() {
             self.ask_again(to, &NewMessage { delivery_id: &stored.message.delivery_id, ..message }, at_ms).await?;
         }
-        let receipts = match (kept.done || gone, &carrying) {
-            (true, _) => kept.receipts,
-            (false, Some(_)) => self.push(to, &stored, payload, kept).await,
+        let receipts = match (record.done || gone, &carrying) {
+            (true, _) => record.receipts,
+            (false, Some(_)) => self.push(to, &stored, payload, record).await,
             (false, None) => {
                 // The other call may have finished or failed by now; only that it was running is known.
                 let text = "an earlier call still waits for the connectors; repeat the call for their receipts";
                 warnings.push(text.into());
-                kept.receipts
+                record.receipts
             }
         };
         drop(carrying);
@@ -149,7 +154,7 @@ impl Messages {
         to: &Addressee,
         stored: &StoredMessage,
         payload: &DeliveryPayload,
-        mut kept: Kept,
+        mut record: StoredReceipts,
     ) -> Vec<ConnectorReceipt> {
         // In parallel: the caller waits for the slowest connector, not for the sum.
         let names = way_names(&to.ways);
@@ -160,10 +165,10 @@ impl Messages {
             };
             outcome.map_or_else(|fault| failed(name, &fault), |receipt| shown(name, &receipt))
         });
-        kept.receipts.extend(join_all(tries).await);
-        kept.done = true;
-        self.note_kept(stored, &stored.message.kind, stored.message.session_id.clone(), &kept).await;
-        kept.receipts
+        record.receipts.extend(join_all(tries).await);
+        record.done = true;
+        self.store_receipts(stored, &stored.message.kind, stored.message.session_id.clone(), &record).await;
+        record.receipts
     }
 
     // ---- notify --------------------------------------------------------------------------

@@ -6,7 +6,7 @@ use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
 use frontdesk_wire::{EventId, InstanceId, InstanceNo, Place};
 
 use super::AgentsPlane;
-use super::messages::Kept;
+use super::messages::StoredReceipts;
 use super::speaker::Speaker;
 use crate::base::Base;
 use crate::env::Env;
@@ -90,15 +90,15 @@ impl Inboxes {
             messages.iter().map(|it| view.agent_no(it.message.agent).map(|agent| agent.id.clone())).collect()
         });
         let show = |(stored, agent): (StoredMessage, Option<InstanceId>)| {
-            let kept: Kept = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
+            let record: StoredReceipts = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
             Dispatch {
                 event_id: stored.event.to_string(),
                 at: stored.at_ms,
                 agent_id: agent.unwrap_or_default().into(),
-                from: kept.from,
+                from: record.from,
                 kind: stored.message.kind,
                 text: stored.message.text.chars().take(SHOWN_CHARS).collect(),
-                receipts: kept.receipts,
+                receipts: record.receipts,
             }
         };
         Ok(messages.into_iter().zip(agents).map(show).collect())
@@ -120,5 +120,5 @@ pub fn inbox_message(stored: StoredMessage) -> InboxMessage {
 
 /// The message is still being handed over; its session and receipts may change.
 pub fn is_in_flight(stored: &StoredMessage) -> bool {
-    serde_json::from_str::<Kept>(&stored.message.receipts).is_ok_and(|kept| !kept.done)
+    serde_json::from_str::<StoredReceipts>(&stored.message.receipts).is_ok_and(|record| !record.done)
 }

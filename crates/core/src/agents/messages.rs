@@ -34,7 +34,7 @@ const QUESTION: &str = "question";
 
 /// Stored with a message: its sender, and the receipts of the connectors.
 #[derive(Serialize, Deserialize, Default)]
-pub(super) struct Kept {
+pub(super) struct StoredReceipts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<String>,
     /// False: not all connectors were tried yet. After a crash a repetition of the message tries them again.
@@ -114,7 +114,7 @@ impl Messages {
         message: &NewMessage<'_>,
         at_ms: u64,
         receivers: Vec<InstanceNo>,
-        kept: &Kept,
+        record: &StoredReceipts,
     ) -> Result<Committed, Fault> {
         let inbox_message = InboxMessage {
             agent: to.agent.no,
@@ -123,7 +123,7 @@ impl Messages {
             text: message.text.into(),
             meta: message.meta.map(|meta| serde_json::to_string(meta).unwrap_or_default()),
             session_id: message.session.map(str::to_owned),
-            receipts: serde_json::to_string(kept).unwrap_or_default(),
+            receipts: serde_json::to_string(record).unwrap_or_default(),
         };
         let (event, mut acceptance) = self.acceptance(to, message, at_ms, receivers)?;
         acceptance.message = Some(inbox_message.clone());
@@ -261,8 +261,14 @@ impl Messages {
         Ok((event, json))
     }
 
-    pub(super) async fn note_kept(&self, stored: &StoredMessage, kind: &str, session_id: Option<String>, kept: &Kept) {
-        let receipts = serde_json::to_string(kept).unwrap_or_default();
+    pub(super) async fn store_receipts(
+        &self,
+        stored: &StoredMessage,
+        kind: &str,
+        session_id: Option<String>,
+        record: &StoredReceipts,
+    ) {
+        let receipts = serde_json::to_string(record).unwrap_or_default();
         let now = InboxMessage {
             agent: stored.message.agent,
             kind: kind.into(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Addressee;
 use super::Messages;
 use super::deliver::{failed, shown, way_names};
-use super::messages::{Committed, Kept, NewMessage};
+use super::messages::{Committed, NewMessage, StoredReceipts};
 use super::speaker::Speaker;
 use super::streams::Stream;
 use crate::cron::retry::FireAnswer;
@@ -122,15 +122,16 @@ impl Messages {
         let at_ms = self.env.now_ms();
         let instead_of_sockets =
             asked.is_none() && matches!(session, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
-        let mut kept = Kept { from: from.map(str::to_owned), instead_of_sockets, ..Kept::default() };
+        let mut record =
+            StoredReceipts { from: from.map(str::to_owned), instead_of_sockets, ..StoredReceipts::default() };
         let carrying = self.agents.live.in_flight.carry(message.dedup);
-        let Committed { stored, fresh, gone, rows } = self.commit(to, &message, at_ms, receivers, &kept).await?;
+        let Committed { stored, fresh, gone, rows } = self.commit(to, &message, at_ms, receivers, &record).await?;
         if !fresh {
-            kept = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
-            if kept.done || carrying.is_none() || gone {
+            record = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
+            if record.done || carrying.is_none() || gone {
                 // A planned wake that was carried out before a crash; its message is stored.
                 let receipt = WakeReceipt { woken_at: stored.at_ms, ..WakeReceipt::default() };
-                return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
+                return Ok(Woken { receipt, receipts: record.receipts, broke: None });
             }
         }
         self.agents.live.streams.ring(to.agent.no);
@@ -147,32 +148,32 @@ impl Messages {
             receipt.woken = true;
             receipt.woken_at = self.env.now_ms();
             receipt.session_id = message.session.map(str::to_owned);
-            kept.receipts.push(shown(own, &receipt));
+            record.receipts.push(shown(own, &receipt));
         } else {
             receipt.warnings.push(self.why_not(to, asked, session.is_some()));
-            kept.receipts.push(shown(own, &receipt));
+            record.receipts.push(shown(own, &receipt));
             let message = NewMessage { delivery_id: &stored.message.delivery_id, ..message };
-            if kept.instead_of_sockets
+            if record.instead_of_sockets
                 && let Err(fault) = self.pass_on(to, &message, at_ms).await
             {
                 receipt.warnings.push(format!("relay: {}", fault.message));
             }
-            kept.receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
-            self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
+            record.receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
+            self.wake_elsewhere(to, opts, asked, &mut receipt, &mut record).await;
         }
-        kept.done = true;
+        record.done = true;
         // If we chose the session and it did not take the message, the message becomes available to any session.
         let session_id = stored.message.session_id.clone().filter(|_| took || asked.is_some());
         let is_freed = session_id != stored.message.session_id;
-        self.note_kept(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
+        self.store_receipts(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &record).await;
         if is_freed {
             self.agents.live.streams.ring(to.agent.no);
         }
         drop(carrying);
-        self.report_message(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
-        let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
+        self.report_message(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &record.receipts);
+        let broken = record.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
         let broke = broken.map(|error| push_broke(to, &stored.message.delivery_id, error));
-        Ok(Woken { receipt, receipts: kept.receipts, broke })
+        Ok(Woken { receipt, receipts: record.receipts, broke })
     }
 
     /// The session that was asked for, otherwise the newest.
@@ -208,7 +209,7 @@ impl Messages {
         opts: &WakeOpts,
         asked: Option<&str>,
         receipt: &mut WakeReceipt,
-        kept: &mut Kept,
+        record: &mut StoredReceipts,
     ) {
         let asked = asked.map(str::to_owned);
         let opts = WakeOpts { context: opts.context.clone(), when: None, session_id: asked };
@@ -222,7 +223,7 @@ impl Messages {
         for (name, outcome) in way_names(&to.ways).iter().zip(join_all(tries).await) {
             match outcome {
                 Ok(theirs) => {
-                    kept.receipts.push(shown(name, &theirs));
+                    record.receipts.push(shown(name, &theirs));
                     if theirs.woken && !receipt.woken {
                         receipt.woken = true;
                         receipt.session_id = theirs.session_id;
@@ -232,7 +233,7 @@ impl Messages {
                 }
                 Err(fault) => {
                     receipt.warnings.push(format!("{name}: {}", fault.message));
-                    kept.receipts.push(failed(name, &fault));
+                    record.receipts.push(failed(name, &fault));
                 }
             }
         }
