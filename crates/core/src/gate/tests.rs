@@ -336,9 +336,9 @@ fn stored_lines_are_explained_in_words() {
     let any = principal("team", PrincipalPolicy::Any, &[]);
     let view = world([grant("guild", "general", "team"), any, policy("team", true, &[], false), link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
-    let kept = read_kept(&verdict.kept(verdict.outcome(), PLATFORM), TENANT).expect("readable");
-    assert_eq!(kept.outcome, "delivered");
-    let texts: Vec<&str> = kept.instances.iter().map(|line| line.text.as_str()).collect();
+    let read = read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), TENANT).expect("readable");
+    assert_eq!(read.outcome, "delivered");
+    let texts: Vec<&str> = read.instances.iter().map(|line| line.text.as_str()).collect();
     assert_eq!(
         texts,
         [
@@ -358,7 +358,7 @@ fn stored_lines_are_explained_in_words() {
 fn an_instance_sees_only_its_own_line() {
     let view = world([link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
-    let read = || read_kept(&verdict.kept(verdict.outcome(), PLATFORM), TENANT).expect("readable");
+    let read = || read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), TENANT).expect("readable");
     let own = read().for_instance("a");
     assert_eq!((own.outcome.as_str(), own.layer.as_str()), ("delivered", "owner"));
     let other = read().for_instance("b");
@@ -368,7 +368,7 @@ fn an_instance_sees_only_its_own_line() {
     assert_eq!((third.layer.as_str(), third.rule.as_str(), third.value.as_str()), ("scope", "granted", ""));
     assert!(!third.text.contains("\"ann\""));
     let nobody = ruled(&view, &said_by("eve", "group"), false, &[]);
-    let nobody = read_kept(&nobody.kept("withheld", PLATFORM), TENANT).expect("readable").for_instance("team");
+    let nobody = read_verdict(&nobody.to_stored("withheld", PLATFORM), TENANT).expect("readable").for_instance("team");
     assert_eq!((nobody.layer.as_str(), nobody.rule.as_str(), nobody.value.as_str()), ("owner", "linked", ""));
     assert!(!nobody.text.contains("\"eve\""));
 }

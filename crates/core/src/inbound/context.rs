@@ -74,7 +74,7 @@ impl InboundPlane {
         Context::Of(receivers.iter().map(each).collect())
     }
 
-    /// Who had each line as an event of its own, as their kept verdicts say.
+    /// Who had each line as an event of its own, as their stored verdicts say.
     async fn had_by(
         &self,
         marks: &Marks<'_>,
@@ -82,8 +82,8 @@ impl InboundPlane {
         lines: &[Nearby],
     ) -> Result<Vec<Vec<String>>, StoreError> {
         let dedups = lines.iter().map(|line| marks.dedup(&event.source, &line.message_id, "")).collect();
-        let receivers = |kept: Option<crate::port::store::EventRecord>| {
-            let read = kept.and_then(|kept| gate::read_kept(&kept.verdict, &kept.tenant));
+        let receivers = |record: Option<crate::port::store::EventRecord>| {
+            let read = record.and_then(|record| gate::read_verdict(&record.verdict, &record.tenant));
             // An interrupt is no turn: nobody had it, and nothing rode along on it.
             let lines = read.filter(|read| !read.interrupted).map(|read| read.instances).unwrap_or_default();
             lines.into_iter().filter(|line| line.outcome == "delivered").map(|line| line.instance).collect()

@@ -30,11 +30,11 @@ impl InboundPlane {
     /// Where this bot's listener goes on. A cursor belongs to the account that the bot's secrets open: another account
     /// under the same id begins anew.
     pub async fn cursor(&self, platform: &str, bot: &Bot) -> Result<Option<String>, StoreError> {
-        let kept = self.cursors.cursor(platform, &bot.id).await?;
-        Ok(kept.and_then(|kept| Some(kept.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
+        let stored = self.cursors.cursor(platform, &bot.id).await?;
+        Ok(stored.and_then(|stored| Some(stored.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
     }
 
-    /// What is kept of an event if it is refused.
+    /// What is stored of an event if it is refused.
     fn refused(&self, intake: &Intake) -> Refused {
         let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
         let source = &intake.event.source;
@@ -57,7 +57,7 @@ impl InboundPlane {
     }
 }
 
-/// Ids of strangers are kept no longer than this.
+/// Ids of strangers are stored no longer than this.
 const ID_MAX_CHARS: usize = 256;
 
 struct Refused {
@@ -72,8 +72,8 @@ impl Refused {
         let Self { tenant, dedup, delivery } = self;
         let verdict = Verdict::withheld(Layer::Tenant, "refused", reason);
         let brief = verdict.brief(&tenant, &delivery.platform);
-        let kept = verdict.kept(&brief.outcome, &delivery.platform);
-        let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, kept);
+        let stored = verdict.to_stored(&brief.outcome, &delivery.platform);
+        let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, stored);
         Judged { acceptance, verdict, brief, interrupts: false, errand: None }
     }
 }

@@ -252,7 +252,7 @@ impl InboundPlane {
             message_id,
             platform,
         };
-        let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
+        let stored = verdict.to_stored(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let chat = chat.map(|line| {
             Box::new(ChatWrite {
@@ -269,7 +269,7 @@ impl InboundPlane {
             attempt: 0,
             dedup,
             delivery,
-            verdict: kept,
+            verdict: stored,
             receivers,
             own_json,
             capabilities,
@@ -389,12 +389,12 @@ impl InboundPlane {
 
     /// What was said about this event when it came first.
     async fn told_before(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
-        let Some(kept) = self.ledger.event(event).await? else { return Ok(None) };
-        let Some(read) = gate::read_kept(&kept.verdict, &kept.tenant) else { return Ok(None) };
+        let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
+        let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
         let board = self.delivery.switchboard();
         let receivers: Vec<InstanceNo> = self.directory.read(|view| {
             let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
-            delivered.filter_map(|line| view.instance(&kept.tenant, &line.instance)).map(|it| it.no).collect()
+            delivered.filter_map(|line| view.instance(&record.tenant, &line.instance)).map(|it| it.no).collect()
         });
         let delivery = self.handover(receivers.into_iter().map(|no| (no, board.presence(no).served_by)));
         Ok(Some(VerdictBrief { delivery, ..read.brief() }))
@@ -403,10 +403,10 @@ impl InboundPlane {
     pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
         let absent = || DeskError::NotFound(format!("no event {id:?} is kept"));
         let event = EventId::parse(id).ok_or_else(absent)?;
-        let kept = self.ledger.event(event).await?.ok_or_else(absent)?;
-        let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let record = self.ledger.event(event).await?.ok_or_else(absent)?;
+        let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
-        Ok(Explanation { event_id: event.to_string(), tenant: kept.tenant.into(), outcome, instances })
+        Ok(Explanation { event_id: event.to_string(), tenant: record.tenant.into(), outcome, instances })
     }
 
     /// Why this instance did, or did not, get a message: its own line and nothing of anybody else.
@@ -414,12 +414,12 @@ impl InboundPlane {
         check_id("message_id", message_id)?;
         let absent = || DeskError::NotFound(format!("no message {message_id:?} is kept"));
         let prefix = dedup_prefix(message_id);
-        let kept = self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await?.ok_or_else(absent)?;
-        let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let record = self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await?.ok_or_else(absent)?;
+        let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
-            event_id: kept.event.to_string(),
-            tenant: kept.tenant.into(),
+            event_id: record.event.to_string(),
+            tenant: record.tenant.into(),
             outcome: line.outcome.clone(),
             instances: vec![line],
         })

@@ -72,7 +72,7 @@ fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, boo
         };
         if let Ruling::Verdict(verdict) = ruling {
             delivered += verdict.receivers().count() as u64;
-            black_box(verdict.kept(verdict.outcome(), PLATFORM));
+            black_box(verdict.to_stored(verdict.outcome(), PLATFORM));
         }
     }
     delivered
