@@ -76,7 +76,7 @@ pub struct Intake {
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
     pub remote_media: Vec<RemoteFile>,
     /// Ids of files of this desk that the event refers to: they are kept while the event is owed.
-    pub kept_media: Vec<String>,
+    pub stored_media: Vec<String>,
 }
 
 /// Files at the platform that one event may have.
@@ -95,7 +95,7 @@ impl Intake {
             from_program: false,
             chat: None,
             remote_media: Vec::new(),
-            kept_media: Vec::new(),
+            stored_media: Vec::new(),
         }
     }
 }

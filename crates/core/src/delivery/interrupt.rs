@@ -63,13 +63,13 @@ impl DeliveryPlane {
     async fn find_turn(
         &self,
         instances: &[InstanceNo],
-        kept_as: &[&str],
+        names: &[&str],
         now_ms: u64,
     ) -> Result<Option<(InstanceNo, ChatId)>, StoreError> {
         let mut live: Vec<InstanceNo> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
         let remembered = |instance: InstanceNo| {
-            let chat_id = kept_as.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
+            let chat_id = names.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
             chat_id.map(|chat_id| (instance, chat_id))
         };
         let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
@@ -80,10 +80,10 @@ impl DeliveryPlane {
             return Ok(known.map(|(_, found)| found));
         }
         // Memory is bounded and starts empty, so the ledger is asked too: one query for all instances.
-        let names = kept_as.iter().map(|name| (*name).to_owned()).collect();
-        let kept = self.ledger.last_sent(live, names, since_ms).await?;
-        let kept = kept.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
-        Ok(kept.or(known.map(|(_, found)| found)))
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let stored = self.ledger.last_sent(live, names, since_ms).await?;
+        let stored = stored.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
+        Ok(stored.or(known.map(|(_, found)| found)))
     }
 
     /// Sends the interrupt to the socket of the instance.

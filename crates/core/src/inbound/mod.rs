@@ -235,7 +235,7 @@ impl InboundPlane {
         let chat_id = source.chat_id.as_str().into();
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
-        let mut files: Vec<EventFile> = intake.kept_media.into_iter().map(EventFile::Kept).collect();
+        let mut files: Vec<EventFile> = intake.stored_media.into_iter().map(EventFile::Stored).collect();
         if !receivers.is_empty() && !passthrough {
             files.extend(self.add_remote_media(intake.remote_media, &tenant, &mut event, now_ms));
         }

@@ -58,7 +58,7 @@ struct State {
     /// (platform, bot, receipt id) to the entry.
     receipts: HashMap<[String; 3], u64>,
     chats: BTreeMap<(String, String), Chat>,
-    media: HashMap<String, media::Shelved>,
+    media: HashMap<String, media::MediaEntry>,
     /// Each with the end of its claim.
     alarms: BTreeMap<u64, (Alarm, u64)>,
     last_alarm: u64,
