@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_wire::InstanceNo;
 
 use super::{AgentsPlane, Messages};
-use crate::delivery::wake::{Ended, Errand, Waker};
+use crate::delivery::wake::{Ended, WakeTask, Waker};
 use crate::directory::facts::Agent;
 use crate::rules::WakeRules;
 
@@ -30,7 +30,7 @@ impl Messages {
     }
 
     /// The calls that are due, each with the agent's traces at the time of the wake request.
-    pub async fn call_errands(&self, calls: &mut Calls) -> Vec<(Errand, Option<u64>)> {
+    pub async fn due_wake_tasks(&self, calls: &mut Calls) -> Vec<(WakeTask, Option<u64>)> {
         let Calls { waker, swept_ms } = calls;
         // Agents that connected or read their inbox since are awake. The more agents there are, the less often all of
         // them are checked; each one is also checked before its call.
@@ -48,11 +48,11 @@ impl Messages {
             waker.mail_waits(agent, 0, self.agents.traces_of(agent), true, now_ms);
         }
         let due = waker.due(self.env.steady_ms());
-        due.into_iter().map(|errand| (errand, waker.dials(errand.of()))).collect()
+        due.into_iter().map(|task| (task, waker.dials(task.of()))).collect()
     }
 
-    pub async fn run(&self, errand: Errand, since: Option<u64>) -> (u64, Ended) {
-        let (Errand::Poke(agent, call) | Errand::Notice(agent, call)) = errand;
+    pub async fn run(&self, task: WakeTask, since: Option<u64>) -> (u64, Ended) {
+        let (WakeTask::Poke(agent, call) | WakeTask::Notice(agent, call)) = task;
         let how = if came(&self.agents, agent, since) { Ended::NotNeeded } else { self.poke(agent).await };
         if matches!(how, Ended::NotNeeded | Ended::NoWay) {
             self.note_called(agent, false).await;

@@ -74,7 +74,7 @@ impl Refused {
         let brief = verdict.brief(&tenant, &delivery.platform);
         let stored = verdict.to_stored(&brief.outcome, &delivery.platform);
         let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, stored);
-        Judged { acceptance, verdict, brief, interrupts: false, errand: None }
+        Judged { acceptance, verdict, brief, interrupts: false, pending: None }
     }
 }
 

@@ -1,4 +1,5 @@
-//! In: tenant, gate, one commit, then the bell. Whoever sent it is answered only after the commit.
+//! Inbound events: find the tenant, apply the gate, commit once, then notify sessions. The sender is answered only
+//! after the commit.
 
 mod context;
 mod files;
@@ -40,9 +41,9 @@ use crate::vault::Sealer;
 
 /// Room for the frame around an event.
 const FRAME_MARGIN_BYTES: usize = 512;
-/// Longer message ids are kept as a hash.
+/// Longer message ids are stored as a hash.
 const DEDUP_ID_MAX_BYTES: usize = 48;
-/// The directory may change between questions; after this many rounds what is not known is a no.
+/// The directory may change between queries; after this many rounds an unknown answer counts as no.
 const ASK_ROUNDS: usize = 4;
 
 /// An event on its way into the ledger.
@@ -50,16 +51,16 @@ struct Judged {
     acceptance: Acceptance,
     verdict: Verdict,
     brief: VerdictBrief,
-    /// It stopped a running turn, and is nothing else.
+    /// It only stopped a running turn.
     interrupts: bool,
-    errand: Option<Errand>,
+    pending: Option<PendingCommand>,
 }
 
-/// A command to the desk itself, to be obeyed once it is written down.
-struct Errand {
+/// A command to the server itself, run after its event is committed.
+struct PendingCommand {
     command: DeskCommand,
     source: Source,
-    /// Known where the platform keeps tenants apart.
+    /// `None` if the platform does not separate tenants.
     tenant: Option<TenantId>,
     bot: String,
 }
@@ -109,7 +110,7 @@ impl InboundPlane {
         }
     }
 
-    /// Takes events of any platforms, all or none. An `Ok` means written down and safe.
+    /// Accepts events of any platforms, all or none. `Ok` means that they are committed.
     pub async fn receive(&self, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
         let now_ms = self.env.now_ms();
         let mut judged = Vec::with_capacity(intakes.len());
@@ -122,19 +123,19 @@ impl InboundPlane {
     async fn accept(&self, judged: Vec<Judged>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
         let mut batch = Vec::with_capacity(judged.len());
         let mut rest = Vec::with_capacity(judged.len());
-        for Judged { acceptance, verdict, brief, interrupts, errand } in judged {
-            rest.push((verdict, brief, interrupts, errand, self.watch(&acceptance)));
+        for Judged { acceptance, verdict, brief, interrupts, pending } in judged {
+            rest.push((verdict, brief, interrupts, pending, self.watch(&acceptance)));
             batch.push(acceptance);
         }
         let accepted = self.lease.accept(&*self.ledger, batch).await.inspect_err(|error| {
-            // A chat line that changed meanwhile is no fault: its platform looks again.
+            // A chat line that changed in the meantime is not a fault: its platform reads it again.
             if *error != StoreError::Conflict {
                 self.meters.store_faults.inc();
                 tracing::error!(%error, "events were not accepted");
             }
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
-        for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
+        for (accepted, (verdict, mut brief, interrupts, pending, watched)) in accepted.into_iter().zip(rest) {
             let id = accepted.event.to_string();
             if accepted.fresh {
                 brief.delivery = self.handover(accepted.rows.iter().map(|row| (row.instance, row.served_by)));
@@ -151,12 +152,12 @@ impl InboundPlane {
                 (true, "delivered") => "accepted",
                 (true, _) => "withheld",
             };
-            if let Some(errand) = errand.filter(|_| accepted.fresh) {
-                brief.text = Box::pin(self.run(&errand)).await; // boxed: rare, and large
+            if let Some(pending) = pending.filter(|_| accepted.fresh) {
+                brief.text = Box::pin(self.run(&pending)).await; // boxed: rare, and large
             }
             if let Some((tenant, platform, chat_id, message_id)) = watched {
                 self.tail.say(&tenant, step, |notice| {
-                    notice.at = now_ms; // it may be handed over before we get to say so
+                    notice.at = now_ms; // it may be delivered before this notice is sent
                     notice.event_id.clone_from(&id);
                     notice.platform = platform;
                     notice.chat_id = chat_id.into();
@@ -176,7 +177,7 @@ impl InboundPlane {
         served.map(|served| if served { "pushed" } else { "queued" }.into())
     }
 
-    /// What the tail will want to name, kept only if somebody watches.
+    /// Fields for the event stream, copied only if somebody watches it.
     fn watch(&self, it: &Acceptance) -> Option<(String, String, String, String)> {
         let d = &it.delivery;
         (self.tail.is_watched())
@@ -225,12 +226,12 @@ impl InboundPlane {
         } else {
             Vec::new()
         };
-        let errand = command.map(|command| {
+        let pending = command.map(|command| {
             let tenant = match &whose {
                 Whose::Tenant(tenant) => Some(tenant.clone()),
                 Whose::Shared | Whose::Path(_) => None,
             };
-            Errand { command, source: source.clone(), tenant, bot: bot.clone() }
+            PendingCommand { command, source: source.clone(), tenant, bot: bot.clone() }
         });
         let chat_id = source.chat_id.as_str().into();
         let platform = source.platform.clone();
@@ -278,7 +279,7 @@ impl InboundPlane {
             chat,
             files,
         };
-        Ok(Judged { acceptance, verdict, brief, interrupts, errand })
+        Ok(Judged { acceptance, verdict, brief, interrupts, pending })
     }
 
     /// The gate's verdict, with the platform asked about whoever's eyes it needs.
@@ -322,13 +323,13 @@ impl InboundPlane {
         }
     }
 
-    /// The members of a chat changed: from now on the platform is asked again.
+    /// Call when the members of a chat changed: the platform is asked again.
     pub fn forget_sight(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
         self.visibility.forget(tenant, platform, bot, chat_id);
     }
 
-    /// The event as it will be sent: one form for all, and another for those whose context differs.
-    /// What nobody receives is not kept, only why.
+    /// The JSON to send: one form for all receivers, and another for those whose context differs. Without a receiver
+    /// the event is not stored, only its verdict.
     async fn forms(
         &self,
         tenant: &str,
@@ -372,9 +373,9 @@ impl InboundPlane {
         }
     }
 
-    /// Obeys a command and answers in the chat, as the desk itself.
-    async fn run(&self, errand: &Errand) -> String {
-        let Errand { command, source, tenant, bot } = errand;
+    /// Runs a command and answers in the chat in the name of the server.
+    async fn run(&self, pending: &PendingCommand) -> String {
+        let PendingCommand { command, source, tenant, bot } = pending;
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
             let bot = self.directory.bots().bot(&source.platform, bot);
@@ -387,7 +388,7 @@ impl InboundPlane {
         answer
     }
 
-    /// What was said about this event when it came first.
+    /// The verdict of the first arrival of this event.
     async fn told_before(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
         let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
         let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };

@@ -42,10 +42,10 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
             () = tokio::time::sleep(desk.delivery().pause(&waker)) => {}
             () = stop.cancelled() => return,
         }
-        for errand in desk.delivery().wake_errands(&mut waker).await {
+        for task in desk.delivery().due_wake_tasks(&mut waker).await {
             let (desk, done) = (desk.clone(), done.clone());
             drop(tracker.spawn(async move {
-                let ended = desk.delivery().run(errand).await;
+                let ended = desk.delivery().run(task).await;
                 let _ = done.send(ended).await; // the loop may have ended
             }));
         }
