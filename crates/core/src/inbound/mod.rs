@@ -282,7 +282,7 @@ impl InboundPlane {
         Ok(Judged { acceptance, verdict, brief, interrupts, pending })
     }
 
-    /// The gate's verdict, with the platform asked about whoever's eyes it needs.
+    /// The gate's verdict. Asks the platform who can see the chat where the gate needs it.
     async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool, from_program: bool) -> Verdict {
         let case = Case { tenant, source, addressed, to_every_link: from_program };
         let mut left = LOOK_LIMIT; // for all look-ups of one event together
@@ -410,7 +410,7 @@ impl InboundPlane {
         Ok(Explanation { event_id: event.to_string(), tenant: record.tenant.into(), outcome, instances })
     }
 
-    /// Why this instance did, or did not, get a message: its own line and nothing of anybody else.
+    /// Why this instance did or did not get a message: its own line only.
     pub async fn why(&self, who: &Guest, message_id: &str, chat_id: Option<&str>) -> Result<Explanation, DeskError> {
         check_id("message_id", message_id)?;
         let absent = || DeskError::NotFound(format!("no message {message_id:?} is kept"));
@@ -460,7 +460,7 @@ impl InboundPlane {
     }
 }
 
-/// Whose event it is, by our records.
+/// The tenant of an event, from the directory.
 fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'a str> {
     match whose {
         Whose::Tenant(tenant) => Some(tenant),
@@ -469,7 +469,7 @@ fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'
     }
 }
 
-/// What an operator would have to route.
+/// The key that an operator would have to route.
 fn discriminator(whose: &Whose, source: &Source) -> String {
     match whose {
         Whose::Tenant(tenant) => tenant.to_string(),
@@ -478,17 +478,16 @@ fn discriminator(whose: &Whose, source: &Source) -> String {
     }
 }
 
-/// Where messages come from, as far as their marks are concerned.
+/// The part of a message's origin that its dedup key depends on.
 pub(super) struct Marks<'a> {
     whose: &'a Whose,
     bot: &'a str,
 }
 
 impl Marks<'_> {
-    /// The message's own id, then the place as a short hash: an id can be looked up, and ids that rise make
-    /// the index grow at one edge instead of everywhere. The place holds no tenant that our records
-    /// resolved: a person who links themselves does not make an old message new. An edit is another event
-    /// of the same message.
+    /// The message id, then the origin as a short hash: a message can be found by its id, and rising ids let the index
+    /// grow at one edge. The origin contains no tenant that the directory resolved: linking a user does not make an old
+    /// message new. An edit is another event of the same message.
     pub(super) fn dedup(&self, source: &Source, message_id: &str, edit: &str) -> Vec<u8> {
         let named = match self.whose {
             Whose::Tenant(tenant) => tenant.as_str(),
@@ -504,7 +503,7 @@ pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {
     if message_id.len() <= DEDUP_ID_MAX_BYTES {
         return message_id.as_bytes().to_vec();
     }
-    let mut prefix = vec![0]; // no id of ours begins so: a hash is never taken for an id
+    let mut prefix = vec![0]; // no plain id begins with this byte, so a hash is never taken for an id
     prefix.extend_from_slice(&short_hash(&[message_id]));
     prefix
 }
