@@ -37,7 +37,7 @@ struct Entry {
     /// No call before this time, after one that succeeded.
     spaced_until_ms: u64,
     failures: u32,
-    is_under_way: bool,
+    is_in_flight: bool,
 }
 
 /// A call to make.
@@ -84,7 +84,7 @@ impl Declarations {
                     unsettled_ms: None,
                     spaced_until_ms: 0,
                     failures: 0,
-                    is_under_way: false,
+                    is_in_flight: false,
                 },
             };
             self.bots.insert(name, entry);
@@ -95,11 +95,11 @@ impl Declarations {
     /// At most so many calls to make now. Each must be ended, or put off.
     pub fn due(&mut self, now_ms: u64, limit: usize) -> Vec<Due> {
         let ready = |entry: &Entry| {
-            !entry.is_under_way && entry.due_ms <= now_ms && entry.declared.as_ref() != Some(&entry.wanted)
+            !entry.is_in_flight && entry.due_ms <= now_ms && entry.declared.as_ref() != Some(&entry.wanted)
         };
         let ready = self.bots.iter_mut().filter(|(_, entry)| ready(entry)).take(limit);
         let begin = |(name, entry): (&Name, &mut Entry)| {
-            (entry.is_under_way, entry.unsettled_ms) = (true, None);
+            (entry.is_in_flight, entry.unsettled_ms) = (true, None);
             Due { name: name.clone(), bot: entry.bot.clone(), commands: entry.wanted.clone() }
         };
         ready.map(begin).collect()
@@ -108,14 +108,14 @@ impl Declarations {
     /// Another server declares for this bot: it is looked at again later.
     pub fn put_off(&mut self, due: &Due, now_ms: u64) {
         if let Some(entry) = self.entry(due) {
-            entry.is_under_way = false;
+            entry.is_in_flight = false;
             entry.due_ms = now_ms + SETTLED_MS;
         }
     }
 
     pub fn ended(&mut self, due: &Due, is_declared: bool, now_ms: u64) -> Option<Report> {
         let entry = self.entry(due)?;
-        entry.is_under_way = false;
+        entry.is_in_flight = false;
         let is_current = entry.wanted == due.commands;
         if is_declared {
             entry.declared = Some(due.commands.clone());
@@ -269,7 +269,7 @@ mod tests {
     impl Declarations {
         /// Only looked whether it was due.
         fn put_off_for_test(&mut self, due: &Due) {
-            self.bots.get_mut(&due.name).unwrap().is_under_way = false;
+            self.bots.get_mut(&due.name).unwrap().is_in_flight = false;
         }
     }
 }

@@ -89,7 +89,7 @@ pub struct Waker {
     /// Pairs of time and instance per queue, in order.
     lines: [BTreeSet<(u64, InstanceNo)>; 3],
     calls: HashMap<u64, Call>,
-    under_way: [usize; 3],
+    in_flight: [usize; 3],
     /// Kept for one cooldown.
     poked: HashMap<InstanceNo, LastPoke>,
     last_number: u64,
@@ -102,7 +102,7 @@ impl Waker {
             sleepers: HashMap::new(),
             lines: Default::default(),
             calls: HashMap::new(),
-            under_way: [0; 3],
+            in_flight: [0; 3],
             poked: HashMap::new(),
             last_number: 0,
         }
@@ -173,7 +173,7 @@ impl Waker {
                 let call = self.number();
                 let Some(sleeper) = self.sleepers.get_mut(&instance) else { continue };
                 self.calls.insert(call, Call { instance, wait: sleeper.wait, queue });
-                self.under_way[queue as usize] += 1;
+                self.in_flight[queue as usize] += 1;
                 if queue == Queue::Notice {
                     sleeper.notice = None;
                     tasks.push(WakeTask::Notice(instance, call));
@@ -188,7 +188,7 @@ impl Waker {
     }
 
     fn has_room(&self, queue: Queue) -> bool {
-        let [first, retry, notice] = self.under_way;
+        let [first, retry, notice] = self.in_flight;
         match queue {
             Queue::First => first + retry < POKES_MAX,
             Queue::Retry => first + retry < POKES_MAX && retry < RETRIES_MAX,
@@ -199,7 +199,7 @@ impl Waker {
     /// A wake task ended. Results for a wait that is over are ignored.
     pub fn ended(&mut self, call: u64, how: Ended, now_ms: u64) {
         let Some(Call { instance, wait, queue }) = self.calls.remove(&call) else { return };
-        self.under_way[queue as usize] -= 1;
+        self.in_flight[queue as usize] -= 1;
         let Some(sleeper) = self.sleepers.get_mut(&instance).filter(|it| it.wait == wait) else { return };
         let delay_ms = match how {
             Ended::Answered => {
@@ -234,7 +234,7 @@ impl Waker {
     }
 
     /// Wake tasks that were handed out and have not ended.
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.calls.len()
     }
 
@@ -321,10 +321,10 @@ mod tests {
     fn one_poke_at_a_time() {
         let mut waker = waker();
         let Some(WakeTask::Poke(InstanceNo(1), call)) = waker.due(0).pop() else { panic!("no poke") };
-        assert_eq!((waker.due(60_000), waker.under_way()), (vec![], 1));
+        assert_eq!((waker.due(60_000), waker.in_flight()), (vec![], 1));
         waker.ended(call, Ended::Failed, 60_000);
         assert_eq!(poke(&mut waker, Ended::Failed, 61_000), [1]);
-        assert_eq!(waker.under_way(), 0);
+        assert_eq!(waker.in_flight(), 0);
     }
 
     #[test]
