@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_secs(1);
 const CALL_TIME: Duration = Duration::from_secs(30);
 /// The store that does not answer by then is asked again later.
 const STORE_TIME: Duration = Duration::from_secs(5);
-/// Calls that are under way, to all platforms together.
+/// Concurrent calls to all platforms together.
 const CALLS_MAX: usize = 16;
 
 type Ended = (Due, Result<(), String>);
