@@ -20,11 +20,11 @@ use crate::meters::Why;
 use crate::port::inbox::StoredMessage;
 
 /// Result of a delivery, per connector.
-pub(super) struct Delivered {
+pub(super) struct DeliverOutcome {
     pub(super) receipt: DeliveryReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
     /// The inbox holds this message. False: it holds an earlier one with another text, or none any more.
-    pub(super) stands: bool,
+    pub(super) is_stored: bool,
 }
 
 /// Options of a delivery.
@@ -68,7 +68,7 @@ impl Messages {
         payload: &DeliveryPayload,
         delivery_id: String,
         how: How<'_>,
-    ) -> Result<Delivered, Fault> {
+    ) -> Result<DeliverOutcome, Fault> {
         let meta = payload.meta();
         let from = speaker_of(meta);
         let hash = short_hash(&[payload.kind(), payload.text()]);
@@ -140,7 +140,7 @@ impl Messages {
             (true, false) => "delivered",
         };
         self.report_message(to, &stored, outcome, from, &receipts);
-        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && stored.message.text == payload.text()) })
+        Ok(DeliverOutcome { receipt, receipts, is_stored: fresh || (!gone && stored.message.text == payload.text()) })
     }
 
     pub(super) fn is_attended(&self, to: &Addressee) -> bool {

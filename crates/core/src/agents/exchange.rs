@@ -247,7 +247,7 @@ impl Exchanges {
         let payload = DeliveryPayload::Augment { content, meta };
         let how = How { asks: None, dedup: Some(reply_mark(question)) };
         let done = Box::pin(self.messages.deliver_to(&to, &payload, self.messages.new_delivery_id(), how)).await?;
-        Ok(done.stands)
+        Ok(done.is_stored)
     }
 }
 

@@ -374,9 +374,9 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 async fn took(session: &LiveSession, place: Place, rows: &[MadeRow]) -> bool {
     let taken = async {
         match session {
-            LiveSession::Stream(stream) => stream.handed.took(place.0).await,
+            LiveSession::Stream(stream) => stream.delivered.reached(place.0).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
-                Some(row) => mailbox.handed.took(row.seq.0).await,
+                Some(row) => mailbox.delivered.reached(row.seq.0).await,
                 None => false,
             },
         }

@@ -91,7 +91,7 @@ pub struct Mailbox {
     pub bell: Notify,
     idle: AtomicBool,
     /// Rows that were written to the socket.
-    pub handed: Delivered,
+    pub delivered: Delivered,
     /// Time of the last frame in either direction.
     traffic_ms: AtomicU64,
     /// Closed when the session has saved its last acks.
@@ -114,7 +114,7 @@ impl Mailbox {
     /// Marks the session as finished and releases all waiters.
     pub fn finish(&self) {
         self.finished.close();
-        self.handed.end();
+        self.delivered.end();
     }
 
     /// Returns when the session has saved its last acks.
@@ -292,7 +292,7 @@ impl Switchboard {
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             bell: Notify::new(),
             idle: AtomicBool::new(false),
-            handed: Delivered::default(),
+            delivered: Delivered::default(),
             traffic_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
         });
