@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_client::memory::Seen;
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Dial, Handler, Inbound, MemoryTransport, RelayTransport, SocketTransport, TransportError};
 use frontdesk_wire::{Act, ActionResult, MessageEvent, Secret, build_session_key};
 use harness::{Harness, PATIENCE, Seat};
@@ -133,8 +133,8 @@ async fn an_interrupt_overtakes_the_queue_and_works_both_ways() {
 async fn a_dormant_agent_stays_disconnected_until_woken_and_then_gets_waiting_rows() {
     let harness = Harness::open().await;
     let seat = harness.seat("agent").await;
-    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
-    let body = json!({ "gatewayId": "agent", "platform": "relay", "wakeUrl": bell.url });
+    let listener = WakeListener::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
+    let body = json!({ "gatewayId": "agent", "platform": "relay", "wakeUrl": listener.url });
     harness.post("/relay/provision", &seat.identity, &body).await.expect(200);
     let (transport, mut taken) = connected(&harness, &seat).await;
     assert!(transport.go_dormant().await, "the server confirms");
@@ -148,7 +148,7 @@ async fn a_dormant_agent_stays_disconnected_until_woken_and_then_gets_waiting_ro
     for number in 0..3 {
         harness.say(&seat, "room", &format!("while you slept {number}")).await;
     }
-    timeout(PATIENCE, bell.rung()).await.expect("the wake URL was not called");
+    timeout(PATIENCE, listener.called()).await.expect("the wake URL was not called");
     assert!(taken.try_recv().is_err(), "nothing is delivered to a dormant agent");
     transport.wake();
     for number in 0..3 {
@@ -232,11 +232,11 @@ async fn the_in_memory_transport_behaves_like_the_socket() {
 /// A client that sends an endless request must not block the wake listener for others.
 #[tokio::test]
 async fn a_slow_client_does_not_block_the_wake_listener() {
-    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
-    let address = bell.url.trim_start_matches("http://").trim_end_matches("/wake").to_owned();
+    let listener = WakeListener::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
+    let address = listener.url.trim_start_matches("http://").trim_end_matches("/wake").to_owned();
     let mut rude = tokio::net::TcpStream::connect(&address).await.expect("connected");
     tokio::io::AsyncWriteExt::write_all(&mut rude, &[b'x'; 9000]).await.expect("written");
-    let answer = reqwest::get(&bell.url).await.expect("an answer");
+    let answer = reqwest::get(&listener.url).await.expect("an answer");
     assert_eq!(answer.status(), 204);
-    timeout(Duration::from_secs(10), bell.rung()).await.expect("rung");
+    timeout(Duration::from_secs(10), listener.called()).await.expect("a call");
 }

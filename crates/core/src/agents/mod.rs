@@ -73,13 +73,13 @@ pub struct LiveState {
     pub in_flight: InFlight,
     /// Agents whose wake URL should be called.
     pokes: Mutex<HashSet<InstanceNo>>,
-    pub poke_bell: Notify,
+    pub poke_notify: Notify,
 }
 
 impl LiveState {
     pub fn ask_for_poke(&self, agent: InstanceNo) {
         if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
-            self.poke_bell.notify_one();
+            self.poke_notify.notify_one();
         }
     }
 

@@ -19,7 +19,7 @@ pub struct Stream {
     pub session: Option<String>,
     /// Higher is newer, across streams and sockets.
     pub order: u64,
-    pub bell: Notify,
+    pub notify: Notify,
     /// Messages that were written to its client.
     pub delivered: Delivered,
 }
@@ -54,7 +54,7 @@ impl Streams {
 
     /// `None`: the agent has the maximum number of open streams.
     pub fn open(&self, agent: InstanceNo, session: Option<String>, order: u64, now_ms: u64) -> Option<Arc<Stream>> {
-        let stream = Arc::new(Stream { agent, session, order, bell: Notify::new(), delivered: Delivered::default() });
+        let stream = Arc::new(Stream { agent, session, order, notify: Notify::new(), delivered: Delivered::default() });
         let mut by_agent = self.by_agent();
         let known = by_agent.entry(agent).or_default();
         if known.streams.len() >= STREAMS_MAX {
@@ -84,10 +84,10 @@ impl Streams {
     }
 
     /// Notifies the streams of an agent after its inbox changed.
-    pub fn ring(&self, agent: InstanceNo) {
+    pub fn notify(&self, agent: InstanceNo) {
         if let Some(known) = self.by_agent().get(&agent) {
             for stream in &known.streams {
-                stream.bell.notify_one();
+                stream.notify.notify_one();
             }
         }
     }
@@ -103,7 +103,7 @@ impl Streams {
     /// Removes a deleted agent. Its streams are notified so that they end.
     pub fn forget(&self, agent: InstanceNo) {
         if let Some(known) = self.by_agent().remove(&agent) {
-            known.streams.iter().for_each(|stream| stream.bell.notify_one());
+            known.streams.iter().for_each(|stream| stream.notify.notify_one());
         }
     }
 

@@ -26,7 +26,7 @@ impl Messages {
 
     /// Returns when a wake was requested.
     pub async fn called(&self) {
-        self.agents.live.poke_bell.notified().await;
+        self.agents.live.poke_notify.notified().await;
     }
 
     /// The calls that are due, each with the agent's traces at the time of the wake request.

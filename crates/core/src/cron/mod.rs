@@ -44,7 +44,7 @@ use crate::vault::Sealer;
 
 pub use clock::ClockWatch;
 pub use keys::SigningKeys;
-pub use turns::{Claimed, PAUSE_MAX, Ring, Turn};
+pub use turns::{AlarmLoop, Claimed, PAUSE_MAX, Turn};
 
 /// Alarms due within this time are kept in memory; later ones are read from the store in time.
 const WINDOW_MS: u64 = 1_800_000;
@@ -71,7 +71,7 @@ pub struct AlarmClock {
     /// Armed alarms per tenant: counted in the store from time to time, and updated in between.
     armed: Mutex<HashMap<TenantId, u64>>,
     /// Notified when an alarm may be due earlier than expected.
-    pub bell: Notify,
+    pub notify: Notify,
 }
 
 /// Progress of reading alarms from the store.
@@ -97,7 +97,7 @@ impl Default for AlarmClock {
             schedule: Mutex::new(Schedule::new(CAPS)),
             loaded_until_ms: AtomicU64::new(0),
             armed: Mutex::default(),
-            bell: Notify::new(),
+            notify: Notify::new(),
         }
     }
 }
@@ -400,7 +400,7 @@ impl CronPlane {
             sooner
         };
         if sooner {
-            self.clock.bell.notify_one();
+            self.clock.notify.notify_one();
         }
     }
 

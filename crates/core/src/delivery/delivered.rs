@@ -10,36 +10,36 @@ pub struct Delivered {
     last: AtomicU64,
     ended: AtomicBool,
     /// Notified when the number rises, and at the end.
-    bell: Notify,
+    notify: Notify,
 }
 
 impl Delivered {
     /// Everything up to this number was delivered.
     pub fn advance(&self, seq: u64) {
         if self.last.fetch_max(seq, Ordering::AcqRel) < seq {
-            self.bell.notify_waiters();
+            self.notify.notify_waiters();
         }
     }
 
     /// Nothing more will be delivered.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.bell.notify_waiters();
+        self.notify.notify_waiters();
     }
 
     /// Returns when this number was delivered; false: the session ended before.
     pub async fn reached(&self, seq: u64) -> bool {
         loop {
             // Registered before the check, so that no notification in between is missed.
-            let mut rung = std::pin::pin!(self.bell.notified());
-            rung.as_mut().enable();
+            let mut notified = std::pin::pin!(self.notify.notified());
+            notified.as_mut().enable();
             if self.last.load(Ordering::Acquire) >= seq {
                 return true;
             }
             if self.ended.load(Ordering::Acquire) {
                 return false;
             }
-            rung.await;
+            notified.await;
         }
     }
 }

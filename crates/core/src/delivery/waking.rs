@@ -26,7 +26,7 @@ impl DeliveryPlane {
 
     /// Returns when an instance must be checked for waiting mail.
     pub async fn unserved(&self) {
-        self.switchboard.unserved_bell.notified().await;
+        self.switchboard.unserved_notify.notified().await;
     }
 
     /// Time until the next task of a waker.

@@ -11,7 +11,7 @@ use super::media::EventFile;
 use super::stored::Stored;
 use super::vault::SealedCapability;
 
-/// What is handed to an agent: the JSON as it will be sent, and what the desk must know of it.
+/// An event for an agent: the JSON as it is sent, and the fields that the server needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     pub event: EventId,
@@ -203,9 +203,9 @@ pub struct NewRow {
     pub delivery: Arc<Delivery>,
 }
 
-/// Rung by the store after each commit, in commit order. Must not block: it runs where rows are written.
-pub trait Bell: Send + Sync {
-    fn ring(&self, rows: &[NewRow]);
+/// Called by the store after each commit, in commit order. Must not block: it runs on the writer.
+pub trait RowListener: Send + Sync {
+    fn rows_committed(&self, rows: &[NewRow]);
 }
 
 /// Rows of one instance that a search for a turn looks through.
@@ -216,8 +216,8 @@ pub const LAST_SENT_ROWS_ALL: usize = 2_000;
 pub trait Ledger: Send + Sync {
     /// A random number made with the store: buffer ids of two stores never look alike.
     fn epoch(&self) -> u32;
-    /// Every bell hears of every row: one per desk of this process.
-    fn attach_bell(&self, bell: Arc<dyn Bell>);
+    /// Each listener gets every row. There is one per server in this process.
+    fn attach_listener(&self, listener: Arc<dyn RowListener>);
     /// Whether there is a network between: a commit may succeed although its answer is lost.
     fn may_lose_answers(&self) -> bool {
         false

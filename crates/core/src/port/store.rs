@@ -12,8 +12,8 @@ pub use super::directory::{Applied, Change, Changes, Directory, Record};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
-    MailState, NewRow, Position, Settlement, Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
+    NewRow, Position, RowListener, Settlement, Waiting,
 };
 pub use super::media::{EventFile, MediaItem, MediaStore, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};

@@ -25,7 +25,7 @@ pub(crate) use retention::{Explain, Journal, Ledger, RetentionDays};
 pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
-    tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(alarms::run(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));

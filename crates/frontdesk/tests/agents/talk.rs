@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Dial, Handler, Inbound, RelayTransport as _, SocketTransport};
 use frontdesk_wire::{Act, Action, MessageEvent, Secret};
 use serde_json::{Value, json};
@@ -50,9 +50,10 @@ fn by_connector<'a>(told: &'a Value, name: &str) -> &'a Value {
 #[tokio::test]
 async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     let plane = Plane::with_agents(&["alice"]).await;
-    let bell = WakeBell::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = WakeListener::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let seat = plane.harness.seat("bob").await;
-    let wake = json!({ "gatewayId": "bob", "platform": "relay", "botId": "", "routeKeys": [], "wakeUrl": bell.url });
+    let wake =
+        json!({ "gatewayId": "bob", "platform": "relay", "botId": "", "routeKeys": [], "wakeUrl": listener.url });
     plane.harness.post("/relay/provision", &seat.identity, &wake).await.expect(200);
     let origin = json!({ "skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": "alice" });
 
@@ -63,7 +64,7 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     assert_eq!(by_connector(&told, "inbox")["delivery_skipped"], true);
 
     // The server calls the wake URL, B connects and gets the message.
-    timeout(PATIENCE, bell.rung()).await.expect("the wake URL was not called");
+    timeout(PATIENCE, listener.called()).await.expect("the wake URL was not called");
     let (bob, mut heard) = wake_up(&plane.harness, &seat).await;
     let event = timeout(PATIENCE, heard.recv()).await.expect("timed out").unwrap();
     assert_eq!(event.text, "are you there?");

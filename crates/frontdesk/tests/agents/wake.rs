@@ -74,7 +74,7 @@ async fn after_a_restart_wake_calls_continue_until_the_agent_connects() {
     assert_eq!(plane.inbox("alice").await.len(), 1); // the agent reads its inbox
     let stream = plane.listen("alice", "").await;
     let desk = plane.harness.app.desk.clone();
-    desk.agents().live().poke_bell.notify_one();
+    desk.agents().live().poke_notify.notify_one();
     let settled = async {
         while !desk.messages().called_agents().is_empty() {
             tokio::task::yield_now().await;

@@ -174,7 +174,7 @@ impl Listener {
                 Err(error) => return broken(&error),
             }
             tokio::select! {
-                () = self.session.live.bell.notified() => {}
+                () = self.session.live.notify.notified() => {}
                 () = tokio::time::sleep(LOOK_TIME) => {}
                 () = self.app.stop.cancelled() => return None,
             }
