@@ -182,7 +182,7 @@ impl Trial<'_> {
         let expected = reference::judge(self.world, self.event);
         self.same_lines(&verdict, expected.clone());
         if let Some(tenant) = tenant {
-            self.stays_in_the_house(&verdict, tenant);
+            self.stays_in_the_tenant(&verdict, tenant);
         }
         if self.number.is_multiple_of(KEPT_EACH) {
             self.same_when_stored(&verdict, tenant.unwrap_or_default());
@@ -251,8 +251,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Names are used again in every tenant; the numbers of instances are not.
-    fn stays_in_the_house(&self, verdict: &Verdict, tenant: &str) {
+    /// Every tenant uses the same instance names; instance numbers are unique.
+    fn stays_in_the_tenant(&self, verdict: &Verdict, tenant: &str) {
         for found in verdict.lines.iter().filter_map(|line| line.instance.as_ref()) {
             let own = self.world.instance(tenant, &found.name).is_some_and(|own| own.no == found.no);
             if !own || found.tenant != tenant {

@@ -17,7 +17,7 @@ pub struct TenantIndex {
     pub(super) agents: HashMap<InstanceId, Arc<Agent>>,
     /// Gateways: (live, revoked).
     pub(super) gateways: (usize, usize),
-    pub(super) floors: HashMap<String, PlatformIndex>,
+    pub(super) platforms: HashMap<String, PlatformIndex>,
 }
 
 /// Data of one tenant on one platform.
@@ -80,7 +80,7 @@ impl TenantIndex {
     }
 
     pub fn on_platform(&self, platform: &str) -> Option<&PlatformIndex> {
-        self.floors.get(platform)
+        self.platforms.get(platform)
     }
 }
 
