@@ -47,7 +47,7 @@ pub struct Acceptance {
     pub reaches: bool,
     /// It goes into an agent's inbox as well.
     pub message: Option<InboxMessage>,
-    /// It stands in the built-in chat as well. Boxed: most events have none, and all are moved about.
+    /// Its line in the built-in chat. Boxed: most events have none, and acceptances are moved often.
     pub chat: Option<Box<ChatWrite>>,
     /// Kept while one of its rows is owed. Nothing is stored where nobody receives the event.
     pub files: Vec<EventFile>,

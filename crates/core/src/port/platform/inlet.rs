@@ -36,8 +36,8 @@ pub struct Gap {
 
 /// Where one bot's events go. Everything here is bounded: `take` waits while the desk is busy.
 pub trait Inlet: Send + Sync {
-    /// Stores events, all or none. An event that the desk refuses (too large, malformed) is recorded with its reason,
-    /// which stands in its place: a poller goes on behind it. `Err`: nothing was stored; try again.
+    /// Stores events, all or none. An event that the server refuses (too large, malformed) is recorded with its
+    /// reason and counts as stored: a poller continues after it. `Err`: nothing was stored; try again.
     fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>>;
 
     fn changed(&self, change: Change);
