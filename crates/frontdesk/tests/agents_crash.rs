@@ -156,7 +156,7 @@ async fn answered_writes_are_stored_and_nothing_else() {
     let (tell, up) = watch::channel(true);
     let token = made["token"].as_str().unwrap().to_owned();
     let run = Arc::new(Run { api, token, up, next: AtomicU64::new(0), ends: Mutex::default() });
-    run.api.seat("bob", None).await;
+    run.api.add_gateway("bob", None).await;
     assert!(matches!(run.ask(Method::PUT, "/v1/agents/alice", &json!({})).await, End::Done(_)));
     let shared = json!({ "source": "# Skill: shared\n# Status: Draft\n" });
     assert!(matches!(run.ask(Method::PUT, "/v1/skills/shared", &shared).await, End::Done(_)));
