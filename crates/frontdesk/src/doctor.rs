@@ -1,9 +1,7 @@
 //! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
 use frontdesk_core::port::store::StoreError;
-use frontdesk_wire::InstanceId;
-use frontdesk_wire::InstanceNo;
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
 use serde_json::{Value, json};
 
 use crate::edge::App;

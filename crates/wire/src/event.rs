@@ -1,8 +1,9 @@
 //! Incoming messages, normalized for agents.
 
-use crate::ids::ChatId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::ids::ChatId;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MessageEvent {

@@ -222,7 +222,7 @@ impl Messages {
             json,
             platform: PLATFORM.into(),
             bot: BOT.into(),
-            chat_id: event.source.chat_id.as_str().into(),
+            chat_id: event.source.chat_id.clone(),
             session_key: build_session_key(&event.source).into(),
             message_id: message.delivery_id.into(),
         };

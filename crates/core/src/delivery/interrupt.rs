@@ -1,10 +1,8 @@
 //! `/stop`: from a user to the instance that runs the turn, and from a gateway to another instance.
 
-use frontdesk_wire::ChatId;
-
-use frontdesk_wire::InstanceNo;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::session_aliases;
+use frontdesk_wire::{ChatId, InstanceNo};
 
 use super::DeliveryPlane;
 use super::switchboard::Order;
@@ -87,14 +85,14 @@ impl DeliveryPlane {
     }
 
     /// Sends the interrupt to the socket of the instance.
-    fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &str) -> bool {
+    fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> bool {
         let Some(mailbox) = self.switchboard.socket(instance) else { return false };
-        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.into() }.line();
+        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() }.line();
         let told = mailbox.order(Order::Line(line));
         if told {
             self.meters.interrupts.inc();
             self.tail.say(&mailbox.tenant, "interrupted", |notice| {
-                notice.chat_id = chat_id.into();
+                notice.chat_id.clone_from(chat_id);
                 notice.text = format!("interrupt sent for {session_key}");
             });
         }

@@ -53,9 +53,8 @@ impl Offers {
             return;
         }
         let commands = read(manifest);
-        let tenant = who.tenant.clone();
-        let [instance, platform, bot] = [who.instance.name.as_str(), platform, bot].map(str::to_owned);
-        let list = OfferedCommands { platform, bot, tenant, instance: instance.into(), commands };
+        let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
+        let list = OfferedCommands { platform: platform.into(), bot: bot.into(), tenant, instance, commands };
         let (name, bytes) = (Fact::Commands(list.clone()).key(), list.bytes());
         let mut waiting = self.waiting();
         let before = waiting.lists.get(&name).map_or(0, OfferedCommands::bytes);

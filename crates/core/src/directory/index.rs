@@ -1,9 +1,10 @@
 //! What the gate reads for every event, by tenant and platform: lookups build no keys, and do not get slower when
 //! other tenants grow.
 
-use frontdesk_wire::InstanceId;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use frontdesk_wire::InstanceId;
 
 use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, Principal};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use frontdesk_wire::api::{Explanation, VerdictBrief};
 use frontdesk_wire::event::ContextLine;
 use frontdesk_wire::{
-    DeskNo, EventId, InstanceNo, MessageEvent, Source, TenantId, build_session_key, session_names, turn_names,
+    ChatId, DeskNo, EventId, InstanceNo, MessageEvent, Source, TenantId, build_session_key, session_names, turn_names,
 };
 
 pub use self::listening::BotInlet;
@@ -160,7 +160,7 @@ impl InboundPlane {
                     notice.at = now_ms; // it may be delivered before this notice is sent
                     notice.event_id.clone_from(&id);
                     notice.platform = platform;
-                    notice.chat_id = chat_id.into();
+                    notice.chat_id = chat_id;
                     notice.message_id = message_id;
                     notice.text.clone_from(&brief.text);
                 });
@@ -178,10 +178,10 @@ impl InboundPlane {
     }
 
     /// Fields for the event stream, copied only if somebody watches it.
-    fn watch(&self, it: &Acceptance) -> Option<(String, String, String, String)> {
+    fn watch(&self, it: &Acceptance) -> Option<(TenantId, String, ChatId, String)> {
         let d = &it.delivery;
         (self.tail.is_watched())
-            .then(|| (it.tenant.to_string(), d.platform.clone(), d.chat_id.to_string(), d.message_id.clone()))
+            .then(|| (it.tenant.clone(), d.platform.clone(), d.chat_id.clone(), d.message_id.clone()))
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
@@ -233,7 +233,7 @@ impl InboundPlane {
             };
             PendingCommand { command, source: source.clone(), tenant, bot: bot.clone() }
         });
-        let chat_id = source.chat_id.as_str().into();
+        let chat_id = source.chat_id.clone();
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
         let mut files: Vec<EventFile> = intake.stored_media.into_iter().map(EventFile::Stored).collect();

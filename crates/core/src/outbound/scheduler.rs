@@ -3,8 +3,9 @@
 //! By priority, then in turn between tenants, then in the order in which they came. Actions in one chat go one after
 //! another. A bot's rate budget is a set of token buckets; what the vendor says about its limits overrides them.
 
-use frontdesk_wire::ChatId;
 use std::collections::{HashMap, HashSet, VecDeque};
+
+use frontdesk_wire::{ChatId, TenantId};
 
 use crate::port::platform::{Cost, Pace, Priority, Rate};
 
@@ -25,7 +26,7 @@ pub type Ticket = u64;
 
 /// An action that wants to go out.
 pub struct Ask {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub chat_id: ChatId,
     pub cost: Cost,
     pub bytes: usize,
@@ -62,8 +63,8 @@ pub struct Grants {
 #[derive(Default)]
 pub struct Scheduler {
     /// Which tenants have actions of a priority waiting: they take turns.
-    turns: [VecDeque<String>; Priority::ALL.len()],
-    tenants: HashMap<String, Tenant>,
+    turns: [VecDeque<TenantId>; Priority::ALL.len()],
+    tenants: HashMap<TenantId, Tenant>,
     held: HashMap<Ticket, Held>,
     waiting: usize,
     buckets: HashMap<String, Bucket>,

@@ -157,7 +157,7 @@ impl OutboundPlane {
         let cost = platform.cost(acting_as, action);
         let wait_max_ms = if cost.droppable { DROP_AFTER_MS } else { WAIT_MAX_MS };
         let ask = Ask {
-            tenant: acting_as.tenant.to_owned(),
+            tenant: acting_as.tenant.into(),
             chat_id: chat_id.into(),
             cost,
             bytes: action.act.text().map_or(0, str::len) + OVERHEAD_BYTES,

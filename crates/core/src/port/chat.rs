@@ -1,7 +1,8 @@
 //! The built-in chat's own memory.
 
-use super::stored::Stored;
 use frontdesk_wire::ChatId;
+
+use super::stored::Stored;
 
 /// A line of the built-in chat that is written in one commit with its event. A line of that message id that is there
 /// already stays as it is.

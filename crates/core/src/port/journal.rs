@@ -1,8 +1,6 @@
 //! What agents sent out.
 
-use frontdesk_wire::DeskNo;
-use frontdesk_wire::TenantId;
-use frontdesk_wire::{ChatId, InstanceId};
+use frontdesk_wire::{ChatId, DeskNo, InstanceId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
