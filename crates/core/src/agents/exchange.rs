@@ -230,7 +230,7 @@ impl Exchanges {
             return Ok(false);
         };
         let to = match self.agents.addressee(tenant, &asker).await {
-            Ok(to) if to.agent.id == asker.as_str() => to,
+            Ok(to) if to.agent.id == asker => to,
             Err(fault) if fault.class != Class::UnknownAgentError => return Err(fault),
             _ => return Ok(false), // the asking agent was deleted
         };

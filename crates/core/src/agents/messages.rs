@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, DeliveryMeta, Fault};
 use frontdesk_wire::event::AgentEnvelope;
-use frontdesk_wire::{ChatId, EventId, InstanceNo, MessageEvent, Place, Source, build_session_key};
+use frontdesk_wire::{EventId, InstanceId, InstanceNo, MessageEvent, Place, Source, build_session_key};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -185,10 +185,11 @@ impl Messages {
         tenant: &str,
         agent: InstanceNo,
         correlation_id: &str,
-    ) -> Result<Option<(EventId, ChatId)>, Fault> {
+    ) -> Result<Option<(EventId, InstanceId)>, Fault> {
         let key = question_key(agent, correlation_id).into_bytes();
         let found = self.ledger.event_named(tenant, key, QUESTION, None).await?;
-        Ok(found.map(|it| (it.event, it.chat_id)))
+        // The mark of a question has the id of the asking agent in place of a chat.
+        Ok(found.map(|it| (it.event, it.chat_id.as_str().into())))
     }
 
     /// Marks a question as answered, so that later replies are refused.

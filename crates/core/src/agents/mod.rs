@@ -437,7 +437,7 @@ impl AgentsPlane {
             self.ways.sealer.open(&sealed, &context).ok()
         });
         if opened.is_none() {
-            tracing::error!(agent = %agent.id, what, "opening a secret of an agent failed");
+            tracing::error!(agent = agent.id.as_str(), what, "opening a secret of an agent failed");
         }
         opened
     }

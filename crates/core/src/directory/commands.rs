@@ -62,7 +62,7 @@ impl Offers {
         let is_full =
             waiting.bytes - before + bytes > WAITING_MAX_BYTES || (is_new && waiting.lists.len() >= WAITING_MAX);
         if is_full {
-            tracing::warn!(%list.tenant, %list.instance, "too many command lists wait to be stored; one was dropped");
+            tracing::warn!(tenant = %list.tenant, instance = list.instance.as_str(), "too many command lists wait to be stored; one was dropped");
             return;
         }
         waiting.bytes = waiting.bytes - before + bytes;
@@ -98,7 +98,7 @@ impl Offers {
                             draft.put(Fact::Commands(list.clone()));
                         } else {
                             let max = TENANT_MAX_BYTES;
-                            tracing::warn!(%list.tenant, %list.instance, max, "an agent's commands were not stored: its tenant has too many");
+                            tracing::warn!(tenant = %list.tenant, instance = list.instance.as_str(), max, "an agent's commands were not stored: its tenant has too many");
                         }
                     }
                 }
