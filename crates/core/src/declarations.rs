@@ -1,4 +1,5 @@
-//! When the list of commands of a bot is declared at its platform. Pure: it is told the lists, the results and the time.
+//! When the list of commands of a bot is declared at its platform. No I/O: the caller passes lists, results
+//! and the time.
 //!
 //! A list is declared when it has stayed the same for a while, so that agents that connect one after another cause one
 //! call. Vendors limit how often a list may change, so calls that succeed are spaced as well.
@@ -48,7 +49,7 @@ pub struct Due {
     pub commands: Arc<[Command]>,
 }
 
-/// What is worth a line in the log.
+/// Results that are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
     Declared,
@@ -124,7 +125,7 @@ impl Declarations {
             entry.due_ms = entry.due_ms.max(entry.spaced_until_ms);
             return Some(Report::Declared);
         }
-        // Nobody knows what the platform has now.
+        // The list at the platform is unknown now.
         entry.declared = None;
         let again_in_ms = (RETRY_MS << entry.failures.min(16)).min(RETRY_MAX_MS);
         entry.due_ms = (now_ms + again_in_ms).max(entry.due_ms);

@@ -14,7 +14,7 @@ use crate::meters::Why;
 use crate::port::media::{MediaBody, MediaItem, MediaPut, RemoteItem};
 use crate::port::platform::{Bot, MediaFault, Platform, RemoteMedia};
 
-/// Time limits: for the first byte of the answer, for each further piece, and for the whole file.
+/// Time limits: for the start of the answer, for each further piece, and for the whole file.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
 const PIECE_TIME: Duration = Duration::from_secs(15);
 const WHOLE_TIME: Duration = Duration::from_mins(2);

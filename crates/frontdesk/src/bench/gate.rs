@@ -1,8 +1,8 @@
-//! `bench ingest --gate`: how many events one core judges, with the verdict made and kept.
+//! `bench ingest --gate`: events per second of one core, with the verdict built and serialized.
 //!
-//! One tenant of 1,000 instances and 10,000 links is asked, beside 0, 99 and 9,999 others. Half of its
-//! channels are held by an instance that hears anybody who addresses it; a quarter of the events are
-//! direct messages; who sees what is remembered, as it is in a desk at work.
+//! Events of one tenant with 1,000 instances and 10,000 links, beside 0, 99 and 9,999 other tenants. Half of its
+//! channels are held by an instance with the principal policy `any`; a quarter of the events are direct messages; the
+//! visibility cache is warm.
 
 use std::hint::black_box;
 use std::sync::RwLock;
@@ -59,7 +59,7 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
     })
 }
 
-/// As the desk does it: the directory is read, eyes are remembered, the verdict is put into its kept form.
+/// As in the server: reads the directory, uses the visibility cache, and builds the stored verdict.
 fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, bool)], decisions: u64) -> u64 {
     let mut delivered = 0;
     for (source, addressed) in cases.iter().cycle().take(decisions as usize) {
