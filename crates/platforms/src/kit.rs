@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::Env;
-use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf, RemoteItem};
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::Platform;
 use frontdesk_core::port::store::{StoreError, Stored};
@@ -17,7 +17,7 @@ pub struct Kit {
     /// The only way to call a vendor.
     pub outcall: Arc<dyn Outcall>,
     /// Files of the tenants, by the ids in URLs of this server.
-    pub media: Arc<dyn MediaShelf>,
+    pub media: Arc<dyn MediaStore>,
     /// URL at which vendors and people reach this server, without a final slash.
     pub public_url: String,
     /// `[platform]` as it was written: one table per platform.
@@ -41,7 +41,7 @@ impl NoMedia {
     }
 }
 
-impl MediaShelf for NoMedia {
+impl MediaStore for NoMedia {
     fn media_put(&self, _: MediaItem, _: MediaBody, _: u64) -> Stored<'_, MediaPut> {
         Self::none()
     }

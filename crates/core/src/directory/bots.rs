@@ -115,8 +115,8 @@ impl Bots {
         check_id("id", &ask.id)?;
         self.check(&ask).map_err(|why| DeskError::BadRequest(format!("{} bot {:?}: {why}", ask.platform, ask.id)))?;
         let seal = |(name, value): (String, String)| {
-            let words = ["bot", &ask.platform, &ask.id, &name];
-            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words));
+            let context = ["bot", &ask.platform, &ask.id, &name];
+            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &context));
             (name, sealed)
         };
         let fact = facts::Bot {
@@ -189,8 +189,8 @@ impl Bots {
     fn open(&self, record: &facts::Bot) -> Bot {
         let mut secrets = BTreeMap::new();
         for (name, sealed) in &record.secrets {
-            let words = ["bot", &record.platform, &record.id, name];
-            match self.sealer.open(&hex::decode(sealed).unwrap_or_default(), &words) {
+            let context = ["bot", &record.platform, &record.id, name];
+            match self.sealer.open(&hex::decode(sealed).unwrap_or_default(), &context) {
                 Ok(secret) => drop(secrets.insert(name.clone(), secret)),
                 Err(error) => {
                     let (platform, bot) = (&record.platform, &record.id);
@@ -200,9 +200,9 @@ impl Bots {
         }
         let bot = Bot::new(record.id.clone(), record.tenant.clone(), record.settings.clone(), secrets);
         let tenant = record.tenant.as_deref().unwrap_or_default();
-        let mut words = vec!["account", &record.platform, &record.id, tenant];
-        words.extend(bot.secrets().flat_map(|(name, secret)| [name, secret.expose()]));
-        let account = self.sealer.derive(&words)[..16].to_owned();
+        let mut context = vec!["account", &record.platform, &record.id, tenant];
+        context.extend(bot.secrets().flat_map(|(name, secret)| [name, secret.expose()]));
+        let account = self.sealer.derive(&context)[..16].to_owned();
         bot.of_account(account)
     }
 }

@@ -1,4 +1,4 @@
-//! Events of a platform that listens by itself, and of its doors.
+//! Events from the listener and the HTTP routes of a platform.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::port::BoxFuture;
 use crate::port::platform::{Bot, Change, Gap, Inlet, LateReceipt};
 use crate::port::store::{Acceptance, Delivery, StoreError};
 
-/// The way in for one bot.
+/// Receives the events of one bot.
 pub struct BotInlet {
     inbound: Arc<InboundPlane>,
     platform: String,
@@ -27,14 +27,14 @@ impl InboundPlane {
         BotInlet { inbound: self.clone(), platform: platform.into(), bot: bot.id.clone(), account }
     }
 
-    /// Where this bot's listener goes on. A cursor belongs to the account that the bot's secrets open: another account
-    /// under the same id begins anew.
+    /// Where this bot's listener continues. A cursor belongs to the account of the bot's secrets: another account under
+    /// the same id starts from the beginning.
     pub async fn cursor(&self, platform: &str, bot: &Bot) -> Result<Option<String>, StoreError> {
-        let kept = self.cursors.cursor(platform, &bot.id).await?;
-        Ok(kept.and_then(|kept| Some(kept.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
+        let stored = self.cursors.cursor(platform, &bot.id).await?;
+        Ok(stored.and_then(|stored| Some(stored.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
     }
 
-    /// What is kept of an event if it is refused.
+    /// What is stored of an event if it is refused.
     fn refused(&self, intake: &Intake) -> Refused {
         let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
         let source = &intake.event.source;
@@ -57,7 +57,7 @@ impl InboundPlane {
     }
 }
 
-/// Ids of strangers are kept no longer than this.
+/// Ids of unknown origin are cut to this length before they are stored.
 const ID_MAX_CHARS: usize = 256;
 
 struct Refused {
@@ -67,14 +67,14 @@ struct Refused {
 }
 
 impl Refused {
-    /// An event that nobody receives, stored with its reason like every other one: `explain` and `why` can say it.
+    /// An event without receivers, stored with its reason, so that `explain` and `why` can report it.
     fn judged(self, reason: String) -> Judged {
         let Self { tenant, dedup, delivery } = self;
         let verdict = Verdict::withheld(Layer::Tenant, "refused", reason);
         let brief = verdict.brief(&tenant, &delivery.platform);
-        let kept = verdict.kept(&brief.outcome, &delivery.platform);
-        let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, kept);
-        Judged { acceptance, verdict, brief, interrupts: false, errand: None }
+        let stored = verdict.to_stored(&brief.outcome, &delivery.platform);
+        let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, stored);
+        Judged { acceptance, verdict, brief, interrupts: false, pending: None }
     }
 }
 

@@ -37,7 +37,7 @@ async fn a_direct_message_reaches_the_agent_of_its_person_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_group_each_person_reaches_only_their_own_agent() {
     let scene = Scene::open().await;
-    let ben = scene.harness.seat("ben").await;
+    let ben = scene.harness.add_gateway("ben").await;
     scene.link(BEN, "ben").await;
     let mut of_ann = scene.agent().await;
     let mut of_ben = scene.harness.dial(&ben.bearer()).await;

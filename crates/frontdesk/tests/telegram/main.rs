@@ -11,7 +11,7 @@ mod webhook;
 
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_testkit::fakes::telegram::{FakeTelegram, Limits, Server};
-use harness::{Harness, PATIENCE, Seat, Socket};
+use harness::{GatewayAccount, Harness, PATIENCE, Socket};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -26,7 +26,7 @@ const FORUM: i64 = -1_001_000_000_001;
 struct Scene {
     harness: Harness,
     server: Server,
-    ann: Seat,
+    ann: GatewayAccount,
 }
 
 impl Scene {
@@ -41,7 +41,7 @@ impl Scene {
         fake.set_limits(Limits::off());
         let server = fake.serve().await.unwrap();
         let harness = Harness::open().await;
-        let ann = harness.seat("ann").await;
+        let ann = harness.add_gateway("ann").await;
         let scene = Self { harness, server, ann };
         scene.act(json!({"act": "add_bot", "id": BOT, "token": TOKEN, "username": "desk_bot"}));
         scene.act(json!({"act": "add_user", "id": ANN, "first_name": "Ann", "last_name": "B"}));

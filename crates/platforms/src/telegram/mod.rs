@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::media::MediaShelf;
+use frontdesk_core::port::media::MediaStore;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
     Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault,
@@ -78,7 +78,7 @@ struct NoSettings {}
 pub struct Telegram {
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
-    media: Arc<dyn MediaShelf>,
+    media: Arc<dyn MediaStore>,
     public_url: String,
     descriptor: Descriptor,
     doors: [Door; 1],
