@@ -51,6 +51,10 @@ impl Bots {
         self.added(platform, id).unwrap_or_else(|| Arc::new(Bot::bare(id)))
     }
 
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// The bot if it was added.
     pub fn added(&self, platform: &str, id: &str) -> Option<Arc<Bot>> {
         let record = self.registry.read(|view| view.bot(platform, id).cloned())?;

@@ -1,22 +1,17 @@
 //! A chat that goes on under another id: what our records say about it goes with it.
 
-use super::DirectoryPlane;
+use super::bots::Bots;
 use super::facts::{Fact, Grant, Policy, Route};
 use super::registry::{AmendError, Draft};
 use super::view::View;
 use crate::port::store::StoreError;
 
-impl DirectoryPlane {
-    /// Routes, grants and policies that name the chat. `tenant`: only this one's, for a bot that belongs to it. A place
+impl Bots {
+    /// Routes, grants and policies that name the chat. A bot that belongs to a tenant moves only that tenant's. A place
     /// that is routed to another tenant already stays with that tenant.
-    pub(crate) async fn move_chat(
-        &self,
-        platform: &str,
-        tenant: Option<&str>,
-        from: &str,
-        to: &str,
-    ) -> Result<(), StoreError> {
-        let is_ours = |owner: &str| tenant.is_none_or(|tenant| tenant == owner);
+    pub(crate) async fn move_chat(&self, platform: &str, bot: &str, from: &str, to: &str) -> Result<(), StoreError> {
+        let Some(bot) = self.added(platform, bot) else { return Ok(()) };
+        let is_ours = |owner: &str| bot.tenant.as_deref().is_none_or(|tenant| tenant == owner);
         let decide = |view: &View, draft: &mut Draft| {
             let taken = view.route(platform, to).map(|it| it.tenant.clone());
             if let Some(route) = view.route(platform, from).filter(|it| is_ours(&it.tenant)) {
@@ -47,6 +42,6 @@ impl DirectoryPlane {
             }
             Ok::<_, std::convert::Infallible>(())
         };
-        self.registry.write(decide).await.map_err(|AmendError::Store(error)| error)
+        self.registry().write(decide).await.map_err(|AmendError::Store(error)| error)
     }
 }

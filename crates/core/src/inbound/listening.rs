@@ -128,8 +128,7 @@ impl Inlet for BotInlet {
             match change {
                 Change::Chat(chat_id) => inbound.visibility.forget_chat(platform, bot, &chat_id),
                 Change::ChatMoved { from, to } => {
-                    let tenant = inbound.directory.bots().bot(platform, bot).tenant.clone();
-                    inbound.directory.move_chat(platform, tenant.as_deref(), &from, &to).await?;
+                    inbound.directory.bots().move_chat(platform, bot, &from, &to).await?;
                     tracing::info!(platform, bot, from, to, "a chat goes on under another id");
                     inbound.visibility.forget_chat(platform, bot, &from);
                     inbound.visibility.forget_chat(platform, bot, &to);
