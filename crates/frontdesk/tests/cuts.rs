@@ -19,6 +19,7 @@ use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
+use frontdesk_testkit::fakes::telegram;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::{InstanceNo, Place, Seq};
@@ -39,6 +40,11 @@ const CUT_TIME_US: u64 = 4_000;
 const CHAT: &str = "room";
 const HOOK: &str = "builds";
 const HOOK_KEY: &str = "the key of the hook";
+/// A Telegram bot in webhook mode, and its user.
+const TG_BOT: i64 = 7001;
+const TG_TOKEN: &str = "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr";
+const TG_SECRET: &str = "the-secret-of-the-webhook";
+const TG_USER: u64 = 501;
 
 /// A pseudorandom number, the same in every run.
 fn dice(seed: u64) -> u64 {
@@ -55,6 +61,7 @@ struct Scene {
     operator: String,
     /// Identity bound to its own instance, for alarms.
     sleeper: String,
+    _telegram: telegram::Server,
 }
 
 /// A request that will be cut.
@@ -79,7 +86,15 @@ impl Scene {
             (harness.token(FIRST_TENANT, "agents").await, harness.token(FIRST_TENANT, "operator").await);
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "sleeper" });
         let sleeper = harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
-        let scene = Self { harness, account, agents, operator, sleeper };
+        let fake = telegram::FakeTelegram::new();
+        let bot = telegram::NewBot { id: TG_BOT, token: TG_TOKEN.into(), username: "b".into(), ..Default::default() };
+        fake.act(0, telegram::Act::AddBot(bot)).unwrap();
+        let telegram = fake.serve().await.unwrap();
+        let bot = json!({ "platform": "telegram", "id": "tg", "tenant": FIRST_TENANT,
+            "settings": { "mode": "webhook", "base_url": telegram.base_url },
+            "secrets": { "token": TG_TOKEN, "webhook_secret": TG_SECRET } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
+        let scene = Self { harness, account, agents, operator, sleeper, _telegram: telegram };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
         scene.harness.admin("POST", "/bots", &hook).await.expect(201);
@@ -89,6 +104,9 @@ impl Scene {
             .bind(BindingNew { platform: "hooks".into(), ..Self::link(HOOK, "home-gw") })
             .await
             .unwrap();
+        let user = TG_USER.to_string();
+        let link = BindingNew { platform: "telegram".into(), ..Self::link(&user, "home-gw") };
+        scene.desk().directory().bind(link).await.unwrap();
         scene
     }
 
@@ -300,6 +318,15 @@ impl Scene {
                     format!("webhook-id: {id}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
                 let path = format!("/hooks/{HOOK}");
                 Request { path, bearer: String::new(), kind: "application/json", body: body.into_bytes(), headers }
+            }
+            "POST /telegram/{bot}" => {
+                let from = json!({ "id": TG_USER, "is_bot": false, "first_name": "Ann" });
+                let chat = json!({ "id": TG_USER, "type": "private" });
+                let message = json!({ "message_id": n + 1, "from": from, "chat": chat, "date": 1, "text": "x" });
+                let body = json!({ "update_id": n + 1, "message": message }).to_string().into_bytes();
+                let headers = format!("X-Telegram-Bot-Api-Secret-Token: {TG_SECRET}\r\n");
+                let (path, bearer) = ("/telegram/tg".into(), String::new());
+                Request { path, bearer, kind: "application/json", body, headers }
             }
             "POST /admin/v1/tenants" => made("/admin/v1/tenants".into(), admin(), json!({ "name": format!("t-{n}") })),
             "POST /admin/v1/tokens" => {
@@ -527,10 +554,18 @@ async fn compare(scene: &Scene) {
         let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(HOOK)).await.unwrap();
         hooked += usize::from(event.is_some());
     }
+    let mut updates = 0;
+    for n in 0..CUTS {
+        let (id, chat) = ((n + 1).to_string(), TG_USER.to_string());
+        let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(&chat)).await.unwrap();
+        updates += usize::from(event.is_some());
+    }
     let rows = desk.directory().find_instance("home-gw", None).unwrap().no;
     let rows = desk.stores().ledger.mail(rows, None, Seq(0), 99_999).await.unwrap();
-    let rows = rows.iter().filter(|row| row.delivery.platform == "hooks").count();
-    assert_eq!((rows, rows > 0), (hooked, true), "a row for each webhook that is stored");
+    for (platform, stored) in [("hooks", hooked), ("telegram", updates)] {
+        let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
+        assert_eq!((rows, rows > 0), (stored, true), "a row for each event of {platform} that is stored");
+    }
 
     // Armed alarms are in the schedule.
     let instance = desk.directory().find_instance("sleeper", None).unwrap();

@@ -31,7 +31,7 @@ async fn a_direct_message_reaches_the_agent_of_its_person_once() {
     let mut agent = scene.agent().await;
     scene.say(ANN, ANN, "again");
     assert_eq!(agent.event().await.text(), "again");
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn in_a_group_each_person_reaches_only_their_own_agent() {
     assert_eq!(frame.json["event"]["source"]["chat_type"], "group");
     assert_eq!(of_ben.event().await.text(), "for ben");
     assert_eq!((of_ann.unread().await, of_ben.unread().await), (0, 0));
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +74,7 @@ async fn topics_replies_and_edits_are_told_apart() {
     scene.act(json!({"act": "edit", "chat": ANN, "from": ANN, "message_id": said["message_id"], "text": "first"}));
     let edited = agent.event().await.json["event"].clone();
     assert_eq!((&edited["text"], &edited["source"]["message_is_edit"]), (&json!("first"), &json!(true)), "{edited}");
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +95,7 @@ async fn an_album_is_one_event_and_its_files_are_fetched_when_they_are_asked_for
         assert_eq!((reply.status, reply.text().as_str()), (200, content));
     }
     assert!(!String::from_utf8_lossy(&scene.harness.heard.lock().unwrap()).contains(TOKEN));
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,5 +109,21 @@ async fn an_update_that_cannot_be_read_is_recorded_and_does_not_block() {
     scene.until("the offset", |scene| (scene.server.fake.updates_waiting(BOT) == 0).then_some(())).await;
     let refused = scene.harness.metric("frontdesk_events_withheld_total{why=\"tenant\"}").await;
     assert_eq!(refused, 1, "the unreadable one is recorded, the unknown kind is not for us");
-    scene.harness.finish().await;
+    scene.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_gets_another_id_keeps_its_route_and_its_grants() {
+    let scene = Scene::open().await;
+    let mut agent = scene.agent().await;
+    let route = json!({ "platform": "telegram", "key": GROUP.to_string(), "tenant": FIRST_TENANT });
+    scene.harness.admin("POST", "/routes", &route).await.expect(201);
+    let to = -1_001_000_000_009_i64;
+    scene.act(json!({"act": "migrate", "chat": GROUP, "from": ANN, "to": to}));
+    scene.say(to, ANN, "@desk_bot here now");
+    let event = agent.event().await.json["event"].clone();
+    assert_eq!((&event["text"], &event["source"]["chat_id"]), (&json!("here now"), &json!(to.to_string())), "{event}");
+    let routes = scene.harness.admin("GET", "/routes", &Value::Null).await.expect(200).to_string();
+    assert!(routes.contains(&to.to_string()) && !routes.contains(&format!("\"{GROUP}\"")), "{routes}");
+    scene.finish().await;
 }

@@ -7,6 +7,7 @@
 mod harness;
 mod inbound;
 mod outbound;
+mod schema;
 mod webhook;
 
 use frontdesk::app::FIRST_TENANT;
@@ -99,6 +100,12 @@ impl Scene {
     async fn until<T>(&self, what: &str, mut probe: impl FnMut(&Self) -> Option<T>) -> T {
         let found = self.server.fake.wait_for(|_| probe(self));
         timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("not seen: {what}"))
+    }
+
+    /// Ends the scene; what was sent must be as the Bot API describes it.
+    async fn finish(self) {
+        schema::check(&self.server.fake.calls_after(0));
+        self.harness.finish().await;
     }
 
     fn calls(&self, method: &str) -> usize {

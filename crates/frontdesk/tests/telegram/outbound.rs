@@ -26,7 +26,7 @@ async fn answers_are_formatted_edited_and_deleted() {
         assert_eq!(agent.act(delete.clone()).await["success"], true);
     }
     assert!(scene.messages(ANN).iter().all(|it| it["message_id"] != id));
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +44,7 @@ async fn long_answers_come_in_parts_and_lose_nothing() {
     assert!(parts.len() > 1);
     let seen: Vec<&str> = parts.iter().flat_map(|part| part.split_whitespace()).collect();
     assert_eq!(seen, words);
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,7 +70,7 @@ async fn a_pressed_button_is_an_answer_by_the_person_who_pressed() {
             shown["reply_markup"].is_null().then_some(())
         })
         .await;
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,7 +113,7 @@ async fn files_topics_reactions_typing_and_drafts_go_out() {
     assert!(refused["error"].as_str().unwrap().contains("guarded rename"), "{refused}");
     let info = agent.act(json!({ "op": "get_chat_info", "chat_id": FORUM.to_string() })).await;
     assert_eq!(info["chat_info"], json!({ "name": "f", "type": "group" }));
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,5 +138,5 @@ async fn failures_are_told_as_what_they_are() {
     assert_eq!((&result["success"], &result["code"]), (&json!(false), &json!("forbidden")), "{result}");
     let result = agent.act(send(999, "to a stranger")).await;
     assert_eq!(result["code"], "egress_declined", "{result}");
-    scene.harness.finish().await;
+    scene.finish().await;
 }

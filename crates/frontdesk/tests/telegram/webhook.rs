@@ -15,7 +15,7 @@ async fn updates_come_through_the_door_with_the_right_secret_only() {
         let request = scene.harness.request("POST", "/telegram/tg").header("x-telegram-bot-api-secret-token", secret);
         scene.harness.send(request.body("{}")).await.problem(401);
     }
-    scene.harness.finish().await;
+    scene.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,5 +35,40 @@ async fn a_bot_with_a_bad_setting_is_refused_with_the_reason() {
         let text = reply.json()["detail"].as_str().unwrap().to_owned();
         assert!(text.contains(told) && !text.contains(TOKEN), "{text}");
     }
+    scene.harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_tells_what_telegram_says_and_doctor_names_bots_that_do_not_listen() {
+    let scene = Scene::open().await;
+    let found = scene.harness.admin("GET", "/bots/telegram/tg/check", &Value::Null).await.expect(200);
+    assert_eq!(found["ok"], true, "{found}");
+    let text = found["findings"].to_string();
+    assert!(text.contains("@desk_bot") && text.contains("polled by this server"), "{text}");
+    // Another program polls the same bot.
+    let rule = json!({ "method": "getUpdates", "fault": "status", "code": 409, "times": 1,
+        "description": "Conflict: terminated by other getUpdates request" });
+    scene.server.fake.fault(serde_json::from_value(rule).unwrap());
+    scene.say(ANN, ANN, "wakes the poll");
+    let failing = || scene.harness.app.desk.directory().bots().listener_failure("telegram", "tg");
+    scene.until("the conflict", |_| failing()).await;
+    let told = scene.harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
+    assert!(told.to_string().contains("another program receives the updates"), "{told}");
+    // It recovers by itself.
+    let mut agent = scene.agent().await;
+    assert_eq!(agent.event().await.text(), "wakes the poll");
+    scene.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_token_is_explained() {
+    let scene = Scene::without_bot().await;
+    let secrets = json!({ "token": "7002:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr" });
+    let ask = json!({ "platform": "telegram", "id": "tg", "tenant": FIRST_TENANT, "secrets": secrets,
+        "settings": { "base_url": scene.server.base_url } });
+    scene.harness.admin("POST", "/bots", &ask).await.expect(201);
+    let found = scene.harness.admin("GET", "/bots/telegram/tg/check", &Value::Null).await.expect(200);
+    assert!(found["ok"] == false && found.to_string().contains("@BotFather"), "{found}");
+    assert!(!found.to_string().contains("AAbbCC"), "{found}");
     scene.harness.finish().await;
 }

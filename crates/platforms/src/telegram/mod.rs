@@ -26,7 +26,7 @@ use frontdesk_core::port::platform::{
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::secret::same_bytes;
-use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -185,6 +185,12 @@ impl Telegram {
     }
 
     async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, StoreError> {
+        // The chat with a person has the id of that person: nothing needs to be asked.
+        if chat_id.parse::<i64>().is_ok_and(|id| id > 0) {
+            let info = ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() };
+            let visible = viewer.map(|viewer| viewer == chat_id);
+            return Ok(Some(Look { info, visible, person: Some(chat_id.to_owned()), ..Look::default() }));
+        }
         let unknown = |error: ApiError| StoreError::Unavailable(error.text());
         let Some(api) = Api::of(&*self.outcall, bot) else { return Ok(None) };
         let found: Chat = match api.call("getChat", &json!({ "chat_id": chat_id })).await {
@@ -192,13 +198,11 @@ impl Telegram {
             Err(error) if matches!(error.code(), Some(400 | 403)) => return Ok(None),
             Err(error) => return Err(unknown(error)),
         };
-        let person = (found.type_name() == "dm").then(|| found.id.to_string());
-        let visible = match (viewer, &person) {
-            (None, _) => None,
-            (Some(viewer), Some(person)) => Some(viewer == person),
-            (Some(viewer), None) => self.is_member(&api, chat_id, viewer).await,
+        let visible = match viewer {
+            Some(viewer) => self.is_member(&api, chat_id, viewer).await,
+            None => None,
         };
-        Ok(Some(Look { info: info(&found), visible, person, ..Look::default() }))
+        Ok(Some(Look { info: info(&found), visible, ..Look::default() }))
     }
 
     /// `None`: Telegram does not say. That counts as no.
