@@ -75,6 +75,9 @@ pub struct Intake {
     /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
     pub remote_media: Vec<RemoteFile>,
+    /// Tells it from other events with the same message id, in the same chat and of the same bot: another account under
+    /// the id of the bot, another edit of the message. Part of the dedup key.
+    pub mark: String,
     /// The platform could not take it (it is malformed or encrypted): it is recorded with this reason, and nobody gets it.
     pub refused: Option<String>,
     /// Ids of stored files that the event refers to. They do not expire while the event is owed.
@@ -97,6 +100,7 @@ impl Intake {
             from_program: false,
             chat: None,
             remote_media: Vec::new(),
+            mark: String::new(),
             refused: None,
             stored_media: Vec::new(),
         }

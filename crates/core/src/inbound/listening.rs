@@ -40,7 +40,7 @@ impl InboundPlane {
         let source = &intake.event.source;
         let message_id = intake.event.message_id.as_deref().unwrap_or_default();
         let edit = if source.message_is_edit { intake.event.text.as_str() } else { "" };
-        let marks = Marks { whose: &intake.whose, bot: &intake.bot };
+        let marks = Marks { whose: &intake.whose, bot: &intake.bot, mark: &intake.mark };
         let tenant = self.directory.read(|view| super::tenant_of(view, &intake.whose, source).map(str::to_owned));
         let delivery = Delivery {
             event: EventId::default(),

@@ -185,7 +185,7 @@ impl InboundPlane {
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat, .. } = intake;
+        let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat, mark, .. } = intake;
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
@@ -196,7 +196,7 @@ impl InboundPlane {
         let source = &event.source;
         let session_key = build_session_key(source);
         let edit = if source.message_is_edit { event.text.as_str() } else { "" };
-        let marks = Marks { whose: &whose, bot: &bot };
+        let marks = Marks { whose: &whose, bot: &bot, mark: &mark };
         let dedup = marks.dedup(source, &message_id, edit);
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
         let found = self.directory.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
@@ -482,6 +482,7 @@ fn discriminator(whose: &Whose, source: &Source) -> String {
 pub(super) struct Marks<'a> {
     whose: &'a Whose,
     bot: &'a str,
+    mark: &'a str,
 }
 
 impl Marks<'_> {
@@ -494,7 +495,9 @@ impl Marks<'_> {
             Whose::Shared | Whose::Path(_) => "",
         };
         let mut key = dedup_prefix(message_id);
-        key.extend_from_slice(&short_hash(&[named, &source.platform, self.bot, &source.chat_id, edit]));
+        let mut place = vec![named, &source.platform, self.bot, &source.chat_id, edit];
+        place.extend(Some(self.mark).filter(|mark| !mark.is_empty()));
+        key.extend_from_slice(&short_hash(&place));
         key
     }
 }

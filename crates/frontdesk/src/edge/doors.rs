@@ -98,10 +98,11 @@ async fn try_take(
         inlet.changed(change).await.map_err(DeskError::from)?;
     }
     match store(&inlet, heard.receipts, heard.intakes).await {
-        Ok(receipts) => Ok(match heard.answer {
-            Answer::Fixed(reply) => reply,
-            Answer::FromReceipts(answer) => answer(&receipts),
-        }),
+        Ok((receipts, refusal)) => match (heard.answer, refusal.filter(|_| receipts.is_empty())) {
+            (Answer::Fixed(reply), _) => Ok(reply),
+            (Answer::FromReceipts(answer), None) => Ok(answer(&receipts)),
+            (Answer::FromReceipts(_), Some(refusal)) => Err(refusal.into()),
+        },
         Err(error) => match heard.if_not_stored.filter(|_| matches!(error, DeskError::Store(_))) {
             None => Err(error.into()),
             Some(reply) => {
@@ -112,27 +113,28 @@ async fn try_take(
     }
 }
 
-/// Everything that a request brought. An event that is refused does not stop the others; if all are, that is the answer.
-async fn store(inlet: &dyn Inlet, receipts: Vec<LateReceipt>, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
+/// Everything that a request brought. An event that is refused does not stop the others.
+async fn store(
+    inlet: &dyn Inlet,
+    receipts: Vec<LateReceipt>,
+    intakes: Vec<Intake>,
+) -> Result<(Vec<Receipt>, Option<DeskError>), DeskError> {
     for receipt in &receipts {
         if !inlet.receipt(receipt).await? {
             tracing::debug!(vendor_id = receipt.vendor_id, "a receipt names no message of the journal");
         }
     }
-    if intakes.is_empty() {
-        return Ok(Vec::new());
-    }
     let (mut stored, mut refusal) = (Vec::new(), None);
+    if intakes.is_empty() {
+        return Ok((stored, refusal));
+    }
     for outcome in inlet.take(intakes).await? {
         match outcome {
             Ok(receipt) => stored.push(receipt),
             Err(error) => refusal = Some(error),
         }
     }
-    match refusal.filter(|_| stored.is_empty()) {
-        Some(error) => Err(error),
-        None => Ok(stored),
-    }
+    Ok((stored, refusal))
 }
 
 /// Strangers can cause this as often as they like, so not every time is logged; the metric counts all.

@@ -190,7 +190,10 @@ impl Listener {
             };
             let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
             match ended {
-                Ended::Never => return stop.cancelled().await,
+                Ended::Never => {
+                    desk.directory().bots().note_listener(name, &bot.id, None);
+                    return stop.cancelled().await;
+                }
                 Ended::Misconfigured(why) => {
                     count("misconfigured");
                     note(&why, true);

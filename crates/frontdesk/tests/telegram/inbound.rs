@@ -127,3 +127,62 @@ async fn a_group_that_gets_another_id_keeps_its_route_and_its_grants() {
     assert!(routes.contains(&to.to_string()) && !routes.contains(&format!("\"{GROUP}\"")), "{routes}");
     scene.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_of_a_channel_polls_and_contacts_are_not_dropped() {
+    let scene = Scene::open().await;
+    let mut agent = scene.agent().await;
+    let channel = -1_001_000_000_002_i64;
+    let members = json!([[BOT, "administrator"], [ANN, "creator"]]);
+    scene.act(json!({"act": "add_chat", "id": channel, "kind": "channel", "title": "news", "members": members}));
+    scene.link(channel, "ann").await;
+    scene.act(json!({"act": "say", "chat": channel, "text": "@desk_bot a post"}));
+    let event = agent.event().await.json["event"].clone();
+    assert_eq!((&event["text"], &event["source"]["chat_type"]), (&json!("a post"), &json!("channel")), "{event}");
+    assert_eq!(event["source"]["user_id"], channel.to_string(), "the channel itself speaks: {event}");
+    let said = |id: i64, content: Value| {
+        let mut message = json!({"message_id": id, "date": 1, "chat": {"id": ANN, "type": "private", "first_name": "Ann"},
+            "from": {"id": ANN, "is_bot": false, "first_name": "Ann"}});
+        message.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        scene.act(json!({"act": "raw", "update": {"message": message}}));
+    };
+    for (id, content, text) in [
+        (
+            901,
+            json!({"poll": {"question": "When?", "options": [{"text": "now"}, {"text": "later"}]}}),
+            "[Poll: When? Options: now, later]",
+        ),
+        (902, json!({"contact": {"phone_number": "+1", "first_name": "Ben"}}), "[Contact: Ben, +1]"),
+        (903, json!({"dice": {"emoji": "🎲", "value": 6}}), "[🎲 shows 6]"),
+        (904, json!({"story": {"id": 1}}), "[A story that can only be seen in Telegram]"),
+    ] {
+        said(id, content);
+        assert_eq!(agent.event().await.text(), text);
+    }
+    scene.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_edit_counts_also_back_to_an_earlier_text() {
+    let scene = Scene::open().await;
+    let mut agent = scene.agent().await;
+    let message = |text: &str, edit: Option<i64>| {
+        let mut message = json!({"message_id": 77, "date": 1, "text": text, "chat": {"id": ANN, "type": "private"},
+            "from": {"id": ANN, "is_bot": false, "first_name": "Ann"}});
+        if let Some(edit) = edit {
+            message["edit_date"] = edit.into();
+        }
+        let kind = if edit.is_some() { "edited_message" } else { "message" };
+        scene.act(json!({"act": "raw", "update": {kind: message}}));
+    };
+    message("a", None);
+    for (date, text) in [(2, "b"), (3, "a"), (4, "b")] {
+        message(text, Some(date));
+    }
+    let mut texts = Vec::new();
+    for frame in agent.events(4).await {
+        texts.push(frame.text().to_owned());
+    }
+    assert_eq!(texts, ["a", "b", "a", "b"]);
+    scene.finish().await;
+}

@@ -92,7 +92,7 @@ impl Hooks {
         let whose = bot.tenant.clone().map_or_else(|| Whose::Path(bot.id.clone()), Whose::Tenant);
         let proof = Verified::by("webhook-signature over the raw body");
         let intake = Intake { from_program: true, ..Intake::new(proof, whose, bot.id.clone(), event) };
-        Ok(Heard::events(vec![intake], Answer::FromReceipts(answer)))
+        Ok(Heard::events(vec![intake], Answer::FromReceipts(Box::new(answer))))
     }
 }
 

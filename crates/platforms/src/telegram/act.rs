@@ -1,5 +1,7 @@
 //! What agents do: each op as calls of the Bot API.
 
+use std::sync::PoisonError;
+
 use frontdesk_core::intake::Receipt;
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
 use frontdesk_wire::action::{PromptOption, prompt_token};
@@ -9,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Api, ApiError};
 use super::normalize::Pressed;
-use super::text::{MESSAGE_MAX, one_message};
+use super::text::{MESSAGE_MAX, is_blank, one_message, parts};
 use super::update::Chat;
 use super::{GENERAL_TOPIC, PLATFORM, Telegram};
 
@@ -18,13 +20,15 @@ const BUTTONS_MAX: usize = 32;
 /// Labels that are not longer share a row.
 const SHORT_LABEL_CHARS: usize = 12;
 const ROW_MAX: usize = 3;
+/// Answered prompts that are remembered.
+const ANSWERED_MAX: usize = 1_000;
 
 /// Emoji that bots may react with.
 const REACTIONS: &str = "👍 👎 ❤ 🔥 🥰 👏 😁 🤔 🤯 😱 🤬 😢 🎉 🤩 🤮 💩 🙏 👌 🕊 🤡 🥱 🥴 😍 🐳 ❤‍🔥 🌚 🌭 💯 🤣 ⚡ 🍌 🏆 💔 🤨 😐 🍓 🍾 💋 🖕 😈 😴 😭 🤓 \
     👻 👨‍💻 👀 🎃 🙈 😇 😨 🤝 ✍ 🤗 🫡 🎅 🎄 ☃ 💅 🤪 🗿 🆒 💘 🙉 🦄 😘 💊 🙊 😎 👾 🤷‍♂ 🤷 🤷‍♀ 😡";
 /// What agents use to show their progress, and the nearest reaction that there is.
 const NEAREST: &[(&str, &str)] =
-    &[("✅", "👍"), ("☑️", "👍"), ("❌", "👎"), ("⏳", "👀"), ("⌛", "👀"), ("🤖", "👾"), ("⚠️", "🤔"), ("🚀", "🔥")];
+    &[("✅", "👍"), ("☑", "👍"), ("❌", "👎"), ("⏳", "👀"), ("⌛", "👀"), ("🤖", "👾"), ("⚠", "🤔"), ("🚀", "🔥")];
 
 #[derive(Deserialize)]
 pub(super) struct Sent {
@@ -46,12 +50,19 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    pub(super) fn of(action: &'a Action, chat_id: &'a str, reply_to: Option<&str>) -> Self {
+    #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
+    pub(super) fn of(action: &'a Action, chat_id: &'a str, reply_to: Option<&str>) -> Result<Self, ActionResult> {
         let thread_id = action.meta("thread_id");
-        let thread = thread_id.filter(|id| *id != GENERAL_TOPIC).and_then(|id| id.parse().ok());
+        let thread = match thread_id.filter(|id| *id != GENERAL_TOPIC) {
+            None => None,
+            Some(id) => {
+                let bad = |_| ActionResult::refused(Code::BadRequest, format!("thread_id {id:?} is not a topic"));
+                Some(id.parse().map_err(bad)?)
+            }
+        };
         // In a topic a reply would leave it if the message is of another one.
         let reply_to = reply_to.filter(|_| thread_id.is_none()).and_then(|id| id.parse().ok());
-        Self { chat_id, thread, reply_to }
+        Ok(Self { chat_id, thread, reply_to })
     }
 
     pub(super) fn parameters(&self) -> Map<String, Value> {
@@ -98,12 +109,21 @@ fn done(outcome: Result<Value, ApiError>, fine: &[&str]) -> Acted {
 }
 
 impl Telegram {
-    pub(super) async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
+    /// A limit that is reached is that of the chat: the others go on.
+    pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
+        let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
+        if acted.pace.retry_after_ms.is_some() {
+            acted.pace.bucket = action.act.chat_id().map(chat_bucket);
+        }
+        acted
+    }
+
+    async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
         let api = self.api(bot)?;
         Ok(match &action.act {
             Act::Send { chat_id, content, reply_to } => {
-                let target = Target::of(action, chat_id, reply_to.as_deref());
+                let target = Target::of(action, chat_id, reply_to.as_deref())?;
                 sent(send_text(&api, "sendMessage", target.parameters(), content).await?)
             }
             Act::Edit { chat_id, message_id, content } => edit(&api, chat_id, message_id, content).await?,
@@ -113,7 +133,10 @@ impl Telegram {
             }
             Act::Typing { content, .. } if content.as_deref() == Some("") => ActionResult::done().into(),
             Act::Typing { chat_id, .. } => {
-                let mut fields = Target::of(action, chat_id, None).parameters();
+                let mut fields = Target::of(action, chat_id, None)?.parameters();
+                if action.meta("thread_id") == Some(GENERAL_TOPIC) {
+                    fields.insert("message_thread_id".into(), 1.into()); // only here: otherwise nobody sees it
+                }
                 fields.insert("action".into(), "typing".into());
                 done(api.call("sendChatAction", &Value::Object(fields)).await, &[])
             }
@@ -121,21 +144,24 @@ impl Telegram {
                 react(&api, chat_id, message_id, emoji, *remove).await?
             }
             Act::Prompt { chat_id, prompt_id, content, options, reply_to, .. } => {
-                let target = Target::of(action, chat_id, reply_to.as_deref());
+                let target = Target::of(action, chat_id, reply_to.as_deref())?;
                 prompt(&api, target, prompt_id, content, options).await?
             }
             Act::SendMedia { chat_id, media_kind, source_url, content, filename, reply_to } => {
-                let target = Target::of(action, chat_id, reply_to.as_deref());
+                let target = Target::of(action, chat_id, reply_to.as_deref())?;
                 let (content, filename) = (content.as_deref(), filename.as_deref());
                 self.send_media(&api, acting_as.tenant, target, media_kind, source_url, content, filename).await?
             }
-            Act::ThreadCreate { chat_id, thread_name, .. } => create_topic(&api, chat_id, thread_name).await,
             Act::ThreadRename { only_if_current_name: Some(_), .. }
             | Act::ThreadRename { only_if_connector_created: true, .. } => {
                 let text =
                     "Telegram does not tell the name or the maker of a topic, so a guarded rename is not possible";
                 return Err(ActionResult::refused(Code::Conflict, text));
             }
+            Act::ThreadCreate { .. } | Act::ThreadRename { .. } if topic_is_blank(&action.act) => {
+                return Err(ActionResult::refused(Code::BadRequest, "the name of the topic is empty"));
+            }
+            Act::ThreadCreate { chat_id, thread_name, .. } => create_topic(&api, chat_id, thread_name).await,
             Act::ThreadRename { chat_id, message_id, thread_name, .. } => {
                 let fields = json!({
                     "chat_id": chat(chat_id),
@@ -166,19 +192,11 @@ impl Telegram {
     /// The query of a button must be answered, or the button keeps spinning. The prompt is closed once somebody's press
     /// was delivered.
     pub(super) async fn answer_press(&self, api: &Api<'_>, pressed: &Pressed, receipt: Option<&Receipt>) {
-        let is_delivered = receipt.is_some_and(|receipt| receipt.verdict.outcome == "delivered");
-        let text = match receipt {
-            Some(_) if is_delivered => "",
-            Some(receipt) => receipt.verdict.text.as_str(),
-            None => "This button is no longer in use.",
-        };
-        let text: String = text.chars().take(200).collect();
-        let answer = json!({ "callback_query_id": pressed.query_id, "text": text });
-        let answered: Result<Value, ApiError> = api.call("answerCallbackQuery", &answer).await;
+        let answered: Result<Value, ApiError> = api.call("answerCallbackQuery", &press_answer(pressed, receipt)).await;
         if let Err(error) = answered {
             tracing::debug!(error = error.text(), "answering a button failed");
         }
-        if let (true, Some((chat_id, message_id))) = (is_delivered, pressed.prompt) {
+        if let (true, Some((chat_id, message_id))) = (is_delivered(receipt), pressed.prompt) {
             let fields = json!({ "chat_id": chat_id, "message_id": message_id });
             let closed: Result<Value, ApiError> = api.call("editMessageReplyMarkup", &fields).await;
             if let Err(error) = closed {
@@ -186,6 +204,42 @@ impl Telegram {
             }
         }
     }
+
+    /// A prompt whose answer an agent has is not answered again, as far as this server remembers.
+    pub(super) fn is_answered(&self, bot: &Bot, pressed: &Pressed) -> bool {
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        pressed.prompt.is_some_and(|prompt| answered.iter().any(|(of, known)| *of == bot.id && *known == prompt))
+    }
+
+    pub(super) fn note_answered(&self, bot: &Bot, pressed: &Pressed) {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prompt) = pressed.prompt {
+            answered.push_back((bot.id.clone(), prompt));
+        }
+        while answered.len() > ANSWERED_MAX {
+            answered.pop_front();
+        }
+    }
+}
+
+pub(super) fn is_delivered(receipt: Option<&Receipt>) -> bool {
+    receipt.is_some_and(|receipt| receipt.verdict.outcome == "delivered")
+}
+
+/// What the person sees who pressed.
+pub(super) fn press_answer(pressed: &Pressed, receipt: Option<&Receipt>) -> Value {
+    let text = match receipt {
+        Some(_) if is_delivered(receipt) => "",
+        Some(receipt) => receipt.verdict.text.as_str(),
+        None => "This was answered already, or is no longer in use.",
+    };
+    let text: String = text.chars().take(200).collect();
+    json!({ "callback_query_id": pressed.query_id, "text": text })
+}
+
+/// The rate limit of a chat, by name.
+pub(super) fn chat_bucket(chat_id: &str) -> String {
+    format!("chat:{chat_id}")
 }
 
 pub(super) fn info(found: &Chat) -> ChatInfo {
@@ -228,8 +282,8 @@ pub(super) async fn send_plainly(api: &Api<'_>, target: &Target<'_>, text: &str)
 }
 
 fn not_one_message(content: &str) -> ActionResult {
-    if content.trim().is_empty() {
-        return ActionResult::refused(Code::BadRequest, "the text is empty");
+    if is_blank(content) {
+        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
     }
     ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} units"))
 }
@@ -252,8 +306,9 @@ async fn react(
     emoji: &str,
     remove: bool,
 ) -> Result<Acted, ActionResult> {
-    let plain = emoji.trim_end_matches('\u{fe0f}');
-    let nearest = NEAREST.iter().find(|(known, _)| *known == emoji).map(|(_, nearest)| *nearest);
+    // The list is written without the selector of the coloured form.
+    let plain = emoji.replace('\u{fe0f}', "");
+    let nearest = NEAREST.iter().find(|(known, _)| *known == plain).map(|(_, nearest)| *nearest);
     let known = REACTIONS.split_whitespace().find(|known| *known == plain).or(nearest);
     let reaction = match (remove, known) {
         (true, _) => json!([]),
@@ -295,6 +350,13 @@ fn keyboard(prompt_id: &str, options: &[PromptOption]) -> Vec<Vec<Value>> {
     options.chunks(if are_short { ROW_MAX } else { 1 }).map(|row| row.iter().map(button).collect()).collect()
 }
 
+fn topic_is_blank(act: &Act) -> bool {
+    match act {
+        Act::ThreadCreate { thread_name, .. } | Act::ThreadRename { thread_name, .. } => thread_name.trim().is_empty(),
+        _ => false,
+    }
+}
+
 fn topic_name(name: &str) -> String {
     name.chars().take(128).collect()
 }
@@ -323,18 +385,53 @@ async fn draft(
     content: &str,
     sealed: bool,
 ) -> Result<Acted, ActionResult> {
-    let target = Target::of(action, chat_id, None);
+    let target = Target::of(action, chat_id, None)?;
     if sealed {
-        return Ok(sent(send_text(api, "sendMessage", target.parameters(), content).await?));
+        return final_text(api, &target, content).await;
     }
     if chat_id.starts_with('-') || chat_id.starts_with('@') {
         return Err(ActionResult::refused(Code::UnsupportedOp, "Telegram shows drafts in private chats only"));
     }
-    let Some(rendered) = one_message(content, MESSAGE_MAX) else { return Ok(ActionResult::done().into()) };
+    // The preview of a long text is its first part; the message itself comes whole.
+    let first = parts(content).into_iter().next().unwrap_or_default();
+    let Some(rendered) = one_message(&first, MESSAGE_MAX) else { return Err(not_one_message(&first)) };
     let mut fields = target.parameters();
     fields.insert("draft_id".into(), draft_number(draft_id).into());
     fields.insert("text".into(), rendered.plain.into());
     Ok(done(api.call("sendMessageDraft", &Value::Object(fields)).await, &[]))
+}
+
+/// The final text of a draft, in parts if it is long.
+async fn final_text(api: &Api<'_>, target: &Target<'_>, content: &str) -> Result<Acted, ActionResult> {
+    let texts = parts(content);
+    let mut first: Option<String> = None;
+    for (index, text) in texts.iter().enumerate() {
+        let acted = sent(send_text(api, "sendMessage", target.parameters(), text).await?);
+        match (&first, acted.result.success) {
+            (None, true) => first = acted.result.message_id,
+            (Some(_), true) => {}
+            (None, false) => return Ok(acted),
+            (Some(id), false) => return Ok(acted.partial(id, &format!("{index} of {} parts went out", texts.len()))),
+        }
+    }
+    first.map(|id| ActionResult::sent(id).into()).ok_or_else(|| not_one_message(content))
+}
+
+/// Some of it is out there: that is said, and it is not tried again as a whole.
+pub(super) trait Partial {
+    fn partial(self, message_id: &str, what: &str) -> Self;
+}
+
+impl Partial for Acted {
+    fn partial(mut self, message_id: &str, what: &str) -> Self {
+        let why = self.result.error.take().unwrap_or_default();
+        self.result.code = Some(Code::Partial);
+        self.result.message_id = Some(message_id.to_owned());
+        self.result.error = Some(format!("{what}, then: {why}"));
+        self.result = self.result.worded();
+        self.pace.retry_after_ms = None;
+        self
+    }
 }
 
 /// Drafts have numbers other than 0 there.

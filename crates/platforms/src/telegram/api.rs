@@ -22,6 +22,8 @@ pub(super) enum ApiError {
     Refused { code: i64, description: String, retry_after_s: Option<u64>, migrate_to: Option<i64> },
     /// No answer, or one that cannot be read. It may have been done if `may_be_done`.
     NoAnswer { may_be_done: bool, why: String },
+    /// The answer is longer than what is read.
+    TooLarge,
 }
 
 impl ApiError {
@@ -32,14 +34,14 @@ impl ApiError {
                 let description = description.to_ascii_lowercase();
                 parts.iter().any(|part| description.contains(part))
             }
-            Self::NoAnswer { .. } => false,
+            Self::NoAnswer { .. } | Self::TooLarge => false,
         }
     }
 
     pub(super) fn code(&self) -> Option<i64> {
         match self {
             Self::Refused { code, .. } => Some(*code),
-            Self::NoAnswer { .. } => None,
+            Self::NoAnswer { .. } | Self::TooLarge => None,
         }
     }
 
@@ -47,6 +49,7 @@ impl ApiError {
         match self {
             Self::Refused { code, description, .. } => format!("Telegram refused it: {description} ({code})"),
             Self::NoAnswer { why, .. } => format!("Telegram did not answer: {why}"),
+            Self::TooLarge => format!("Telegram's answer is over {ANSWER_MAX_BYTES} bytes"),
         }
     }
 }
@@ -71,7 +74,7 @@ impl From<ApiError> for Acted {
                 };
                 ActionResult::refused(code, text).into()
             }
-            ApiError::NoAnswer { may_be_done: true, .. } => {
+            ApiError::NoAnswer { may_be_done: true, .. } | ApiError::TooLarge => {
                 ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
             }
             ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
@@ -157,7 +160,17 @@ impl<'a> Api<'a> {
             ..Call::default()
         };
         let answer = self.outcall.call(call).await.map_err(|error| self.no_answer(&error))?;
-        read(&answer)
+        read(&answer).map_err(|error| match error {
+            ApiError::Refused { code, description, retry_after_s, migrate_to } => {
+                let description = self.redacted(&description);
+                ApiError::Refused { code, description, retry_after_s, migrate_to }
+            }
+            other => other,
+        })
+    }
+
+    pub(super) fn redacted(&self, text: &str) -> String {
+        text.replace(self.token.expose(), "***")
     }
 
     /// The URL of a file, and what it may be fetched with.
@@ -170,7 +183,10 @@ impl<'a> Api<'a> {
     }
 
     pub(super) fn no_answer(&self, error: &OutcallError) -> ApiError {
-        let why = error.to_string().replace(self.token.expose(), "***");
+        if matches!(error, OutcallError::TooLarge(_)) {
+            return ApiError::TooLarge;
+        }
+        let why = self.redacted(&error.to_string());
         ApiError::NoAnswer { may_be_done: error.may_have_been_sent(), why }
     }
 
@@ -182,7 +198,9 @@ impl<'a> Api<'a> {
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
     let unreadable = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     let Ok(envelope) = serde_json::from_slice::<Envelope>(&answer.body) else {
-        return Err(unreadable(format!("status {} without a readable body", answer.status)));
+        let may_be_done = answer.status < 400 || answer.status >= 500; // a proxy that refuses has passed nothing on
+        let why = format!("status {} without a readable body", answer.status);
+        return Err(ApiError::NoAnswer { may_be_done, why });
     };
     if envelope.ok {
         return serde_json::from_value(envelope.result).map_err(|error| unreadable(format!("unknown result: {error}")));

@@ -19,9 +19,9 @@ struct Me {
 }
 
 #[derive(Deserialize)]
-struct WebhookInfo {
+pub(super) struct WebhookInfo {
     #[serde(default)]
-    url: String,
+    pub(super) url: String,
     #[serde(default)]
     pending_update_count: u64,
     #[serde(default)]
@@ -57,7 +57,12 @@ impl Telegram {
             (true, true) => BotFinding::new("groups", true, "it sees all messages of its groups"),
         });
         found.push(match api.call::<WebhookInfo>("getWebhookInfo", &json!({})).await {
-            Ok(info) => self.webhook_finding(bot, &info),
+            Ok(mut info) => {
+                // Many programs have the token in the path of their webhook.
+                info.url = api.redacted(&info.url);
+                info.last_error_message = info.last_error_message.map(|why| api.redacted(&why));
+                self.webhook_finding(bot, &info)
+            }
             Err(error) => BotFinding::new("updates", false, error.text()),
         });
         found

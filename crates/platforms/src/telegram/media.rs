@@ -7,8 +7,8 @@ use frontdesk_wire::{ActionResult, Code, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::act::{Sent, Target};
-use super::api::{Api, ApiError};
+use super::act::{Partial as _, Sent, Target};
+use super::api::Api;
 use super::text::{CAPTION_MAX, one_message};
 use super::{DOWNLOAD_MAX_BYTES, Telegram};
 
@@ -49,6 +49,7 @@ impl Telegram {
         }
         let is_picture = file.size.is_some_and(|size| size <= PHOTO_MAX_BYTES) && !file.mime.contains("svg");
         let (method, field) = match kind {
+            "image" if file.mime == "image/gif" => ("sendAnimation", "animation"), // a photo would not move
             "image" if is_picture => ("sendPhoto", "photo"),
             "voice" if file.mime.starts_with("audio/") => ("sendVoice", "voice"),
             "audio" => ("sendAudio", "audio"),
@@ -91,14 +92,7 @@ impl Telegram {
     async fn send_caption(&self, api: &Api<'_>, target: Target<'_>, caption: &str, message_id: &str) -> Acted {
         for part in super::text::parts(caption) {
             if let Err(error) = super::act::send_plainly(api, &target, &part).await {
-                let mut acted = Acted::from(error);
-                acted.result.code = Some(Code::Partial);
-                acted.result.message_id = Some(message_id.to_owned());
-                let why = acted.result.error.take().unwrap_or_default();
-                acted.result.error = Some(format!("the file went out, its caption did not: {why}"));
-                acted.pace.retry_after_ms = None; // trying again would send the file twice
-                acted.result = acted.result.worded();
-                return acted;
+                return Acted::from(error).partial(message_id, "the file went out");
             }
         }
         ActionResult::sent(message_id).into()
@@ -141,9 +135,9 @@ impl Telegram {
         let api = Api::of(&*self.outcall, bot).ok_or_else(gone)?;
         let found: Found = api.call("getFile", &json!({ "file_id": handle.expose() })).await.map_err(|error| {
             let text = error.text().replace(handle.expose(), "***");
-            match &error {
-                ApiError::Refused { code: 400 | 404, .. } => MediaFault::Gone(text),
-                _ => MediaFault::Unavailable(text),
+            match error.says(&["wrong file", "invalid file", "file is too big", "file_id", "file id"]) {
+                true => MediaFault::Gone(text),
+                false => MediaFault::Unavailable(text),
             }
         })?;
         let path = found.file_path.ok_or_else(|| MediaFault::Gone("Telegram names no path for it".into()))?;

@@ -12,7 +12,7 @@ mod poll;
 mod text;
 mod update;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::Env;
@@ -30,7 +30,7 @@ use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::act::info;
+use self::act::{chat_bucket, info, press_answer};
 use self::api::{Api, ApiError};
 use self::normalize::{Meaning, meaning_of, unreadable};
 use self::text::MESSAGE_MAX;
@@ -48,7 +48,7 @@ const UPDATE_MAX_BYTES: usize = 512 << 10;
 const DOWNLOAD_MAX_BYTES: usize = 20 << 20;
 
 // What Telegram permits, with a margin: 30 messages a second in all, one a second in a chat, 20 a minute in a group.
-const BOT_RATE: Rate = Rate { burst: 25, every_ms: 36 };
+const BOT_RATE: Rate = Rate { burst: 3, every_ms: 38 };
 const CHAT_RATE: Rate = Rate { burst: 2, every_ms: 1_020 };
 const GROUP_RATE: Rate = Rate { burst: 1, every_ms: 3_100 };
 
@@ -84,6 +84,8 @@ pub struct Telegram {
     doors: [Door; 1],
     /// Who each account is, as Telegram said. One per bot that was added.
     known: Mutex<HashMap<String, User>>,
+    /// Bot, chat and message of prompts that were answered lately.
+    answered: Mutex<VecDeque<(String, (i64, i64))>>,
 }
 
 impl Telegram {
@@ -113,6 +115,7 @@ impl Telegram {
             descriptor,
             doors: [door],
             known: Mutex::default(),
+            answered: Mutex::default(),
         }
     }
 
@@ -147,8 +150,8 @@ impl Telegram {
         });
         match api.call::<Value>("setWebhook", &webhook).await {
             Ok(_) => Ended::Never,
-            Err(error) if error.code() == Some(400) => Ended::Misconfigured(format!(
-                "Telegram does not accept the webhook ({}); it must be able to reach server.public_url by https",
+            Err(error) if error.code() == Some(400) => Ended::Lost(format!(
+                "Telegram does not accept the webhook ({}); it must be able to reach public_url by https",
                 error.text()
             )),
             Err(error) => poll::ended(&error),
@@ -167,21 +170,26 @@ impl Telegram {
             serde_json::from_slice(&request.body).map_err(|_| Reply::text(400, "the body is not valid JSON"))?;
         let id = value.get("update_id").and_then(Value::as_i64);
         let id = id.ok_or_else(|| Reply::text(400, "the body is not an update: it has no update_id"))?;
-        let Meaning { intake, changes, pressed, .. } = match serde_json::from_value::<Update>(value) {
+        let meaning = match serde_json::from_value::<Update>(value) {
             Ok(update) => meaning_of(update, &me, bot),
             Err(error) => {
                 // Answered with success: Telegram would send it again and again.
-                let refused = unreadable(bot, id, &error.to_string());
+                let refused = unreadable(bot, &me, id, &error.to_string());
                 return Ok(Heard::events(vec![refused], Answer::Fixed(Reply::json(200, &json!({})))));
             }
         };
-        // The answer may carry a call: the button stops spinning without another request.
-        let answer = pressed.map_or_else(
-            || json!({}),
-            |pressed| json!({ "method": "answerCallbackQuery", "callback_query_id": pressed.query_id }),
-        );
+        let Meaning { intake, changes, pressed, .. } = meaning;
         let events = intake.map(|intake| *intake).into_iter().collect();
-        Ok(Heard { changes, ..Heard::events(events, Answer::Fixed(Reply::json(200, &answer))) })
+        // The answer may carry a call: the button stops spinning without another request.
+        let answer = match pressed {
+            None => Answer::Fixed(Reply::json(200, &json!({}))),
+            Some(pressed) => Answer::FromReceipts(Box::new(move |receipts| {
+                let mut call = press_answer(&pressed, receipts.first());
+                call["method"] = "answerCallbackQuery".into();
+                Reply::json(200, &call)
+            })),
+        };
+        Ok(Heard { changes, ..Heard::events(events, answer) })
     }
 
     async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, StoreError> {
@@ -193,16 +201,21 @@ impl Telegram {
         }
         let unknown = |error: ApiError| StoreError::Unavailable(error.text());
         let Some(api) = Api::of(&*self.outcall, bot) else { return Ok(None) };
+        // Who can see it is one question, what it is another.
+        if let Some(viewer) = viewer {
+            let visible = match viewer == chat_id {
+                true => Some(true), // a channel, or an anonymous administrator, speaks in the name of the chat
+                false => self.is_member(&api, chat_id, viewer).await,
+            };
+            let info = ChatInfo { name: chat_id.to_owned(), chat_type: "group".into() };
+            return Ok(Some(Look { info, visible, ..Look::default() }));
+        }
         let found: Chat = match api.call("getChat", &json!({ "chat_id": chat_id })).await {
             Ok(found) => found,
             Err(error) if matches!(error.code(), Some(400 | 403)) => return Ok(None),
             Err(error) => return Err(unknown(error)),
         };
-        let visible = match viewer {
-            Some(viewer) => self.is_member(&api, chat_id, viewer).await,
-            None => None,
-        };
-        Ok(Some(Look { info: info(&found), visible, ..Look::default() }))
+        Ok(Some(Look { info: info(&found), ..Look::default() }))
     }
 
     /// `None`: Telegram does not say. That counts as no.
@@ -324,7 +337,7 @@ impl Platform for Telegram {
     }
 
     fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
-        Box::pin(async move { self.try_act(acting_as, action).await.unwrap_or_else(Acted::from) })
+        Box::pin(self.act_once(acting_as, action))
     }
 
     fn look<'a>(
@@ -338,7 +351,7 @@ impl Platform for Telegram {
 
     fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
         let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
-        Box::pin(async move { self.try_act(acting_as, &send.into()).await.map_or_else(|it| it, |acted| acted.result) })
+        Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 
     fn declares_commands(&self) -> bool {
@@ -367,7 +380,7 @@ impl Platform for Telegram {
             }
             _ => {
                 let rate = if is_group(chat_id) { GROUP_RATE } else { CHAT_RATE };
-                cost.in_bucket("bot", BOT_RATE).in_bucket(format!("chat:{chat_id}"), rate)
+                cost.in_bucket("bot", BOT_RATE).in_bucket(chat_bucket(chat_id), rate)
             }
         }
     }

@@ -6,7 +6,7 @@ use frontdesk_wire::event::{PromptResponse, ReplyTo};
 use frontdesk_wire::{ChatId, MessageEvent, Secret, Source};
 
 use super::text::{is_addressed, without_mentions};
-use super::update::{CallbackQuery, File, Message, Sticker, Update, User};
+use super::update::{CallbackQuery, File, Message, Sticker, Update, User, joined};
 use super::{GENERAL_TOPIC, PLATFORM};
 
 /// What an update means.
@@ -24,6 +24,7 @@ pub(super) struct Pressed {
     pub(super) query_id: String,
     /// Chat and message of the prompt.
     pub(super) prompt: Option<(i64, i64)>,
+    pub(super) user: i64,
 }
 
 impl Meaning {
@@ -45,6 +46,9 @@ pub(super) fn meaning_of(update: Update, me: &User, bot: &Bot) -> Meaning {
     }
     let edited = update.edited_message.or(update.edited_channel_post);
     let is_edit = edited.is_some();
+    if edited.as_ref().is_some_and(|message| message.location.is_some()) {
+        return Meaning::default(); // a live location that moves is not a new message each time
+    }
     match edited.or(update.message).or(update.channel_post) {
         Some(message) => said(*message, is_edit, me, bot),
         None => Meaning::default(),
@@ -71,49 +75,53 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
     let is_own = replied.and_then(|to| to.from.as_ref()).map(|from| from.id == me.id);
     let for_us = is_addressed(text, entities, me);
     let cleaned = if text.is_empty() { content.text } else { without_mentions(text, me) };
-    let is_command = for_us.is_command || (text.starts_with('/') && message.chat.kind == "private");
+    // Only a text is a command; a caption belongs to its file.
+    let is_command = message.text.is_some() && for_us.is_command;
     let event = MessageEvent {
         text: cleaned,
         message_type: if is_command { "command".into() } else { content.kind.into() },
-        source: source(&message, message.from.as_ref(), is_edit),
+        source: source(&message, &Author::of(&message), is_edit),
         message_id: Some(message.message_id.to_string()),
         reply_to_message_id: replied.map(|to| to.message_id.to_string()),
-        reply_to: replied.map(|to| ReplyTo {
-            text: quoted(&message, to),
-            author: to.from.as_ref().map(User::full_name),
-            is_own,
-        }),
+        reply_to: reply_to(&message, is_own),
         ..MessageEvent::default()
     };
-    let mut intake = intake(bot, event);
+    let mut intake = intake(bot, me, event);
     intake.addressed = for_us.is_mention || is_command || is_own == Some(true);
     intake.remote_media = content.file.into_iter().collect();
-    Meaning { album: message.media_group_id, ..Meaning::event(intake) }
+    if let (true, Some(date)) = (is_edit, message.edit_date) {
+        intake.mark = format!("{} {date}", intake.mark);
+    }
+    // An edit is of one message, not of the album.
+    Meaning { album: message.media_group_id.filter(|_| !is_edit), ..Meaning::event(intake) }
 }
 
-fn intake(bot: &Bot, event: MessageEvent) -> Intake {
-    Intake::new(Verified::by("bot token or webhook secret"), bot.whose(), bot.id.clone(), event)
+fn intake(bot: &Bot, me: &User, event: MessageEvent) -> Intake {
+    let mut intake = Intake::new(Verified::by("bot token or webhook secret"), bot.whose(), bot.id.clone(), event);
+    // Message ids of a private chat begin anew for another account under the same bot id.
+    intake.mark = me.id.to_string();
+    intake
 }
 
 /// An update that could not be read. It is recorded, and the ones after it are taken.
-pub(super) fn unreadable(bot: &Bot, update_id: i64, why: &str) -> Intake {
+pub(super) fn unreadable(bot: &Bot, me: &User, update_id: i64, why: &str) -> Intake {
     let source = Source { platform: PLATFORM.into(), chat_id: "unknown".into(), ..Source::default() };
     let message_id = Some(format!("update-{update_id}"));
-    let mut intake = intake(bot, MessageEvent { source, message_id, ..MessageEvent::default() });
+    let mut intake = intake(bot, me, MessageEvent { source, message_id, ..MessageEvent::default() });
     intake.refused = Some(format!("the update could not be read: {why}"));
     intake
 }
 
-/// Only our own buttons become events. The sender of the event is the person who pressed.
+/// Telegram sends presses of our own buttons only; those of a prompt become events. The author is the person who pressed.
 fn press(query: CallbackQuery, me: &User, bot: &Bot) -> Meaning {
     let prompt = query.message.as_ref().map(|message| (message.chat.id, message.message_id));
-    let pressed = Some(Pressed { query_id: query.id.clone(), prompt });
+    let pressed = Some(Pressed { query_id: query.id.clone(), prompt, user: query.from.id });
     let of_prompt = |data: &str| {
         let (prompt_id, option_id) = data.strip_prefix("hp1:")?.rsplit_once(':')?;
         Some((prompt_id.to_owned(), option_id.to_owned()))
     };
-    let ours = query.message.filter(|message| message.from.as_ref().is_some_and(|from| from.id == me.id));
-    let (Some(message), Some((prompt_id, option_id))) = (ours, query.data.as_deref().and_then(of_prompt)) else {
+    let option = query.data.as_deref().and_then(of_prompt);
+    let (Some(message), Some((prompt_id, option_id))) = (query.message, option) else {
         return Meaning { pressed, ..Meaning::default() };
     };
     let buttons = message.reply_markup.iter().flat_map(|keyboard| keyboard.inline_keyboard.iter().flatten());
@@ -121,9 +129,8 @@ fn press(query: CallbackQuery, me: &User, bot: &Bot) -> Meaning {
     let event = MessageEvent {
         text: format!("/{option_id}"),
         message_type: "command".into(),
-        source: source(&message, Some(&query.from), false),
-        // A person answers a prompt once, however often they press.
-        message_id: Some(format!("press-{}-{}", message.message_id, query.from.id)),
+        source: source(&message, &Author::person(&query.from), false),
+        message_id: Some(format!("press-{}", query.id)),
         reply_to_message_id: Some(message.message_id.to_string()),
         prompt_response: Some(PromptResponse {
             prompt_id,
@@ -133,25 +140,45 @@ fn press(query: CallbackQuery, me: &User, bot: &Bot) -> Meaning {
         }),
         ..MessageEvent::default()
     };
-    let mut intake = intake(bot, event);
+    let mut intake = intake(bot, me, event);
     intake.addressed = true;
     Meaning { pressed, ..Meaning::event(intake) }
 }
 
-fn source(message: &Message, author: Option<&User>, is_edit: bool) -> Source {
+/// Who speaks.
+struct Author {
+    id: Option<String>,
+    name: Option<String>,
+    is_bot: bool,
+}
+
+impl Author {
+    fn person(user: &User) -> Self {
+        Self { id: Some(user.id.to_string()), name: Some(user.full_name()), is_bot: user.is_bot }
+    }
+
+    /// Anonymous administrators and channels speak in the name of a chat; the user beside it is the same for all of them.
+    fn of(message: &Message) -> Self {
+        let chat = message.sender_chat.as_ref().or((message.chat.kind == "channel").then_some(&message.chat));
+        match (chat, &message.from) {
+            (Some(chat), _) => Self { id: Some(chat.id.to_string()), name: chat.name(), is_bot: false },
+            (None, Some(user)) => Self::person(user),
+            (None, None) => Self { id: None, name: None, is_bot: false },
+        }
+    }
+}
+
+fn source(message: &Message, author: &Author, is_edit: bool) -> Source {
     let chat = &message.chat;
-    let chat_type = chat.type_name();
-    let of_chat = || (chat_type != "group").then(|| chat.id.to_string());
     Source {
         platform: PLATFORM.into(),
         chat_id: ChatId::from(chat.id.to_string()),
-        chat_type: chat_type.into(),
+        chat_type: chat.type_name().into(),
         chat_name: chat.name(),
-        // A post in a channel has no author: the channel itself speaks.
-        user_id: author.map(|author| author.id.to_string()).or_else(of_chat),
-        user_name: author.map(User::full_name).or_else(|| of_chat().and_then(|_| chat.name())),
+        user_id: author.id.clone(),
+        user_name: author.name.clone(),
         thread_id: thread_of(message),
-        is_bot: author.is_some_and(|author| author.is_bot),
+        is_bot: author.is_bot,
         message_is_edit: is_edit,
         message_id: Some(message.message_id.to_string()),
         ..Source::default()
@@ -173,10 +200,16 @@ fn replied(message: &Message) -> Option<&Message> {
     message.reply_to_message.as_deref().filter(|to| to.forum_topic_created.is_none())
 }
 
-/// What was selected for the reply, else the whole message.
-fn quoted(message: &Message, to: &Message) -> Option<String> {
+/// What was selected for the reply, else the whole message. A reply to a message of another chat has only the selection.
+fn reply_to(message: &Message, is_own: Option<bool>) -> Option<ReplyTo> {
+    let replied = replied(message);
     let selected = message.quote.as_ref().map(|quote| quote.text.clone()).filter(|text| !text.is_empty());
-    selected.or_else(|| to.text.clone().or_else(|| to.caption.clone()))
+    if replied.is_none() && selected.is_none() {
+        return None;
+    }
+    let whole = || replied.and_then(|to| to.text.clone().or_else(|| to.caption.clone()));
+    let author = replied.and_then(|to| to.from.as_ref()).map(User::full_name);
+    Some(ReplyTo { text: selected.or_else(whole), author, is_own })
 }
 
 /// What a message is, besides its text.
@@ -206,7 +239,12 @@ impl Content {
             return with("video", video, "video/mp4");
         }
         if let Some(document) = &message.document {
-            return with("document", document, "application/octet-stream");
+            let kind = match document.mime_type.as_deref().unwrap_or_default() {
+                mime if mime.starts_with("image/") => "photo",
+                mime if mime.starts_with("video/") => "video",
+                _ => "document",
+            };
+            return with(kind, document, "application/octet-stream");
         }
         if let Some(sticker) = &message.sticker {
             return Some(Self::of_sticker(sticker));
@@ -214,7 +252,8 @@ impl Content {
         if message.location.is_some() {
             return Some(Self { kind: "location", text: place(message), file: None });
         }
-        message.text.as_ref().map(|_| Self { kind: "text", text: String::new(), file: None })
+        let text = message.text.as_ref().map(|_| String::new()).or_else(|| described(message));
+        text.map(|text| Self { kind: "text", text, file: None })
     }
 
     fn of_sticker(sticker: &Sticker) -> Self {
@@ -228,6 +267,38 @@ impl Content {
         let text = format!("[Sticker {}{of_set}]", sticker.emoji.as_deref().unwrap_or("without an emoji"));
         Self { kind: "sticker", text, file: remote(&file, mime) }
     }
+}
+
+/// Content that an agent can only be told about.
+const OTHER_KINDS: &[&str] = &[
+    "game",
+    "story",
+    "checklist",
+    "paid_media",
+    "rich_message",
+    "invoice",
+    "giveaway",
+    "giveaway_winners",
+    "users_shared",
+    "chat_shared",
+    "web_app_data",
+    "successful_payment",
+];
+
+fn described(message: &Message) -> Option<String> {
+    if let Some(poll) = &message.poll {
+        let options: Vec<&str> = poll.options.iter().map(|option| option.text.as_str()).collect();
+        return Some(format!("[Poll: {} Options: {}]", poll.question, options.join(", ")));
+    }
+    if let Some(contact) = &message.contact {
+        let name = joined(&contact.first_name, contact.last_name.as_deref());
+        return Some(format!("[Contact: {name}, {}]", contact.phone_number));
+    }
+    if let Some(dice) = &message.dice {
+        return Some(format!("[{} shows {}]", dice.emoji, dice.value));
+    }
+    let kind = OTHER_KINDS.iter().find(|kind| message.rest.contains_key(**kind))?;
+    Some(format!("[A {} that can only be seen in Telegram]", kind.replace('_', " ")))
 }
 
 fn remote(file: &File, mime: &str) -> Option<RemoteFile> {

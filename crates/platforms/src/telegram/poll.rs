@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use frontdesk_core::intake::Intake;
-use frontdesk_core::port::platform::{Bot, Ended, Inlet};
+use frontdesk_core::intake::{Intake, Receipt};
+use frontdesk_core::port::platform::{Bot, Change, Ended, Inlet};
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::Telegram;
+use super::act::is_delivered;
 use super::api::{Api, ApiError};
+use super::inspect::WebhookInfo;
 use super::normalize::{Meaning, Pressed, meaning_of, merge, unreadable};
 use super::update::{ALLOWED_UPDATES, Update, User};
 
@@ -18,8 +21,12 @@ const POLL_LIMIT: Duration = Duration::from_secs(30);
 /// The messages of an album come one by one. Nothing new of it for this time: it is complete.
 const ALBUM_PAUSE: Duration = Duration::from_secs(1);
 const ALBUM_MAX: usize = 10;
-/// A bot that is told to wait longer than this is started again by the server instead.
-const RETRY_MAX_S: u64 = 60;
+/// A bot that is told to wait longer than this is reported as one that does not listen.
+const RETRY_MAX_S: u64 = 600;
+/// Updates that one poll returns at most.
+const PAGE: usize = 100;
+const PRESSES_AT_ONCE: usize = 8;
+const PRESSES_LIMIT: Duration = Duration::from_secs(5);
 
 /// An update that was read, or why it was not.
 struct Read {
@@ -38,73 +45,125 @@ impl Telegram {
         let Some(api) = Api::of(&*self.outcall, bot) else {
             return Ended::Misconfigured("the bot has no token".into());
         };
-        match self.begin(&api, bot).await {
-            Ok(me) => self.poll_as(&api, bot, &me, cursor, inlet).await,
-            Err(error) => ended(&error),
+        let me = match self.me(&api, bot).await {
+            Ok(me) => me,
+            Err(error) => return ended(&error),
+        };
+        match self.without_webhook(&api, bot, cursor.is_none()).await {
+            Ok(()) => self.poll_as(&api, bot, &me, cursor, inlet).await,
+            Err(ended) => ended,
         }
     }
 
-    /// While a webhook is set there are no updates to poll.
-    async fn begin(&self, api: &Api<'_>, bot: &Bot) -> Result<User, ApiError> {
-        let me = self.me(api, bot).await?;
-        let _: bool = api.call("deleteWebhook", &json!({})).await?;
-        Ok(me)
+    /// While a webhook is set there are no updates to poll. A bot that was just added takes over from whatever had it
+    /// before; later, a foreign webhook is another program that uses the same bot now.
+    async fn without_webhook(&self, api: &Api<'_>, bot: &Bot, is_new: bool) -> Result<(), Ended> {
+        let info: WebhookInfo = api.call("getWebhookInfo", &json!({})).await.map_err(|error| ended(&error))?;
+        let url = api.redacted(&info.url);
+        if info.url.is_empty() {
+            return Ok(());
+        }
+        if !is_new && info.url != self.webhook_url(bot) {
+            return Err(Ended::Lost(format!(
+                "Telegram sends the updates of this bot to {url}: another program has it; stop that, or use another bot"
+            )));
+        }
+        tracing::warn!(bot = bot.id, url, "a webhook of this bot is removed, because the bot is polled");
+        api.call::<bool>("deleteWebhook", &json!({})).await.map(drop).map_err(|error| ended(&error))
     }
 
     async fn poll_as(&self, api: &Api<'_>, bot: &Bot, me: &User, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
         let mut offset: i64 = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
+        let mut limit = PAGE;
         // How many messages of each album the last poll had.
         let mut albums: HashMap<String, usize> = HashMap::new();
         loop {
             // Of an album that is not complete we have some updates already: do not wait for more.
             let timeout_s = if albums.is_empty() { POLL_S } else { 0 };
-            let asked = json!({ "offset": offset, "timeout": timeout_s, "allowed_updates": ALLOWED_UPDATES });
+            let asked =
+                json!({ "offset": offset, "limit": limit, "timeout": timeout_s, "allowed_updates": ALLOWED_UPDATES });
             let updates = match api.call_for::<Vec<Value>>("getUpdates", &asked, Some(POLL_LIMIT)).await {
                 Ok(updates) => updates,
                 Err(ApiError::Refused { retry_after_s: Some(seconds), .. }) if seconds <= RETRY_MAX_S => {
                     tokio::time::sleep(Duration::from_secs(seconds.max(1))).await;
                     continue;
                 }
+                Err(ApiError::TooLarge) if limit > 1 => {
+                    limit /= 10; // a page of very long messages
+                    continue;
+                }
                 Err(error) => return ended(&error),
             };
             let count = updates.len();
             let mut read: Vec<Read> = updates.into_iter().filter_map(|update| read(update, me, bot)).collect();
-            read.retain(|update| update.id >= offset);
-            if read.is_empty() && count > 0 {
-                return Ended::Lost("Telegram sent only updates that were not asked for".into());
+            if read.len() < count {
+                return Ended::Lost("Telegram sent an update without a number".into());
             }
+            // After a week without updates their numbers begin anew, perhaps below the offset: all of them are taken.
             read.sort_by_key(|update| update.id);
-            let waiting = incomplete(&read, &mut albums);
-            let ready = read.len() - waiting;
-            read.truncate(ready);
-            if let Some(last) = read.last().map(|update| update.id) {
-                if let Err(why) = self.take(api, bot, read, inlet).await {
-                    return Ended::Lost(why);
+            let waiting = incomplete(&read, count >= limit, &mut albums);
+            read.truncate(count - waiting);
+            let last = read.last().map(|update| update.id);
+            let mut presses = Vec::new();
+            for part in between_moves(read) {
+                match self.take(bot, me, part, inlet).await {
+                    Ok(pressed) => presses.extend(pressed),
+                    Err(why) => return Ended::Lost(why),
                 }
+            }
+            if let Some(last) = last {
                 offset = last + 1;
+                limit = PAGE;
                 if let Err(error) = inlet.save_cursor(offset.to_string()).await {
                     return Ended::Lost(format!("saving the offset failed: {error}"));
                 }
             }
+            self.answer_presses(api, presses).await;
             if waiting > 0 {
                 tokio::time::sleep(ALBUM_PAUSE).await;
             }
         }
     }
 
-    /// Stores the updates in one commit, then answers the buttons.
-    async fn take(&self, api: &Api<'_>, bot: &Bot, read: Vec<Read>, inlet: &dyn Inlet) -> Result<(), String> {
+    /// The next poll does not wait long for them.
+    async fn answer_presses(&self, api: &Api<'_>, presses: Vec<(Pressed, Option<Receipt>)>) {
+        let answers = futures_util::stream::iter(&presses);
+        let answers = answers.for_each_concurrent(PRESSES_AT_ONCE, |(pressed, receipt)| {
+            self.answer_press(api, pressed, receipt.as_ref()) //
+        });
+        if tokio::time::timeout(PRESSES_LIMIT, answers).await.is_err() {
+            tracing::warn!("Telegram did not take the answers to some buttons in time; what they said is stored");
+        }
+    }
+
+    /// Stores updates in one commit. Returns the buttons that were pressed, each with what became of it.
+    async fn take(
+        &self,
+        bot: &Bot,
+        me: &User,
+        read: Vec<Read>,
+        inlet: &dyn Inlet,
+    ) -> Result<Vec<(Pressed, Option<Receipt>)>, String> {
         let (mut intakes, mut presses): (Vec<Intake>, Vec<(Pressed, Option<usize>)>) = (Vec::new(), Vec::new());
-        let (mut changes, mut albums): (Vec<_>, HashMap<String, usize>) = (Vec::new(), HashMap::new());
+        let mut albums: HashMap<String, usize> = HashMap::new();
         for update in read {
-            let meaning = match update.meaning {
+            let mut meaning = match update.meaning {
                 Ok(meaning) => meaning,
                 Err(why) => {
-                    intakes.push(unreadable(bot, update.id, &why));
+                    intakes.push(unreadable(bot, me, update.id, &why));
                     continue;
                 }
             };
-            changes.extend(meaning.changes);
+            for change in meaning.changes {
+                inlet.changed(change).await.map_err(|error| error.to_string())?;
+            }
+            if let Some(pressed) = meaning.pressed.as_ref() {
+                let is_repeated =
+                    presses.iter().any(|(other, _)| (other.prompt, other.user) == (pressed.prompt, pressed.user));
+                if is_repeated || self.is_answered(bot, pressed) {
+                    meaning.intake = None;
+                }
+            }
             let known = meaning.album.as_ref().and_then(|album| albums.get(album).copied());
             let at = match (meaning.intake, known) {
                 (None, _) => None,
@@ -121,17 +180,36 @@ impl Telegram {
             };
             presses.extend(meaning.pressed.map(|pressed| (pressed, at)));
         }
-        for change in changes {
-            inlet.changed(change).await.map_err(|error| error.to_string())?;
-        }
-        let results =
-            if intakes.is_empty() { Vec::new() } else { inlet.take(intakes).await.map_err(|it| it.to_string())? };
-        for (pressed, at) in presses {
-            let receipt = at.and_then(|at| results.get(at)).and_then(|result| result.as_ref().ok());
-            self.answer_press(api, &pressed, receipt).await;
-        }
-        Ok(())
+        let results = match intakes.is_empty() {
+            true => Vec::new(),
+            false => inlet.take(intakes).await.map_err(|error| error.to_string())?,
+        };
+        let with_receipt = |(pressed, at): (Pressed, Option<usize>)| {
+            let receipt = at.and_then(|at| results.get(at)).and_then(|result| result.as_ref().ok()).cloned();
+            if is_delivered(receipt.as_ref()) {
+                self.note_answered(bot, &pressed);
+            }
+            (pressed, receipt)
+        };
+        Ok(presses.into_iter().map(with_receipt).collect())
     }
+}
+
+/// A chat that gets another id begins a new part: what was said before is judged by the records of the old id.
+fn between_moves(read: Vec<Read>) -> Vec<Vec<Read>> {
+    let mut parts: Vec<Vec<Read>> = vec![Vec::new()];
+    for update in read {
+        let is_move = update
+            .meaning
+            .as_ref()
+            .is_ok_and(|meaning| meaning.changes.iter().any(|change| matches!(change, Change::ChatMoved { .. })));
+        match parts.last_mut() {
+            Some(part) if !is_move => part.push(update),
+            _ => parts.push(vec![update]),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
 }
 
 fn read(update: Value, me: &User, bot: &Bot) -> Option<Read> {
@@ -140,15 +218,18 @@ fn read(update: Value, me: &User, bot: &Bot) -> Option<Read> {
     Some(Read { id, meaning: meaning.map_err(|error| error.to_string()) })
 }
 
-/// How many updates at the end have to wait because an album among them may not be complete.
-fn incomplete(read: &[Read], seen: &mut HashMap<String, usize>) -> usize {
+/// How many updates at the end have to wait because an album among them may not be complete. After a full page there are
+/// more: what the last album lacks may be among them.
+fn incomplete(read: &[Read], is_full: bool, seen: &mut HashMap<String, usize>) -> usize {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for album in read.iter().filter_map(Read::album) {
         *counts.entry(album.to_owned()).or_default() += 1;
     }
     let is_complete = |album: &str| {
         let count = counts.get(album).copied().unwrap_or(0);
-        count >= ALBUM_MAX || seen.get(album) == Some(&count)
+        let is_last = read.last().and_then(Read::album) == Some(album);
+        let may_go_on = is_full && is_last && counts.len() > 1;
+        count >= ALBUM_MAX || (seen.get(album) == Some(&count) && !may_go_on)
     };
     let first = read.iter().position(|update| update.album().is_some_and(|album| !is_complete(album)));
     let waiting = first.map_or(0, |first| read.len() - first);
@@ -186,18 +267,26 @@ mod tests {
     #[test]
     fn an_album_waits_until_nothing_more_of_it_comes() {
         let mut seen = HashMap::new();
-        assert_eq!(incomplete(&updates(&[None, Some("a"), Some("a")]), &mut seen), 2);
-        assert_eq!(incomplete(&updates(&[Some("a"), Some("a"), Some("a"), None]), &mut seen), 4, "one more came");
-        assert_eq!(incomplete(&updates(&[Some("a"), Some("a"), Some("a"), None]), &mut seen), 0);
+        assert_eq!(incomplete(&updates(&[None, Some("a"), Some("a")]), false, &mut seen), 2);
+        assert_eq!(
+            incomplete(&updates(&[Some("a"), Some("a"), Some("a"), None]), false, &mut seen),
+            4,
+            "one more came"
+        );
+        assert_eq!(incomplete(&updates(&[Some("a"), Some("a"), Some("a"), None]), false, &mut seen), 0);
         assert!(seen.is_empty());
-        assert_eq!(incomplete(&updates(&[Some("b"); 10]), &mut seen), 0, "no album is longer");
-        assert_eq!(incomplete(&[], &mut seen), 0);
+        assert_eq!(incomplete(&updates(&[Some("b"); 10]), false, &mut seen), 0, "no album is longer");
+        assert_eq!(incomplete(&[], false, &mut seen), 0);
     }
 
     #[test]
     fn albums_wait_for_each_other_in_order() {
         let mut seen = HashMap::new();
-        assert_eq!(incomplete(&updates(&[Some("a"), Some("b")]), &mut seen), 2);
-        assert_eq!(incomplete(&updates(&[Some("a"), Some("b"), Some("b")]), &mut seen), 2, "the first one is complete");
+        assert_eq!(incomplete(&updates(&[Some("a"), Some("b")]), false, &mut seen), 2);
+        assert_eq!(
+            incomplete(&updates(&[Some("a"), Some("b"), Some("b")]), false, &mut seen),
+            2,
+            "the first one is complete"
+        );
     }
 }

@@ -9,6 +9,8 @@ use crate::shared::markdown::{Dialect, Rendered, Unit, render};
 /// Of one message, in UTF-16 units after its markup was read.
 pub(super) const MESSAGE_MAX: usize = 4_096;
 pub(super) const CAPTION_MAX: usize = 1_024;
+/// Markup is never longer than this many times its text: every character escaped, and every link with its target.
+const MARKUP_FACTOR: usize = 4;
 /// A shorter part is not cut further, whatever its markup needs.
 const PART_MIN: usize = 64;
 
@@ -76,15 +78,22 @@ fn next_mention<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
 }
 
 /// As one message. `None`: it is too long for one, or there is nothing to see in it.
+///
+/// The limit is for the text that is left when the markup was read. Plain text is at least as long as that.
 pub(super) fn one_message(text: &str, max: usize) -> Option<Rendered> {
-    let mut parts = render(Dialect::Telegram, text, max, Unit::Utf16);
+    let mut parts = render(Dialect::Telegram, text, MARKUP_FACTOR * max, Unit::Utf16);
     match parts.len() {
-        1 => parts.pop(),
+        1 => parts.pop().filter(|part| Unit::Utf16.measure(&part.plain) <= max),
         _ => None,
     }
 }
 
-/// In parts that each fit after rendering. Markup makes a text longer, so a part that does not fit is cut again.
+/// Whether nothing of it can be seen.
+pub(super) fn is_blank(text: &str) -> bool {
+    render(Dialect::Telegram, text, MESSAGE_MAX, Unit::Utf16).is_empty()
+}
+
+/// In parts that each fit into a message. A part that does not is cut again.
 pub(super) fn parts(text: &str) -> Vec<String> {
     let mut fitting = Vec::new();
     cut(text, MESSAGE_MAX, &mut fitting);
@@ -93,7 +102,7 @@ pub(super) fn parts(text: &str) -> Vec<String> {
 
 fn cut(text: &str, max: usize, fitting: &mut Vec<String>) {
     for part in split::split(text, max, LenUnit::Utf16) {
-        if max <= PART_MIN || render(Dialect::Telegram, &part, MESSAGE_MAX, Unit::Utf16).len() <= 1 {
+        if max <= PART_MIN || one_message(&part, MESSAGE_MAX).is_some() || is_blank(&part) {
             fitting.push(part);
         } else {
             cut(&part, max / 2, fitting);
@@ -153,7 +162,7 @@ mod tests {
             assert!(parts.len() > 1);
             for part in &parts {
                 let rendered = one_message(part, MESSAGE_MAX).expect("one message");
-                assert!(LenUnit::Utf16.measure(&rendered.markup) <= MESSAGE_MAX);
+                assert!(LenUnit::Utf16.measure(&rendered.plain) <= MESSAGE_MAX);
             }
         }
         assert_eq!(parts("short"), ["short"]);

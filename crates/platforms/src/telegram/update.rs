@@ -85,12 +85,13 @@ impl Chat {
         match self.kind.as_str() {
             "group" | "supergroup" => "group",
             "channel" => "channel",
-            _ => "dm",
+            "private" => "dm",
+            _ => "group", // never take a chat of several people for a private one
         }
     }
 }
 
-fn joined(first: &str, last: Option<&str>) -> String {
+pub(super) fn joined(first: &str, last: Option<&str>) -> String {
     [first, last.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
@@ -103,7 +104,12 @@ pub(super) struct Message {
     pub(super) is_topic_message: bool,
     #[serde(default)]
     pub(super) from: Option<User>,
+    /// The channel or group in whose name it was sent.
+    #[serde(default)]
+    pub(super) sender_chat: Option<Chat>,
     pub(super) chat: Chat,
+    #[serde(default)]
+    pub(super) edit_date: Option<i64>,
     #[serde(default)]
     pub(super) text: Option<String>,
     #[serde(default)]
@@ -148,6 +154,47 @@ pub(super) struct Message {
     pub(super) migrate_to_chat_id: Option<i64>,
     #[serde(default)]
     pub(super) reply_markup: Option<Keyboard>,
+    #[serde(default)]
+    pub(super) poll: Option<Poll>,
+    #[serde(default)]
+    pub(super) contact: Option<Contact>,
+    #[serde(default)]
+    pub(super) dice: Option<Dice>,
+    /// Everything else, for the kinds of content that have no field here.
+    #[serde(flatten)]
+    pub(super) rest: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Poll {
+    #[serde(default)]
+    pub(super) question: String,
+    #[serde(default)]
+    pub(super) options: Vec<PollOption>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct PollOption {
+    #[serde(default)]
+    pub(super) text: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Contact {
+    #[serde(default)]
+    pub(super) phone_number: String,
+    #[serde(default)]
+    pub(super) first_name: String,
+    #[serde(default)]
+    pub(super) last_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Dice {
+    #[serde(default)]
+    pub(super) emoji: String,
+    #[serde(default)]
+    pub(super) value: i64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

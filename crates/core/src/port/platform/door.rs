@@ -74,11 +74,16 @@ impl Reply {
     }
 }
 
+/// Makes a reply from what became of the events.
+pub type ReplyMaker = Box<dyn FnOnce(&[Receipt]) -> Reply + Send>;
+
 /// What is answered once the events are stored.
 pub enum Answer {
+    /// The same also if the server refuses all events: that is recorded, and sending them again would not help.
     Fixed(Reply),
-    /// Made from the receipts: who gets the events, and why nobody does.
-    FromReceipts(fn(&[Receipt]) -> Reply),
+    /// Made from the receipts: who gets the events, and why nobody does. If the server refuses all events, that is the
+    /// answer instead.
+    FromReceipts(ReplyMaker),
 }
 
 /// A request that is genuine.

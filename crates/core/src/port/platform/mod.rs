@@ -19,7 +19,7 @@ use crate::split;
 
 pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
-pub use door::{Answer, Door, Heard, Method, RawRequest, Reply};
+pub use door::{Answer, Door, Heard, Method, RawRequest, Reply, ReplyMaker};
 pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
 
 /// A platform that does not say in time who can see a chat, or whose it is, does not know.

@@ -6,7 +6,7 @@ use super::inline::Mark;
 use super::lines::{Link, Syntax, ZERO_WIDTH_SPACE};
 use super::lower::Abilities;
 
-pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &["http", "https"] };
+pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &["http", "https"], dotted_hosts: false };
 const RESERVED: &str = "\\*~`|[]";
 
 pub(super) struct Discord;

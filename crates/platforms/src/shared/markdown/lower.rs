@@ -7,12 +7,18 @@ use super::{table, url};
 pub(super) struct Abilities {
     pub(super) tables: bool,
     pub(super) schemes: &'static [&'static str],
+    /// It drops links to hosts without a dot, such as `http://localhost`.
+    pub(super) dotted_hosts: bool,
 }
 
 /// `fits`: the target of a link is short enough for one message.
 pub(super) fn lower(doc: Doc, abilities: &Abilities, fits: impl Fn(&str) -> bool) -> Doc {
     let Doc { lines, links } = doc;
-    let kept: Vec<bool> = links.iter().map(|link| url::has_scheme(link, abilities.schemes) && fits(link)).collect();
+    let is_kept = |link: &String| {
+        let has_host = !abilities.dotted_hosts || url::has_dotted_host(link);
+        url::has_scheme(link, abilities.schemes) && has_host && fits(link)
+    };
+    let kept: Vec<bool> = links.iter().map(is_kept).collect();
     let first_links: Vec<Option<usize>> =
         lines.iter().map(|line| line.runs.first().and_then(|run| run.style.link)).collect();
     let mut done = Vec::with_capacity(lines.len());

@@ -5,7 +5,8 @@ use super::inline::{Mark, Step, steps};
 use super::lower::Abilities;
 use super::slice::{Slice, View};
 
-pub(super) const ABILITIES: Abilities = Abilities { tables: true, schemes: &["http", "https", "mailto", "matrix"] };
+pub(super) const ABILITIES: Abilities =
+    Abilities { tables: true, schemes: &["http", "https", "mailto", "matrix"], dotted_hosts: false };
 
 pub(super) fn render(slice: &Slice<'_>) -> String {
     let mut out = String::new();

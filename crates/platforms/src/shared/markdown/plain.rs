@@ -6,7 +6,7 @@ use super::lines::{Link, Syntax};
 use super::lower::Abilities;
 use super::url;
 
-pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &[] };
+pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &[], dotted_hosts: false };
 
 pub(super) struct Plain;
 

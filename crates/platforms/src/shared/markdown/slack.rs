@@ -7,7 +7,8 @@ use super::inline::Mark;
 use super::lines::{Link, Syntax, ZERO_WIDTH_SPACE};
 use super::lower::Abilities;
 
-pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &["http", "https", "mailto"] };
+pub(super) const ABILITIES: Abilities =
+    Abilities { tables: false, schemes: &["http", "https", "mailto"], dotted_hosts: false };
 
 pub(super) struct Slack;
 

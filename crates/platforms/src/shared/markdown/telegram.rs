@@ -7,7 +7,8 @@ use super::lines::{Link, Syntax};
 use super::lower::Abilities;
 
 /// Telegram drops links to others without a word.
-pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &["http", "https", "tg"] };
+pub(super) const ABILITIES: Abilities =
+    Abilities { tables: false, schemes: &["http", "https", "tg"], dotted_hosts: true };
 const RESERVED: &str = "_*[]()~`>#+-=|{}.!\\";
 
 pub(super) struct Telegram;

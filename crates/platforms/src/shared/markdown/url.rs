@@ -27,6 +27,15 @@ pub(super) fn has_scheme(url: &str, schemes: &[&str]) -> bool {
     filled && schemes.iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
+/// Whether the host of a web address has a dot. Other addresses have none.
+pub(super) fn has_dotted_host(url: &str) -> bool {
+    let Some((scheme, rest)) = url.split_once("://") else { return true };
+    let is_web = scheme.to_ascii_lowercase().starts_with("http");
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    !is_web || host.trim_matches('.').contains('.') || host.starts_with('[')
+}
+
 /// The text of the link is its target.
 pub(super) fn is_shown_by(url: &str, text: &str) -> bool {
     url == text || url.strip_prefix("mailto:").is_some_and(|address| address == text)

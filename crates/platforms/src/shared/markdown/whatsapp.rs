@@ -7,7 +7,7 @@ use super::lines::{Link, Syntax, ZERO_WIDTH_SPACE};
 use super::lower::Abilities;
 use super::slack::{simple_style, single_marker, unmarked};
 
-pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &["http", "https"] };
+pub(super) const ABILITIES: Abilities = Abilities { tables: false, schemes: &["http", "https"], dotted_hosts: false };
 
 pub(super) struct WhatsApp;
 
