@@ -75,6 +75,9 @@ pub struct Intake {
     /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
     pub remote_media: Vec<RemoteFile>,
+    /// Why nobody can receive it, in words for users: it is recorded with this reason, and `explain` shows it. For what
+    /// the platform cannot read, such as an encrypted message.
+    pub refusal: Option<String>,
     /// Ids of files of this desk that the event refers to: they are kept while the event is owed.
     pub kept_media: Vec<String>,
 }
@@ -95,6 +98,7 @@ impl Intake {
             from_program: false,
             chat: None,
             remote_media: Vec::new(),
+            refusal: None,
             kept_media: Vec::new(),
         }
     }

@@ -129,6 +129,7 @@ impl Config {
         let kit = Kit {
             env: Arc::new(SystemEnv),
             outcall: Arc::new(outcall::GuardedClient::new(&self.outcall.allow)),
+            media: None,
             public_url: self.public_url.clone(),
             settings: self.platform.clone(),
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::Env;
+use frontdesk_core::port::media::MediaShelf;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::Platform;
 use serde::de::DeserializeOwned;
@@ -14,6 +15,8 @@ pub struct Kit {
     pub env: Arc<dyn Env>,
     /// The only way to call a vendor.
     pub outcall: Arc<dyn Outcall>,
+    /// Files that agents uploaded. `None`: only the settings are checked, and there is no store.
+    pub media: Option<Arc<dyn MediaShelf>>,
     /// URL at which vendors and people reach this server, without a final slash.
     pub public_url: String,
     /// `[platform]` as it was written: one table per platform.

@@ -35,7 +35,7 @@ impl InboundPlane {
     }
 
     /// What is kept of an event if it is refused.
-    fn refused(&self, intake: &Intake) -> Refused {
+    pub(super) fn refused(&self, intake: &Intake) -> Refused {
         let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
         let source = &intake.event.source;
         let message_id = intake.event.message_id.as_deref().unwrap_or_default();
@@ -60,7 +60,7 @@ impl InboundPlane {
 /// Ids of strangers are kept no longer than this.
 const ID_MAX_CHARS: usize = 256;
 
-struct Refused {
+pub(super) struct Refused {
     tenant: TenantId,
     dedup: Vec<u8>,
     delivery: Delivery,
@@ -68,7 +68,7 @@ struct Refused {
 
 impl Refused {
     /// An event that nobody receives, stored with its reason like every other one: `explain` and `why` can say it.
-    fn judged(self, reason: String) -> Judged {
+    pub(super) fn judged(self, reason: String) -> Judged {
         let Self { tenant, dedup, delivery } = self;
         let verdict = Verdict::withheld(Layer::Tenant, "refused", reason);
         let brief = verdict.brief(&tenant, &delivery.platform);

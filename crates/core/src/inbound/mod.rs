@@ -183,7 +183,10 @@ impl InboundPlane {
             .then(|| (it.tenant.to_string(), d.platform.clone(), d.chat_id.to_string(), d.message_id.clone()))
     }
 
-    async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
+    async fn judge(&self, mut intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
+        if let Some(reason) = intake.refusal.take() {
+            return Ok(self.refused(&intake).judged(reason));
+        }
         let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat, .. } = intake;
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
@@ -310,7 +313,7 @@ impl InboundPlane {
     async fn look_for(&self, tenant: &str, bot: &str, source: &Source, viewer: &str, limit: Duration) -> Sees {
         let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
         let bot = self.directory.bots().bot(&source.platform, bot);
-        let acting_as = ActingAs { tenant, bot: &bot };
+        let acting_as = ActingAs::new(tenant, &bot);
         let asked = platform.look(acting_as, &source.chat_id, Some(viewer));
         match tokio::time::timeout(limit, asked).await {
             Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
@@ -378,7 +381,7 @@ impl InboundPlane {
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
             let bot = self.directory.bots().bot(&source.platform, bot);
-            let acting_as = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot: &bot };
+            let acting_as = ActingAs::new(tenant.as_deref().unwrap_or_default(), &bot);
             let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;
             if !said.success {
                 tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");
