@@ -4,6 +4,7 @@
 pub mod chat;
 pub mod hooks;
 mod kit;
+pub mod matrix;
 pub mod shared;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ pub use kit::{Kit, Listed, SettingsError};
 
 /// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
 /// above.
-const LISTED: &[Listed] = &[hooks::LISTED];
+const LISTED: &[Listed] = &[hooks::LISTED, matrix::LISTED];
 
 /// All platforms of the box, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {

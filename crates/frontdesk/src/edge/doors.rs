@@ -95,7 +95,10 @@ async fn try_take(
             Some(found)
         }
     };
-    raw.body = whole(request, door.max_bytes).await?;
+    // Without a bot it is refused anyway.
+    if bot.is_some() {
+        raw.body = whole(request, door.max_bytes).await?;
+    }
     let request = raw;
     let heard = match platform.receive(bot.as_deref(), &request).await {
         Ok(heard) => heard,
@@ -109,10 +112,14 @@ async fn try_take(
         inlet.changed(change);
     }
     match store(&inlet, heard.receipts, heard.intakes).await {
-        Ok(receipts) => Ok(match heard.answer {
-            Answer::Fixed(reply) => reply,
-            Answer::FromReceipts(answer) => answer(&receipts),
-        }),
+        Ok((receipts, refusal)) => match heard.answer {
+            // What is refused is recorded, and would be refused again: the sender need not know.
+            Answer::Fixed(reply) => Ok(reply),
+            Answer::FromReceipts(answer) => match refusal.filter(|_| receipts.is_empty()) {
+                Some(error) => Err(error.into()),
+                None => Ok(answer(&receipts)),
+            },
+        },
         Err(error) => match heard.if_not_stored.filter(|_| matches!(error, DeskError::Store(_))) {
             None => Err(error.into()),
             Some(reply) => {
@@ -123,15 +130,19 @@ async fn try_take(
     }
 }
 
-/// Everything that a request brought. An event that is refused does not stop the others; if all are, that is the answer.
-async fn store(inlet: &dyn Inlet, receipts: Vec<LateReceipt>, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
+/// Everything that a request brought. An event that is refused does not stop the others; the last refusal is returned.
+async fn store(
+    inlet: &dyn Inlet,
+    receipts: Vec<LateReceipt>,
+    intakes: Vec<Intake>,
+) -> Result<(Vec<Receipt>, Option<DeskError>), DeskError> {
     for receipt in &receipts {
         if !inlet.receipt(receipt).await? {
             tracing::debug!(vendor_id = receipt.vendor_id, "a receipt names no message of the journal");
         }
     }
     if intakes.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), None));
     }
     let (mut stored, mut refusal) = (Vec::new(), None);
     for outcome in inlet.take(intakes).await? {
@@ -140,10 +151,7 @@ async fn store(inlet: &dyn Inlet, receipts: Vec<LateReceipt>, intakes: Vec<Intak
             Err(error) => refusal = Some(error),
         }
     }
-    match refusal.filter(|_| stored.is_empty()) {
-        Some(error) => Err(error),
-        None => Ok(stored),
-    }
+    Ok((stored, refusal))
 }
 
 /// Strangers can cause this as often as they like, so not every time is logged; the metric counts all.
