@@ -33,6 +33,12 @@ pub(super) fn text(msgtype: &str, markdown: &str) -> Map<String, Value> {
     if plain.is_empty() {
         markdown.clone_into(&mut plain);
     }
+    // One paragraph is shown as a line, without a margin.
+    if html.matches("<p>").count() == 1
+        && let Some(line) = html.strip_prefix("<p>").and_then(|rest| rest.strip_suffix("</p>"))
+    {
+        html = line.to_owned();
+    }
     let mut content = Map::new();
     content.insert("msgtype".into(), msgtype.into());
     let mut mentioned = BTreeSet::new();

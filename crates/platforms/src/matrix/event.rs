@@ -71,14 +71,14 @@ impl RoomEvent {
 
 pub(super) fn relation(content: &Value) -> Relation<'_> {
     let relates = &content["m.relates_to"];
-    let target = relates["event_id"].as_str();
+    let target = relates["event_id"].as_str().filter(|id| !id.is_empty());
     let kind = relates["rel_type"].as_str();
     let thread = target.filter(|_| kind == Some("m.thread"));
     // In a thread, clients add a reply to the latest message for clients that know no threads.
     let is_fallback = thread.is_some() && relates["is_falling_back"].as_bool().unwrap_or(false);
     Relation {
         thread,
-        reply_to: relates["m.in_reply_to"]["event_id"].as_str().filter(|_| !is_fallback),
+        reply_to: relates["m.in_reply_to"]["event_id"].as_str().filter(|id| !is_fallback && !id.is_empty()),
         replaces: target.filter(|_| kind == Some("m.replace")),
     }
 }
