@@ -1,6 +1,6 @@
 //! Actions of agents.
 
-use frontdesk_core::port::platform::{Acted, ActingAs, Pace};
+use frontdesk_core::port::platform::ActingAs;
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
 use serde_json::{Map, Value, json};
 
@@ -8,49 +8,17 @@ use super::Homeservers;
 use super::account::Account;
 use super::client::{Client, Fault};
 use super::content::{self, REACTIONS_MAX, option_key};
+use super::failed::Failed;
 use super::media::upload;
 
 const TYPING_MS: u64 = 30_000;
 const ENCRYPTED: &str = "the room is encrypted, and this server does not send unencrypted messages there";
 
-/// Why an action was not carried out, as far as that is known.
-pub(super) struct Failed(pub(super) Box<Acted>);
-
-impl From<ActionResult> for Failed {
-    fn from(result: ActionResult) -> Self {
-        Self(Box::new(result.into()))
-    }
-}
-
-impl From<Fault> for Failed {
-    fn from(fault: Fault) -> Self {
-        let text = fault.to_string();
-        let result = |code| ActionResult::refused(code, text.clone());
-        let retry_after_ms = match &fault {
-            Fault::Limited { retry_after_ms } => Some(*retry_after_ms),
-            _ => None,
-        };
-        let result = match &fault {
-            Fault::Limited { .. } => result(Code::RateLimited),
-            Fault::Unreachable { may_have_happened: false, .. } => result(Code::Unavailable),
-            Fault::Unreachable { .. } | Fault::TooLarge(_) | Fault::Refused { status: 500.., .. } => {
-                ActionResult { ambiguous: true, ..result(Code::Unknown) }
-            }
-            Fault::Refused { status: 401 | 403, .. } => result(Code::Forbidden),
-            Fault::Refused { status: 404, .. } => result(Code::NotFound),
-            Fault::Refused { status: 413, .. } => result(Code::TooLarge),
-            fault if fault.is("M_TOO_LARGE") => result(Code::TooLarge),
-            Fault::Refused { .. } => result(Code::PlatformFailed),
-        };
-        Self(Box::new(Acted { result, pace: Pace { retry_after_ms, ..Pace::default() }, receipt_id: None }))
-    }
-}
-
 type Done = Result<ActionResult, Failed>;
 
 /// One action on its way: as whom, and under which key.
-struct Acting<'a> {
-    desk: &'a Homeservers,
+struct Attempt<'a> {
+    platform: &'a Homeservers,
     client: &'a Client<'a>,
     acting_as: ActingAs<'a>,
     action: &'a Action,
@@ -62,7 +30,7 @@ impl Homeservers {
             ActionResult::refused(Code::UnknownIdentity, format!("the bot {:?} cannot work: {why}", acting_as.bot.id))
         })?;
         let client = Client::new(&*self.outcall, &account);
-        let done = Acting { desk: self, client: &client, acting_as, action }.run().await?;
+        let done = Attempt { platform: self, client: &client, acting_as, action }.run().await?;
         if let Some(room_id) = action.act.chat_id().filter(|_| !matches!(action.act, Act::GetChatInfo { .. })) {
             self.mark_read(&client, room_id).await;
         }
@@ -79,7 +47,7 @@ impl Homeservers {
     }
 }
 
-impl Acting<'_> {
+impl Attempt<'_> {
     async fn run(&self) -> Done {
         let thread = self.action.meta("thread_id");
         match &self.action.act {
@@ -126,13 +94,10 @@ impl Acting<'_> {
             Act::ThreadCreate { chat_id, thread_name, message_id } => {
                 // A thread begins at a message and has no name.
                 let root = match message_id {
-                    Some(anchor) => anchor.clone(),
-                    None => {
-                        let sent = self.send(chat_id, "", content::text("m.text", thread_name)).await?;
-                        sent.message_id.unwrap_or_default()
-                    }
+                    Some(anchor) => Some(anchor.clone()),
+                    None => self.send(chat_id, "", content::text("m.text", thread_name)).await?.message_id,
                 };
-                Ok(ActionResult { thread_id: Some(root), ..ActionResult::done() })
+                Ok(ActionResult { thread_id: root, ..ActionResult::done() })
             }
             Act::FollowUp { .. } | Act::ThreadRename { .. } | Act::Draft { .. } => {
                 let text = format!("this platform does not support {}", self.action.act.op());
@@ -146,7 +111,7 @@ impl Acting<'_> {
     fn txn(&self, suffix: &str) -> String {
         match self.acting_as.idempotency_key {
             Some(key) => format!("fd.{key}{suffix}"),
-            None => format!("fd.{}", self.desk.env.random_hex(16)),
+            None => format!("fd.{}", self.platform.env.random_hex(16)),
         }
     }
 
@@ -162,13 +127,14 @@ impl Acting<'_> {
     }
 
     async fn refuse_encrypted(&self, room_id: &str) -> Result<(), Failed> {
-        let room = self.desk.rooms.room(self.client, room_id, self.desk.env.steady_ms()).await.map_err(|fault| {
-            match fault {
-                // Nothing was sent yet.
-                Fault::Unreachable { why, .. } => Fault::Unreachable { why, may_have_happened: false },
-                other => other,
-            }
-        })?;
+        let room =
+            self.platform.rooms.room(self.client, room_id, self.platform.env.steady_ms()).await.map_err(|fault| {
+                match fault {
+                    // Nothing was sent yet.
+                    Fault::Unreachable { why, .. } => Fault::Unreachable { why, may_have_happened: false },
+                    other => other,
+                }
+            })?;
         match room {
             None => Err(ActionResult::refused(Code::NotFound, "the bot is not in this room").into()),
             Some(room) if room.is_encrypted => Err(ActionResult::refused(Code::Forbidden, ENCRYPTED).into()),
@@ -231,7 +197,7 @@ impl Acting<'_> {
         filename: Option<&str>,
     ) -> Result<Map<String, Value>, Failed> {
         self.refuse_encrypted(room_id).await?; // before the file is at the homeserver
-        let file = self.desk.file(self.acting_as, source_url).await?;
+        let file = self.platform.file(self.acting_as, source_url).await?;
         let name = filename.map(str::to_owned).or_else(|| file.filename.clone()).unwrap_or_else(|| "file".into());
         let mut info = json!({ "mimetype": file.mime });
         if let Some(size) = file.size {
@@ -264,18 +230,16 @@ impl Acting<'_> {
     }
 
     async fn room_info(&self, room_id: &str) -> Result<ChatInfo, Failed> {
-        let room = self.desk.rooms.room(self.client, room_id, self.desk.env.steady_ms()).await?;
+        let room = self.platform.rooms.room(self.client, room_id, self.platform.env.steady_ms()).await?;
         let absent = || ActionResult::refused(Code::NotFound, "the bot is not in this room");
         Ok(room.ok_or_else(absent)?.info(room_id, self.client.account.user_id))
     }
 }
 
 pub(super) fn event_id(answer: &Value) -> Done {
-    match answer["event_id"].as_str() {
-        Some(id) => Ok(ActionResult::sent(id)),
-        None => {
-            let text = "the homeserver did not say under which id the message is";
-            Err(ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into())
-        }
-    }
+    let absent = || {
+        let text = "the homeserver did not say under which id the message is";
+        ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }
+    };
+    Ok(ActionResult::sent(answer["event_id"].as_str().ok_or_else(absent)?))
 }

@@ -42,6 +42,11 @@ impl Fault {
             || ["M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"].iter().any(|code| self.is(code))
     }
 
+    /// Not the request is at fault, but the way to the homeserver.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Limited { .. } | Self::Unreachable { may_have_happened: false, .. })
+    }
+
     /// Whether the same request may work later.
     pub(super) fn is_passing(&self) -> bool {
         match self {

@@ -34,16 +34,13 @@ pub(super) fn text(msgtype: &str, markdown: &str) -> Map<String, Value> {
         markdown.clone_into(&mut plain);
     }
     // One paragraph is shown as a line, without a margin.
-    if html.matches("<p>").count() == 1
-        && let Some(line) = html.strip_prefix("<p>").and_then(|rest| rest.strip_suffix("</p>"))
-    {
-        html = line.to_owned();
-    }
+    let line = html.strip_prefix("<p>").and_then(|rest| rest.strip_suffix("</p>"));
+    let html = line.filter(|line| !line.contains("<p>")).unwrap_or(&html);
     let mut content = Map::new();
     content.insert("msgtype".into(), msgtype.into());
     let mut mentioned = BTreeSet::new();
     user_ids(&plain, &mut mentioned);
-    user_ids(&html, &mut mentioned);
+    user_ids(html, &mut mentioned);
     content.insert(
         "m.mentions".into(),
         match mentioned.is_empty() {

@@ -83,6 +83,21 @@ pub(super) fn relation(content: &Value) -> Relation<'_> {
     }
 }
 
+/// How many of these events, newest first, are since the bot is in the room. What was said before it was invited is not
+/// for it; what was said between the invitation and the join is. `None`: it was there before all of them.
+pub(super) fn beginning(events: &[Value], me: &str) -> Option<usize> {
+    for (index, raw) in events.iter().enumerate() {
+        let own = raw["type"] == "m.room.member" && raw["state_key"] == me;
+        let Some(event) = RoomEvent::read(raw).filter(|_| own) else { continue };
+        match (event.membership(), event.membership_before()) {
+            ("join", "join" | "invite") => {} // a change of name, or the invitation comes next
+            ("join" | "invite", _) => return Some(index + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
 /// The text without the quote of the message that it replies to, which older clients put before it.
 pub(super) fn without_quote(body: &str) -> &str {
     if !body.starts_with("> ") {

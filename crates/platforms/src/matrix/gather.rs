@@ -7,9 +7,12 @@ use serde_json::{Value, json};
 use super::Homeservers;
 use super::account::Mode;
 use super::client::{Client, Fault};
-use super::event::RoomEvent;
+use super::event::{RoomEvent, beginning};
 use super::normalize::{Known, normalize};
 use super::rooms::mark_direct;
+
+/// Events between an invitation and the join.
+const EARLIER_MAX: &str = "50";
 
 const NOT_READABLE: &str = "This room is encrypted, and this bot cannot read encrypted messages. To talk to it, create \
                             a room without encryption and invite it there.";
@@ -37,7 +40,7 @@ impl Homeservers {
                 continue;
             };
             match event.kind.as_str() {
-                "m.room.member" => self.member(client, room_id, &event, into).await?,
+                "m.room.member" => self.member(client, room_id, &event, proof, into).await?,
                 "m.room.tombstone" => self.moved(client, room_id, &event, into).await?,
                 "m.room.message" | "m.sticker" | "m.reaction" | "m.room.encrypted" => {
                     self.message(client, room_id, &event, proof, into).await?;
@@ -98,6 +101,7 @@ impl Homeservers {
         client: &Client<'_>,
         room_id: &str,
         event: &RoomEvent,
+        proof: fn() -> Verified,
         into: &mut Gathered,
     ) -> Result<(), Fault> {
         let account = client.account;
@@ -109,6 +113,32 @@ impl Homeservers {
             && event.membership() == "invite"
         {
             self.invited(client, room_id, &event.sender, event.content["is_direct"] == true).await?;
+            self.said_before_join(client, room_id, proof, into).await?;
+        }
+        Ok(())
+    }
+
+    /// What was said between the invitation and the join: the homeserver pushes only what comes after the join. What
+    /// comes both ways is stored once.
+    async fn said_before_join(
+        &self,
+        client: &Client<'_>,
+        room_id: &str,
+        proof: fn() -> Verified,
+        into: &mut Gathered,
+    ) -> Result<(), Fault> {
+        let query = [("dir", "b"), ("limit", EARLIER_MAX)];
+        let mut page = match client.get(&["client", "v3", "rooms", room_id, "messages"], &query).await {
+            Ok(page) => page,
+            Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
+            Err(_) => return Ok(()), // it was not accepted
+        };
+        let Value::Array(mut events) = page["chunk"].take() else { return Ok(()) };
+        events.truncate(beginning(&events, client.account.user_id).unwrap_or(events.len()));
+        for event in events.iter().rev().filter_map(RoomEvent::read) {
+            if event.state_key.is_none() {
+                self.message(client, room_id, &event, proof, into).await?;
+            }
         }
         Ok(())
     }
@@ -138,7 +168,7 @@ impl Homeservers {
             }
         }
         self.rooms.forget(bot, room_id);
-        tolerate(joined, bot, room_id, "accepting an invitation failed")
+        tolerate(joined, bot, room_id, "accepting an invitation failed; the bot must be invited again")
     }
 
     /// The room was upgraded: its users go on in another one.
@@ -160,11 +190,12 @@ impl Homeservers {
     }
 }
 
-/// What the homeserver refuses for good is logged; what may work later is tried again with the same events.
+/// A room of a server that does not answer must not stop the events of all other rooms, so most failures are only logged.
+/// If our homeserver itself cannot be reached, the same events come again.
 fn tolerate(result: Result<Value, Fault>, bot: &str, room_id: &str, what: &str) -> Result<(), Fault> {
     match result {
         Ok(_) => Ok(()),
-        Err(fault) if fault.is_passing() || fault.is_token() => Err(fault),
+        Err(fault) if fault.is_elsewhere() || fault.is_token() => Err(fault),
         Err(fault) => {
             tracing::warn!(%fault, bot, room_id, "{what}");
             Ok(())
@@ -175,6 +206,10 @@ fn tolerate(result: Result<Value, Fault>, bot: &str, room_id: &str, what: &str) 
 async fn related(client: &Client<'_>, room_id: &str, event_id: &str) -> Result<Option<RoomEvent>, Fault> {
     match client.get(&["client", "v3", "rooms", room_id, "event", event_id], &[]).await {
         Ok(raw) => Ok(RoomEvent::read(&raw)),
+        Err(fault @ Fault::Refused { status: 500.., .. }) => {
+            tracing::warn!(%fault, bot = client.account.bot.id, room_id, event_id, "reading a related event failed");
+            Ok(None) // the message is worth more than what it refers to
+        }
         Err(fault) if fault.is_passing() || fault.is_token() => Err(fault),
         Err(_) => Ok(None), // it cannot be seen, or was deleted
     }

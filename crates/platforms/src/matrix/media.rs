@@ -9,8 +9,8 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
 
 use super::Homeservers;
-use super::act::Failed;
 use super::client::{Client, fault, read};
+use super::failed::Failed;
 
 /// The largest file that is sent or fetched. The server's own limit for files applies as well.
 const FILE_MAX_BYTES: usize = 100 << 20;

@@ -12,6 +12,7 @@ mod client;
 mod content;
 mod door;
 mod event;
+mod failed;
 mod gather;
 mod media;
 mod normalize;
@@ -35,8 +36,9 @@ use frontdesk_wire::{Action, ActionResult, Code, Descriptor, Secret};
 use serde_json::json;
 
 use self::account::Account;
-use self::act::{Failed, event_id};
+use self::act::event_id;
 use self::client::{Client, Fault};
+use self::failed::Failed;
 use self::rooms::{Rooms, is_member};
 use crate::{Kit, Listed, SettingsError};
 
@@ -89,12 +91,11 @@ impl Homeservers {
         let unusable = |why| Fault::Unreachable { why, may_have_happened: false };
         let account = Account::of(bot).map_err(unusable)?;
         let client = Client::new(&*self.outcall, &account);
+        let Some(room) = self.rooms.room(&client, room_id, self.env.steady_ms()).await? else { return Ok(None) };
         // Who can see a room is not taken from memory.
-        let Some(room) = self.rooms.fresh(&client, room_id, self.env.steady_ms()).await? else { return Ok(None) };
         let visible = match viewer {
             None => None,
-            Some(viewer) if room.members.is_empty() => Some(is_member(&client, room_id, viewer).await?),
-            Some(viewer) => Some(room.members.contains_key(viewer)),
+            Some(viewer) => Some(is_member(&client, room_id, viewer).await?),
         };
         Ok(Some(Look {
             info: room.info(room_id, account.user_id),

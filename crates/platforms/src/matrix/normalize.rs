@@ -120,7 +120,7 @@ fn said(known: &Known<'_>, kind: &str, content: &Value) -> Option<Made> {
             let filename = content["filename"].as_str().filter(|name| !name.is_empty());
             // With a file name the body is the caption; without it the body is the file name.
             let caption = if filename.is_some_and(|name| name != body) { body } else { "" };
-            made.event.text = if msgtype == "m.sticker" { body } else { caption }.to_owned();
+            made.event.text = String::from(if msgtype == "m.sticker" { body } else { caption });
             match content["url"].as_str() {
                 Some(uri) => made.file = Some(file(content, uri, filename.unwrap_or(body))),
                 None if content["file"].is_object() => made.refusal = Some(ENCRYPTED_FILE.into()),
@@ -148,7 +148,7 @@ fn said(known: &Known<'_>, kind: &str, content: &Value) -> Option<Made> {
             made.event.text = if body.contains(place) { body.to_owned() } else { format!("{body} {place}") };
             made.event.message_type = "location".into();
         }
-        _ => made.event.text = if is_reply { without_quote(body) } else { body }.to_owned(),
+        _ => made.event.text = String::from(if is_reply { without_quote(body) } else { body }),
     }
     made.is_addressed = is_mentioned(known.account, content);
     made.event.text = spoken(known, std::mem::take(&mut made.event.text), made.is_addressed);

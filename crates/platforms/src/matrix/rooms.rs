@@ -1,6 +1,6 @@
 //! What is known of rooms. Asked when it is needed and kept for a short time; an event that changes it makes it forgotten.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -79,7 +79,7 @@ pub(super) struct Rooms {
     forgotten: AtomicU64,
     /// The latest event of a room that no agent has reacted to, for the read receipt.
     unread: Mutex<HashMap<Key, String>>,
-    noted: Mutex<HashMap<Key, ()>>,
+    noted: Mutex<HashSet<Key>>,
 }
 
 fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -102,16 +102,6 @@ impl Rooms {
         if let Some(kept) = locked(&self.kept).get(&key).filter(|kept| kept.until_ms > now_ms) {
             return Ok(Some(kept.room.clone()));
         }
-        self.fresh(client, room_id, now_ms).await
-    }
-
-    /// The same, asked now.
-    pub(super) async fn fresh(
-        &self,
-        client: &Client<'_>,
-        room_id: &str,
-        now_ms: u64,
-    ) -> Result<Option<Arc<Room>>, Fault> {
         let before = self.forgotten.load(Ordering::SeqCst);
         let Some(room) = fetch(client, room_id).await?.map(Arc::new) else { return Ok(None) };
         let mut kept = locked(&self.kept);
@@ -120,7 +110,7 @@ impl Rooms {
                 kept.clear();
             }
             let it = Kept { room: room.clone(), until_ms: now_ms + KEPT_MS };
-            kept.insert(key(&client.account.bot.id, room_id), it);
+            kept.insert(key, it);
         }
         Ok(Some(room))
     }
@@ -146,7 +136,7 @@ impl Rooms {
     /// Whether this room is told for the first time since the start that it is encrypted.
     pub(super) fn is_first_note(&self, bot: &str, room_id: &str) -> bool {
         let mut noted = locked(&self.noted);
-        noted.len() < NOTED_MAX && noted.insert(key(bot, room_id), ()).is_none()
+        noted.len() < NOTED_MAX && noted.insert(key(bot, room_id))
     }
 }
 

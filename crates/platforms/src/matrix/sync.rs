@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Homeservers;
 use super::account::{Account, Mode};
 use super::client::{Ask, Client, Fault};
-use super::event::RoomEvent;
+use super::event::beginning;
 use super::gather::Gathered;
 
 /// The homeserver holds the poll for this long if nothing happens.
@@ -141,21 +141,6 @@ impl Homeservers {
         events.reverse();
         Ok(events)
     }
-}
-
-/// How many of these events, newest first, are since the bot is in the room. What was said before it was invited is not
-/// for it; what was said between the invitation and the join is. `None`: it was there before all of them.
-fn beginning(events: &[Value], me: &str) -> Option<usize> {
-    for (index, raw) in events.iter().enumerate() {
-        let own = raw["type"] == "m.room.member" && raw["state_key"] == me;
-        let Some(event) = RoomEvent::read(raw).filter(|_| own) else { continue };
-        match (event.membership(), event.membership_before()) {
-            ("join", "join" | "invite") => {} // a change of name, or the invitation comes next
-            ("join" | "invite", _) => return Some(index + 1),
-            _ => {}
-        }
-    }
-    None
 }
 
 async fn ask(client: &Client<'_>, since: Option<&str>) -> Result<Value, Fault> {

@@ -88,7 +88,8 @@ fn edits_deletes_reactions_and_typing() {
     assert!(act(&desk, react).result.success);
     let relates = json!({ "rel_type": "m.annotation", "event_id": "$m", "key": "👍" });
     assert_eq!(table.seen(&path("PUT", "send/m.reaction/fd.5.17.0"))[0].body["m.relates_to"], relates);
-    let of = |sender: &str, id: &str| json!({ "sender": sender, "event_id": id, "content": { "m.relates_to": relates } });
+    let of =
+        |sender: &str, id: &str| json!({ "sender": sender, "event_id": id, "content": { "m.relates_to": relates } });
     let chunk = json!({ "chunk": [of("@ann:example.org", "$hers"), of(ME, "$mine")] });
     table.rule("GET client/v1/rooms/%21room%3Aexample.org/relations/%24m/m.annotation/m.reaction", 200, chunk);
     let unreact = json!({ "op": "react", "chat_id": ROOM, "message_id": "$m", "emoji": "👍", "remove": true });
@@ -98,7 +99,8 @@ fn edits_deletes_reactions_and_typing() {
 
     act(&desk, json!({ "op": "typing", "chat_id": ROOM }));
     act(&desk, json!({ "op": "typing", "chat_id": ROOM, "content": "" }));
-    let typing: Vec<Value> = table.seen(&path("PUT", "typing/%40bot%3Aexample.org")).into_iter().map(|it| it.body).collect();
+    let typing: Vec<Value> =
+        table.seen(&path("PUT", "typing/%40bot%3Aexample.org")).into_iter().map(|it| it.body).collect();
     assert_eq!(typing, [json!({ "typing": true, "timeout": 30_000 }), json!({ "typing": false })]);
 }
 
@@ -116,17 +118,13 @@ fn a_prompt_is_a_numbered_text_with_reactions() {
     let (table, desk) = world();
     with_answers(&table);
     let options = json!([{ "id": "yes", "label": "*Yes*" }, { "id": "no", "label": "No" }]);
-    let prompt =
-        json!({ "op": "prompt", "chat_id": ROOM, "prompt_id": "p", "content": "Run it?", "options": options });
+    let prompt = json!({ "op": "prompt", "chat_id": ROOM, "prompt_id": "p", "content": "Run it?", "options": options });
     assert_eq!(act(&desk, prompt).result.message_id.as_deref(), Some("$sent"));
     let content = sent(&table);
     assert_eq!(content["body"], "Run it?\n\n1\u{fe0f}\u{20e3} *Yes*\n2\u{fe0f}\u{20e3} No");
     assert_eq!(content["org.frontdesk.prompt"], json!({ "prompt_id": "p", "options": options }));
-    let keys: Vec<Value> = table
-        .seen(&path("PUT", "send/m.reaction/"))
-        .iter()
-        .map(|it| it.body["m.relates_to"]["key"].clone())
-        .collect();
+    let keys: Vec<Value> =
+        table.seen(&path("PUT", "send/m.reaction/")).iter().map(|it| it.body["m.relates_to"]["key"].clone()).collect();
     assert_eq!(keys, [json!("1\u{fe0f}\u{20e3}"), json!("2\u{fe0f}\u{20e3}")]);
     let many: Vec<Value> = (0..11).map(|n| json!({ "id": format!("o{n}"), "label": "x" })).collect();
     act(&desk, json!({ "op": "prompt", "chat_id": ROOM, "prompt_id": "p", "content": "Which?", "options": many }));
@@ -219,6 +217,9 @@ fn nothing_is_sent_into_an_encrypted_room() {
 fn members_see_the_room_and_others_do_not() {
     let (table, desk) = world();
     with_room(&table, &[ME, "@ann:example.org"]);
+    let member = path("GET", "state/m.room.member/%40ann%3Aexample.org");
+    table.rule(&member, 200, json!({ "membership": "join" }));
+    table.rule(&path("GET", "state/m.room.member/%40cat%3Aexample.org"), 200, json!({ "membership": "leave" }));
     let bot = bot("sync");
     let look = |viewer: Option<&str>| {
         desk.look(ActingAs::new("home", &bot), ROOM, viewer).now_or_never().unwrap().unwrap().unwrap()
@@ -227,6 +228,9 @@ fn members_see_the_room_and_others_do_not() {
     assert_eq!((seen.visible, seen.person.as_deref()), (Some(true), Some("@ann:example.org")));
     assert_eq!((seen.scope_id.as_deref(), seen.info.chat_type.as_str()), (Some("example.org"), "dm"));
     assert_eq!(look(Some("@ben:other.net")).visible, Some(false));
+    assert_eq!(look(Some("@cat:example.org")).visible, Some(false));
+    look(Some("@ann:example.org"));
+    assert_eq!((table.seen(&member).len(), table.seen(&path("GET", "joined_members")).len()), (2, 1));
     assert_eq!(look(None).visible, None);
     let other = desk.look(ActingAs::new("home", &bot), "!other:example.org", None).now_or_never().unwrap();
     assert!(other.unwrap().is_none());

@@ -32,7 +32,8 @@ fn outcome(case: &Value) -> Value {
         json!({ "handle": file.handle.expose(), "mime": file.mime, "filename": file.filename, "size": file.size })
     }).collect();
     let mut told = json!({ "event": intake.event, "addressed": intake.addressed });
-    for (name, value) in [("files", json!(files)), ("refusal", json!(intake.refusal)), ("needs", json!(event.needs()))] {
+    for (name, value) in [("files", json!(files)), ("refusal", json!(intake.refusal)), ("needs", json!(event.needs()))]
+    {
         if !value.is_null() && value != json!([]) {
             told[name] = value;
         }
@@ -73,9 +74,23 @@ fn no_event_breaks_the_normalizer() {
     let cases: Value = serde_json::from_str(include_str!("goldens.json")).unwrap();
     let cases = cases.as_array().unwrap();
     let odd = [
-        json!(null), json!(0), json!(-1.5), json!(""), json!("> "), json!(">\n> \n"), json!("@bot:example.org"),
-        json!([]), json!({}), json!([[]]), json!(true), json!("1\u{fe0f}\u{20e3}"), json!("!link"), json!("\u{0}/"),
-        json!({ "event_id": "$x", "rel_type": "m.replace" }), json!("@bot:example.orgé"), json!("m.image"),
+        json!(null),
+        json!(0),
+        json!(-1.5),
+        json!(""),
+        json!("> "),
+        json!(">\n> \n"),
+        json!("@bot:example.org"),
+        json!([]),
+        json!({}),
+        json!([[]]),
+        json!(true),
+        json!("1\u{fe0f}\u{20e3}"),
+        json!("!link"),
+        json!("\u{0}/"),
+        json!({ "event_id": "$x", "rel_type": "m.replace" }),
+        json!("@bot:example.orgé"),
+        json!("m.image"),
     ];
     let mut dice = 7_u64;
     let mut throw = |below: usize| {
@@ -118,7 +133,8 @@ fn leaves(value: &Value, at: String) -> Vec<String> {
         Value::Array(list) => list.iter().enumerate().map(|(k, v)| (k.to_string(), v)).collect(),
         _ => Vec::new(),
     };
-    let mut found: Vec<String> = below.into_iter().flat_map(|(key, value)| leaves(value, format!("{at}/{key}"))).collect();
+    let mut found: Vec<String> =
+        below.into_iter().flat_map(|(key, value)| leaves(value, format!("{at}/{key}"))).collect();
     found.push(at);
     found
 }

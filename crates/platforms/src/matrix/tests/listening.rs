@@ -216,8 +216,10 @@ fn invitations_are_accepted_by_the_setting() {
 fn an_encrypted_message_is_recorded_and_the_room_is_told_once() {
     let (table, desk) = world();
     greeted(&table);
-    let secret = |id: &str| json!({ "event_id": id, "sender": "@ann:example.org", "type": "m.room.encrypted",
-                                    "content": { "ciphertext": "x" } });
+    let secret = |id: &str| {
+        json!({ "event_id": id, "sender": "@ann:example.org", "type": "m.room.encrypted",
+                                    "content": { "ciphertext": "x" } })
+    };
     table.rule("GET client/v3/sync", 200, joined("s2", vec![secret("$1"), secret("$2")]));
     stopped(&table);
     table.rule(&path("PUT", "send/"), 200, json!({ "event_id": "$notice" }));
@@ -257,4 +259,21 @@ fn a_bot_that_cannot_work_is_refused_in_words() {
         assert!(why.contains(told), "{why}");
     }
     assert_eq!(desk.check_bot(&bot("appservice")), Ok(()));
+}
+
+#[test]
+fn an_invitation_to_a_room_that_cannot_be_reached_stops_nothing() {
+    let (table, desk) = world();
+    greeted(&table);
+    let event = json!({ "type": "m.room.member", "state_key": ME, "sender": "@eve:gone.net",
+                        "content": { "membership": "invite" } });
+    let mut answer = joined("s2", vec![text("$1", "one")]);
+    answer["rooms"]["invite"] = json!({ "!x:gone.net": { "invite_state": { "events": [event] } } });
+    table.rule("GET client/v3/sync", 200, answer);
+    stopped(&table);
+    table.rule("POST client/v3/rooms/%21x%3Agone.net/join", 504, json!({ "errcode": "M_UNKNOWN" }));
+    let record = Record::default();
+    listen(&desk, &bot("sync"), Some("s1"), &record);
+    assert_eq!(record.texts(), ["one"]);
+    assert!(record.told.into_inner().unwrap().contains(&Told::Cursor("s2".into())));
 }
