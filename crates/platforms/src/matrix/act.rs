@@ -57,6 +57,7 @@ impl Attempt<'_> {
                 self.send(chat_id, "", message).await
             }
             Act::Edit { chat_id, message_id, content } => {
+                self.refuse_foreign(chat_id, message_id).await?;
                 let message = content::edit(message_id, content::text("m.text", content));
                 self.send(chat_id, "", message).await.map(|_| ActionResult::sent(message_id.clone()))
             }
@@ -122,19 +123,31 @@ impl Attempt<'_> {
         }
         self.refuse_encrypted(room_id).await?;
         let parts = ["client", "v3", "rooms", room_id, "send", "m.room.message", &self.txn(suffix)];
-        let answer = self.client.put_once(&parts, &Value::Object(content)).await?;
-        event_id(&answer)
+        let sent = event_id(&self.client.put_once(&parts, &Value::Object(content)).await?)?;
+        if let Some(id) = &sent.message_id {
+            self.platform.rooms.note_own(&self.acting_as.bot.id, id);
+        }
+        Ok(sent)
+    }
+
+    /// The homeserver takes an edit of any message, but clients show only those by the author of the message.
+    async fn refuse_foreign(&self, room_id: &str, message_id: &str) -> Result<(), Failed> {
+        if self.platform.rooms.is_own(&self.acting_as.bot.id, message_id) {
+            return Ok(());
+        }
+        let event = self.client.get(&["client", "v3", "rooms", room_id, "event", message_id], &[]).await;
+        match event.map_err(unsent)? {
+            event if event["sender"] == self.client.account.user_id => {
+                self.platform.rooms.note_own(&self.acting_as.bot.id, message_id);
+                Ok(())
+            }
+            _ => Err(ActionResult::refused(Code::Forbidden, "this message was not sent by the bot").into()),
+        }
     }
 
     async fn refuse_encrypted(&self, room_id: &str) -> Result<(), Failed> {
-        let room =
-            self.platform.rooms.room(self.client, room_id, self.platform.env.steady_ms()).await.map_err(|fault| {
-                match fault {
-                    // Nothing was sent yet.
-                    Fault::Unreachable { why, .. } => Fault::Unreachable { why, may_have_happened: false },
-                    other => other,
-                }
-            })?;
+        let room = self.platform.rooms.room(self.client, room_id, self.platform.env.steady_ms()).await;
+        let room = room.map_err(unsent)?;
         match room {
             None => Err(ActionResult::refused(Code::NotFound, "the bot is not in this room").into()),
             Some(room) if room.is_encrypted => Err(ActionResult::refused(Code::Forbidden, ENCRYPTED).into()),
@@ -233,6 +246,15 @@ impl Attempt<'_> {
         let room = self.platform.rooms.room(self.client, room_id, self.platform.env.steady_ms()).await?;
         let absent = || ActionResult::refused(Code::NotFound, "the bot is not in this room");
         Ok(room.ok_or_else(absent)?.info(room_id, self.client.account.user_id))
+    }
+}
+
+/// A question that comes before the action: if it fails, nothing was sent.
+fn unsent(fault: Fault) -> Fault {
+    match fault {
+        Fault::Unreachable { why, .. } => Fault::Unreachable { why, may_have_happened: false },
+        Fault::Refused { status: 500.., .. } => Fault::Unreachable { why: fault.to_string(), may_have_happened: false },
+        other => other,
     }
 }
 

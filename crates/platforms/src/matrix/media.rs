@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::media::{MediaBody, read_whole};
+use frontdesk_core::port::media::{MediaBody, body_of, read_whole};
 use frontdesk_core::port::outcall::{Body, Call, HttpMethod, OutcallError};
 use frontdesk_core::port::platform::{ActingAs, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code};
@@ -12,8 +12,10 @@ use super::Homeservers;
 use super::client::{Client, fault, read};
 use super::failed::Failed;
 
-/// The largest file that is sent or fetched. The server's own limit for files applies as well.
+/// The largest file that is fetched from the homeserver. The server's own limit for files applies as well.
 const FILE_MAX_BYTES: usize = 100 << 20;
+/// The largest file of a public URL that is sent.
+const SOURCE_MAX_BYTES: usize = 25 << 20;
 const FILE_TIME: Duration = Duration::from_secs(20);
 const ERROR_MAX_BYTES: usize = 64 << 10;
 
@@ -68,7 +70,7 @@ impl Homeservers {
             let (item, body) = found.ok_or_else(absent)?;
             return Ok(File { mime: item.mime, filename: item.filename, size: Some(item.size), body });
         }
-        let call = Call { time: Some(FILE_TIME), ..Call::get(source_url, FILE_MAX_BYTES) };
+        let call = Call { time: Some(FILE_TIME), ..Call::get(source_url, SOURCE_MAX_BYTES) };
         let answer = self.outcall.open(call).await.map_err(|error| {
             let code = match error {
                 OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
@@ -83,7 +85,14 @@ impl Homeservers {
         }
         let mime = answer.header("content-type").unwrap_or("application/octet-stream").to_owned();
         let size = answer.header("content-length").and_then(|text| text.parse().ok());
-        Ok(File { mime, filename: None, size, body: answer.body })
+        if size.is_some() {
+            return Ok(File { mime, filename: None, size, body: answer.body });
+        }
+        // Homeservers take no upload of unknown length.
+        let bytes = read_whole(answer.body).await.map_err(|error| {
+            ActionResult::refused(Code::PlatformFailed, format!("source_url: the answer is incomplete: {error}"))
+        })?;
+        Ok(File { mime, filename: None, size: Some(bytes.len() as u64), body: body_of(bytes) })
     }
 }
 

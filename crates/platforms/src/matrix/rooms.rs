@@ -17,7 +17,7 @@ const MEMBERS_MAX: usize = 500;
 /// A list of members that is longer than this is of a large room.
 const MEMBERS_MAX_BYTES: usize = 4 << 20;
 const KEPT_MS: u64 = 300_000;
-/// Rooms in which a notice about encryption was sent.
+/// Rooms in which a notice about encryption was sent; messages that are known as own ones.
 const NOTED_MAX: usize = 10_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,6 +65,7 @@ impl Room {
     }
 }
 
+/// A bot, and a room or a message.
 type Key = (String, String);
 
 struct Kept {
@@ -80,14 +81,16 @@ pub(super) struct Rooms {
     /// The latest event of a room that no agent has reacted to, for the read receipt.
     unread: Mutex<HashMap<Key, String>>,
     noted: Mutex<HashSet<Key>>,
+    /// Messages that bots sent: these can be edited without a question.
+    own: Mutex<HashSet<Key>>,
 }
 
 fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn key(bot: &str, room_id: &str) -> Key {
-    (bot.to_owned(), room_id.to_owned())
+fn key(bot: &str, id: &str) -> Key {
+    (bot.to_owned(), id.to_owned())
 }
 
 impl Rooms {
@@ -131,6 +134,18 @@ impl Rooms {
 
     pub(super) fn take_unread(&self, bot: &str, room_id: &str) -> Option<String> {
         locked(&self.unread).remove(&key(bot, room_id))
+    }
+
+    pub(super) fn note_own(&self, bot: &str, event_id: &str) {
+        let mut own = locked(&self.own);
+        if own.len() >= NOTED_MAX {
+            own.clear();
+        }
+        own.insert(key(bot, event_id));
+    }
+
+    pub(super) fn is_own(&self, bot: &str, event_id: &str) -> bool {
+        locked(&self.own).contains(&key(bot, event_id))
     }
 
     /// Whether this room is told for the first time since the start that it is encrypted.

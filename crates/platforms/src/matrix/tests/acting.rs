@@ -75,11 +75,17 @@ fn a_thread_is_named_in_the_metadata() {
 fn edits_deletes_reactions_and_typing() {
     let (table, desk) = world();
     with_answers(&table);
+    table.rule(&path("GET", "event/%24m"), 200, json!({ "sender": ME }));
+    table.rule(&path("GET", "event/%24hers"), 200, json!({ "sender": "@ann:example.org" }));
+    let foreign = act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$hers", "content": "x" })).result;
+    assert_eq!(foreign.code, Some(Code::Forbidden), "{foreign:?}");
     let edited = act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$m", "content": "*new*" }));
     assert_eq!(edited.result.message_id.as_deref(), Some("$m"));
     assert_eq!(sent(&table)["m.relates_to"], json!({ "rel_type": "m.replace", "event_id": "$m" }));
     assert_eq!(sent(&table)["m.new_content"]["formatted_body"], "<em>new</em>");
     assert_eq!(sent(&table)["body"], "* new");
+    act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$m", "content": "newer" }));
+    assert_eq!(table.seen(&path("GET", "event/%24m")).len(), 1, "asked once");
 
     assert!(act(&desk, json!({ "op": "delete", "chat_id": ROOM, "message_id": "$m" })).result.success);
     assert_eq!(table.seen(&path("PUT", "redact/%24m/fd.5.17.0-redact")).len(), 1);
@@ -143,7 +149,7 @@ fn a_file_is_uploaded_and_then_sent() {
     assert!(act(&desk, media).result.success);
     let opened = &table.seen("OPEN ")[0];
     assert_eq!(opened.body, json!(false), "the token is not sent to others");
-    assert_eq!(table.seen("POST media/")[0].body, json!({ "mime": "image/png", "text": "bytes" }));
+    assert_eq!(table.seen("POST media/")[0].body, json!({ "mime": "image/png", "text": "bytes", "length": 5 }));
     let content = sent(&table);
     assert_eq!((&content["msgtype"], &content["body"]), (&json!("m.image"), &json!("my cat")));
     assert_eq!((&content["url"], &content["filename"]), (&json!("mxc://example.org/new"), &json!("cat.png")));

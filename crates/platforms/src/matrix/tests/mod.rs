@@ -81,8 +81,9 @@ impl Outcall for Table {
             let what = format!("{method} {path}");
             let body = match call.body {
                 Body::Json(text) => serde_json::from_str(text).unwrap(),
-                Body::Stream { body, mime, .. } => {
-                    json!({ "mime": mime, "text": String::from_utf8(read_whole(body).await.unwrap()).unwrap() })
+                Body::Stream { body, mime, length } => {
+                    let text = String::from_utf8(read_whole(body).await.unwrap()).unwrap();
+                    json!({ "mime": mime, "text": text, "length": length })
                 }
                 _ => Value::Null,
             };
