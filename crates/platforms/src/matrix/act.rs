@@ -159,7 +159,7 @@ impl Attempt<'_> {
         let parts = ["client", "v3", "rooms", room_id, "redact", event_id, &self.txn("-redact")];
         match self.client.put_once(&parts, &json!({})).await {
             Ok(_) => Ok(ActionResult::done()),
-            Err(Fault::Refused { status: 404, .. }) => Ok(ActionResult::done()), // gone already
+            Err(fault) if fault.is("M_NOT_FOUND") => Ok(ActionResult::done()), // gone already
             Err(fault) => Err(fault.into()),
         }
     }

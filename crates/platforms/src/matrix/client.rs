@@ -95,7 +95,8 @@ impl<'a> Client<'a> {
         let mut url = format!("{}/_matrix", self.account.base);
         for part in parts {
             url.push('/');
-            encode(&mut url, part);
+            // These are taken as steps in the path, however they are encoded. No id is like that.
+            encode(&mut url, if matches!(*part, "." | "..") { "_" } else { part });
         }
         // An application service says as which of its users it acts.
         let acting_as = (self.account.mode == Mode::AppService).then_some(("user_id", self.account.user_id));

@@ -117,6 +117,9 @@ fn a_repeated_reaction_and_a_deleted_message_are_success() {
     table.rule(&path("PUT", "send/m.reaction/"), 400, json!({ "errcode": "M_DUPLICATE_ANNOTATION", "error": "twice" }));
     assert!(act(&desk, json!({ "op": "react", "chat_id": ROOM, "message_id": "$m", "emoji": "👍" })).result.success);
     assert!(act(&desk, json!({ "op": "delete", "chat_id": ROOM, "message_id": "$gone" })).result.success);
+    table.rule(&path("PUT", "redact/_/"), 400, json!({ "errcode": "M_INVALID_PARAM" }));
+    let odd = act(&desk, json!({ "op": "delete", "chat_id": ROOM, "message_id": ".." })).result;
+    assert!(!odd.success, "an id does not change the path: {odd:?}");
 }
 
 #[test]
