@@ -1,13 +1,13 @@
 //! An agent that sleeps between its jobs. It has no public address: fires come down its relay socket, and
-//! its bell is rung when one waits. Its identity token is of the same instance as its gateway.
+//! its wake URL is called when one waits. Its identity token is of the same instance as its gateway.
 //!
-//! `cargo run -p frontdesk-client --example alarm -- URL GATEWAY_ID SECRET IDENTITY BELL_ADDRESS "every 1m"`
+//! `cargo run -p frontdesk-client --example alarm -- URL GATEWAY_ID SECRET IDENTITY WAKE_ADDRESS "every 1m"`
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_client::cron::{FileJobs, HttpCronDesk, Job, Provider, Timing, Work, machine_clock};
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Dial, Inbound, RelayTransport, SocketTransport};
 use frontdesk_wire::Secret;
 use tokio::sync::Notify;
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut next = |what: &str| words.next().ok_or(format!("missing {what}"));
     let (url, gateway_id, secret) = (next("URL")?, next("GATEWAY_ID")?, Secret::new(next("SECRET")?));
     let desk = Arc::new(HttpCronDesk::new(&url, Secret::new(next("IDENTITY")?))?);
-    let bell = WakeBell::listen(next("BELL_ADDRESS")?.parse()?).await?;
+    let listener = WakeListener::listen(next("WAKE_ADDRESS")?.parse()?).await?;
     let timing = Timing::parse(&next("TIMING")?, "UTC", machine_clock()())?;
     let work: Work = Arc::new(|job| Box::pin(async move { println!("{} runs", job.id) }));
     let jobs = Arc::new(FileJobs::new("jobs.json"));
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         while tokio::time::timeout(Duration::from_secs(5), busy.notified()).await.is_ok() {}
         println!("asleep");
         transport.go_dormant().await;
-        bell.rung().await;
+        listener.called().await;
         transport.wake();
     }
 }

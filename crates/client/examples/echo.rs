@@ -1,12 +1,12 @@
-//! An echo agent that sleeps: it answers, goes dormant after a quiet while, and is woken by its bell.
+//! An echo agent that sleeps: it answers, goes dormant when idle, and is woken by a call of its wake URL.
 //!
-//! `cargo run -p frontdesk-client --example echo -- URL GATEWAY_ID SECRET BELL_ADDRESS`
-//! (give the bell's URL, `http://BELL_ADDRESS/wake`, when the gateway is provisioned)
+//! `cargo run -p frontdesk-client --example echo -- URL GATEWAY_ID SECRET WAKE_ADDRESS`
+//! (provision the gateway with the wake URL `http://WAKE_ADDRESS/wake`)
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Dial, Inbound, RelayTransport, SocketTransport};
 use frontdesk_wire::{Act, Secret};
 use tokio::sync::Notify;
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         secret: Secret::new(next("SECRET")?),
         identities: vec![("relay".into(), String::new())],
     };
-    let bell = WakeBell::listen(next("BELL_ADDRESS")?.parse()?).await?;
+    let listener = WakeListener::listen(next("WAKE_ADDRESS")?.parse()?).await?;
     let transport = Arc::new(SocketTransport::new(dial));
     let busy = Arc::new(Notify::new());
 
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         while tokio::time::timeout(Duration::from_secs(20), busy.notified()).await.is_ok() {}
         transport.go_dormant().await;
         println!("asleep");
-        bell.rung().await;
+        listener.called().await;
         println!("woken");
         transport.wake();
     }

@@ -15,34 +15,34 @@ use tokio_util::sync::CancellationToken;
 const HEAD_MAX_BYTES: usize = 8192;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 
-pub struct WakeBell {
+pub struct WakeListener {
     pub url: String,
-    rung: Arc<Notify>,
+    called: Arc<Notify>,
     stop: CancellationToken,
 }
 
-impl WakeBell {
+impl WakeListener {
     pub async fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let url = format!("http://{}/wake", listener.local_addr()?);
-        let (rung, stop) = (Arc::new(Notify::new()), CancellationToken::new());
-        tokio::spawn(serve(listener, rung.clone(), stop.clone()));
-        Ok(Self { url, rung, stop })
+        let (called, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+        tokio::spawn(serve(listener, called.clone(), stop.clone()));
+        Ok(Self { url, called, stop })
     }
 
     /// Waits for the next call; an earlier one that was not waited for counts.
-    pub async fn rung(&self) {
-        self.rung.notified().await;
+    pub async fn called(&self) {
+        self.called.notified().await;
     }
 }
 
-impl Drop for WakeBell {
+impl Drop for WakeListener {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-async fn serve(listener: TcpListener, rung: Arc<Notify>, stop: CancellationToken) {
+async fn serve(listener: TcpListener, called: Arc<Notify>, stop: CancellationToken) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -51,7 +51,7 @@ async fn serve(listener: TcpListener, rung: Arc<Notify>, stop: CancellationToken
         let Ok((stream, _)) = accepted else { continue };
         // One caller at a time; slow ones are cut off.
         if tokio::time::timeout(HEAD_TIME, answer(stream)).await.is_ok_and(|heard| heard.is_ok()) {
-            rung.notify_one();
+            called.notify_one();
         }
     }
 }

@@ -1,4 +1,5 @@
-//! When the list of commands of a bot is declared at its platform. Pure: it is told the lists, the results and the time.
+//! When the list of commands of a bot is declared at its platform. No I/O: the caller passes lists, results
+//! and the time.
 //!
 //! A list is declared when it has stayed the same for a while, so that agents that connect one after another cause one
 //! call. Vendors limit how often a list may change, so calls that succeed are spaced as well.
@@ -37,7 +38,7 @@ struct Entry {
     /// No call before this time, after one that succeeded.
     spaced_until_ms: u64,
     failures: u32,
-    is_under_way: bool,
+    is_in_flight: bool,
 }
 
 /// A call to make.
@@ -48,7 +49,7 @@ pub struct Due {
     pub commands: Arc<[Command]>,
 }
 
-/// What is worth a line in the log.
+/// Results that are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
     Declared,
@@ -84,7 +85,7 @@ impl Declarations {
                     unsettled_ms: None,
                     spaced_until_ms: 0,
                     failures: 0,
-                    is_under_way: false,
+                    is_in_flight: false,
                 },
             };
             self.bots.insert(name, entry);
@@ -95,11 +96,11 @@ impl Declarations {
     /// At most so many calls to make now. Each must be ended, or put off.
     pub fn due(&mut self, now_ms: u64, limit: usize) -> Vec<Due> {
         let ready = |entry: &Entry| {
-            !entry.is_under_way && entry.due_ms <= now_ms && entry.declared.as_ref() != Some(&entry.wanted)
+            !entry.is_in_flight && entry.due_ms <= now_ms && entry.declared.as_ref() != Some(&entry.wanted)
         };
         let ready = self.bots.iter_mut().filter(|(_, entry)| ready(entry)).take(limit);
         let begin = |(name, entry): (&Name, &mut Entry)| {
-            (entry.is_under_way, entry.unsettled_ms) = (true, None);
+            (entry.is_in_flight, entry.unsettled_ms) = (true, None);
             Due { name: name.clone(), bot: entry.bot.clone(), commands: entry.wanted.clone() }
         };
         ready.map(begin).collect()
@@ -108,14 +109,14 @@ impl Declarations {
     /// Another server declares for this bot: it is looked at again later.
     pub fn put_off(&mut self, due: &Due, now_ms: u64) {
         if let Some(entry) = self.entry(due) {
-            entry.is_under_way = false;
+            entry.is_in_flight = false;
             entry.due_ms = now_ms + SETTLED_MS;
         }
     }
 
     pub fn ended(&mut self, due: &Due, is_declared: bool, now_ms: u64) -> Option<Report> {
         let entry = self.entry(due)?;
-        entry.is_under_way = false;
+        entry.is_in_flight = false;
         let is_current = entry.wanted == due.commands;
         if is_declared {
             entry.declared = Some(due.commands.clone());
@@ -124,7 +125,7 @@ impl Declarations {
             entry.due_ms = entry.due_ms.max(entry.spaced_until_ms);
             return Some(Report::Declared);
         }
-        // Nobody knows what the platform has now.
+        // The list at the platform is unknown now.
         entry.declared = None;
         let again_in_ms = (RETRY_MS << entry.failures.min(16)).min(RETRY_MAX_MS);
         entry.due_ms = (now_ms + again_in_ms).max(entry.due_ms);
@@ -269,7 +270,7 @@ mod tests {
     impl Declarations {
         /// Only looked whether it was due.
         fn put_off_for_test(&mut self, due: &Due) {
-            self.bots.get_mut(&due.name).unwrap().is_under_way = false;
+            self.bots.get_mut(&due.name).unwrap().is_in_flight = false;
         }
     }
 }

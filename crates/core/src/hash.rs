@@ -1,4 +1,4 @@
-//! Hashes that stand for a text.
+//! Short hashes of texts, used as keys.
 
 use aws_lc_rs::digest::{SHA256, digest};
 

@@ -6,8 +6,8 @@ use frontdesk_wire::{MessageEvent, Secret, TenantId};
 
 use crate::port::store::ChatAmend;
 
-/// A promise, written where the check was made: the bytes behind this event were verified
-/// (signature, socket, or our own token) before anything was parsed from them.
+/// Proof that the bytes of this event were verified (signature, socket, or our own token) before they were parsed.
+/// Create it where the check is made.
 pub struct Verified(());
 
 impl Verified {
@@ -31,21 +31,21 @@ pub struct RemoteFile {
     pub handle: Secret,
     pub mime: String,
     pub filename: Option<String>,
-    /// As the platform says; the bytes are counted when they come.
+    /// As the platform reports it; the bytes are counted when they are fetched.
     pub size: Option<u64>,
 }
 
-/// How the event asks to be handed over.
+/// The form in which the event is delivered.
 pub enum Handover {
     Event,
     /// As a sanitized request, for agents that understand it.
     Forward(PassthroughForward),
 }
 
-/// What tells whose event it is. Never the socket or the bot's token that brought it.
+/// How the tenant of an event is found. Never by the socket or bot token that received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whose {
-    /// A platform that keeps tenants apart itself: its credential names one.
+    /// The platform separates tenants: its credential names one.
     Tenant(TenantId),
     /// A shared bot: the event's scope or chat, and in a direct message its author, looked up in our records.
     Shared,
@@ -56,7 +56,7 @@ pub enum Whose {
 /// What the built-in chat writes with an event, in one commit.
 pub struct ChatLine {
     pub json: String,
-    /// A change of the line that it answers, made if somebody receives the event.
+    /// A change of the line that it answers, made only if the event has a receiver.
     pub answers: Option<ChatAmend>,
 }
 
@@ -75,11 +75,10 @@ pub struct Intake {
     /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
     pub remote_media: Vec<RemoteFile>,
-    /// Why nobody can receive it, in words for users: it is recorded with this reason, and `explain` shows it. For what
-    /// the platform cannot read, such as an encrypted message.
-    pub refusal: Option<String>,
-    /// Ids of files of this desk that the event refers to: they are kept while the event is owed.
-    pub kept_media: Vec<String>,
+    /// The platform could not take it (it is malformed or encrypted): it is recorded with this reason, and nobody gets it.
+    pub refused: Option<String>,
+    /// Ids of stored files that the event refers to. They do not expire while the event is owed.
+    pub stored_media: Vec<String>,
 }
 
 /// Files at the platform that one event may have.
@@ -98,18 +97,18 @@ impl Intake {
             from_program: false,
             chat: None,
             remote_media: Vec::new(),
-            refusal: None,
-            kept_media: Vec::new(),
+            refused: None,
+            stored_media: Vec::new(),
         }
     }
 }
 
-/// What became of an event that was stored.
+/// Outcome of a stored event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     pub event_id: String,
     pub verdict: VerdictBrief,
-    /// False: the same message was here before, and nothing new was written.
+    /// False: a duplicate; nothing was written.
     pub fresh: bool,
     /// The number of the chat line that was written with it.
     pub line: Option<u64>,

@@ -51,7 +51,7 @@ pub struct Meters {
     pub links: Family<Why, Counter>,
     pub context_failed: Counter,
     pub mail_rows: Counter,
-    pub agent_words: Family<Why, Counter>,
+    pub agent_messages: Family<Why, Counter>,
     pub frames_pushed: Counter,
     pub acks: Counter,
     pub acks_unknown: Counter,
@@ -100,7 +100,7 @@ impl Meters {
             self.context_failed.clone(),
         );
         r.register("mail_rows", "Rows written to the ledgers of agents", self.mail_rows.clone());
-        r.register("agent_words", "Messages between agents, by result", self.agent_words.clone());
+        r.register("agent_words", "Messages between agents, by result", self.agent_messages.clone());
         r.register(
             "frames_pushed",
             "Deliveries written to sockets, including repeated ones",

@@ -1,11 +1,11 @@
-//! What the desk did, told live to whoever watches: the operator's `tail`, the chat page's timeline.
+//! Live stream of what the server does, for the `tail` command and the timeline of the chat page.
 //!
-//! Best effort and lossy for slow watchers (they are told how much they missed); the ledger is the
-//! truth. Costs nothing while nobody watches.
+//! Best effort: a slow watcher loses notices and is told how many. The ledger is authoritative. Without watchers no
+//! notice is built.
 
-use frontdesk_wire::{ChatId, InstanceId, TenantId};
 use std::sync::Arc;
 
+use frontdesk_wire::{ChatId, InstanceId, TenantId};
 use serde::Serialize;
 use tokio::sync::broadcast;
 

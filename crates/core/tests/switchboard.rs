@@ -25,7 +25,7 @@ fn row(instance: u64, seq: u64, delivery: Arc<Delivery>) -> NewRow {
     NewRow { row: MadeRow { instance: InstanceNo(instance), seq: Seq(seq), served_by: DeskNo(0) }, delivery }
 }
 
-fn ring(board: &Switchboard, instance: u64, seqs: impl IntoIterator<Item = u64>) {
+fn add_rows(board: &Switchboard, instance: u64, seqs: impl IntoIterator<Item = u64>) {
     let rows: Vec<NewRow> = seqs.into_iter().map(|seq| row(instance, seq, delivery("k"))).collect();
     board.take_rows(&rows, |_| false);
 }
@@ -46,10 +46,10 @@ fn a_new_socket_must_read_the_ledger_first() {
     let board = Switchboard::default();
     let (mailbox, before) = board.attach(InstanceNo(7), "gw", "acme");
     assert!(before.is_none());
-    ring(&board, 7, [1]);
+    add_rows(&board, 7, [1]);
     assert_eq!(rows(&mailbox, 0), None, "earlier rows are only in the ledger");
     mailbox.close_gap();
-    ring(&board, 7, [2, 3]);
+    add_rows(&board, 7, [2, 3]);
     assert_eq!(rows(&mailbox, 1), Some(vec![2, 3]));
     assert_eq!(rows(&mailbox, 3), Some(vec![]));
 }
@@ -58,7 +58,7 @@ fn a_new_socket_must_read_the_ledger_first() {
 fn rows_are_taken_in_order_up_to_the_limit() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    ring(&board, 7, [3, 1, 2]); // one commit; sorted by the switchboard
+    add_rows(&board, 7, [3, 1, 2]); // one commit; sorted by the switchboard
     let two: Vec<u64> = mailbox.take_rows(Seq(0), 2, usize::MAX).unwrap().into_iter().map(|(seq, _)| seq.0).collect();
     assert_eq!(two, [1, 2]);
     assert_eq!(rows(&mailbox, 2), Some(vec![3]), "the rest is kept");
@@ -68,7 +68,7 @@ fn rows_are_taken_in_order_up_to_the_limit() {
 fn rows_already_read_from_the_ledger_are_not_returned_again() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    ring(&board, 7, 1..=5);
+    add_rows(&board, 7, 1..=5);
     assert_eq!(rows(&mailbox, 3), Some(vec![4, 5]));
 }
 
@@ -76,7 +76,7 @@ fn rows_already_read_from_the_ledger_are_not_returned_again() {
 fn a_gap_in_the_numbers_sends_the_session_to_the_ledger() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    ring(&board, 7, [5]);
+    add_rows(&board, 7, [5]);
     assert_eq!(rows(&mailbox, 3), None);
 }
 
@@ -84,12 +84,12 @@ fn a_gap_in_the_numbers_sends_the_session_to_the_ledger() {
 fn a_mailbox_that_overflows_drops_rows_and_reports_it() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    ring(&board, 7, 1..=512);
-    ring(&board, 7, [513]);
-    ring(&board, 7, [514]);
+    add_rows(&board, 7, 1..=512);
+    add_rows(&board, 7, [513]);
+    add_rows(&board, 7, [514]);
     assert_eq!(rows(&mailbox, 0), None);
     mailbox.close_gap();
-    ring(&board, 7, [515]);
+    add_rows(&board, 7, [515]);
     assert_eq!(rows(&mailbox, 514), Some(vec![515]), "rows are kept again after the ledger was read");
     mailbox.open_gap();
     assert_eq!(rows(&mailbox, 515), None);
@@ -99,8 +99,8 @@ fn a_mailbox_that_overflows_drops_rows_and_reports_it() {
 fn a_notification_reaches_only_its_instance() {
     let board = Switchboard::default();
     let (seven, eight) = (served(&board, 7), served(&board, 8));
-    let rung = [(7, 1, "a"), (9, 1, "a"), (8, 4, "a"), (7, 2, "b")];
-    board.take_rows(&rung.map(|(instance, seq, key)| row(instance, seq, delivery(key))), |_| false);
+    let added = [(7, 1, "a"), (9, 1, "a"), (8, 4, "a"), (7, 2, "b")];
+    board.take_rows(&added.map(|(instance, seq, key)| row(instance, seq, delivery(key))), |_| false);
     assert_eq!((rows(&seven, 0), rows(&eight, 3)), (Some(vec![1, 2]), Some(vec![4])));
     assert_eq!(
         board.take_unserved(),
@@ -169,7 +169,7 @@ fn orders_and_rows_are_bounded_in_bytes() {
 fn the_unserved_reason_is_reported_once_and_new_mail_takes_precedence() {
     let board = Switchboard::default();
     board.note_unserved(InstanceNo(7), Unserved::Look);
-    ring(&board, 7, [1]);
+    add_rows(&board, 7, [1]);
     board.note_unserved(InstanceNo(7), Unserved::Look);
     assert_eq!(board.take_unserved(), [(InstanceNo(7), Unserved::NewMail)].into());
     assert!(board.take_unserved().is_empty());

@@ -77,7 +77,7 @@ impl Frontdesk {
         let kit = Kit {
             env: env.clone(),
             outcall: outcall.clone(),
-            media: Some(store.clone()),
+            media: store.clone(),
             public_url: public_url.clone(),
             settings: config.platform.clone(),
         };

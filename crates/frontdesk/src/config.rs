@@ -129,7 +129,7 @@ impl Config {
         let kit = Kit {
             env: Arc::new(SystemEnv),
             outcall: Arc::new(outcall::GuardedClient::new(&self.outcall.allow)),
-            media: None,
+            media: Arc::new(frontdesk_platforms::NoMedia),
             public_url: self.public_url.clone(),
             settings: self.platform.clone(),
         };

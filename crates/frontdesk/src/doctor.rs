@@ -1,9 +1,7 @@
 //! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
 use frontdesk_core::port::store::StoreError;
-use frontdesk_wire::InstanceId;
-use frontdesk_wire::InstanceNo;
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
 use serde_json::{Value, json};
 
 use crate::edge::App;
@@ -19,8 +17,22 @@ pub(crate) async fn examine(app: &App) -> Value {
     findings.extend(shared_names(app));
     findings.extend(agents(app).await);
     findings.extend(inboxes(app));
+    findings.extend(bots(app));
     let ok = findings.iter().all(|found| found["ok"] == true);
     json!({ "ok": ok, "findings": findings })
+}
+
+/// Bots whose listener ended by itself.
+fn bots(app: &App) -> Vec<Value> {
+    let all: Vec<(String, String)> =
+        app.desk.directory().read(|view| view.bots.values().map(|it| (it.platform.clone(), it.id.clone())).collect());
+    let failing = all.into_iter().filter_map(|(platform, id)| {
+        let failure = app.desk.directory().bots().listener_failure(&platform, &id)?;
+        let then =
+            if failure.is_final { "it is not started again before it is changed" } else { "it is started again" };
+        Some(finding("bot", false, format!("{platform} bot {id:?} does not listen: {}; {then}", failure.why)))
+    });
+    failing.collect()
 }
 
 async fn store_writes(app: &App) -> Value {

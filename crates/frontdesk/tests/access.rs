@@ -102,8 +102,9 @@ async fn files_are_private_in_any_folder() {
     std::fs::create_dir(&data).unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
     let harness = Harness::again(folder, |_| {}).await;
-    let seat = harness.seat("gw").await;
-    let request = harness.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
+    let account = harness.add_gateway("gw").await;
+    let request =
+        harness.request("POST", "/chat/v1/media").bearer_auth(&account.chat).header("content-type", "image/png");
     let id = harness.send(request.body("x")).await.expect(200)["id"].as_str().unwrap().to_owned();
     assert_eq!(mode(&data), 0o700, "permissions of a readable folder are removed");
     for file in [
@@ -128,7 +129,7 @@ async fn files_are_private_in_any_folder() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prompt_is_answered_once_by_concurrent_presses() {
     let harness = std::sync::Arc::new(Harness::open().await);
-    let seat = harness.seat("gw").await;
+    let account = harness.add_gateway("gw").await;
     for person in 0..8 {
         harness.bind(FIRST_TENANT, &format!("p-{person}"), "gw").await;
     }
@@ -141,7 +142,7 @@ async fn a_prompt_is_answered_once_by_concurrent_presses() {
         let mut presses = JoinSet::new();
         for person in 0..8 {
             let (harness, chat, path) =
-                (harness.clone(), seat.chat.clone(), format!("/chat/v1/chats/c/messages/{id}/press"));
+                (harness.clone(), account.chat.clone(), format!("/chat/v1/chats/c/messages/{id}/press"));
             let option = if person % 2 == 0 { "yes" } else { "no" };
             let press = json!({ "prompt_id": "p", "option_id": option, "user_id": format!("p-{person}") });
             presses.spawn(async move { harness.post(&path, &chat, &press).await.status });
@@ -150,7 +151,7 @@ async fn a_prompt_is_answered_once_by_concurrent_presses() {
         said.sort_unstable();
         assert_eq!(said, [202, 409, 409, 409, 409, 409, 409, 409]);
     }
-    let events = harness.mail(&seat).await.len();
+    let events = harness.mail(&account).await.len();
     assert_eq!(events, 10, "one answer per prompt");
     let Ok(harness) = std::sync::Arc::try_unwrap(harness) else { panic!("a task still holds the harness") };
     harness.finish().await;
@@ -160,7 +161,7 @@ async fn a_prompt_is_answered_once_by_concurrent_presses() {
 #[tokio::test]
 async fn an_instance_id_has_one_owner_per_server() {
     let harness = Harness::open().await;
-    harness.seat("theirs").await;
+    harness.add_gateway("theirs").await;
     harness.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     let identity = harness.token("other", "identity").await;
     let ask =
@@ -201,8 +202,8 @@ async fn a_retired_signing_key_leaves_the_jwks_on_time() {
 async fn removal_of_the_database_file_is_noticed() {
     for how in ["removed", "replaced", "truncated", "log"] {
         let harness = Harness::open().await;
-        let seat = harness.seat("gw").await;
-        harness.say(&seat, "c", "before").await;
+        let account = harness.add_gateway("gw").await;
+        harness.say(&account, "c", "before").await;
         let data = harness.folder.path().join("data");
         let file = data.join("frontdesk.db");
         match how {
@@ -214,7 +215,7 @@ async fn removal_of_the_database_file_is_noticed() {
             "truncated" => std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap(),
             _ => std::fs::remove_file(data.join("frontdesk.db-wal")).unwrap(),
         }
-        let refused = harness.say_as(&seat, "c", json!({ "user_id": seat.user, "text": "after" })).await;
+        let refused = harness.say_as(&account, "c", json!({ "user_id": account.user, "text": "after" })).await;
         assert_eq!(refused.problem(503), "unavailable", "{how}");
         let ready = harness.get("/readyz", "").await;
         let text = ready.text();
@@ -268,10 +269,10 @@ fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
 #[tokio::test]
 async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     let harness = Harness::open().await;
-    let ours = harness.seat("ours").await;
-    let theirs = harness.seat_in("other", "theirs").await;
-    for (seat, text) in [(&ours, "for us"), (&theirs, "for them"), (&ours, "again"), (&theirs, "more")] {
-        harness.say(seat, "c", text).await;
+    let ours = harness.add_gateway("ours").await;
+    let theirs = harness.add_gateway_in("other", "theirs").await;
+    for (account, text) in [(&ours, "for us"), (&theirs, "for them"), (&ours, "again"), (&theirs, "more")] {
+        harness.say(account, "c", text).await;
     }
     let number = |name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number("ours"), number("theirs"));
@@ -288,8 +289,8 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     let harness = Harness::again(folder, |_| {}).await;
     let number = |name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
     assert_ne!(number("ours"), number("theirs"));
-    for (seat, texts) in [(&ours, ["for us", "again"]), (&theirs, ["for them", "more"])] {
-        let mut socket = harness.socket(seat).await;
+    for (account, texts) in [(&ours, ["for us", "again"]), (&theirs, ["for them", "more"])] {
+        let mut socket = harness.socket(account).await;
         for text in texts {
             assert_eq!(socket.event().await.text(), text);
         }
@@ -301,9 +302,9 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
 #[tokio::test]
 async fn instances_of_one_tenant_with_a_shared_number_are_separated() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
-    for (seat, text) in [(&ann, "a1"), (&bob, "b1"), (&ann, "a2"), (&bob, "b2"), (&ann, "a3")] {
-        harness.say(seat, "c", text).await;
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
+    for (account, text) in [(&ann, "a1"), (&bob, "b1"), (&ann, "a2"), (&bob, "b2"), (&ann, "a3")] {
+        harness.say(account, "c", text).await;
     }
     let number = |harness: &Harness, name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
     let (kept, lost) = (number(&harness, "ann"), number(&harness, "bob"));
@@ -314,8 +315,8 @@ async fn instances_of_one_tenant_with_a_shared_number_are_separated() {
     let waiting = harness.app.desk.stores().ledger.waiting().await.unwrap();
     let owed = |name: &str| waiting.iter().find(|it| it.instance == number(&harness, name)).map(|it| it.count);
     assert_eq!((owed("ann"), owed("bob")), (Some(3), Some(2)), "both have waiting rows and are woken");
-    for (seat, texts) in [(&ann, &["a1", "a2", "a3"][..]), (&bob, &["b1", "b2"][..])] {
-        let mut socket = harness.socket(seat).await;
+    for (account, texts) in [(&ann, &["a1", "a2", "a3"][..]), (&bob, &["b1", "b2"][..])] {
+        let mut socket = harness.socket(account).await;
         for text in texts {
             assert_eq!(socket.event().await.text(), *text);
         }
@@ -326,16 +327,16 @@ async fn instances_of_one_tenant_with_a_shared_number_are_separated() {
 #[tokio::test]
 async fn a_post_reports_whether_it_was_pushed_or_waits() {
     let harness = Harness::open().await;
-    let seat = harness.seat("gw").await;
-    let asleep = harness.say(&seat, "c", "one").await;
+    let account = harness.add_gateway("gw").await;
+    let asleep = harness.say(&account, "c", "one").await;
     assert_eq!(
         (&asleep["verdict"]["outcome"], &asleep["verdict"]["delivery"]),
         (&json!("delivered"), &json!("queued"))
     );
-    let socket = harness.socket(&seat).await;
-    let awake = harness.say(&seat, "c", "two").await;
+    let socket = harness.socket(&account).await;
+    let awake = harness.say(&account, "c", "two").await;
     assert_eq!(awake["verdict"]["delivery"], "pushed");
-    let nobody = harness.say_as(&seat, "c", json!({ "user_id": "stranger", "text": "x" })).await.expect(202);
+    let nobody = harness.say_as(&account, "c", json!({ "user_id": "stranger", "text": "x" })).await.expect(202);
     assert!(nobody["verdict"].get("delivery").is_none(), "{nobody}");
     drop(socket);
     harness.finish().await;
@@ -345,13 +346,13 @@ async fn a_post_reports_whether_it_was_pushed_or_waits() {
 #[tokio::test]
 async fn the_doctor_names_a_wake_url_that_keeps_failing() {
     let harness = Harness::open().await;
-    let seat = harness.seat("sleeper").await;
+    let account = harness.add_gateway("sleeper").await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/wake", nobody.local_addr().unwrap());
     drop(nobody);
     let ask = json!({ "gatewayId": "sleeper", "platform": "relay", "wakeUrl": url });
-    harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
-    harness.say(&seat, "c", "wake up").await;
+    harness.post("/relay/provision", &account.identity, &ask).await.expect(200);
+    harness.say(&account, "c", "wake up").await;
     let told = async {
         loop {
             let found = harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
@@ -362,7 +363,7 @@ async fn the_doctor_names_a_wake_url_that_keeps_failing() {
     };
     let told = timeout(PATIENCE, told).await.expect("the doctor reported nothing");
     assert!(told.contains("home/sleeper: 1 messages waiting, the wake URL keeps failing"), "{told}");
-    let socket = harness.socket(&seat).await; // the agent connects by itself
+    let socket = harness.socket(&account).await; // the agent connects by itself
     assert_eq!(harness.admin("GET", "/doctor", &Value::Null).await.expect(200)["ok"], true);
     drop(socket);
     harness.finish().await;

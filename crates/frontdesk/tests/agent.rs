@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_client::memory::Seen;
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Dial, Handler, Inbound, MemoryTransport, RelayTransport, SocketTransport, TransportError};
 use frontdesk_wire::{Act, ActionResult, MessageEvent, Secret, build_session_key};
-use harness::{Harness, PATIENCE, Seat};
+use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 type Taken = mpsc::UnboundedReceiver<Inbound>;
 
-fn transport(harness: &Harness, seat: &Seat) -> SocketTransport {
+fn transport(harness: &Harness, account: &GatewayAccount) -> SocketTransport {
     SocketTransport::new(Dial {
         url: harness.url.clone(),
-        gateway_id: seat.gateway.clone(),
-        secret: Secret::new(seat.secret.as_str()),
+        gateway_id: account.gateway.clone(),
+        secret: Secret::new(account.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
     })
 }
@@ -36,8 +36,8 @@ fn taker() -> (Handler, Taken) {
     (handler, taken)
 }
 
-async fn connected(harness: &Harness, seat: &Seat) -> (SocketTransport, Taken) {
-    let transport = transport(harness, seat);
+async fn connected(harness: &Harness, account: &GatewayAccount) -> (SocketTransport, Taken) {
+    let transport = transport(harness, account);
     let (handler, taken) = taker();
     transport.set_inbound_handler(handler);
     timeout(PATIENCE, transport.connect()).await.expect("timed out").expect("connecting failed");
@@ -52,9 +52,9 @@ async fn event(taken: &mut Taken) -> MessageEvent {
 }
 
 /// Waits until all rows of this agent are settled.
-async fn settled(harness: &Harness, seat: &Seat) {
+async fn settled(harness: &Harness, account: &GatewayAccount) {
     let all_acked = async {
-        while harness.mail(seat).await.iter().any(|row| row["state"] != "acked") {
+        while harness.mail(account).await.iter().any(|row| row["state"] != "acked") {
             tokio::task::yield_now().await;
         }
     };
@@ -68,19 +68,19 @@ fn send(chat: &str, text: &str) -> frontdesk_wire::Action {
 #[tokio::test]
 async fn it_handshakes_receives_acks_and_sends() {
     let harness = Harness::open().await;
-    let seat = harness.seat("agent").await;
-    let (transport, mut taken) = connected(&harness, &seat).await;
+    let account = harness.add_gateway("agent").await;
+    let (transport, mut taken) = connected(&harness, &account).await;
     let descriptor = transport.handshake().await.expect("a descriptor");
     assert_eq!((descriptor.platform.as_str(), descriptor.contract_version), ("relay", 1));
 
-    harness.say(&seat, "room", "hello there").await;
+    harness.say(&account, "room", "hello there").await;
     let event = event(&mut taken).await;
     assert_eq!((event.text.as_str(), event.source.chat_id.as_str()), ("hello there", "room"));
-    settled(&harness, &seat).await;
+    settled(&harness, &account).await;
 
     let result = transport.send_outbound(send("room", "hello back")).await.expect("a result");
     assert!(result.success);
-    let line = harness.line(&seat, "room", &result.message_id.expect("an id")).await;
+    let line = harness.line(&account, "room", &result.message_id.expect("an id")).await;
     assert_eq!(line["text"], "hello back");
     assert_eq!(transport.get_chat_info("room").await.expect("info").chat_type, "dm");
     let nowhere = transport.get_chat_info("nowhere").await.expect("an answer");
@@ -91,9 +91,9 @@ async fn it_handshakes_receives_acks_and_sends() {
 #[tokio::test]
 async fn it_is_ready_when_it_says_hello() {
     let harness = Harness::with(|config| config.relay.settle_ms = 600_000).await;
-    let seat = harness.seat("agent").await;
-    harness.say(&seat, "room", "you were away").await;
-    let (_transport, mut taken) = connected(&harness, &seat).await;
+    let account = harness.add_gateway("agent").await;
+    harness.say(&account, "room", "you were away").await;
+    let (_transport, mut taken) = connected(&harness, &account).await;
     assert_eq!(event(&mut taken).await.text, "you were away");
     harness.finish().await;
 }
@@ -101,9 +101,9 @@ async fn it_is_ready_when_it_says_hello() {
 #[tokio::test]
 async fn a_command_is_followed_up_without_its_capability() {
     let harness = Harness::open().await;
-    let seat = harness.seat("agent").await;
-    let (transport, mut taken) = connected(&harness, &seat).await;
-    harness.say(&seat, "room", "/weather oslo").await;
+    let account = harness.add_gateway("agent").await;
+    let (transport, mut taken) = connected(&harness, &account).await;
+    harness.say(&account, "room", "/weather oslo").await;
     let event = event(&mut taken).await;
     assert_eq!(event.message_type, "command");
     let key = build_session_key(&event.source);
@@ -117,11 +117,11 @@ async fn a_command_is_followed_up_without_its_capability() {
 #[tokio::test]
 async fn an_interrupt_overtakes_the_queue_and_works_both_ways() {
     let harness = Harness::open().await;
-    let seat = harness.seat("agent").await;
-    let (transport, mut taken) = connected(&harness, &seat).await;
-    harness.say(&seat, "room", "think").await;
+    let account = harness.add_gateway("agent").await;
+    let (transport, mut taken) = connected(&harness, &account).await;
+    harness.say(&account, "room", "think").await;
     let key = build_session_key(&event(&mut taken).await.source);
-    harness.say(&seat, "room", "/stop").await;
+    harness.say(&account, "room", "/stop").await;
     let stopped = Inbound::Interrupt { session_key: key.clone(), chat_id: "room".into() };
     assert_eq!(timeout(PATIENCE, taken.recv()).await.expect("timed out"), Some(stopped.clone()));
     transport.send_interrupt(&key, Some("enough")).await.expect("sent");
@@ -132,11 +132,11 @@ async fn an_interrupt_overtakes_the_queue_and_works_both_ways() {
 #[tokio::test]
 async fn a_dormant_agent_stays_disconnected_until_woken_and_then_gets_waiting_rows() {
     let harness = Harness::open().await;
-    let seat = harness.seat("agent").await;
-    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
-    let body = json!({ "gatewayId": "agent", "platform": "relay", "wakeUrl": bell.url });
-    harness.post("/relay/provision", &seat.identity, &body).await.expect(200);
-    let (transport, mut taken) = connected(&harness, &seat).await;
+    let account = harness.add_gateway("agent").await;
+    let listener = WakeListener::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
+    let body = json!({ "gatewayId": "agent", "platform": "relay", "wakeUrl": listener.url });
+    harness.post("/relay/provision", &account.identity, &body).await.expect(200);
+    let (transport, mut taken) = connected(&harness, &account).await;
     assert!(transport.go_dormant().await, "the server confirms");
     timeout(PATIENCE, async {
         while !transport.is_dormant() {
@@ -146,40 +146,40 @@ async fn a_dormant_agent_stays_disconnected_until_woken_and_then_gets_waiting_ro
     .await
     .expect("dormant");
     for number in 0..3 {
-        harness.say(&seat, "room", &format!("while you slept {number}")).await;
+        harness.say(&account, "room", &format!("while you slept {number}")).await;
     }
-    timeout(PATIENCE, bell.rung()).await.expect("the wake URL was not called");
+    timeout(PATIENCE, listener.called()).await.expect("the wake URL was not called");
     assert!(taken.try_recv().is_err(), "nothing is delivered to a dormant agent");
     transport.wake();
     for number in 0..3 {
         assert_eq!(event(&mut taken).await.text, format!("while you slept {number}"));
     }
-    settled(&harness, &seat).await;
+    settled(&harness, &account).await;
     harness.finish().await;
 }
 
 #[tokio::test]
 async fn it_reconnects_after_a_loss_and_receives_nothing_twice() {
     let harness = Harness::open().await;
-    let seat = harness.seat("agent").await;
-    let (_transport, mut taken) = connected(&harness, &seat).await;
-    harness.say(&seat, "room", "one").await;
+    let account = harness.add_gateway("agent").await;
+    let (_transport, mut taken) = connected(&harness, &account).await;
+    harness.say(&account, "room", "one").await;
     assert_eq!(event(&mut taken).await.text, "one");
-    settled(&harness, &seat).await;
+    settled(&harness, &account).await;
     // A second process takes over for a moment: the first loses its socket and gets it back.
-    let rival = harness.socket(&seat).await;
+    let rival = harness.socket(&account).await;
     drop(rival);
-    harness.say(&seat, "room", "two").await;
+    harness.say(&account, "room", "two").await;
     assert_eq!(event(&mut taken).await.text, "two", "the first row must not come again");
-    settled(&harness, &seat).await;
+    settled(&harness, &account).await;
     harness.finish().await;
 }
 
 #[tokio::test]
 async fn a_revoked_credential_ends_the_client() {
     let harness = Harness::open().await;
-    let seat = harness.seat("agent").await;
-    let (transport, _taken) = connected(&harness, &seat).await;
+    let account = harness.add_gateway("agent").await;
+    let (transport, _taken) = connected(&harness, &account).await;
     harness.admin("POST", "/gateways/agent/revoke", &json!({})).await.expect(200);
     assert_eq!(timeout(PATIENCE, transport.ended()).await.expect("timed out"), TransportError::Revoked);
     assert!(transport.is_revoked());
@@ -190,9 +190,9 @@ async fn a_revoked_credential_ends_the_client() {
 #[tokio::test]
 async fn a_wrong_secret_is_retried_because_it_may_be_a_race_at_the_start() {
     let harness = Harness::open().await;
-    let mut seat = harness.seat("agent").await;
-    seat.secret = "wrong".into();
-    let transport = transport(&harness, &seat);
+    let mut account = harness.add_gateway("agent").await;
+    account.secret = "wrong".into();
+    let transport = transport(&harness, &account);
     let refused = async {
         tokio::select! {
             end = transport.ended() => panic!("the client gave up: {end}"),
@@ -207,8 +207,8 @@ async fn a_wrong_secret_is_retried_because_it_may_be_a_race_at_the_start() {
 #[tokio::test]
 async fn the_in_memory_transport_behaves_like_the_socket() {
     let harness = Harness::open().await;
-    let seat = harness.seat("agent").await;
-    let (socket, _) = connected(&harness, &seat).await;
+    let account = harness.add_gateway("agent").await;
+    let (socket, _) = connected(&harness, &account).await;
     let descriptor = socket.handshake().await.expect("a descriptor");
     let (transport, mut seen) = MemoryTransport::new(descriptor.clone(), |_| ActionResult::sent("m1"));
     let (handler, mut taken) = taker();
@@ -232,11 +232,11 @@ async fn the_in_memory_transport_behaves_like_the_socket() {
 /// A client that sends an endless request must not block the wake listener for others.
 #[tokio::test]
 async fn a_slow_client_does_not_block_the_wake_listener() {
-    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
-    let address = bell.url.trim_start_matches("http://").trim_end_matches("/wake").to_owned();
+    let listener = WakeListener::listen(([127, 0, 0, 1], 0).into()).await.expect("a port");
+    let address = listener.url.trim_start_matches("http://").trim_end_matches("/wake").to_owned();
     let mut rude = tokio::net::TcpStream::connect(&address).await.expect("connected");
     tokio::io::AsyncWriteExt::write_all(&mut rude, &[b'x'; 9000]).await.expect("written");
-    let answer = reqwest::get(&bell.url).await.expect("an answer");
+    let answer = reqwest::get(&listener.url).await.expect("an answer");
     assert_eq!(answer.status(), 204);
-    timeout(Duration::from_secs(10), bell.rung()).await.expect("rung");
+    timeout(Duration::from_secs(10), listener.called()).await.expect("a call");
 }

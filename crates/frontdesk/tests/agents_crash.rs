@@ -86,7 +86,7 @@ impl Run {
     }
 
     async fn write(&self, number: u64, kind: Kind) -> End {
-        let text = format!("word {number}");
+        let text = format!("message {number}");
         let meta = json!({ "dispatch_id": format!("d-{number}"), "sent_at": 1, "origin": { "skill_name": "s" } });
         let augment = json!({ "kind": "augment", "content": text, "meta": meta });
         let post = |path: &'static str, body: Value| async move { self.ask(Method::POST, path, &body).await };
@@ -156,7 +156,7 @@ async fn answered_writes_are_stored_and_nothing_else() {
     let (tell, up) = watch::channel(true);
     let token = made["token"].as_str().unwrap().to_owned();
     let run = Arc::new(Run { api, token, up, next: AtomicU64::new(0), ends: Mutex::default() });
-    run.api.seat("bob", None).await;
+    run.api.add_gateway("bob", None).await;
     assert!(matches!(run.ask(Method::PUT, "/v1/agents/alice", &json!({})).await, End::Done(_)));
     let shared = json!({ "source": "# Skill: shared\n# Status: Draft\n" });
     assert!(matches!(run.ask(Method::PUT, "/v1/skills/shared", &shared).await, End::Done(_)));
@@ -207,7 +207,7 @@ async fn check(run: &Run, seed: u64) {
     let bob = run.inbox("bob").await;
     let times = |inbox: &[Value], text: &str| inbox.iter().filter(|it| it["text"] == text).count();
     for (number, (kind, end)) in &ends {
-        let text = format!("word {number}");
+        let text = format!("message {number}");
         let (name, inbox) =
             (format!("{kind:?} {number} {end:?}, seed {seed}"), if *kind == Kind::Row { &bob } else { &alice });
         match (kind, end) {

@@ -8,7 +8,7 @@ mod harness;
 use std::time::Duration;
 
 use frontdesk::app::FIRST_TENANT;
-use harness::{Harness, PATIENCE, Seat};
+use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -112,8 +112,8 @@ async fn connections_over_the_limit_get_a_reason() {
 #[tokio::test]
 async fn relay_sockets_count_as_connections() {
     let harness = Harness::with(|config| config.server.connections_max = 4).await;
-    let seat = harness.seat("gw").await;
-    let socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("gw").await;
+    let socket = harness.socket(&account).await;
     let mut others = Vec::new();
     let full = async {
         loop {
@@ -134,24 +134,24 @@ async fn relay_sockets_count_as_connections() {
 }
 
 /// 24 MB in 240 lines.
-async fn long_chat(harness: &Harness, seat: &Seat) {
+async fn long_chat(harness: &Harness, account: &GatewayAccount) {
     let text = "x".repeat(30_000);
     for number in 0..240 {
         let json = json!({ "message_id": format!("m-{number}"), "direction": "in", "text": format!("{number} {text}{text}{text}"),
             "at": 1, "seq": 0, "edited": false, "deleted": false, "reactions": [] });
         let id = format!("m-{number}");
-        harness.app.desk.stores().chat.chat_append(&seat.tenant, "long", &id, json.to_string(), 1).await.unwrap();
+        harness.app.desk.stores().chat.chat_append(&account.tenant, "long", &id, json.to_string(), 1).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn history_pages_have_a_bounded_size() {
     let harness = Harness::open().await;
-    let seat = harness.seat("gw").await;
-    long_chat(&harness, &seat).await;
+    let account = harness.add_gateway("gw").await;
+    long_chat(&harness, &account).await;
     let (mut after, mut pages, mut lines) = (0, 0, 0);
     loop {
-        let page = harness.get(&format!("/chat/v1/chats/long/messages?after={after}"), &seat.chat).await;
+        let page = harness.get(&format!("/chat/v1/chats/long/messages?after={after}"), &account.chat).await;
         assert!(page.body.len() < 1 << 20, "{} bytes", page.body.len());
         let page = page.expect(200);
         let messages = page["messages"].as_array().unwrap();
@@ -190,9 +190,9 @@ async fn stall_streams(harness: &Harness, path: &str, bearer: &str, words: &[&st
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_chat_streams_hold_one_page_each() {
     let harness = Harness::open().await;
-    let seat = harness.seat("gw").await;
-    long_chat(&harness, &seat).await;
-    stall_streams(&harness, "/chat/v1/chats/long/stream", &seat.chat, &["\"m-0\"", "\"m-239\""]).await;
+    let account = harness.add_gateway("gw").await;
+    long_chat(&harness, &account).await;
+    stall_streams(&harness, "/chat/v1/chats/long/stream", &account.chat, &["\"m-0\"", "\"m-239\""]).await;
     harness.finish().await;
 }
 
@@ -216,7 +216,7 @@ async fn unread_inbox_streams_hold_one_page_each() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_uploads_are_limited_and_not_in_memory() {
     let harness = Harness::open().await;
-    let (seat, rival) = (harness.seat("gw").await, harness.seat_in("rival", "r").await);
+    let (account, rival) = (harness.add_gateway("gw").await, harness.add_gateway_in("rival", "r").await);
     let before = resident_bytes();
     let begin = async |chat: &str| {
         let mut stream = connect(&harness).await;
@@ -230,7 +230,7 @@ async fn stalled_uploads_are_limited_and_not_in_memory() {
     };
     let mut stalled = Vec::new();
     for _ in 0..16 {
-        stalled.push(begin(&seat.chat).await);
+        stalled.push(begin(&account.chat).await);
     }
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes for 320 MB of uploads");
@@ -238,7 +238,7 @@ async fn stalled_uploads_are_limited_and_not_in_memory() {
         let request = harness.request("POST", "/chat/v1/media").bearer_auth(chat).header("content-type", "image/png");
         harness.send(request.body(vec![1; 10])).await
     };
-    let told = put(&seat.chat).await;
+    let told = put(&account.chat).await;
     assert_eq!(told.problem(429), "rate_limited");
     assert!(told.text().contains("uploads"), "{}", told.text());
     put(&rival.chat).await.expect(200); // other tenants are not affected
@@ -246,7 +246,7 @@ async fn stalled_uploads_are_limited_and_not_in_memory() {
     last.write_all(&[1]).await.unwrap();
     let (status, _) = answer(&mut last).await;
     assert_eq!(status, 200);
-    put(&seat.chat).await.expect(200);
+    put(&account.chat).await.expect(200);
     drop(stalled);
     harness.finish().await;
 }
@@ -254,22 +254,22 @@ async fn stalled_uploads_are_limited_and_not_in_memory() {
 #[tokio::test]
 async fn the_list_of_chats_tells_that_there_are_more() {
     let harness = Harness::open().await;
-    let seat = harness.seat("gw").await;
+    let account = harness.add_gateway("gw").await;
     for number in 0..1_001 {
         harness
             .app
             .desk
             .stores()
             .chat
-            .chat_put(&seat.tenant, &format!("c-{number:04}"), "", "{}".into())
+            .chat_put(&account.tenant, &format!("c-{number:04}"), "", "{}".into())
             .await
             .unwrap();
     }
-    let first = harness.get("/chat/v1/chats", &seat.chat).await.expect(200);
+    let first = harness.get("/chat/v1/chats", &account.chat).await.expect(200);
     let chats = first["chats"].as_array().unwrap();
     assert_eq!((chats.len(), &first["more"]), (1_000, &json!(true)));
     let last = chats.last().unwrap()["chat_id"].as_str().unwrap();
-    let rest = harness.get(&format!("/chat/v1/chats?after={last}"), &seat.chat).await.expect(200);
+    let rest = harness.get(&format!("/chat/v1/chats?after={last}"), &account.chat).await.expect(200);
     assert_eq!((rest["chats"].as_array().unwrap().len(), &rest["more"]), (1, &json!(false)));
     harness.finish().await;
 }
@@ -313,7 +313,7 @@ async fn instances_gateways_and_alarms_per_tenant_are_limited() {
     provision("a", "three").await.expect(200);
     let told = provision("b", "four").await.error(403);
     assert!(told.contains("relay.instances_per_tenant (3)"), "{told}");
-    let other = harness.seat_in("other", "theirs").await;
+    let other = harness.add_gateway_in("other", "theirs").await;
     assert_eq!(other.tenant, "other", "another tenant has its own limit");
 
     let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "one" });
@@ -336,17 +336,17 @@ async fn instances_gateways_and_alarms_per_tenant_are_limited() {
 #[tokio::test]
 async fn bytes_of_files_per_tenant_are_limited() {
     let harness = Harness::with(|config| config.media.per_tenant_bytes = 100_000).await;
-    let seat = harness.seat("gw").await;
+    let account = harness.add_gateway("gw").await;
     let put = async |size: usize| {
         let request =
-            harness.request("POST", "/chat/v1/media").bearer_auth(&seat.chat).header("content-type", "image/png");
+            harness.request("POST", "/chat/v1/media").bearer_auth(&account.chat).header("content-type", "image/png");
         harness.send(request.body(vec![1; size])).await
     };
     let id = put(60_000).await.expect(200)["id"].as_str().unwrap().to_owned();
     let told = put(60_000).await;
     assert_eq!(told.problem(413), "too_large");
     assert!(told.text().contains("media.per_tenant_bytes (100000)"), "{}", told.text());
-    let body = harness.get(&format!("/chat/v1/media/{id}"), &seat.chat).await.body;
+    let body = harness.get(&format!("/chat/v1/media/{id}"), &account.chat).await.body;
     assert_eq!(body.len(), 60_000);
     harness.finish().await;
 }
@@ -382,14 +382,14 @@ async fn the_list_of_alarms_is_complete() {
 async fn a_backup_completes_under_load_and_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let harness = Harness::open().await;
-    let seat = harness.seat("gw").await;
-    long_chat(&harness, &seat).await;
+    let account = harness.add_gateway("gw").await;
+    long_chat(&harness, &account).await;
     let file = harness.folder.path().join("copy.db");
     let ask = json!({ "file": file });
     let backup = harness.admin("POST", "/backup", &ask);
     let load = async {
         loop {
-            harness.say(&seat, "load", "x").await;
+            harness.say(&account, "load", "x").await;
             assert_eq!(harness.get("/readyz", "").await.status, 200);
         }
     };

@@ -26,21 +26,21 @@ impl Desk {
         Self { child, folder }
     }
 
-    fn run(&self, words: &[&str]) -> Output {
-        program(self.folder.path(), words).output().unwrap()
+    fn run(&self, args: &[&str]) -> Output {
+        program(self.folder.path(), args).output().unwrap()
     }
 
     /// Runs a command that must succeed; returns its JSON.
-    fn json(&self, words: &[&str]) -> Value {
-        let output = self.run(&[words, &["--json"]].concat());
-        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
     /// Runs a command that must fail with exit code 1; returns the reason on stderr.
-    fn refused(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert_eq!(output.status.code(), Some(1), "{words:?}");
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
         assert!(output.stdout.is_empty());
         text(&output.stderr)
     }
@@ -53,9 +53,9 @@ impl Drop for Desk {
     }
 }
 
-fn program(folder: &Path, words: &[&str]) -> Command {
+fn program(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_frontdesk"));
-    command.args(words).arg("--data-dir").arg(folder);
+    command.args(args).arg("--data-dir").arg(folder);
     command
 }
 
@@ -112,8 +112,8 @@ fn an_operator_sets_up_a_tenant_and_inspects_it() {
 #[test]
 fn the_doctor_accepts_a_new_server_and_a_backup_is_complete() {
     let desk = Desk::start();
-    let words = text(&desk.run(&["doctor"]).stdout);
-    assert!(words.contains("ok    store: writes are durable") && words.contains("integrity"), "{words}");
+    let report = text(&desk.run(&["doctor"]).stdout);
+    assert!(report.contains("ok    store: writes are durable") && report.contains("integrity"), "{report}");
     let file = desk.folder.path().join("copy.db");
     let path = file.to_str().unwrap();
     assert!(desk.json(&["backup", path])["bytes"].as_u64().unwrap() > 0);
@@ -154,7 +154,7 @@ fn closed_pipe() -> Stdio {
 #[test]
 fn a_closed_pipe_ends_a_command_quietly() {
     let desk = Desk::start();
-    for words in [
+    for args in [
         &["config", "example"] as &[&str],
         &["config", "check"],
         &["tenant", "ls"],
@@ -165,8 +165,8 @@ fn a_closed_pipe_ends_a_command_quietly() {
         &["enroll-token", "--tenant", "home"],
         &["tenant", "--help"],
     ] {
-        let ended = program(desk.folder.path(), words).stdout(closed_pipe()).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""), "{words:?}");
+        let ended = program(desk.folder.path(), args).stdout(closed_pipe()).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""), "{args:?}");
     }
     let refused = program(desk.folder.path(), &["explain", "ev-999"]).stderr(closed_pipe()).output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "an error keeps its exit code if nobody reads its text");
@@ -190,8 +190,8 @@ fn a_server_with_closed_stdout_keeps_running() {
 #[test]
 fn foreign_variables_stop_no_command_and_are_reported_by_serve() {
     let desk = Desk::start();
-    let with = |words: &[&str]| {
-        let mut command = program(desk.folder.path(), words);
+    let with = |args: &[&str]| {
+        let mut command = program(desk.folder.path(), args);
         command.env("FRONTDESK_TOKEN", "fd_1").env("FRONTDESK_ID", "alice").output().unwrap()
     };
     let listed = with(&["tenant", "ls"]);
@@ -227,8 +227,8 @@ fn an_operator_messages_an_agent_and_reads_its_inbox() {
     assert_eq!((beyond.status.code(), text(&beyond.stdout).as_str()), (Some(0), "none\n"));
     assert!(text(&beyond.stderr).contains("beyond the end of this inbox"), "{}", text(&beyond.stderr));
 
-    let words = ["inbox", "helper", "--tenant", "home", "--after", &first, "--follow"];
-    let mut follower = program(desk.folder.path(), &words).stdout(Stdio::piped()).spawn().unwrap();
+    let args = ["inbox", "helper", "--tenant", "home", "--after", &first, "--follow"];
+    let mut follower = program(desk.folder.path(), &args).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.next().unwrap().ends_with("wake_degraded -: now"));
     desk.json(&["say", "helper", "and biscuits", "--tenant", "home", "--from", "ann"]);

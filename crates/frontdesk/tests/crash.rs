@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use process::{Api, Desk, Dice, Received, Seat, Socket, person, until};
+use process::{Api, Desk, Dice, GatewayAccount, Received, Socket, person, until};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -115,10 +115,10 @@ async fn post(run: Arc<Run>, poster: u64, mut dice: Dice) -> Vec<Accepted> {
 }
 
 /// Reconnects forever; acks most rows at once, some late, some not at all, and sometimes disconnects.
-async fn serve(run: Arc<Run>, instance: usize, seat: Seat, mut dice: Dice) {
+async fn serve(run: Arc<Run>, instance: usize, account: GatewayAccount, mut dice: Dice) {
     loop {
         run.wait_until_up().await;
-        let Ok(mut socket) = Socket::dial(&run.api.url, &seat).await else {
+        let Ok(mut socket) = Socket::dial(&run.api.url, &account).await else {
             sleep(Duration::from_millis(5)).await;
             continue;
         };
@@ -198,8 +198,8 @@ async fn nothing_accepted_is_lost_or_repeated_through_many_kills() {
     });
     let mut gateways = JoinSet::new();
     for (number, instance) in INSTANCES.iter().enumerate() {
-        let seat = desk.api.seat(instance, None).await;
-        gateways.spawn(serve(run.clone(), number, seat, Dice::new(seed ^ (number as u64 + 1))));
+        let account = desk.api.add_gateway(instance, None).await;
+        gateways.spawn(serve(run.clone(), number, account, Dice::new(seed ^ (number as u64 + 1))));
     }
     let mut posters = JoinSet::new();
     for poster in 0..POSTERS {

@@ -19,10 +19,11 @@ use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
+use frontdesk_testkit::fakes::telegram;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::{InstanceNo, Place, Seq};
-use harness::{Harness, PATIENCE, Seat};
+use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -39,6 +40,11 @@ const CUT_TIME_US: u64 = 4_000;
 const CHAT: &str = "room";
 const HOOK: &str = "builds";
 const HOOK_KEY: &str = "the key of the hook";
+/// A Telegram bot in webhook mode, and its user.
+const TG_BOT: i64 = 7001;
+const TG_TOKEN: &str = "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr";
+const TG_SECRET: &str = "the-secret-of-the-webhook";
+const TG_USER: u64 = 501;
 
 /// A pseudorandom number, the same in every run.
 fn dice(seed: u64) -> u64 {
@@ -50,11 +56,12 @@ fn dice(seed: u64) -> u64 {
 
 struct Scene {
     harness: Harness,
-    seat: Seat,
+    account: GatewayAccount,
     agents: String,
     operator: String,
     /// Identity bound to its own instance, for alarms.
     sleeper: String,
+    _telegram: telegram::Server,
 }
 
 /// A request that will be cut.
@@ -74,12 +81,20 @@ impl Scene {
             config.cron.relay_keys = vec!["a key".into()];
         })
         .await;
-        let seat = harness.seat("home-gw").await;
+        let account = harness.add_gateway("home-gw").await;
         let (agents, operator) =
             (harness.token(FIRST_TENANT, "agents").await, harness.token(FIRST_TENANT, "operator").await);
         let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "sleeper" });
         let sleeper = harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
-        let scene = Self { harness, seat, agents, operator, sleeper };
+        let fake = telegram::FakeTelegram::new();
+        let bot = telegram::NewBot { id: TG_BOT, token: TG_TOKEN.into(), username: "b".into(), ..Default::default() };
+        fake.act(0, telegram::Act::AddBot(bot)).unwrap();
+        let telegram = fake.serve().await.unwrap();
+        let bot = json!({ "platform": "telegram", "id": "tg", "tenant": FIRST_TENANT,
+            "settings": { "mode": "webhook", "base_url": telegram.base_url },
+            "secrets": { "token": TG_TOKEN, "webhook_secret": TG_SECRET } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
+        let scene = Self { harness, account, agents, operator, sleeper, _telegram: telegram };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
         scene.harness.admin("POST", "/bots", &hook).await.expect(201);
@@ -89,6 +104,9 @@ impl Scene {
             .bind(BindingNew { platform: "hooks".into(), ..Self::link(HOOK, "home-gw") })
             .await
             .unwrap();
+        let user = TG_USER.to_string();
+        let link = BindingNew { platform: "telegram".into(), ..Self::link(&user, "home-gw") };
+        scene.desk().directory().bind(link).await.unwrap();
         scene
     }
 
@@ -125,7 +143,7 @@ impl Scene {
     async fn request(&self, route: &str, n: usize) -> Request {
         let (desk, t) = (self.desk().clone(), FIRST_TENANT);
         let admin = || self.harness.admin.clone();
-        let gateway = || self.seat.bearer();
+        let gateway = || self.account.bearer();
         let made = |path: String, bearer: String, body: Value| {
             let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
             Request { path, bearer, kind: "application/json", body, headers: String::new() }
@@ -206,12 +224,12 @@ impl Scene {
             }
             "POST /relay/provision" => {
                 let body = json!({ "gatewayId": format!("prov-{n}"), "platform": "relay" });
-                made("/relay/provision".into(), self.seat.identity.clone(), body)
+                made("/relay/provision".into(), self.account.identity.clone(), body)
             }
             "POST /relay/enroll" => {
                 let token = desk.directory().create_enrollment(t, None).await.unwrap().token;
                 let body = json!({ "enrollmentToken": token, "gatewayId": format!("enroll-{n}") });
-                made("/relay/enroll".into(), self.seat.identity.clone(), body)
+                made("/relay/enroll".into(), self.account.identity.clone(), body)
             }
             "POST /relay/policy" => {
                 let body = json!({ "platform": format!("p-{n}"), "requireAddress": true, "freeResponseScopes": [] });
@@ -220,7 +238,7 @@ impl Scene {
             "POST /relay/media" | "POST /chat/v1/media" => {
                 let (path, bearer) = match route {
                     "POST /relay/media" => ("/relay/media", gateway()),
-                    _ => ("/chat/v1/media", self.seat.chat.clone()),
+                    _ => ("/chat/v1/media", self.account.chat.clone()),
                 };
                 Request { path: path.into(), bearer, kind: "image/png", body: vec![7; 20_000], headers: String::new() }
             }
@@ -273,13 +291,13 @@ impl Scene {
                 made("/api/agent-cron/provision".into(), self.sleeper.clone(), ask)
             }
             "POST /api/agent-cron/relay" => made("/api/agent-cron/relay".into(), String::new(), json!({})),
-            "POST /chat/login" => made("/chat/login".into(), String::new(), json!({ "token": self.seat.chat })),
+            "POST /chat/login" => made("/chat/login".into(), String::new(), json!({ "token": self.account.chat })),
             "PUT /chat/v1/chats/{chat_id}" => {
-                made(format!("/chat/v1/chats/set-{n}"), self.seat.chat.clone(), json!({ "name": "x" }))
+                made(format!("/chat/v1/chats/set-{n}"), self.account.chat.clone(), json!({ "name": "x" }))
             }
             "POST /chat/v1/chats/{chat_id}/messages" => {
-                let body = json!({ "user_id": self.seat.user, "text": "x", "message_id": format!("cut-{n}") });
-                made(format!("/chat/v1/chats/{CHAT}/messages"), self.seat.chat.clone(), body)
+                let body = json!({ "user_id": self.account.user, "text": "x", "message_id": format!("cut-{n}") });
+                made(format!("/chat/v1/chats/{CHAT}/messages"), self.account.chat.clone(), body)
             }
             "POST /chat/v1/chats/{chat_id}/messages/{message_id}/press" => {
                 let options = json!([{ "id": "yes", "label": "Yes" }]);
@@ -290,8 +308,8 @@ impl Scene {
                 // The current time: on a slow machine the test takes over a minute, and retention would delete an old
                 // line.
                 desk.stores().chat.chat_append(t, CHAT, &id, shown.to_string(), desk.env().now_ms()).await.unwrap();
-                let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.seat.user });
-                made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.seat.chat.clone(), body)
+                let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.account.user });
+                made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.account.chat.clone(), body)
             }
             "POST /hooks/{bot}" => {
                 let (id, body, now_s) = (format!("hook-{n}"), json!({ "n": n }).to_string(), desk.env().now_s());
@@ -300,6 +318,15 @@ impl Scene {
                     format!("webhook-id: {id}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
                 let path = format!("/hooks/{HOOK}");
                 Request { path, bearer: String::new(), kind: "application/json", body: body.into_bytes(), headers }
+            }
+            "POST /telegram/{bot}" => {
+                let from = json!({ "id": TG_USER, "is_bot": false, "first_name": "Ann" });
+                let chat = json!({ "id": TG_USER, "type": "private" });
+                let message = json!({ "message_id": n + 1, "from": from, "chat": chat, "date": 1, "text": "x" });
+                let body = json!({ "update_id": n + 1, "message": message }).to_string().into_bytes();
+                let headers = format!("X-Telegram-Bot-Api-Secret-Token: {TG_SECRET}\r\n");
+                let (path, bearer) = ("/telegram/tg".into(), String::new());
+                Request { path, bearer, kind: "application/json", body, headers }
             }
             "POST /admin/v1/tenants" => made("/admin/v1/tenants".into(), admin(), json!({ "name": format!("t-{n}") })),
             "POST /admin/v1/tokens" => {
@@ -430,7 +457,7 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
     assert!(routes.len() > 50, "{routes:?}");
     // Rows for the operator to drop: instance 1 is the first instance.
     for n in 0..CUTS {
-        scene.harness.say(&scene.seat, "mail", &format!("row {n}")).await;
+        scene.harness.say(&scene.account, "mail", &format!("row {n}")).await;
     }
     let resting = scene.harness.app.sessions.len();
 
@@ -439,7 +466,7 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
         let (scene, stop, posted) = (scene.clone(), stop.clone(), posted.clone());
         async move {
             while !stop.load(Ordering::SeqCst) {
-                scene.harness.say(&scene.seat, "load", "x").await;
+                scene.harness.say(&scene.account, "load", "x").await;
                 posted.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -489,7 +516,7 @@ async fn compare(scene: &Scene) {
 
     // Gateways have their instance, enrollments their gateway, links their instance.
     let whole = desk.directory().read(|view| {
-        let seated = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
+        let has_instances = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
         let used: HashSet<&String> = view.enrollments.values().filter_map(|it| it.used_by.as_ref()).collect();
         let enrolled =
             view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.iter().any(|it| *id == **it))
@@ -498,9 +525,9 @@ async fn compare(scene: &Scene) {
         let linked = bound
             .clone()
             .all(|name| view.links(t, "relay", &name).len() == usize::from(view.instance(t, &name).is_some()));
-        [seated, enrolled, linked]
+        [has_instances, enrolled, linked]
     });
-    assert_eq!(whole, [true; 3], "seated, enrolled, linked");
+    assert_eq!(whole, [true; 3], "with instances, enrolled, linked");
 
     // Chat lines have their event; presses have line, event and the mark on their prompt.
     let mut happened = [0; 2];
@@ -509,7 +536,7 @@ async fn compare(scene: &Scene) {
         let prompt = desk.stores().chat.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
         let prompt: Value = serde_json::from_str(&prompt.json).unwrap();
         let is_chosen = prompt["prompt"]["chosen"] == "yes";
-        let user = hex::encode(frontdesk_core::short_hash(&[scene.seat.user.as_str()]));
+        let user = hex::encode(frontdesk_core::short_hash(&[scene.account.user.as_str()]));
         for (id, expected, count) in [(format!("cut-{n}"), None, 0), (format!("{press}{user}"), Some(is_chosen), 1)] {
             let line = desk.stores().chat.chat_line(t, CHAT, &id).await.unwrap().is_some();
             let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(CHAT)).await.unwrap().is_some();
@@ -527,10 +554,18 @@ async fn compare(scene: &Scene) {
         let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(HOOK)).await.unwrap();
         hooked += usize::from(event.is_some());
     }
+    let mut updates = 0;
+    for n in 0..CUTS {
+        let (id, chat) = ((n + 1).to_string(), TG_USER.to_string());
+        let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(&chat)).await.unwrap();
+        updates += usize::from(event.is_some());
+    }
     let rows = desk.directory().find_instance("home-gw", None).unwrap().no;
     let rows = desk.stores().ledger.mail(rows, None, Seq(0), 99_999).await.unwrap();
-    let rows = rows.iter().filter(|row| row.delivery.platform == "hooks").count();
-    assert_eq!((rows, rows > 0), (hooked, true), "a row for each webhook that is stored");
+    for (platform, stored) in [("hooks", hooked), ("telegram", updates)] {
+        let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
+        assert_eq!((rows, rows > 0), (stored, true), "a row for each event of {platform} that is stored");
+    }
 
     // Armed alarms are in the schedule.
     let instance = desk.directory().find_instance("sleeper", None).unwrap();

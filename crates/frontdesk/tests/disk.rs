@@ -51,9 +51,9 @@ async fn child_fills_the_disk() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let folder = Path::new(&folder);
     let harness = Harness::with(|config| config.data_dir = folder.join("data")).await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    harness.say(&seat, "c", "before").await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    harness.say(&account, "c", "before").await;
     let event = socket.event().await;
     assert_eq!(event.text(), "before");
     socket.ack(&event).await;
@@ -65,7 +65,7 @@ async fn child_fills_the_disk() {
     let refused = loop {
         assert!(kept.len() < MANY, "the disk never became full");
         let text = format!("{} {}", kept.len(), "x".repeat(2_000));
-        let reply = harness.say_as(&seat, "c", json!({ "user_id": seat.user, "text": text })).await;
+        let reply = harness.say_as(&account, "c", json!({ "user_id": account.user, "text": text })).await;
         if reply.status != 202 {
             break reply;
         }
@@ -84,8 +84,8 @@ async fn child_fills_the_disk() {
     // The result of a check is cached for a second, because each check writes.
     let ready = async { while harness.get("/readyz", "").await.status != 200 {} };
     tokio::time::timeout(harness::PATIENCE, ready).await.expect("not ready again");
-    harness.say(&seat, "c", "after").await;
-    let mut again = harness.socket(&seat).await;
+    harness.say(&account, "c", "after").await;
+    let mut again = harness.socket(&account).await;
     // Nothing was acked: exactly the messages that were answered with 202 are delivered.
     let mut came = Vec::new();
     while came.last().is_none_or(|text| text != "after") {
@@ -95,7 +95,7 @@ async fn child_fills_the_disk() {
     }
     kept.push("after".into());
     assert_eq!(came, kept);
-    let lines = harness.history(&seat, "c").await;
+    let lines = harness.history(&account, "c").await;
     let shown: Vec<&str> = lines.iter().skip(1).filter_map(|line| line["text"].as_str()).collect();
     assert_eq!(shown, kept, "the history has the accepted messages and no refused ones");
     harness.finish().await;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use process::{Api, Desk, Received, Seat, Socket, person, signal, until};
+use process::{Api, Desk, GatewayAccount, Received, Socket, person, signal, until};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -43,10 +43,10 @@ fn gateway_process() {
         return;
     };
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
-    let seat = Seat { gateway, secret };
+    let account = GatewayAccount { gateway, secret };
     let work = async {
         loop {
-            if let Ok(mut socket) = Socket::dial(&url, &seat).await {
+            if let Ok(mut socket) = Socket::dial(&url, &account).await {
                 loop {
                     match socket.receive().await {
                         Received::Row { buffer_id, message_id, .. } => {
@@ -78,10 +78,10 @@ struct Gateway {
 }
 
 impl Gateway {
-    fn start(api: &Api, seat: &Seat, file: PathBuf) -> Self {
+    fn start(api: &Api, account: &GatewayAccount, file: PathBuf) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "gateway_process", "--ignored", "--nocapture"])
-            .envs([("GATEWAY_URL", &api.url), ("GATEWAY_ID", &seat.gateway), ("GATEWAY_SECRET", &seat.secret)])
+            .envs([("GATEWAY_URL", &api.url), ("GATEWAY_ID", &account.gateway), ("GATEWAY_SECRET", &account.secret)])
             .env("GATEWAY_FILE", &file)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -192,13 +192,13 @@ async fn mail_ids(api: &Api, instance: &str, state: &str) -> BTreeSet<String> {
     api.mail(instance, state).await.iter().map(|row| row["message_id"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn stage(instance: &'static str, folder: &Path) -> (Desk, Seat, Gateway, Traffic) {
+async fn stage(instance: &'static str, folder: &Path) -> (Desk, GatewayAccount, Gateway, Traffic) {
     let desk = Desk::start(&[]).await;
-    let seat = desk.api.seat(instance, None).await;
-    let gateway = Gateway::start(&desk.api, &seat, folder.join("first"));
+    let account = desk.api.add_gateway(instance, None).await;
+    let gateway = Gateway::start(&desk.api, &account, folder.join("first"));
     let traffic = Traffic::start(&desk.api, instance);
     wait_for_rows(&gateway, 4).await;
-    (desk, seat, gateway, traffic)
+    (desk, account, gateway, traffic)
 }
 
 // ---- the tests --------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ async fn stage(instance: &'static str, folder: &Path) -> (Desk, Seat, Gateway, T
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_gateway_is_noticed_and_gets_everything_when_it_resumes() {
     let folder = tempfile::tempdir().unwrap();
-    let (desk, _seat, gateway, traffic) = stage("ann", folder.path()).await;
+    let (desk, _account, gateway, traffic) = stage("ann", folder.path()).await;
     let api = &desk.api;
 
     gateway.freeze().await;
@@ -249,7 +249,7 @@ async fn a_frozen_gateway_is_noticed_and_gets_everything_when_it_resumes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_successor_takes_over_from_a_frozen_gateway_and_keeps_what_it_acked() {
     let folder = tempfile::tempdir().unwrap();
-    let (desk, seat, mut first, traffic) = stage("ben", folder.path()).await;
+    let (desk, account, mut first, traffic) = stage("ben", folder.path()).await;
     let api = &desk.api;
 
     first.freeze().await;
@@ -258,7 +258,7 @@ async fn a_successor_takes_over_from_a_frozen_gateway_and_keeps_what_it_acked() 
     let mut posted = burst(api, "ben").await;
     sleep_until(frozen + Duration::from_secs(2)).await;
     assert!(api.connected("ben").await, "too early to know that the first is frozen");
-    let successor = Gateway::start(api, &seat, folder.path().join("second"));
+    let successor = Gateway::start(api, &account, folder.path().join("second"));
     let dialed = Instant::now();
     until("the successor has the burst", CATCH_UP_TIME, async || {
         let taken = successor.taken();

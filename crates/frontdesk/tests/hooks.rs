@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_platforms::shared::standard_webhooks::sign;
-use harness::{Harness, Reply, Seat};
+use harness::{GatewayAccount, Harness, Reply};
 use serde_json::{Value, json};
 
 const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
@@ -43,10 +43,10 @@ async fn post_signed(harness: &Harness, bot: &str, id: &str, stamp_s: u64, signa
 }
 
 /// (message id, text) of the webhooks that this agent has.
-async fn received(harness: &Harness, seat: &Seat) -> Vec<(String, String)> {
+async fn received(harness: &Harness, account: &GatewayAccount) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut found = Vec::new();
-    for row in harness.mail(seat).await.iter().filter(|row| row["platform"] == "hooks") {
+    for row in harness.mail(account).await.iter().filter(|row| row["platform"] == "hooks") {
         let shown = harness.admin("GET", &format!("/mail/{}", row["id"].as_str().unwrap()), &Value::Null).await;
         found.push((text(&row["message_id"]), text(&shown.expect(200)["event"]["text"])));
     }
@@ -56,8 +56,8 @@ async fn received(harness: &Harness, seat: &Seat) -> Vec<(String, String)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_genuine_webhook_reaches_every_linked_agent_once_also_after_a_restart() {
     let harness = Harness::open().await;
-    let (ann, ben) = (harness.seat("ann").await, harness.seat("ben").await);
-    let other = harness.seat("other").await;
+    let (ann, ben) = (harness.add_gateway("ann").await, harness.add_gateway("ben").await);
+    let other = harness.add_gateway("other").await;
     add(&harness, "builds", Some(FIRST_TENANT)).await;
     bind(&harness, FIRST_TENANT, "builds", "ann").await;
     bind(&harness, FIRST_TENANT, "builds", "ben").await;
@@ -68,8 +68,8 @@ async fn a_genuine_webhook_reaches_every_linked_agent_once_also_after_a_restart(
     assert_eq!((&again["duplicate"], &again["event_id"]), (&json!(true), &answer["event_id"]), "{again}");
     let harness = Harness::again(harness.finish().await, |_| {}).await;
     assert_eq!(post(&harness, "builds", "msg_1", KEY, body).await.expect(202)["duplicate"], true);
-    for seat in [&ann, &ben] {
-        assert_eq!(received(&harness, seat).await, [("msg_1".to_owned(), body.to_owned())]);
+    for account in [&ann, &ben] {
+        assert_eq!(received(&harness, account).await, [("msg_1".to_owned(), body.to_owned())]);
     }
     assert!(received(&harness, &other).await.is_empty());
     harness.finish().await;
@@ -78,7 +78,7 @@ async fn a_genuine_webhook_reaches_every_linked_agent_once_also_after_a_restart(
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_genuine_is_refused_with_its_reason_and_leaves_nothing() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     add(&harness, "builds", Some(FIRST_TENANT)).await;
     bind(&harness, FIRST_TENANT, "builds", "ann").await;
     let now_s = harness.app.desk.env().now_s();
@@ -140,8 +140,8 @@ async fn a_webhook_that_nobody_gets_says_so_and_how_to_change_that() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenants_webhook_is_its_own_and_a_shared_one_is_its_routes() {
     let harness = Harness::open().await;
-    let red = harness.seat_in("red", "red-agent").await;
-    let blue = harness.seat_in("blue", "blue-agent").await;
+    let red = harness.add_gateway_in("red", "red-agent").await;
+    let blue = harness.add_gateway_in("blue", "blue-agent").await;
     add(&harness, "builds", Some("red")).await;
     bind(&harness, "red", "builds", "red-agent").await;
     bind(&harness, "blue", "builds", "blue-agent").await;
@@ -212,7 +212,7 @@ async fn a_bot_is_added_with_its_key_and_with_nothing_unknown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_program_sends_is_no_command() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     add(&harness, "builds", Some(FIRST_TENANT)).await;
     bind(&harness, FIRST_TENANT, "builds", "ann").await;
     for (id, text) in [("m1", "/unlink"), ("m2", "/link ABCD-EFGH"), ("m3", "/whoami"), ("m4", "/stop")] {

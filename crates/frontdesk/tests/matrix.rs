@@ -11,7 +11,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use frontdesk::app::FIRST_TENANT;
-use harness::{Harness, Reply, Seat};
+use harness::{GatewayAccount, Harness, Reply};
 use serde_json::{Value, json};
 
 const ME: &str = "@bot:example.org";
@@ -47,10 +47,10 @@ async fn homeserver() -> (String, Seen) {
     (url, seen)
 }
 
-async fn scene() -> (Harness, Seat, Seen) {
+async fn scene() -> (Harness, GatewayAccount, Seen) {
     let (url, seen) = homeserver().await;
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let bot = json!({
         "platform": "matrix", "id": "b", "tenant": FIRST_TENANT,
         "settings": { "homeserver_url": url, "user_id": ME, "mode": "appservice" },
@@ -59,7 +59,7 @@ async fn scene() -> (Harness, Seat, Seen) {
     harness.admin("POST", "/bots", &bot).await.expect(201);
     let link = json!({ "tenant": FIRST_TENANT, "platform": "matrix", "user_id": ANN, "instance": "g" });
     harness.admin("POST", "/bindings", &link).await.expect(201);
-    (harness, seat, seen)
+    (harness, account, seen)
 }
 
 fn event(id: &str, kind: &str, content: Value) -> Value {
@@ -76,32 +76,32 @@ async fn push(harness: &Harness, token: &str, txn: &str, events: Value) -> Reply
     harness.send(request.body(json!({ "events": events }).to_string())).await
 }
 
-async fn mail(harness: &Harness, seat: &Seat) -> Vec<String> {
-    let rows = harness.mail(seat).await;
+async fn mail(harness: &Harness, account: &GatewayAccount) -> Vec<String> {
+    let rows = harness.mail(account).await;
     rows.iter().map(|row| row["message_id"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_is_stored_once_also_if_it_comes_again_after_a_restart() {
-    let (harness, seat, _) = scene().await;
+    let (harness, account, _) = scene().await;
     let events = json!([text("$1", "one"), text("$2", "two")]);
     for _ in 0..2 {
         assert_eq!(push(&harness, "theirs", "1", events.clone()).await.expect(200), json!({}));
     }
     let harness = Harness::again(harness.finish().await, |_| {}).await;
     push(&harness, "theirs", "1", events).await.expect(200);
-    assert_eq!(mail(&harness, &seat).await, ["$1", "$2"]);
+    assert_eq!(mail(&harness, &account).await, ["$1", "$2"]);
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_homeserver_may_push() {
-    let (harness, seat, _) = scene().await;
+    let (harness, account, _) = scene().await;
     for (token, status) in [("", 401), ("wrong", 403), ("ours", 403)] {
         let reply = push(&harness, token, "1", json!([text("$1", "forged")])).await;
         assert_eq!((reply.status, &reply.json()["errcode"]), (status, &json!("M_FORBIDDEN")));
     }
-    assert!(mail(&harness, &seat).await.is_empty());
+    assert!(mail(&harness, &account).await.is_empty());
     let ping = harness.request("POST", "/_matrix/app/v1/ping").header("authorization", "Bearer theirs").body("{}");
     harness.send(ping).await.expect(200);
     harness.finish().await;
@@ -109,13 +109,13 @@ async fn only_the_homeserver_may_push() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_taken_is_explained_and_does_not_come_again() {
-    let (harness, seat, seen) = scene().await;
+    let (harness, account, seen) = scene().await;
     let secret = event("$1", "m.room.encrypted", json!({ "ciphertext": "x" }));
     push(&harness, "theirs", "1", json!([secret])).await.expect(200);
     // An id that is too long is refused by the server; alone in its transaction it must not be pushed for ever.
     push(&harness, "theirs", "2", json!([text(&"$".repeat(300), "long")])).await.expect(200);
     push(&harness, "theirs", "3", json!([text("$3", "good")])).await.expect(200);
-    assert_eq!(mail(&harness, &seat).await, ["$3"]);
+    assert_eq!(mail(&harness, &account).await, ["$3"]);
     let mut reasons = Vec::new();
     for number in 1..20 {
         let reply = harness.admin("GET", &format!("/events/ev-{number}/explain"), &Value::Null).await;
@@ -132,9 +132,9 @@ async fn what_cannot_be_taken_is_explained_and_does_not_come_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_part_of_each_message_has_a_key_of_its_own() {
-    let (harness, seat, seen) = scene().await;
+    let (harness, account, seen) = scene().await;
     push(&harness, "theirs", "1", json!([text("$1", "hello")])).await.expect(200);
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let mut socket = harness.dial(&account.bearer()).await;
     socket.hello("matrix", "b").await;
     socket.event().await;
     for content in ["short".to_owned(), "long ".repeat(4_000), "short".to_owned()] {

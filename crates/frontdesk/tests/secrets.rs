@@ -15,7 +15,7 @@ use frontdesk_testkit::folder::{files, holds};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
-use harness::{Harness, Seat, Socket};
+use harness::{GatewayAccount, Harness, Socket};
 
 const KIND: &str = "relay.interaction_token";
 /// Prefix of all capabilities of the built-in chat.
@@ -48,8 +48,8 @@ fn begin_logging() {
 }
 
 /// Posts a command and receives it; returns the session key to which its capability is bound.
-async fn command(harness: &Harness, seat: &Seat, socket: &mut Socket, text: &str) -> String {
-    harness.say(seat, "c", text).await;
+async fn command(harness: &Harness, account: &GatewayAccount, socket: &mut Socket, text: &str) -> String {
+    harness.say(account, "c", text).await;
     let event = socket.event().await;
     assert_eq!((&event.json["event"]["message_type"], event.text()), (&json!("command"), text));
     socket.ack(&event).await;
@@ -61,13 +61,13 @@ async fn command(harness: &Harness, seat: &Seat, socket: &mut Socket, text: &str
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_answers_the_command_whose_session_it_names() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    let key = command(&harness, &seat, &mut socket, "/weather oslo").await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    let key = command(&harness, &account, &mut socket, "/weather oslo").await;
     for text in ["Rain.", "Still rain."] {
         let result = socket.follow_up(&key, KIND, text).await.json["result"].clone();
         assert_eq!(result["success"], true, "{result}");
-        let line = harness.line(&seat, "c", result["message_id"].as_str().unwrap()).await;
+        let line = harness.line(&account, "c", result["message_id"].as_str().unwrap()).await;
         assert_eq!(
             (&line["text"], &line["kind"], &line["direction"]),
             (&json!(text), &json!("follow_up"), &json!("out"))
@@ -79,14 +79,14 @@ async fn a_follow_up_answers_the_command_whose_session_it_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_over_the_limit_is_split() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    let key = command(&harness, &seat, &mut socket, "/story").await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    let key = command(&harness, &account, &mut socket, "/story").await;
     let text = "Once upon a time. ".repeat(1_000);
     let result = socket.follow_up(&key, KIND, &text).await.json["result"].clone();
     assert_eq!(result["success"], true, "{result}");
     let parts: Vec<_> =
-        harness.history(&seat, "c").await.into_iter().filter(|line| line["kind"] == "follow_up").collect();
+        harness.history(&account, "c").await.into_iter().filter(|line| line["kind"] == "follow_up").collect();
     assert_eq!((parts.len(), &parts[0]["message_id"]), (3, &result["message_id"]));
     assert!(parts.iter().all(|line| line["text"].as_str().unwrap().chars().count() <= 8_000));
     harness.finish().await;
@@ -95,13 +95,13 @@ async fn a_follow_up_over_the_limit_is_split() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_foreign_expired_and_other_kinds_are_refused_with_identical_bytes() {
     let (harness, late) = (Harness::open().await, Harness::with(|config| config.vault.ttl_s = 0).await);
-    let (seat, rival) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
-    let (mut socket, mut other) = (harness.socket(&seat).await, harness.socket(&rival).await);
-    let key = command(&harness, &seat, &mut socket, "/secret plan").await;
+    let (account, rival) = (harness.add_gateway("g").await, harness.add_gateway_in("rival", "r").await);
+    let (mut socket, mut other) = (harness.socket(&account).await, harness.socket(&rival).await);
+    let key = command(&harness, &account, &mut socket, "/secret plan").await;
     harness.say(&rival, "c", "no command").await;
-    let late_seat = late.seat("g").await;
-    let mut late_socket = late.socket(&late_seat).await;
-    let late_key = command(&late, &late_seat, &mut late_socket, "/secret plan").await;
+    let late_account = late.add_gateway("g").await;
+    let mut late_socket = late.socket(&late_account).await;
+    let late_key = command(&late, &late_account, &mut late_socket, "/secret plan").await;
     let refusals = [
         other.follow_up(&key, KIND, "boo").await,
         socket.follow_up("agent:main:relay:dm:nowhere", KIND, "boo").await,
@@ -115,8 +115,8 @@ async fn missing_foreign_expired_and_other_kinds_are_refused_with_identical_byte
     for refusal in &refusals {
         assert_eq!(refusal.result(), expected);
     }
-    for (harness, seat) in [(&harness, &seat), (&harness, &rival), (&late, &late_seat)] {
-        assert_eq!(harness.history(seat, "c").await.len(), 1, "nothing was sent");
+    for (harness, account) in [(&harness, &account), (&harness, &rival), (&late, &late_account)] {
+        assert_eq!(harness.history(account, "c").await.len(), 1, "nothing was sent");
     }
     assert_eq!(socket.follow_up(&key, KIND, "mine").await.json["result"]["success"], true);
     harness.finish().await;
@@ -126,9 +126,9 @@ async fn missing_foreign_expired_and_other_kinds_are_refused_with_identical_byte
 #[tokio::test(flavor = "multi_thread")]
 async fn a_withheld_command_stores_no_capability() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    let posted = harness.say_as(&seat, "c", json!({ "user_id": "stranger", "text": "/weather" })).await.expect(202);
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    let posted = harness.say_as(&account, "c", json!({ "user_id": "stranger", "text": "/weather" })).await.expect(202);
     assert_eq!(posted["verdict"]["outcome"], "withheld");
     let refused = socket.follow_up("agent:main:relay:dm:c", KIND, "boo").await.json["result"].clone();
     assert_eq!(refused["code"], "capability_unavailable");
@@ -139,16 +139,16 @@ async fn a_withheld_command_stores_no_capability() {
 async fn a_capability_is_in_no_response_log_or_file() {
     begin_logging();
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
-    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&seat.chat).send().await.unwrap();
-    let mut socket = harness.socket(&seat).await;
-    let key = command(&harness, &seat, &mut socket, "/weather oslo-in-plain").await;
+    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&account.chat).send().await.unwrap();
+    let mut socket = harness.socket(&account).await;
+    let key = command(&harness, &account, &mut socket, "/weather oslo-in-plain").await;
     assert_eq!(socket.follow_up(&key, KIND, "Rain.").await.json["result"]["success"], true);
     assert_eq!(socket.follow_up(&key, "other", "Rain.").await.json["result"]["success"], false);
     harness.follow(&mut tail, &["accepted", "follow_up: delivered"]).await;
     harness.follow(&mut stream, &["oslo-in-plain", "Rain.", "follow_up: delivered"]).await;
-    look_at_everything(&harness, &seat).await;
+    look_at_everything(&harness, &account).await;
     let backup = harness.folder.path().join("backup.db");
     harness.admin("POST", "/backup", &json!({ "file": backup })).await.expect(200);
     nowhere(&harness, CAPABILITY, "oslo-in-plain");
@@ -161,15 +161,15 @@ async fn a_capability_is_in_no_response_log_or_file() {
 }
 
 /// Calls every route that shows an event.
-async fn look_at_everything(harness: &Harness, seat: &Seat) {
-    let rows = harness.mail(seat).await;
+async fn look_at_everything(harness: &Harness, account: &GatewayAccount) {
+    let rows = harness.mail(account).await;
     assert!(!rows.is_empty());
     for row in &rows {
         let (mail, event) = (row["id"].as_str().unwrap(), row["event_id"].as_str().unwrap());
         harness.admin("GET", &format!("/mail/{mail}"), &Value::Null).await.expect(200);
         harness.admin("GET", &format!("/events/{event}/explain"), &Value::Null).await.expect(200);
     }
-    harness.history(seat, "c").await;
+    harness.history(account, "c").await;
     for path in ["/journal", "/instances", "/gateways", "/tokens", "/bots", "/bindings", "/tenants", "/doctor"] {
         harness.admin("GET", path, &Value::Null).await.expect(200);
     }
@@ -177,7 +177,7 @@ async fn look_at_everything(harness: &Harness, seat: &Seat) {
         assert_eq!(harness.get(path, "").await.status, 200);
     }
     for path in ["/chat/v1/chats", "/chat/v1/me"] {
-        harness.get(path, &seat.chat).await.expect(200);
+        harness.get(path, &account.chat).await.expect(200);
     }
 }
 
@@ -198,7 +198,7 @@ fn nowhere(harness: &Harness, secret: &str, plain: &str) {
 async fn no_secret_is_logged_or_stored_in_plain_text() {
     begin_logging();
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let bot = json!({ "platform": "semaphore", "id": "flags", "tenant": "home", "secrets": { "token": "s3cr3t-bot-token-value" } });
     harness.admin("POST", "/bots", &bot).await.expect(201);
     let rotated = harness.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
@@ -208,11 +208,11 @@ async fn no_secret_is_logged_or_stored_in_plain_text() {
     let opened = harness.send(harness.client.get(link["url"].as_str().unwrap())).await;
     let session = opened.header("set-cookie").split(['=', ';']).nth(1).unwrap().to_owned();
     // Events that cause log lines: valid and invalid connections, invalid frames, a revoke.
-    let mut socket = harness.socket(&seat).await;
+    let mut socket = harness.socket(&account).await;
     socket.text("{\"type\":\"outbound\"}\nrubbish\n").await;
-    command(&harness, &seat, &mut socket, "/plain-words").await;
-    assert_eq!(harness.refusal(&seat.bearer_until(1)).await.0, 4401);
-    let bearer = seat.bearer();
+    command(&harness, &account, &mut socket, "/plain-words").await;
+    assert_eq!(harness.refusal(&account.bearer_until(1)).await.0, 4401);
+    let bearer = account.bearer();
     harness.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
     assert_eq!(socket.closed().await.0, 4401);
     assert_eq!(harness.refusal(&bearer).await.0, 4401);
@@ -220,12 +220,12 @@ async fn no_secret_is_logged_or_stored_in_plain_text() {
     let backup = harness.folder.path().join("backup.db");
     harness.admin("POST", "/backup", &json!({ "file": backup })).await.expect(200);
     let secrets = [
-        ("a gateway's secret", seat.secret.as_str()),
+        ("a gateway's secret", account.secret.as_str()),
         ("a rotated secret", rotated["secret"].as_str().unwrap()),
         ("an upgrade token", &bearer),
         ("the admin token", &harness.admin),
-        ("a chat token", &seat.chat),
-        ("an identity token", &seat.identity),
+        ("a chat token", &account.chat),
+        ("an identity token", &account.identity),
         ("an enrollment token", enrollment["token"].as_str().unwrap()),
         ("a bot's secret", "s3cr3t-bot-token-value"),
         ("a link's code", &code),
@@ -245,13 +245,13 @@ async fn no_secret_is_logged_or_stored_in_plain_text() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_is_shown_only_once() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let before = harness.heard.lock().unwrap().len();
-    let mut socket = harness.socket(&seat).await;
-    command(&harness, &seat, &mut socket, "/x").await;
-    look_at_everything(&harness, &seat).await;
+    let mut socket = harness.socket(&account).await;
+    command(&harness, &account, &mut socket, "/x").await;
+    look_at_everything(&harness, &account).await;
     let heard = harness.heard.lock().unwrap()[before..].to_vec();
-    for secret in [&seat.secret, &seat.chat, &seat.identity, &harness.admin] {
+    for secret in [&account.secret, &account.chat, &account.identity, &harness.admin] {
         assert!(!holds(&heard, secret));
     }
     harness.finish().await;
@@ -259,19 +259,19 @@ async fn a_secret_is_shown_only_once() {
 
 // ---- forwards -------------------------------------------------------------------------------
 
-async fn forwarding() -> (Harness, Seat) {
+async fn forwarding() -> (Harness, GatewayAccount) {
     begin_logging();
     let harness = Harness::with(|config| config.chat.commands = Commands::Forward).await;
-    let seat = harness.seat("g").await;
-    (harness, seat)
+    let account = harness.add_gateway("g").await;
+    (harness, account)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forward_contains_the_sanitized_command_and_no_credential() {
-    let (harness, seat) = forwarding().await;
-    let mut socket = harness.socket(&seat).await;
-    let post = json!({ "user_id": seat.user, "user_name": "Ada", "text": "/weather  oslo-in-plain now ", "message_id": "m-1" });
-    harness.say_as(&seat, "c", post).await.expect(202);
+    let (harness, account) = forwarding().await;
+    let mut socket = harness.socket(&account).await;
+    let post = json!({ "user_id": account.user, "user_name": "Ada", "text": "/weather  oslo-in-plain now ", "message_id": "m-1" });
+    harness.say_as(&account, "c", post).await.expect(202);
     let frame = socket.of("passthrough_forward").await;
     let forward = &frame.json["forward"];
     assert_eq!((&forward["platform"], &forward["botId"]), (&json!("relay"), &json!("desk")));
@@ -279,29 +279,29 @@ async fn a_forward_contains_the_sanitized_command_and_no_credential() {
     assert_eq!(headers, ["content-type"]);
     let body = STANDARD.decode(forward["bodyB64"].as_str().unwrap()).unwrap();
     let expected = json!({ "type": "command", "id": "m-1", "chat_id": "c", "chat_type": "dm",
-                           "user": { "id": seat.user, "name": "Ada" }, "name": "weather", "args": "oslo-in-plain now" });
+                           "user": { "id": account.user, "name": "Ada" }, "name": "weather", "args": "oslo-in-plain now" });
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), expected);
     assert_eq!(socket.unread().await, 0, "not sent as an event, too");
-    harness.history(&seat, "c").await;
+    harness.history(&account, "c").await;
     nowhere(&harness, CAPABILITY, "oslo-in-plain");
-    assert_eq!(harness.say(&seat, "c", "plain text").await["verdict"]["outcome"], "delivered");
+    assert_eq!(harness.say(&account, "c", "plain text").await["verdict"]["outcome"], "delivered");
     assert_eq!(socket.event().await.text(), "plain text");
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forward_waits_for_its_gateway_and_is_resent_until_acked() {
-    let (harness, seat) = forwarding().await;
-    harness.say(&seat, "c", "/first").await;
-    let mut socket = harness.socket(&seat).await;
+    let (harness, account) = forwarding().await;
+    harness.say(&account, "c", "/first").await;
+    let mut socket = harness.socket(&account).await;
     let waited = socket.of("passthrough_forward").await;
     socket.hang_up().await;
-    let mut again = harness.socket(&seat).await;
+    let mut again = harness.socket(&account).await;
     let same = again.of("passthrough_forward").await;
     assert_eq!(waited.raw, same.raw);
     again.ack(&same).await;
     again.hang_up().await;
-    let mut third = harness.socket(&seat).await;
+    let mut third = harness.socket(&account).await;
     assert_eq!(third.unread().await, 0);
     assert_eq!(harness.metric("frontdesk_acks_total").await, 1);
     harness.finish().await;
@@ -309,14 +309,14 @@ async fn a_forward_waits_for_its_gateway_and_is_resent_until_acked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follow_up_settles_the_forward_that_it_answers() {
-    let (harness, seat) = forwarding().await;
-    let mut socket = harness.socket(&seat).await;
-    harness.say(&seat, "c", "/first").await;
+    let (harness, account) = forwarding().await;
+    let mut socket = harness.socket(&account).await;
+    harness.say(&account, "c", "/first").await;
     socket.of("passthrough_forward").await;
     let result = socket.follow_up("agent:main:relay:dm:c", KIND, "done").await.json["result"].clone();
     assert_eq!(result["success"], true, "{result}");
     socket.hang_up().await;
-    let mut again = harness.socket(&seat).await;
+    let mut again = harness.socket(&account).await;
     assert_eq!(again.unread().await, 0, "the forward is not sent again");
     harness.finish().await;
 }

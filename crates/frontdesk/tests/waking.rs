@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_wire::frame::GatewayLine;
-use process::{Api, Desk, Received, Seat, Socket, person, until};
+use process::{Api, Desk, GatewayAccount, Received, Socket, person, until};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -78,8 +78,8 @@ async fn say(api: &Api, instance: &str, id: &str) -> Value {
     api.post("chat", &person(instance), id, "are you there?").await
 }
 
-async fn dial(api: &Api, seat: &Seat) -> Socket {
-    Socket::dial(&api.url, seat).await.unwrap()
+async fn dial(api: &Api, account: &GatewayAccount) -> Socket {
+    Socket::dial(&api.url, account).await.unwrap()
 }
 
 /// Sends `going_idle` and waits for its ack.
@@ -103,7 +103,7 @@ async fn a_sleeping_agent_is_called_once_per_cooldown_until_it_connects() {
     let cooldown = Duration::from_secs(2);
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "2000")]).await;
     let wake = WakeServer::start(200).await;
-    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = &desk.api;
     assert_eq!(wake.count(), 0, "no wake call without waiting rows");
 
@@ -125,7 +125,7 @@ async fn a_sleeping_agent_is_called_once_per_cooldown_until_it_connects() {
     wake.wait_for(2, cooldown + SOON).await;
     let second = wake.times()[1];
     assert!(second - first + SLACK >= cooldown, "{:?}", second - first);
-    let mut socket = dial(api, &seat).await;
+    let mut socket = dial(api, &account).await;
     assert_eq!(socket.take(5).await, ["m0", "m1", "m2", "m3", "m4"]);
     until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
 
@@ -136,7 +136,7 @@ async fn a_sleeping_agent_is_called_once_per_cooldown_until_it_connects() {
     say(api, "ann", "m5").await;
     wake.wait_for(3, SOON).await;
     assert!(wake.times()[2] - asked + SLACK < cooldown, "{:?}", wake.times()[2] - asked);
-    let mut socket = dial(api, &seat).await;
+    let mut socket = dial(api, &account).await;
     assert_eq!(socket.take(1).await, ["m5"]);
     sleep(cooldown * 3).await;
     assert_eq!(wake.count(), 3, "a connected agent is not called");
@@ -148,12 +148,12 @@ async fn an_agent_that_acked_everything_is_not_called_again() {
     let cooldown = Duration::from_millis(500);
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "500")]).await;
     let wake = WakeServer::start(200).await;
-    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = &desk.api;
     for round in 0..3 {
         say(api, "ann", &format!("m{round}")).await;
         wake.wait_for(round + 1, SOON).await;
-        let mut socket = dial(api, &seat).await;
+        let mut socket = dial(api, &account).await;
         assert_eq!(socket.take(1).await, [format!("m{round}")]);
         until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
         if round == 0 {
@@ -170,7 +170,7 @@ async fn an_agent_that_acked_everything_is_not_called_again() {
 async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_connects() {
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "50")]).await;
     let wake = WakeServer::start(500).await;
-    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = &desk.api;
     say(api, "ann", "m0").await;
     wake.wait_for(2, SOON).await;
@@ -182,7 +182,7 @@ async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_conne
     assert!(two + SLACK >= Duration::from_secs(2), "{one:?}, then {two:?}");
     assert_eq!(api.metric("frontdesk_wakes_total{why=\"bad_status\"}").await, 3);
 
-    let mut socket = dial(api, &seat).await;
+    let mut socket = dial(api, &account).await;
     assert_eq!(socket.take(2).await, ["m0", "m1"]);
     sleep_until(times[2] + Duration::from_secs(6)).await; // the next call would have come after four seconds
     assert_eq!(wake.count(), 3, "a wake call after the agent connected");
@@ -201,7 +201,7 @@ async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_conne
 async fn a_withheld_message_wakes_no_agent() {
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "50")]).await;
     let wake = WakeServer::start(200).await;
-    let _seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let _account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = &desk.api;
     for number in 0..3 {
         let answer = api.post("chat", "stranger", &format!("s{number}"), "hello?").await;
@@ -218,10 +218,10 @@ async fn a_withheld_message_wakes_no_agent() {
 async fn an_agent_that_goes_idle_or_dies_with_unacked_rows_is_called() {
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "100")]).await;
     let wake = WakeServer::start(200).await;
-    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = &desk.api;
 
-    let mut socket = dial(api, &seat).await;
+    let mut socket = dial(api, &account).await;
     go_idle(&mut socket).await;
     socket.hang_up().await;
     wait_until_gone(api, "ann").await;
@@ -229,7 +229,7 @@ async fn an_agent_that_goes_idle_or_dies_with_unacked_rows_is_called() {
     assert_eq!(wake.count(), 0, "asleep and nothing waits");
     say(api, "ann", "m0").await;
     wake.wait_for(1, SOON).await;
-    let mut socket = dial(api, &seat).await;
+    let mut socket = dial(api, &account).await;
     let (_, message_id) = socket.row(SOON).await.expect("no row after connecting");
     assert_eq!(message_id, "m0");
 
@@ -237,7 +237,7 @@ async fn an_agent_that_goes_idle_or_dies_with_unacked_rows_is_called() {
     let pokes = wake.count();
     drop(socket);
     wake.wait_for(pokes + 1, SOON).await;
-    let mut socket = dial(api, &seat).await;
+    let mut socket = dial(api, &account).await;
     assert_eq!(socket.take(1).await, ["m0"]);
     until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
 
@@ -247,7 +247,7 @@ async fn an_agent_that_goes_idle_or_dies_with_unacked_rows_is_called() {
     say(api, "ann", "m1").await;
     assert!(socket.row(Duration::from_millis(500)).await.is_none(), "nothing is pushed to an idle agent");
     wake.wait_for(pokes + 1, SOON).await;
-    let mut next = dial(api, &seat).await;
+    let mut next = dial(api, &account).await;
     assert_eq!(next.take(1).await, ["m1"]);
     assert!(matches!(socket.receive().await, Received::Closed(Some(1000))), "the newest socket wins");
 }
@@ -256,14 +256,14 @@ async fn an_agent_that_goes_idle_or_dies_with_unacked_rows_is_called() {
 async fn rows_that_wait_through_a_crash_cause_a_wake_call_at_start() {
     let mut desk = Desk::start(&[("WAKE_COOLDOWN_MS", "60000")]).await;
     let wake = WakeServer::start(200).await;
-    let (seat, idle) = (desk.api.seat("ann", Some(&wake.url)).await, WakeServer::start(200).await);
-    let _nothing_waits = desk.api.seat("ben", Some(&idle.url)).await;
+    let (account, idle) = (desk.api.add_gateway("ann", Some(&wake.url)).await, WakeServer::start(200).await);
+    let _nothing_waits = desk.api.add_gateway("ben", Some(&idle.url)).await;
     say(&desk.api, "ann", "m0").await;
     wake.wait_for(1, SOON).await;
     desk.kill().await;
     desk.start_again().await;
     wake.wait_for(2, SOON).await;
-    let mut socket = dial(&desk.api, &seat).await;
+    let mut socket = dial(&desk.api, &account).await;
     assert_eq!(socket.take(1).await, ["m0"]);
     until("all is acked", SOON, async || (desk.api.waiting("ann").await == 0).then_some(())).await;
     desk.kill().await;
@@ -282,7 +282,7 @@ async fn notices(api: &Api, chat: &str) -> usize {
 async fn users_are_notified_once_that_their_agent_is_away_and_messages_stay() {
     let mut desk = Desk::start(&[("WAKE_NOTICE_AFTER_S", "1")]).await;
     let wake = WakeServer::start(500).await;
-    let seat = desk.api.seat("ann", Some(&wake.url)).await;
+    let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = desk.api.clone();
     let began = Instant::now();
     let user = person("ann");
@@ -310,7 +310,7 @@ async fn users_are_notified_once_that_their_agent_is_away_and_messages_stay() {
     assert_eq!(rows.len(), 3);
     assert!(rows.iter().all(|row| row["state"] == "accepted"), "{rows:?}");
 
-    let mut socket = dial(&api, &seat).await;
+    let mut socket = dial(&api, &account).await;
     assert_eq!(socket.take(3).await, ["a0", "a1", "b0"], "waiting rows are delivered when the agent returns");
     until("all is acked", SOON, async || (api.waiting("ann").await == 0).then_some(())).await;
 
@@ -354,11 +354,11 @@ async fn the_server_is_healthy_and_stops_gracefully() {
     }
     let mut sockets = Vec::new();
     for instance in ["ann", "ben"] {
-        let seat = api.seat(instance, None).await;
-        sockets.push(dial(&api, &seat).await);
+        let account = api.add_gateway(instance, None).await;
+        sockets.push(dial(&api, &account).await);
     }
-    let deaf_seat = api.seat("deaf", None).await;
-    let deaf = dial(&api, &deaf_seat).await; // never reads again
+    let deaf_account = api.add_gateway("deaf", None).await;
+    let deaf = dial(&api, &deaf_account).await; // never reads again
     say(&api, "ann", "m0").await;
     assert_eq!(sockets[0].row(SOON).await.unwrap().1, "m0"); // not acked
     let chat = listen(&api, "/chat/v1/chats/chat/stream", &api.chat).await;
@@ -408,7 +408,7 @@ async fn idle_connections_do_not_delay_a_shutdown_for_long() {
 async fn messages_accepted_during_a_shutdown_are_stored() {
     let mut desk = Desk::start(&[]).await;
     let api = desk.api.clone();
-    let _seat = api.seat("ann", None).await;
+    let _account = api.add_gateway("ann", None).await;
     let posting = tokio::spawn(async move {
         let mut taken = Vec::new();
         loop {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use frontdesk_core::Env;
-use frontdesk_core::port::media::MediaShelf;
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::Platform;
+use frontdesk_core::port::store::{StoreError, Stored};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
@@ -15,8 +16,8 @@ pub struct Kit {
     pub env: Arc<dyn Env>,
     /// The only way to call a vendor.
     pub outcall: Arc<dyn Outcall>,
-    /// Files that agents uploaded. `None`: only the settings are checked, and there is no store.
-    pub media: Option<Arc<dyn MediaShelf>>,
+    /// Files of the tenants, by the ids in URLs of this server.
+    pub media: Arc<dyn MediaStore>,
     /// URL at which vendors and people reach this server, without a final slash.
     pub public_url: String,
     /// `[platform]` as it was written: one table per platform.
@@ -28,6 +29,33 @@ impl Kit {
     /// an error which names the known ones.
     pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, SettingsError> {
         section(&self.settings, name)
+    }
+}
+
+/// For a kit without a server, with which settings are only checked.
+pub struct NoMedia;
+
+impl NoMedia {
+    fn none<T: Send + 'static>() -> Stored<'static, T> {
+        Box::pin(std::future::ready(Err(StoreError::Unavailable("no files are stored here".into()))))
+    }
+}
+
+impl MediaStore for NoMedia {
+    fn media_put(&self, _: MediaItem, _: MediaBody, _: u64) -> Stored<'_, MediaPut> {
+        Self::none()
+    }
+
+    fn media_item<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<MediaItem>> {
+        Self::none()
+    }
+
+    fn media_get<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
+        Self::none()
+    }
+
+    fn media_remote<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<RemoteItem>> {
+        Self::none()
     }
 }
 

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use frontdesk_core::intake::Whose;
+use frontdesk_core::intake::{REMOTE_MEDIA_MAX, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest};
-use frontdesk_platforms::Kit;
 use frontdesk_platforms::hooks::{self, Hooks};
 use frontdesk_platforms::matrix::Homeservers;
 use frontdesk_platforms::shared::standard_webhooks::sign;
+use frontdesk_platforms::telegram::Telegram;
+use frontdesk_platforms::{Kit, NoMedia};
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::fuzz::engine::{Outcome, outcome};
 use frontdesk_testkit::fuzz::{Settings, Target, fuzz};
@@ -106,7 +107,7 @@ fn transaction(input: &[u8]) -> Outcome {
     let kit = Kit {
         env: Arc::new(TestEnv::default()),
         outcall: Arc::new(OneRoom),
-        media: None,
+        media: Arc::new(NoMedia),
         public_url: String::new(),
         settings: toml::Table::new(),
     };
@@ -173,4 +174,85 @@ fn transactions() {
 #[test]
 fn webhooks() {
     run(&Target { name: "webhook", run: webhook, seeds });
+}
+
+/// Knows the bot, and nothing else.
+struct GetMe;
+
+impl Outcall for GetMe {
+    fn check(&self, _: &str) -> Result<(), OutcallError> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        assert!(call.url.ends_with("/getMe"), "reading an update needs no other call");
+        let body = br#"{"ok":true,"result":{"id":7001,"is_bot":true,"first_name":"d","username":"desk_bot"}}"#;
+        Box::pin(std::future::ready(Ok(Answer { status: 200, body: body.to_vec(), ..Answer::default() })))
+    }
+}
+
+/// An update as it comes by webhook.
+fn telegram(input: &[u8]) -> Outcome {
+    let kit = Kit {
+        env: Arc::new(TestEnv::default()),
+        outcall: Arc::new(GetMe),
+        media: Arc::new(NoMedia),
+        public_url: "https://desk.example".into(),
+        settings: toml::Table::new(),
+    };
+    let secrets = [("token", "7001:AAbbCCddEEffGGhhIIjjKKll"), ("webhook_secret", "0123456789abcdef")];
+    let secrets = secrets.into_iter().map(|(name, value)| (name.to_owned(), Secret::new(value))).collect();
+    let bot = Bot::new("tg", None, [("mode".to_owned(), "webhook".to_owned())].into(), secrets);
+    let receive = |secret: &str| {
+        let headers = vec![("x-telegram-bot-api-secret-token".to_owned(), secret.to_owned())];
+        let request = RawRequest { headers, body: Bytes::copy_from_slice(input), ..RawRequest::default() };
+        Telegram::new(&kit).receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
+    };
+    assert_eq!(receive("0123456789abcdeF").err().map(|reply| reply.status), Some(401));
+    match receive("0123456789abcdef") {
+        Err(reply) => {
+            assert_eq!(reply.status, 400, "{}", reply.body);
+            outcome(false)
+        }
+        Ok(heard) => {
+            assert!(heard.intakes.len() <= 1);
+            let shape = heard.intakes.first().map(|intake| {
+                let event = &intake.event;
+                assert_eq!((&intake.whose, intake.bot.as_str()), (&Whose::Shared, "tg"));
+                assert_eq!(event.source.platform, "telegram");
+                assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);
+                assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty()));
+                let about = (event.source.chat_type.clone(), event.source.thread_id.is_some(), intake.addressed);
+                (intake.refused.is_some(), event.message_type.clone(), about, event.prompt_response.is_some())
+            });
+            outcome((shape, heard.changes.len()))
+        }
+    }
+}
+
+fn telegram_seeds() -> Vec<Vec<u8>> {
+    let from = r#""from":{"id":5,"is_bot":false,"first_name":"Ann","last_name":"B"}"#;
+    let group = r#""chat":{"id":-4,"type":"supergroup","title":"g","is_forum":true}"#;
+    let in_group = |rest: &str| format!(r#"{{"update_id":9,"message":{{"message_id":3,{from},{group},{rest}}}}}"#);
+    [
+        in_group(r#""text":"@desk_bot hi","entities":[{"type":"mention","offset":0,"length":9}]"#),
+        in_group(r#""text":"/go@desk_bot x","entities":[{"type":"bot_command","offset":0,"length":12}],"message_thread_id":7,"is_topic_message":true"#),
+        in_group(r#""photo":[{"file_id":"f","file_size":3}],"caption":"c","media_group_id":"g1""#),
+        in_group(r#""sticker":{"file_id":"s","emoji":"x","is_video":true}"#),
+        in_group(r#""location":{"latitude":1.5,"longitude":-2},"venue":{"title":"t","address":"a"}"#),
+        in_group(r#""text":"re","reply_to_message":{"message_id":2,"chat":{"id":-4},"text":"whole"},"quote":{"text":"part"}"#),
+        in_group(r#""migrate_to_chat_id":-100"#),
+        in_group(r#""new_chat_members":[{"id":6}]"#),
+        format!(r#"{{"update_id":9,"callback_query":{{"id":"q",{from},"data":"hp1:p:yes","message":{{"message_id":3,"from":{{"id":7001}},"chat":{{"id":5,"type":"private"}},"reply_markup":{{"inline_keyboard":[[{{"text":"Yes","callback_data":"hp1:p:yes"}}]]}}}}}}}}"#),
+        r#"{"update_id":9,"channel_post":{"message_id":1,"chat":{"id":-7,"type":"channel","title":"c"},"text":"news"}}"#.into(),
+        r#"{"update_id":9,"my_chat_member":{"chat":{"id":-4}}}"#.into(),
+        r#"{"update_id":9,"message":{"message_id":"x"}}"#.into(),
+    ]
+    .map(String::into_bytes)
+    .to_vec()
+}
+
+#[test]
+fn updates_of_telegram() {
+    run(&Target { name: "telegram", run: telegram, seeds: telegram_seeds });
 }

@@ -9,7 +9,9 @@ use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::store_contract;
 use frontdesk_testkit::store_suite::alarms::alarm;
-use frontdesk_testkit::store_suite::{Harness, Rings, accept, accept_many, acceptance, capability, owed, settled};
+use frontdesk_testkit::store_suite::{
+    Harness, NotifiedRows, accept, accept_many, acceptance, capability, owed, settled,
+};
 use frontdesk_wire::{InstanceNo, Seq};
 
 fn in_memory() -> Harness {
@@ -124,11 +126,11 @@ async fn a_backup_overwrites_nothing() {
 async fn a_notification_after_the_server_is_gone_is_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let rings = Rings::on(&*store);
+    let notified = NotifiedRows::on(&*store);
     let asking = store.accept(vec![acceptance(1, &[7])]);
     drop(asking); // never polled, so never written
     accept(&*store, acceptance(2, &[7])).await;
-    assert_eq!(rings.rows(), [(7, 1)]);
+    assert_eq!(notified.rows(), [(7, 1)]);
     assert_eq!(owed(&*store, 7).await, [1]);
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use frontdesk_core::port::media::body_of;
 use frontdesk_core::port::store::{Acceptance, MediaItem, Position, Store, StoreError};
 use frontdesk_store::sqlite::SqliteStore;
-use frontdesk_testkit::store_suite::{Rings, accept, accept_many, acceptance, owed};
+use frontdesk_testkit::store_suite::{NotifiedRows, accept, accept_many, acceptance, owed};
 use frontdesk_wire::{InstanceNo, Seq};
 use rusqlite::Connection;
 use tokio::task::JoinSet;
@@ -219,7 +219,7 @@ async fn a_second_store_on_one_folder_is_refused() {
 async fn a_lock_of_another_process_is_temporary() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let rings = Rings::on(&*store);
+    let notified = NotifiedRows::on(&*store);
     accept(&*store, acceptance(1, &[7])).await;
     let mut holder = Playing::begin(folder.path(), "child_holds_the_lock", |command| command);
     holder.wait_for("LOCKED");
@@ -233,7 +233,7 @@ async fn a_lock_of_another_process_is_temporary() {
     holder.ends_well();
     store.health().await.unwrap();
     assert_eq!(accept(&*store, acceptance(3, &[7])).await.rows, [(7, 2)], "no restart needed, and no number is lost");
-    assert_eq!(rings.rows(), [(7, 1), (7, 2)], "a refused row is not notified");
+    assert_eq!(notified.rows(), [(7, 1), (7, 2)], "a refused row is not notified");
     drop(store);
     let again = open(folder.path());
     let ids: Vec<_> =
@@ -378,7 +378,7 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let store = open(folder);
-        let rings = Rings::on(&*store);
+        let notified = NotifiedRows::on(&*store);
         let (mut kept, mut refusals, mut number) = (BTreeSet::new(), 0, 0);
         while refusals < 60 {
             // Concurrent calls share one commit; large and small, so that some may still fit.
@@ -421,8 +421,8 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
             assert_eq!(again.fresh, kept.insert(format!("m-{number}")), "{number}");
         }
         assert_eq!(there(&*store).await, kept, "without reopening");
-        let rung: BTreeSet<String> = rings.deliveries().iter().map(|new| new.delivery.message_id.clone()).collect();
-        assert_eq!(rung, kept, "exactly the committed rows were notified");
+        let added: BTreeSet<String> = notified.deliveries().iter().map(|new| new.delivery.message_id.clone()).collect();
+        assert_eq!(added, kept, "exactly the committed rows were notified");
 
         drop(store);
         let again = open(folder);

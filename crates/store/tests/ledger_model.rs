@@ -9,7 +9,7 @@ use std::sync::Arc;
 use frontdesk_core::port::store::{Mail, MailState, Position, Store};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
-use frontdesk_testkit::store_suite::{Rings, acceptance};
+use frontdesk_testkit::store_suite::{NotifiedRows, acceptance};
 use frontdesk_wire::{InstanceNo, Seq};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -87,7 +87,7 @@ struct Account {
 struct Model {
     known: BTreeSet<u64>,
     accounts: BTreeMap<u64, Account>,
-    rung: Vec<(u64, u64)>,
+    added: Vec<(u64, u64)>,
 }
 
 impl Account {
@@ -138,7 +138,7 @@ impl Account {
 /// A backend under test: how it is closed, and how it crashes. Memory supports neither.
 struct Subject {
     store: Option<Arc<dyn Store>>,
-    rings: Arc<Rings>,
+    notified: Arc<NotifiedRows>,
     heard: Vec<(u64, u64)>,
     folder: Option<TempDir>,
 }
@@ -153,8 +153,8 @@ fn open(folder: Option<&Path>) -> Arc<dyn Store> {
 impl Subject {
     fn new(folder: Option<TempDir>) -> Self {
         let store = open(folder.as_ref().map(TempDir::path));
-        let rings = Rings::on(&*store);
-        Self { store: Some(store), rings, heard: Vec::new(), folder }
+        let notified = NotifiedRows::on(&*store);
+        Self { store: Some(store), notified, heard: Vec::new(), folder }
     }
 
     fn store(&self) -> &dyn Store {
@@ -162,7 +162,7 @@ impl Subject {
     }
 
     fn heard(&self) -> Vec<(u64, u64)> {
-        [self.heard.clone(), self.rings.rows()].concat()
+        [self.heard.clone(), self.notified.rows()].concat()
     }
 
     fn reopen(&mut self, crash: bool) {
@@ -181,7 +181,7 @@ impl Subject {
             self.folder = left;
         }
         let store = open(self.folder.as_ref().map(TempDir::path));
-        self.rings = Rings::on(&*store);
+        self.notified = NotifiedRows::on(&*store);
         self.store = Some(store);
     }
 }
@@ -198,7 +198,7 @@ async fn take(step: Step, model: &mut Model, subject: &mut Subject) -> Result<()
                     receivers.into_iter().map(|no| (no, model.accounts.entry(no).or_default().push(key))).collect();
                 prop_assert_eq!(done.fresh, fresh);
                 prop_assert_eq!(&done.rows, &rows);
-                model.rung.extend(rows);
+                model.added.extend(rows);
             }
         }
         Step::Settle { who, rows, sent } => {
@@ -238,7 +238,7 @@ async fn take(step: Step, model: &mut Model, subject: &mut Subject) -> Result<()
             let made = subject.store().replay_mail(InstanceNo(INSTANCES[who]), Seq(seq.unwrap_or(1))).await.unwrap();
             let made = made.map(|seq| seq.0);
             prop_assert_eq!(made, expected);
-            model.rung.extend(made.map(|seq| (INSTANCES[who], seq)));
+            model.added.extend(made.map(|seq| (INSTANCES[who], seq)));
         }
         Step::Read { who, after, limit } => {
             let account = model.accounts.entry(INSTANCES[who]).or_default();
@@ -281,7 +281,7 @@ async fn compare(model: &Model, subject: &Subject) -> Result<(), TestCaseError> 
         prop_assert_eq!(waiting, owed.first().map(|(oldest, _)| (owed.len() as u64, *oldest)));
     }
     prop_assert_eq!(store.report().await.unwrap().rows_waiting, owing);
-    prop_assert_eq!(&subject.heard(), &model.rung);
+    prop_assert_eq!(&subject.heard(), &model.added);
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! The directory in memory over a real store: written through with compare-and-set, and read back the same.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use frontdesk_wire::InstanceId;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -10,16 +9,16 @@ use frontdesk_core::directory::{AmendError, Draft, Fact, Registry, View};
 use frontdesk_core::port::store::{Change, Directory as _, Store, StoreError};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceId, InstanceNo};
 
 fn tenant(name: &str) -> Fact {
     Fact::Tenant(Tenant { name: name.into(), created_ms: 1, notices: true })
 }
 
 fn binding(instance: &str, at_ms: u64) -> Fact {
-    let [tenant, platform, user_id, instance] = ["acme", "chat", "ada", instance].map(str::to_owned);
+    let [platform, user_id] = ["chat", "ada"].map(str::to_owned);
     Fact::Binding(Binding {
-        tenant: tenant.into(),
+        tenant: "acme".into(),
         platform,
         user_id,
         instance: instance.into(),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::delivery::wake::Errand;
+use frontdesk_core::delivery::wake::WakeTask;
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Acceptance, LEASE_MS, Store};
 use frontdesk_core::{Desk, Rules};
@@ -50,8 +50,8 @@ impl Pair {
 /// Wake calls that a server would make now.
 async fn pokes(desk: &Desk) -> usize {
     let mut waker = desk.delivery().new_waker().await;
-    let errands = desk.delivery().wake_errands(&mut waker).await;
-    errands.iter().filter(|errand| matches!(errand, Errand::Poke(..))).count()
+    let tasks = desk.delivery().due_wake_tasks(&mut waker).await;
+    tasks.iter().filter(|task| matches!(task, WakeTask::Poke(..))).count()
 }
 
 /// Regression: "no socket here" was taken for "nobody serves it", and the wake URL was called.
@@ -62,7 +62,7 @@ async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket
     pair.accept(1).await;
     assert!(pair.one.delivery().switchboard().take_unserved().is_empty(), "left to the other server");
     assert_eq!((pokes(&pair.one).await, pokes(&pair.other).await), (0, 0));
-    let told = pair.one.delivery().run(Errand::Notice(pair.caller.instance.no, 1)).await;
+    let told = pair.one.delivery().run(WakeTask::Notice(pair.caller.instance.no, 1)).await;
     assert_eq!(told.1, frontdesk_core::delivery::wake::Ended::NotNeeded, "nobody is told that the agent is away");
     carry_out(&pair.other, &mut session, 10).await;
     assert_eq!(written(&mut session, 10)[0]["type"], "inbound");
@@ -107,7 +107,7 @@ async fn a_suspended_server_infers_nothing_about_a_replaced_session() {
     carry_out(&pair.other, &mut old, 10).await;
     assert_eq!(written(&mut old, 10).len(), 1);
     old.heard(11);
-    // The gateway dials the first server, while the other one stands still.
+    // The gateway dials the first server, while the other one is stopped.
     let mut new = serving(&pair.one, &pair.caller, 5_000).await;
     old.tick(20_000);
     carry_out(&pair.other, &mut old, 20_000).await;

@@ -8,7 +8,7 @@ use std::thread;
 
 use frontdesk_core::directory::View;
 use frontdesk_core::directory::{Place, tenant_of};
-use frontdesk_core::gate::{self, Case, Layer, Ruling, Sight, Verdict, read_kept};
+use frontdesk_core::gate::{self, Case, Layer, Ruling, Sight, Verdict, read_verdict};
 use frontdesk_testkit::world::reference::{self, Found, Line};
 use frontdesk_testkit::world::{Dice, Event, World};
 use frontdesk_wire::InstanceNo;
@@ -65,7 +65,7 @@ const WAYS: [&str; 19] = [
     "engaged, free chat",
     "engaged, free channel",
     "engaged, a bot",
-    "kept and read back",
+    "stored and read back",
     "narrowed by an answer less",
 ];
 
@@ -182,11 +182,11 @@ impl Trial<'_> {
         let expected = reference::judge(self.world, self.event);
         self.same_lines(&verdict, expected.clone());
         if let Some(tenant) = tenant {
-            self.stays_in_the_house(&verdict, tenant);
+            self.stays_in_the_tenant(&verdict, tenant);
         }
         if self.number.is_multiple_of(KEPT_EACH) {
-            self.same_when_kept(&verdict, tenant.unwrap_or_default());
-            tally.way("kept and read back");
+            self.same_when_stored(&verdict, tenant.unwrap_or_default());
+            tally.way("stored and read back");
         }
         if let Some(tenant) = tenant.filter(|_| self.number.is_multiple_of(NARROWED_EACH)) {
             let narrowed = self.narrows(&verdict, &answers, tenant);
@@ -251,8 +251,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Names are used again in every tenant; the numbers of instances are not.
-    fn stays_in_the_house(&self, verdict: &Verdict, tenant: &str) {
+    /// Every tenant uses the same instance names; instance numbers are unique.
+    fn stays_in_the_tenant(&self, verdict: &Verdict, tenant: &str) {
         for found in verdict.lines.iter().filter_map(|line| line.instance.as_ref()) {
             let own = self.world.instance(tenant, &found.name).is_some_and(|own| own.no == found.no);
             if !own || found.tenant != tenant {
@@ -261,9 +261,9 @@ impl Trial<'_> {
         }
     }
 
-    fn same_when_kept(&self, verdict: &Verdict, tenant: &str) {
-        let kept = verdict.kept(verdict.outcome(), &self.event.source.platform);
-        let read = read_kept(&kept, tenant).unwrap_or_else(|| self.fail(&format!("{kept} does not read back")));
+    fn same_when_stored(&self, verdict: &Verdict, tenant: &str) {
+        let stored = verdict.to_stored(verdict.outcome(), &self.event.source.platform);
+        let read = read_verdict(&stored, tenant).unwrap_or_else(|| self.fail(&format!("{stored} does not read back")));
         let delivered = verdict.receivers().next().is_some();
         let outcome = |delivered| if delivered { "delivered" } else { "withheld" };
         let same = read.instances.len() == verdict.lines.len()
@@ -278,7 +278,7 @@ impl Trial<'_> {
                     && decided == (line.layer.name(), line.rule, &*line.value)
             });
         if !same {
-            self.fail(&format!("kept as {kept}, it reads back as {read:#?}"));
+            self.fail(&format!("stored as {stored}, it reads back as {read:#?}"));
         }
     }
 

@@ -1,8 +1,9 @@
 //! Incoming messages, normalized for agents.
 
-use crate::ids::ChatId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::ids::ChatId;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MessageEvent {
@@ -30,7 +31,7 @@ pub struct MessageEvent {
     pub prompt_response: Option<PromptResponse>,
     /// Set if it comes from another agent or a skill: kind of message, and its envelope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<Box<AgentWord>>,
+    pub delivery: Option<Box<AgentEnvelope>>,
 }
 
 fn text_type() -> String {
@@ -153,7 +154,7 @@ pub struct ContextLine {
 
 /// Envelope of a message from another agent, for agents that need more than the text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct AgentWord {
+pub struct AgentEnvelope {
     /// augment, template, wake
     #[serde(rename = "type")]
     pub kind: String,

@@ -100,6 +100,21 @@ impl EventId {
     }
 }
 
+/// Reads a text without a `String` in between.
+struct Text;
+
+impl serde::de::Visitor<'_> for Text {
+    type Value = Arc<str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Arc<str>, E> {
+        Ok(text.into())
+    }
+}
+
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident;)+) => {$(
         $(#[$doc])*
@@ -114,7 +129,7 @@ macro_rules! texts {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                String::deserialize(from).map(Self::from)
+                from.deserialize_str(Text).map(Self)
             }
         }
 
@@ -126,7 +141,7 @@ macro_rules! texts {
 
         impl Default for $name {
             fn default() -> Self {
-                Self("".into())
+                Self(Arc::default())
             }
         }
 

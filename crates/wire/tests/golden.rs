@@ -15,7 +15,7 @@ use frontdesk_wire::agents::{
 };
 use frontdesk_wire::api;
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::event::{AgentWord, ContextLine, Media, PromptResponse, ReplyTo};
+use frontdesk_wire::event::{AgentEnvelope, ContextLine, Media, PromptResponse, ReplyTo};
 use frontdesk_wire::frame::{FrameError, GatewayLine, PassthroughForward, push_delivery};
 use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, DeskFrame};
 use frontdesk_wire::{GatewayFrame, MessageEvent, Source, build_session_key};
@@ -985,7 +985,7 @@ fn a_refusal_has_a_class_and_fields() {
 
 #[test]
 fn an_agent_message_is_an_event_with_its_metadata() {
-    let word = AgentWord {
+    let envelope = AgentEnvelope {
         kind: "augment".into(),
         delivery_id: "dl_1".into(),
         meta: Some(json!({ "correlation_id": "c-1", "dispatch_id": "d-1" })),
@@ -1006,9 +1006,9 @@ fn an_agent_message_is_an_event_with_its_metadata() {
             ..Source::default()
         },
         message_id: text("dl_1"),
-        delivery: Some(Box::new(word)),
+        delivery: Some(Box::new(envelope)),
         ..MessageEvent::default()
     };
-    both_ways("event_agent_word", &event);
+    both_ways("event_agent_message", &event);
     assert_eq!(build_session_key(&event.source), "agent:main:relay:dm:agent:alice:dl_1");
 }

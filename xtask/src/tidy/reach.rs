@@ -20,7 +20,7 @@ const TRAITS: [&str; 15] = [
     "Inbox",
     "Journal",
     "Ledger",
-    "MediaShelf",
+    "MediaStore",
     "Sessions",
     "Skills",
     "Store",
@@ -66,7 +66,7 @@ mod tests {
             "fn f() { desk\n    .stores ()\n    .chat }",
             "use frontdesk_core::port::store::{Ledger, Mail};",
             "use frontdesk_core::port::alarms::Alarms as _;",
-            "fn f(_: &dyn frontdesk_core::port::media::MediaShelf) {}",
+            "fn f(_: &dyn frontdesk_core::port::media::MediaStore) {}",
         ] {
             assert_eq!(found(edge, text), 1, "{text}");
             assert_eq!(found("crates/frontdesk/src/work/mod.rs", text), 1, "{text}");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Addressee;
 use super::Messages;
 use super::address;
-use super::messages::{Filing, Kept, Word, chat_of};
+use super::messages::{Committed, NewMessage, StoredReceipts, chat_of};
 use super::speaker::Speaker;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
@@ -20,11 +20,11 @@ use crate::meters::Why;
 use crate::port::inbox::StoredMessage;
 
 /// Result of a delivery, per connector.
-pub(super) struct Delivered {
+pub(super) struct DeliverOutcome {
     pub(super) receipt: DeliveryReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
     /// The inbox holds this message. False: it holds an earlier one with another text, or none any more.
-    pub(super) stands: bool,
+    pub(super) is_stored: bool,
 }
 
 /// Options of a delivery.
@@ -40,7 +40,7 @@ pub(super) struct Asks<'a> {
     /// The asking agent; a late answer is delivered to its inbox.
     pub(super) by: Option<&'a str>,
     /// Called with the delivery id of the stored question, before the question is sent to a socket again.
-    pub(super) filed: &'a (dyn Fn(&str) + Sync),
+    pub(super) on_stored: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Messages {
@@ -68,14 +68,14 @@ impl Messages {
         payload: &DeliveryPayload,
         delivery_id: String,
         how: How<'_>,
-    ) -> Result<Delivered, Fault> {
+    ) -> Result<DeliverOutcome, Fault> {
         let meta = payload.meta();
         let from = speaker_of(meta);
         let hash = short_hash(&[payload.kind(), payload.text()]);
         // Agent numbers are never reused, so an agent that was deleted and registered again gets new dedup keys.
         let dedup = || short_hash(&[&to.agent.no.to_string(), &meta.dispatch_id, &hex::encode(hash)]);
         let dedup = how.dedup.unwrap_or_else(dedup);
-        let word = Word {
+        let message = NewMessage {
             kind: payload.kind(),
             text: payload.text(),
             meta: Some(meta),
@@ -91,35 +91,40 @@ impl Messages {
             warnings.push(format!("session {session:?} was ignored: deliver goes to the inbox of the agent"));
         }
         let at_ms = self.env.now_ms();
-        let mut receipts = vec![shown("inbox", &own_receipt(&word, at_ms, self.is_attended(to)))];
+        let mut receipts = vec![shown("inbox", &own_receipt(&message, at_ms, self.is_attended(to)))];
         for instance in &to.relay {
             let served = self.delivery.switchboard().is_served(instance.no);
-            receipts.push(shown("relay", &own_receipt(&word, at_ms, served)));
+            receipts.push(shown("relay", &own_receipt(&message, at_ms, served)));
         }
         receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
-        let kept = Kept { from: from.map(str::to_owned), done: to.ways.is_empty(), receipts, ..Kept::default() };
+        let record = StoredReceipts {
+            from: from.map(str::to_owned),
+            done: to.ways.is_empty(),
+            receipts,
+            ..StoredReceipts::default()
+        };
         let receivers = to.relay.iter().map(|it| it.no).collect();
         // Locked before the commit, so that only one of several concurrent repetitions calls the connectors.
         let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
-        let Filing { filed, fresh, gone, .. } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        let Committed { stored, fresh, gone, .. } = self.commit(to, &message, at_ms, receivers, &record).await?;
         // Read after locking, so it includes the receipts of an earlier holder.
-        let kept = if fresh { kept } else { serde_json::from_str(&filed.message.receipts).unwrap_or_default() };
+        let record = if fresh { record } else { serde_json::from_str(&stored.message.receipts).unwrap_or_default() };
         if let Some(asks) = &how.asks {
-            (asks.filed)(&filed.message.delivery_id);
+            (asks.on_stored)(&stored.message.delivery_id);
         }
         if fresh {
-            self.agents.live.streams.ring(to.agent.no);
+            self.agents.live.streams.notify(to.agent.no);
         } else if how.asks.is_some() {
-            self.ask_again(to, &Word { delivery_id: &filed.message.delivery_id, ..word }, at_ms).await?;
+            self.ask_again(to, &NewMessage { delivery_id: &stored.message.delivery_id, ..message }, at_ms).await?;
         }
-        let receipts = match (kept.done || gone, &carrying) {
-            (true, _) => kept.receipts,
-            (false, Some(_)) => self.push(to, &filed, payload, kept).await,
+        let receipts = match (record.done || gone, &carrying) {
+            (true, _) => record.receipts,
+            (false, Some(_)) => self.push(to, &stored, payload, record).await,
             (false, None) => {
                 // The other call may have finished or failed by now; only that it was running is known.
                 let text = "an earlier call still waits for the connectors; repeat the call for their receipts";
                 warnings.push(text.into());
-                kept.receipts
+                record.receipts
             }
         };
         drop(carrying);
@@ -128,14 +133,14 @@ impl Messages {
         } else if !fresh {
             warnings.push("this dispatch was delivered before; this is its first receipt".into());
         }
-        let receipt = merged(&filed, &receipts, warnings);
+        let receipt = merged(&stored, &receipts, warnings);
         let outcome = match (fresh, receipt.delivery_skipped) {
             (false, _) => "duplicate",
             (true, true) => "skipped",
             (true, false) => "delivered",
         };
-        self.note_word(to, &filed, outcome, from, &receipts);
-        Ok(Delivered { receipt, receipts, stands: fresh || (!gone && filed.message.text == payload.text()) })
+        self.report_message(to, &stored, outcome, from, &receipts);
+        Ok(DeliverOutcome { receipt, receipts, is_stored: fresh || (!gone && stored.message.text == payload.text()) })
     }
 
     pub(super) fn is_attended(&self, to: &Addressee) -> bool {
@@ -147,9 +152,9 @@ impl Messages {
     async fn push(
         &self,
         to: &Addressee,
-        filed: &StoredMessage,
+        stored: &StoredMessage,
         payload: &DeliveryPayload,
-        mut kept: Kept,
+        mut record: StoredReceipts,
     ) -> Vec<ConnectorReceipt> {
         // In parallel: the caller waits for the slowest connector, not for the sum.
         let names = way_names(&to.ways);
@@ -160,10 +165,10 @@ impl Messages {
             };
             outcome.map_or_else(|fault| failed(name, &fault), |receipt| shown(name, &receipt))
         });
-        kept.receipts.extend(join_all(tries).await);
-        kept.done = true;
-        self.note_kept(filed, &filed.message.kind, filed.message.session_id.clone(), &kept).await;
-        kept.receipts
+        record.receipts.extend(join_all(tries).await);
+        record.done = true;
+        self.store_receipts(stored, &stored.message.kind, stored.message.session_id.clone(), &record).await;
+        record.receipts
     }
 
     // ---- notify --------------------------------------------------------------------------
@@ -211,32 +216,32 @@ impl Messages {
     }
 
     /// Counts a message and reports it to the event stream.
-    pub(super) fn note_word(
+    pub(super) fn report_message(
         &self,
         to: &Addressee,
-        filed: &StoredMessage,
+        stored: &StoredMessage,
         how: &'static str,
         from: Option<&str>,
         receipts: &[ConnectorReceipt],
     ) {
-        self.meters.agent_words.get_or_create(&Why { why: how }).inc();
+        self.meters.agent_messages.get_or_create(&Why { why: how }).inc();
         self.tail.say(&to.agent.tenant, how, |notice| {
             notice.instance.clone_from(&to.agent.id);
-            notice.event_id = filed.event.to_string();
+            notice.event_id = stored.event.to_string();
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from).into();
-            notice.message_id.clone_from(&filed.message.delivery_id);
+            notice.message_id.clone_from(&stored.message.delivery_id);
             let speaker = from.unwrap_or("the desk");
-            let told: Vec<String> = receipts.iter().map(in_words).collect();
-            notice.text = format!("{} from {speaker} to {}; {}", filed.message.kind, to.agent.id, told.join(", "));
+            let told: Vec<String> = receipts.iter().map(summary).collect();
+            notice.text = format!("{} from {speaker} to {}; {}", stored.message.kind, to.agent.id, told.join(", "));
         });
     }
 }
 
-fn own_receipt(word: &Word<'_>, delivered_at: u64, pushed: bool) -> DeliveryReceipt {
+fn own_receipt(message: &NewMessage<'_>, delivered_at: u64, pushed: bool) -> DeliveryReceipt {
     DeliveryReceipt {
         delivered_at,
-        delivery_id: Some(word.delivery_id.into()),
+        delivery_id: Some(message.delivery_id.into()),
         delivery_skipped: !pushed,
         ..DeliveryReceipt::default()
     }
@@ -274,7 +279,7 @@ pub(super) fn way_names(ways: &[ConnectorSpec]) -> Vec<String> {
 }
 
 /// Summary of a receipt for operators.
-fn in_words(it: &ConnectorReceipt) -> String {
+fn summary(it: &ConnectorReceipt) -> String {
     let says = |what: &str| it.receipt.as_ref().and_then(|receipt| receipt.get(what)).and_then(Value::as_bool);
     let how = match (it.ok, says("woken"), says("delivery_skipped")) {
         (false, ..) => {
@@ -290,7 +295,7 @@ fn in_words(it: &ConnectorReceipt) -> String {
 }
 
 /// Merges all receipts into one. It counts as skipped if no connector pushed the message.
-fn merged(filed: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
+fn merged(stored: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Vec<String>) -> DeliveryReceipt {
     let mut pushed = false;
     for it in receipts {
         match (&it.receipt, &it.error) {
@@ -307,8 +312,8 @@ fn merged(filed: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: Ve
         }
     }
     DeliveryReceipt {
-        delivered_at: filed.at_ms,
-        delivery_id: Some(filed.message.delivery_id.clone()),
+        delivered_at: stored.at_ms,
+        delivery_id: Some(stored.message.delivery_id.clone()),
         session_id: None,
         delivery_skipped: !pushed,
         warnings,

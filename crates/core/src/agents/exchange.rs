@@ -89,7 +89,7 @@ impl Exchanges {
             }
             Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"),
         })?;
-        let filed = Notify::new();
+        let stored = Notify::new();
         let question = async {
             // Registered before the commit: the answer may arrive before the commit returns.
             let chat_id = super::deliver::chat_of_payload(payload);
@@ -99,9 +99,9 @@ impl Exchanges {
             // A repeated question keeps the delivery id of the first one.
             let named = |first: &str| {
                 ticket.asked(first, &chat_id, instances.clone());
-                filed.notify_one();
+                stored.notify_one();
             };
-            let how = How { asks: Some(Asks { by: asker.as_deref(), filed: &named }), dedup: None };
+            let how = How { asks: Some(Asks { by: asker.as_deref(), on_stored: &named }), dedup: None };
             Box::pin(self.messages.deliver_to(&to, payload, delivery_id, how)).await.map(drop)
         };
         let mut question = std::pin::pin!(question.fuse());
@@ -133,7 +133,7 @@ impl Exchanges {
             Ok(_) => "exchange_failed",
             Err(_) => "unanswered",
         };
-        self.meters.agent_words.get_or_create(&Why { why }).inc();
+        self.meters.agent_messages.get_or_create(&Why { why }).inc();
         let answer = match answered {
             Ok(Ok(Some(reply))) => Ok(reply),
             Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted during the exchange
@@ -146,7 +146,7 @@ impl Exchanges {
             if !question.is_terminated() {
                 tokio::select! {
                     biased;
-                    () = filed.notified() => {}
+                    () = stored.notified() => {}
                     _ = &mut question => {}
                 }
             }
@@ -230,7 +230,7 @@ impl Exchanges {
             return Ok(false);
         };
         let to = match self.agents.addressee(tenant, &asker).await {
-            Ok(to) if to.agent.id == asker.as_str() => to,
+            Ok(to) if to.agent.id == asker => to,
             Err(fault) if fault.class != Class::UnknownAgentError => return Err(fault),
             _ => return Ok(false), // the asking agent was deleted
         };
@@ -247,7 +247,7 @@ impl Exchanges {
         let payload = DeliveryPayload::Augment { content, meta };
         let how = How { asks: None, dedup: Some(reply_mark(question)) };
         let done = Box::pin(self.messages.deliver_to(&to, &payload, self.messages.new_delivery_id(), how)).await?;
-        Ok(done.stands)
+        Ok(done.is_stored)
     }
 }
 

@@ -6,7 +6,7 @@ use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
 use frontdesk_wire::{EventId, InstanceId, InstanceNo, Place};
 
 use super::AgentsPlane;
-use super::messages::Kept;
+use super::messages::StoredReceipts;
 use super::speaker::Speaker;
 use crate::base::Base;
 use crate::env::Env;
@@ -89,24 +89,24 @@ impl Inboxes {
         let agents: Vec<Option<InstanceId>> = self.agents.directory.read(|view| {
             messages.iter().map(|it| view.agent_no(it.message.agent).map(|agent| agent.id.clone())).collect()
         });
-        let show = |(filed, agent): (StoredMessage, Option<InstanceId>)| {
-            let kept: Kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
+        let show = |(stored, agent): (StoredMessage, Option<InstanceId>)| {
+            let record: StoredReceipts = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
             Dispatch {
-                event_id: filed.event.to_string(),
-                at: filed.at_ms,
+                event_id: stored.event.to_string(),
+                at: stored.at_ms,
                 agent_id: agent.unwrap_or_default().into(),
-                from: kept.from,
-                kind: filed.message.kind,
-                text: filed.message.text.chars().take(SHOWN_CHARS).collect(),
-                receipts: kept.receipts,
+                from: record.from,
+                kind: stored.message.kind,
+                text: stored.message.text.chars().take(SHOWN_CHARS).collect(),
+                receipts: record.receipts,
             }
         };
         Ok(messages.into_iter().zip(agents).map(show).collect())
     }
 }
 
-pub fn inbox_message(filed: StoredMessage) -> InboxMessage {
-    let StoredMessage { place, at_ms, message, .. } = filed;
+pub fn inbox_message(stored: StoredMessage) -> InboxMessage {
+    let StoredMessage { place, at_ms, message, .. } = stored;
     InboxMessage {
         seq: place.0,
         delivery_id: message.delivery_id,
@@ -119,6 +119,6 @@ pub fn inbox_message(filed: StoredMessage) -> InboxMessage {
 }
 
 /// The message is still being handed over; its session and receipts may change.
-pub fn is_in_flight(filed: &StoredMessage) -> bool {
-    serde_json::from_str::<Kept>(&filed.message.receipts).is_ok_and(|kept| !kept.done)
+pub fn is_in_flight(stored: &StoredMessage) -> bool {
+    serde_json::from_str::<StoredReceipts>(&stored.message.receipts).is_ok_and(|record| !record.done)
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, DeliveryMeta, Fault};
-use frontdesk_wire::event::AgentWord;
-use frontdesk_wire::{ChatId, EventId, InstanceNo, MessageEvent, Place, Source, build_session_key};
+use frontdesk_wire::event::AgentEnvelope;
+use frontdesk_wire::{EventId, InstanceId, InstanceNo, MessageEvent, Place, Source, build_session_key};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ const QUESTION: &str = "question";
 
 /// Stored with a message: its sender, and the receipts of the connectors.
 #[derive(Serialize, Deserialize, Default)]
-pub(super) struct Kept {
+pub(super) struct StoredReceipts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<String>,
     /// False: not all connectors were tried yet. After a crash a repetition of the message tries them again.
@@ -46,7 +46,7 @@ pub(super) struct Kept {
 }
 
 /// A message before it is committed.
-pub(super) struct Word<'a> {
+pub(super) struct NewMessage<'a> {
     /// augment, template, wake, `wake_degraded`
     pub(super) kind: &'a str,
     pub(super) text: &'a str,
@@ -63,8 +63,8 @@ pub(super) struct Word<'a> {
 }
 
 /// A committed message.
-pub(super) struct Filing {
-    pub(super) filed: StoredMessage,
+pub(super) struct Committed {
+    pub(super) stored: StoredMessage,
     /// False: it is a duplicate of an earlier message.
     pub(super) fresh: bool,
     /// A duplicate whose message has expired, so receipts cannot be stored.
@@ -108,28 +108,28 @@ impl Messages {
     }
 
     /// Commits the message and the ledger rows of its sockets in one transaction.
-    pub(super) async fn file(
+    pub(super) async fn commit(
         &self,
         to: &Addressee,
-        word: &Word<'_>,
+        message: &NewMessage<'_>,
         at_ms: u64,
         receivers: Vec<InstanceNo>,
-        kept: &Kept,
-    ) -> Result<Filing, Fault> {
-        let message = InboxMessage {
+        record: &StoredReceipts,
+    ) -> Result<Committed, Fault> {
+        let inbox_message = InboxMessage {
             agent: to.agent.no,
-            delivery_id: word.delivery_id.into(),
-            kind: word.kind.into(),
-            text: word.text.into(),
-            meta: word.meta.map(|meta| serde_json::to_string(meta).unwrap_or_default()),
-            session_id: word.session.map(str::to_owned),
-            receipts: serde_json::to_string(kept).unwrap_or_default(),
+            delivery_id: message.delivery_id.into(),
+            kind: message.kind.into(),
+            text: message.text.into(),
+            meta: message.meta.map(|meta| serde_json::to_string(meta).unwrap_or_default()),
+            session_id: message.session.map(str::to_owned),
+            receipts: serde_json::to_string(record).unwrap_or_default(),
         };
-        let (event, mut acceptance) = self.acceptance(to, word, at_ms, receivers)?;
-        acceptance.message = Some(message.clone());
+        let (event, mut acceptance) = self.acceptance(to, message, at_ms, receivers)?;
+        acceptance.message = Some(inbox_message.clone());
         let reaches = acceptance.reaches;
         let mut batch = vec![acceptance];
-        batch.extend(question_mark(to, word, at_ms));
+        batch.extend(question_mark(to, message, at_ms));
         let accepted = self.lease.accept(&*self.ledger, batch).await?;
         let Some(accepted) = accepted.into_iter().next() else {
             return Err(StoreError::Unavailable("the ledger returned no row for the message".into()).into());
@@ -137,23 +137,24 @@ impl Messages {
         if !accepted.fresh {
             let first = self.inbox.message_of(accepted.event).await?;
             let gone = first.is_none();
-            let filed = match first {
+            let stored = match first {
                 Some(first) => first,
-                None => self.forgotten(accepted.event, message).await?,
+                None => self.forgotten(accepted.event, inbox_message).await?,
             };
-            return Ok(Filing { filed, fresh: false, gone, rows: Vec::new() });
+            return Ok(Committed { stored, fresh: false, gone, rows: Vec::new() });
         }
         if reaches {
             self.show_people(to, &event).await;
         }
-        let filed = StoredMessage { place: accepted.place, event: accepted.event, at_ms, message };
-        Ok(Filing { filed, fresh: true, gone: false, rows: accepted.rows })
+        let stored = StoredMessage { place: accepted.place, event: accepted.event, at_ms, message: inbox_message };
+        Ok(Committed { stored, fresh: true, gone: false, rows: accepted.rows })
     }
 
     /// Sends a committed message to the agent's sockets too, because the stream chosen instead did not take it.
-    pub(super) async fn pass_on(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
-        let word = Word { session: None, dedup: short_hash(&["passed on", &hex::encode(word.dedup)]), ..*word };
-        let (event, acceptance) = self.acceptance(to, &word, at_ms, to.relay.iter().map(|it| it.no).collect())?;
+    pub(super) async fn pass_on(&self, to: &Addressee, message: &NewMessage<'_>, at_ms: u64) -> Result<(), Fault> {
+        let message =
+            NewMessage { session: None, dedup: short_hash(&["passed on", &hex::encode(message.dedup)]), ..*message };
+        let (event, acceptance) = self.acceptance(to, &message, at_ms, to.relay.iter().map(|it| it.no).collect())?;
         self.lease.accept(&*self.ledger, vec![acceptance]).await?;
         self.show_people(to, &event).await;
         Ok(())
@@ -161,18 +162,18 @@ impl Messages {
 
     /// Repeats a question after a crash or a timeout. Sockets with an unsettled row get it from the ledger; the others
     /// get it again under the same delivery id.
-    pub(super) async fn ask_again(&self, to: &Addressee, word: &Word<'_>, at_ms: u64) -> Result<(), Fault> {
+    pub(super) async fn ask_again(&self, to: &Addressee, message: &NewMessage<'_>, at_ms: u64) -> Result<(), Fault> {
         let mut receivers = Vec::new();
         for instance in &to.relay {
-            if !self.ledger.owes(instance.no, word.delivery_id).await? {
+            if !self.ledger.owes(instance.no, message.delivery_id).await? {
                 receivers.push(instance.no);
             }
         }
         if receivers.is_empty() {
             return Ok(());
         }
-        let word = Word { dedup: short_hash(&["asked again", &self.env.random_hex(16)]), ..*word };
-        let (event, acceptance) = self.acceptance(to, &word, at_ms, receivers)?;
+        let message = NewMessage { dedup: short_hash(&["asked again", &self.env.random_hex(16)]), ..*message };
+        let (event, acceptance) = self.acceptance(to, &message, at_ms, receivers)?;
         self.lease.accept(&*self.ledger, vec![acceptance]).await?;
         self.show_people(to, &event).await;
         Ok(())
@@ -184,10 +185,11 @@ impl Messages {
         tenant: &str,
         agent: InstanceNo,
         correlation_id: &str,
-    ) -> Result<Option<(EventId, ChatId)>, Fault> {
+    ) -> Result<Option<(EventId, InstanceId)>, Fault> {
         let key = question_key(agent, correlation_id).into_bytes();
         let found = self.ledger.event_named(tenant, key, QUESTION, None).await?;
-        Ok(found.map(|it| (it.event, it.chat_id)))
+        // The mark of a question has the id of the asking agent in place of a chat.
+        Ok(found.map(|it| (it.event, it.chat_id.as_str().into())))
     }
 
     /// Marks a question as answered, so that later replies are refused.
@@ -208,12 +210,12 @@ impl Messages {
     fn acceptance(
         &self,
         to: &Addressee,
-        word: &Word<'_>,
+        message: &NewMessage<'_>,
         at_ms: u64,
         receivers: Vec<InstanceNo>,
     ) -> Result<(MessageEvent, Acceptance), Fault> {
-        let (event, json) = self.sized(word, !receivers.is_empty())?;
-        let line = json!([to.agent.id, true, "owner", "agent", word.from.unwrap_or_default()]);
+        let (event, json) = self.sized(message, !receivers.is_empty())?;
+        let line = json!([to.agent.id, true, "owner", "agent", message.from.unwrap_or_default()]);
         let delivery = Delivery {
             event: EventId::default(),
             at_ms,
@@ -221,11 +223,11 @@ impl Messages {
             json,
             platform: PLATFORM.into(),
             bot: BOT.into(),
-            chat_id: event.source.chat_id.as_str().into(),
+            chat_id: event.source.chat_id.clone(),
             session_key: build_session_key(&event.source).into(),
-            message_id: word.delivery_id.into(),
+            message_id: message.delivery_id.into(),
         };
-        let dedup = [b"\0agent:".as_slice(), &word.dedup].concat();
+        let dedup = [b"\0agent:".as_slice(), &message.dedup].concat();
         let verdict = json!(["delivered", PLATFORM, [line]]).to_string();
         let reaches = !receivers.is_empty();
         let unreceived = Acceptance::unreceived(&to.agent.tenant, dedup, delivery, verdict);
@@ -241,15 +243,15 @@ impl Messages {
     }
 
     /// Checks the size and builds the event, with its JSON if a socket needs it.
-    pub(super) fn sized(&self, word: &Word<'_>, for_sockets: bool) -> Result<(MessageEvent, String), Fault> {
+    pub(super) fn sized(&self, message: &NewMessage<'_>, for_sockets: bool) -> Result<(MessageEvent, String), Fault> {
         let too_large = |text| Err(Fault::new(Class::TooLargeError, text));
-        if word.text.len() > TEXT_MAX_BYTES {
+        if message.text.len() > TEXT_MAX_BYTES {
             return too_large(format!("the message is too long; the limit is {TEXT_MAX_BYTES} bytes"));
         }
         if !for_sockets {
-            return Ok((event_of(word, None), String::new()));
+            return Ok((event_of(message, None), String::new()));
         }
-        let event = event_of(word, word.meta.map(|meta| serde_json::to_value(meta).unwrap_or_default()));
+        let event = event_of(message, message.meta.map(|meta| serde_json::to_value(meta).unwrap_or_default()));
         let json = serde_json::to_string(&event).unwrap_or_default();
         let max = self.rules.frame_max_bytes;
         if json.len() + 256 > max {
@@ -260,16 +262,22 @@ impl Messages {
         Ok((event, json))
     }
 
-    pub(super) async fn note_kept(&self, filed: &StoredMessage, kind: &str, session_id: Option<String>, kept: &Kept) {
-        let receipts = serde_json::to_string(kept).unwrap_or_default();
+    pub(super) async fn store_receipts(
+        &self,
+        stored: &StoredMessage,
+        kind: &str,
+        session_id: Option<String>,
+        record: &StoredReceipts,
+    ) {
+        let receipts = serde_json::to_string(record).unwrap_or_default();
         let now = InboxMessage {
-            agent: filed.message.agent,
+            agent: stored.message.agent,
             kind: kind.into(),
             session_id,
             receipts,
             ..InboxMessage::default()
         };
-        if let Err(error) = self.inbox.note_receipts(filed.event, now).await {
+        if let Err(error) = self.inbox.note_receipts(stored.event, now).await {
             tracing::warn!(%error, "storing the receipts of a message failed");
         }
     }
@@ -281,10 +289,10 @@ fn question_key(agent: InstanceNo, correlation_id: &str) -> String {
 }
 
 /// Records who asked, as a separate event in the commit of the question. It expires like other events.
-fn question_mark(to: &Addressee, word: &Word<'_>, at_ms: u64) -> Option<Acceptance> {
-    let by = word.asked_by?;
-    let correlation_id = word.meta?.correlation_id.as_deref()?;
-    let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), word.delivery_id);
+fn question_mark(to: &Addressee, message: &NewMessage<'_>, at_ms: u64) -> Option<Acceptance> {
+    let by = message.asked_by?;
+    let correlation_id = message.meta?.correlation_id.as_deref()?;
+    let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), message.delivery_id);
     Some(mark(&to.agent.tenant, dedup.into_bytes(), by, at_ms))
 }
 
@@ -309,7 +317,7 @@ fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
     Acceptance::unreceived(tenant, dedup, delivery, String::new())
 }
 
-impl Word<'_> {
+impl NewMessage<'_> {
     pub(super) fn chat_id(&self) -> String {
         chat_of(self.from)
     }
@@ -321,11 +329,11 @@ pub(super) fn chat_of(from: Option<&str>) -> String {
     format!("agent:{name}")
 }
 
-fn event_of(word: &Word<'_>, meta: Option<Value>) -> MessageEvent {
-    let chat_id = word.chat_id();
-    let name = word.from.unwrap_or("desk").to_owned();
+fn event_of(message: &NewMessage<'_>, meta: Option<Value>) -> MessageEvent {
+    let chat_id = message.chat_id();
+    let name = message.from.unwrap_or("desk").to_owned();
     MessageEvent {
-        text: word.text.into(),
+        text: message.text.into(),
         message_type: "text".into(),
         source: Source {
             platform: PLATFORM.into(),
@@ -336,16 +344,16 @@ fn event_of(word: &Word<'_>, meta: Option<Value>) -> MessageEvent {
             chat_id: chat_id.into(),
             // A busy gateway interrupts its turn for the next message of the same chat; its answer then fits neither
             // message. A thread per question avoids this, and identifies the answer.
-            thread_id: word.asks.then(|| word.delivery_id.into()),
-            message_id: Some(word.delivery_id.into()),
+            thread_id: message.asks.then(|| message.delivery_id.into()),
+            message_id: Some(message.delivery_id.into()),
             ..Source::default()
         },
-        message_id: Some(word.delivery_id.into()),
-        delivery: Some(Box::new(AgentWord {
-            kind: word.kind.into(),
-            delivery_id: word.delivery_id.into(),
+        message_id: Some(message.delivery_id.into()),
+        delivery: Some(Box::new(AgentEnvelope {
+            kind: message.kind.into(),
+            delivery_id: message.delivery_id.into(),
             meta,
-            session_id: word.session.map(str::to_owned),
+            session_id: message.session.map(str::to_owned),
         })),
         ..MessageEvent::default()
     }

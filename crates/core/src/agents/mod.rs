@@ -73,13 +73,13 @@ pub struct LiveState {
     pub in_flight: InFlight,
     /// Agents whose wake URL should be called.
     pokes: Mutex<HashSet<InstanceNo>>,
-    pub poke_bell: Notify,
+    pub poke_notify: Notify,
 }
 
 impl LiveState {
     pub fn ask_for_poke(&self, agent: InstanceNo) {
         if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
-            self.poke_bell.notify_one();
+            self.poke_notify.notify_one();
         }
     }
 
@@ -178,9 +178,9 @@ impl AgentsPlane {
         if let Some(specs) = &put.connectors {
             self.check_connectors(who, id, specs).await?;
         }
-        let words = |what| [who.tenant, "agent", id, what];
+        let context = |what| [who.tenant, "agent", id, what];
         let seal =
-            |value: &str, what| hex::encode(self.ways.sealer.seal(&*self.env, &Secret::new(value), &words(what)));
+            |value: &str, what| hex::encode(self.ways.sealer.seal(&*self.env, &Secret::new(value), &context(what)));
         let change = |view: &View, draft: &mut Draft| {
             let known = view.agent(who.tenant, id).map(|known| (**known).clone());
             if known.is_none() {
@@ -433,11 +433,11 @@ impl AgentsPlane {
 
     fn open_of_agent(&self, agent: &Agent, sealed: &str, what: &str) -> Option<Secret> {
         let opened = hex::decode(sealed).ok().and_then(|sealed| {
-            let words = [agent.tenant.as_str(), "agent", &agent.id, what];
-            self.ways.sealer.open(&sealed, &words).ok()
+            let context = [agent.tenant.as_str(), "agent", &agent.id, what];
+            self.ways.sealer.open(&sealed, &context).ok()
         });
         if opened.is_none() {
-            tracing::error!(agent = %agent.id, what, "opening a secret of an agent failed");
+            tracing::error!(agent = agent.id.as_str(), what, "opening a secret of an agent failed");
         }
         opened
     }

@@ -1,5 +1,5 @@
 //! Open streams of agents, by inbox. A stream reads its messages from the store; here it is only notified, and
-//! records which messages were handed to its client.
+//! records which messages were delivered to its client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +19,9 @@ pub struct Stream {
     pub session: Option<String>,
     /// Higher is newer, across streams and sockets.
     pub order: u64,
-    pub bell: Notify,
-    /// Messages that were handed to its client.
-    pub handed: Delivered,
+    pub notify: Notify,
+    /// Messages that were written to its client.
+    pub delivered: Delivered,
 }
 
 impl Stream {
@@ -54,7 +54,7 @@ impl Streams {
 
     /// `None`: the agent has the maximum number of open streams.
     pub fn open(&self, agent: InstanceNo, session: Option<String>, order: u64, now_ms: u64) -> Option<Arc<Stream>> {
-        let stream = Arc::new(Stream { agent, session, order, bell: Notify::new(), handed: Delivered::default() });
+        let stream = Arc::new(Stream { agent, session, order, notify: Notify::new(), delivered: Delivered::default() });
         let mut by_agent = self.by_agent();
         let known = by_agent.entry(agent).or_default();
         if known.streams.len() >= STREAMS_MAX {
@@ -66,7 +66,7 @@ impl Streams {
     }
 
     pub fn close(&self, stream: &Stream) {
-        stream.handed.end();
+        stream.delivered.end();
         if let Some(known) = self.by_agent().get_mut(&stream.agent) {
             known.streams.retain(|other| other.order != stream.order);
         }
@@ -84,10 +84,10 @@ impl Streams {
     }
 
     /// Notifies the streams of an agent after its inbox changed.
-    pub fn ring(&self, agent: InstanceNo) {
+    pub fn notify(&self, agent: InstanceNo) {
         if let Some(known) = self.by_agent().get(&agent) {
             for stream in &known.streams {
-                stream.bell.notify_one();
+                stream.notify.notify_one();
             }
         }
     }
@@ -103,7 +103,7 @@ impl Streams {
     /// Removes a deleted agent. Its streams are notified so that they end.
     pub fn forget(&self, agent: InstanceNo) {
         if let Some(known) = self.by_agent().remove(&agent) {
-            known.streams.iter().for_each(|stream| stream.bell.notify_one());
+            known.streams.iter().for_each(|stream| stream.notify.notify_one());
         }
     }
 
@@ -124,12 +124,12 @@ mod tests {
         let order: Vec<u64> = streams.of(InstanceNo(7)).iter().map(|stream| stream.order).collect();
         assert_eq!((order, streams.traffic_ms(InstanceNo(7))), (vec![2, 1], 6));
         assert!(first.hears(None) && first.hears(Some("a")) && !first.hears(Some("b")) && second.hears(Some("b")));
-        first.handed.hand(3);
-        first.handed.hand(2);
-        assert!(first.handed.took(3).await);
+        first.delivered.advance(3);
+        first.delivered.advance(2);
+        assert!(first.delivered.reached(3).await);
         // The waiting task holds the stream too, and still notices that it was closed.
-        let (waits, ()) = tokio::join!(first.handed.took(4), async { streams.close(&first) });
-        assert!(!waits && first.handed.took(3).await && !first.handed.took(4).await);
+        let (waits, ()) = tokio::join!(first.delivered.reached(4), async { streams.close(&first) });
+        assert!(!waits && first.delivered.reached(3).await && !first.delivered.reached(4).await);
         streams.close(&second);
         assert!(!streams.is_attended(InstanceNo(7)));
     }

@@ -120,7 +120,7 @@ impl Waiters {
             agent,
             agent_id: agent_id.into(),
             delivery_id: String::new(),
-            chat_id: String::new().into(),
+            chat_id: ChatId::default(),
             instances: Vec::new(),
             number,
             answer: Some(sender),
@@ -152,12 +152,11 @@ impl Waiters {
             Some(waiter) => waiter,
         };
         let answer = waiter.answer.take().ok_or(Unheard::Answered)?;
-        let agent_id = waiter.agent_id.clone();
         let reply = AgentReply {
             correlation_id: correlation_id.to_owned(),
             content,
             sent_at: now_ms,
-            agent_id: agent_id.to_string(),
+            agent_id: waiter.agent_id.to_string(),
         };
         answer.send(reply).map_err(|_| Unheard::NobodyWaits)
     }

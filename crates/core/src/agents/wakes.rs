@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Addressee;
 use super::Messages;
 use super::deliver::{failed, shown, way_names};
-use super::messages::{Filing, Kept, Word};
+use super::messages::{Committed, NewMessage, StoredReceipts};
 use super::speaker::Speaker;
 use super::streams::Stream;
 use crate::cron::retry::FireAnswer;
@@ -108,7 +108,7 @@ impl Messages {
             Some(LiveSession::Stream(_)) => Vec::new(),
             None => to.relay.iter().map(|it| it.no).collect(),
         };
-        let word = Word {
+        let message = NewMessage {
             kind: if session.is_some() { "wake" } else { "wake_degraded" },
             text: opts.context.as_deref().unwrap_or_default(),
             meta: None,
@@ -122,23 +122,24 @@ impl Messages {
         let at_ms = self.env.now_ms();
         let instead_of_sockets =
             asked.is_none() && matches!(session, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
-        let mut kept = Kept { from: from.map(str::to_owned), instead_of_sockets, ..Kept::default() };
-        let carrying = self.agents.live.in_flight.carry(word.dedup);
-        let Filing { filed, fresh, gone, rows } = self.file(to, &word, at_ms, receivers, &kept).await?;
+        let mut record =
+            StoredReceipts { from: from.map(str::to_owned), instead_of_sockets, ..StoredReceipts::default() };
+        let carrying = self.agents.live.in_flight.carry(message.dedup);
+        let Committed { stored, fresh, gone, rows } = self.commit(to, &message, at_ms, receivers, &record).await?;
         if !fresh {
-            kept = serde_json::from_str(&filed.message.receipts).unwrap_or_default();
-            if kept.done || carrying.is_none() || gone {
+            record = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
+            if record.done || carrying.is_none() || gone {
                 // A planned wake that was carried out before a crash; its message is stored.
-                let receipt = WakeReceipt { woken_at: filed.at_ms, ..WakeReceipt::default() };
-                return Ok(Woken { receipt, receipts: kept.receipts, broke: None });
+                let receipt = WakeReceipt { woken_at: stored.at_ms, ..WakeReceipt::default() };
+                return Ok(Woken { receipt, receipts: record.receipts, broke: None });
             }
         }
-        self.agents.live.streams.ring(to.agent.no);
+        self.agents.live.streams.notify(to.agent.no);
         let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
         // A wake interrupted by a crash had chosen a session that no longer exists; now the connectors are tried.
         let session = session.as_ref().filter(|_| fresh);
         let took = match session {
-            Some(session) => took(session, filed.place, &rows).await,
+            Some(session) => took(session, stored.place, &rows).await,
             None => false,
         };
         let own =
@@ -146,33 +147,33 @@ impl Messages {
         if took {
             receipt.woken = true;
             receipt.woken_at = self.env.now_ms();
-            receipt.session_id = word.session.map(str::to_owned);
-            kept.receipts.push(shown(own, &receipt));
+            receipt.session_id = message.session.map(str::to_owned);
+            record.receipts.push(shown(own, &receipt));
         } else {
             receipt.warnings.push(self.why_not(to, asked, session.is_some()));
-            kept.receipts.push(shown(own, &receipt));
-            let word = Word { delivery_id: &filed.message.delivery_id, ..word };
-            if kept.instead_of_sockets
-                && let Err(fault) = self.pass_on(to, &word, at_ms).await
+            record.receipts.push(shown(own, &receipt));
+            let message = NewMessage { delivery_id: &stored.message.delivery_id, ..message };
+            if record.instead_of_sockets
+                && let Err(fault) = self.pass_on(to, &message, at_ms).await
             {
                 receipt.warnings.push(format!("relay: {}", fault.message));
             }
-            kept.receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
-            self.wake_elsewhere(to, opts, asked, &mut receipt, &mut kept).await;
+            record.receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
+            self.wake_elsewhere(to, opts, asked, &mut receipt, &mut record).await;
         }
-        kept.done = true;
+        record.done = true;
         // If we chose the session and it did not take the message, the message becomes available to any session.
-        let session_id = filed.message.session_id.clone().filter(|_| took || asked.is_some());
-        let is_freed = session_id != filed.message.session_id;
-        self.note_kept(&filed, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &kept).await;
+        let session_id = stored.message.session_id.clone().filter(|_| took || asked.is_some());
+        let is_freed = session_id != stored.message.session_id;
+        self.store_receipts(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &record).await;
         if is_freed {
-            self.agents.live.streams.ring(to.agent.no);
+            self.agents.live.streams.notify(to.agent.no);
         }
         drop(carrying);
-        self.note_word(to, &filed, if receipt.woken { "woken" } else { "degraded" }, from, &kept.receipts);
-        let broken = kept.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
-        let broke = broken.map(|error| push_broke(to, &filed.message.delivery_id, error));
-        Ok(Woken { receipt, receipts: kept.receipts, broke })
+        self.report_message(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &record.receipts);
+        let broken = record.receipts.iter().find_map(|it| it.error.as_ref()).filter(|_| !receipt.woken);
+        let broke = broken.map(|error| push_broke(to, &stored.message.delivery_id, error));
+        Ok(Woken { receipt, receipts: record.receipts, broke })
     }
 
     /// The session that was asked for, otherwise the newest.
@@ -208,7 +209,7 @@ impl Messages {
         opts: &WakeOpts,
         asked: Option<&str>,
         receipt: &mut WakeReceipt,
-        kept: &mut Kept,
+        record: &mut StoredReceipts,
     ) {
         let asked = asked.map(str::to_owned);
         let opts = WakeOpts { context: opts.context.clone(), when: None, session_id: asked };
@@ -222,7 +223,7 @@ impl Messages {
         for (name, outcome) in way_names(&to.ways).iter().zip(join_all(tries).await) {
             match outcome {
                 Ok(theirs) => {
-                    kept.receipts.push(shown(name, &theirs));
+                    record.receipts.push(shown(name, &theirs));
                     if theirs.woken && !receipt.woken {
                         receipt.woken = true;
                         receipt.session_id = theirs.session_id;
@@ -232,7 +233,7 @@ impl Messages {
                 }
                 Err(fault) => {
                     receipt.warnings.push(format!("{name}: {}", fault.message));
-                    kept.receipts.push(failed(name, &fault));
+                    record.receipts.push(failed(name, &fault));
                 }
             }
         }
@@ -307,9 +308,18 @@ impl Messages {
         let text = opts.context.as_deref().unwrap_or_default();
         let session = asked_session(opts, to)?;
         let (kind, delivery_id) = ("wake_degraded", key.as_str());
-        let word =
-            Word { kind, text, meta: None, from, session, delivery_id, asks: false, asked_by: None, dedup: [0; 16] };
-        self.sized(&word, !to.relay.is_empty())?;
+        let message = NewMessage {
+            kind,
+            text,
+            meta: None,
+            from,
+            session,
+            delivery_id,
+            asks: false,
+            asked_by: None,
+            dedup: [0; 16],
+        };
+        self.sized(&message, !to.relay.is_empty())?;
         if self.cron.armed(to.agent.no, PLANNED_MAX).await?.len() >= PLANNED_MAX {
             let text = format!("the agent has {PLANNED_MAX} planned wakes, which is the maximum");
             return Err(Fault::new(Class::RateLimitedError, text));
@@ -361,12 +371,12 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 }
 
 /// Whether the session took it: a stream the message, a socket its row.
-async fn took(session: &LiveSession, message: Place, rows: &[MadeRow]) -> bool {
+async fn took(session: &LiveSession, place: Place, rows: &[MadeRow]) -> bool {
     let taken = async {
         match session {
-            LiveSession::Stream(stream) => stream.handed.took(message.0).await,
+            LiveSession::Stream(stream) => stream.delivered.reached(place.0).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
-                Some(row) => mailbox.handed.took(row.seq.0).await,
+                Some(row) => mailbox.delivered.reached(row.seq.0).await,
                 None => false,
             },
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_wire::InstanceNo;
 
 use super::{AgentsPlane, Messages};
-use crate::delivery::wake::{Ended, Errand, Waker};
+use crate::delivery::wake::{Ended, WakeTask, Waker};
 use crate::directory::facts::Agent;
 use crate::rules::WakeRules;
 
@@ -26,11 +26,11 @@ impl Messages {
 
     /// Returns when a wake was requested.
     pub async fn called(&self) {
-        self.agents.live.poke_bell.notified().await;
+        self.agents.live.poke_notify.notified().await;
     }
 
     /// The calls that are due, each with the agent's traces at the time of the wake request.
-    pub async fn call_errands(&self, calls: &mut Calls) -> Vec<(Errand, Option<u64>)> {
+    pub async fn due_wake_tasks(&self, calls: &mut Calls) -> Vec<(WakeTask, Option<u64>)> {
         let Calls { waker, swept_ms } = calls;
         // Agents that connected or read their inbox since are awake. The more agents there are, the less often all of
         // them are checked; each one is also checked before its call.
@@ -48,11 +48,11 @@ impl Messages {
             waker.mail_waits(agent, 0, self.agents.traces_of(agent), true, now_ms);
         }
         let due = waker.due(self.env.steady_ms());
-        due.into_iter().map(|errand| (errand, waker.dials(errand.of()))).collect()
+        due.into_iter().map(|task| (task, waker.dials(task.of()))).collect()
     }
 
-    pub async fn run(&self, errand: Errand, since: Option<u64>) -> (u64, Ended) {
-        let (Errand::Poke(agent, call) | Errand::Notice(agent, call)) = errand;
+    pub async fn run(&self, task: WakeTask, since: Option<u64>) -> (u64, Ended) {
+        let (WakeTask::Poke(agent, call) | WakeTask::Notice(agent, call)) = task;
         let how = if came(&self.agents, agent, since) { Ended::NotNeeded } else { self.poke(agent).await };
         if matches!(how, Ended::NotNeeded | Ended::NoWay) {
             self.note_called(agent, false).await;
@@ -68,7 +68,7 @@ impl Messages {
         self.say_poke(&agent, "waking", "its wake URL is being called");
         let (how, why) = self.delivery.call_wake_url(&url).await;
         if let Some(why) = why {
-            tracing::warn!(tenant = %agent.tenant, agent = %agent.id, why, "waking an agent failed");
+            tracing::warn!(tenant = %agent.tenant, agent = agent.id.as_str(), why, "waking an agent failed");
             self.say_poke(&agent, "wake_failed", &why);
         }
         how

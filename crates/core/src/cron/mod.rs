@@ -44,7 +44,7 @@ use crate::vault::Sealer;
 
 pub use clock::ClockWatch;
 pub use keys::SigningKeys;
-pub use turns::{Claimed, PAUSE_MAX, Ring, Turn};
+pub use turns::{AlarmLoop, Claimed, PAUSE_MAX, Turn};
 
 /// Alarms due within this time are kept in memory; later ones are read from the store in time.
 const WINDOW_MS: u64 = 1_800_000;
@@ -71,7 +71,7 @@ pub struct AlarmClock {
     /// Armed alarms per tenant: counted in the store from time to time, and updated in between.
     armed: Mutex<HashMap<TenantId, u64>>,
     /// Notified when an alarm may be due earlier than expected.
-    pub bell: Notify,
+    pub notify: Notify,
 }
 
 /// Progress of reading alarms from the store.
@@ -97,7 +97,7 @@ impl Default for AlarmClock {
             schedule: Mutex::new(Schedule::new(CAPS)),
             loaded_until_ms: AtomicU64::new(0),
             armed: Mutex::default(),
-            bell: Notify::new(),
+            notify: Notify::new(),
         }
     }
 }
@@ -400,7 +400,7 @@ impl CronPlane {
             sooner
         };
         if sooner {
-            self.clock.bell.notify_one();
+            self.clock.notify.notify_one();
         }
     }
 
@@ -598,14 +598,14 @@ impl CronPlane {
 
     /// Reports the result to the event stream and to the metrics.
     fn note_fire(&self, alarm: &Alarm, end: &Conclusion, late_ms: u64, was_armed: bool) {
-        let (word, note) = match end {
+        let (step, note) = match end {
             Conclusion::Fired { note } => ("fired", note),
             Conclusion::Dead { note } => ("dead", note),
             Conclusion::Skipped { note } => ("skipped", note),
             Conclusion::Retry { note, .. } => ("fire_failed", note),
         };
         if !matches!(end, Conclusion::Retry { .. }) {
-            self.meters.alarms_ended.get_or_create(&Why { why: word }).inc();
+            self.meters.alarms_ended.get_or_create(&Why { why: step }).inc();
             if was_armed {
                 self.clock.note_ended(&self.directory.tenant_of_no(alarm.instance), 1);
             }
@@ -615,7 +615,7 @@ impl CronPlane {
         }
         if self.tail.is_watched() {
             let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(alarm.instance)) else { return };
-            self.tail.say(&tenant, word, |notice| {
+            self.tail.say(&tenant, step, |notice| {
                 notice.instance = name;
                 notice.message_id.clone_from(&alarm.schedule_id);
                 notice.text = format!("job {}: {note}", alarm.job_id);

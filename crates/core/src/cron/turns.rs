@@ -22,7 +22,7 @@ const FIRST_COUNT_MS: u64 = 2_000;
 const CLAIM_PAUSE_MS: u64 = 1_000;
 
 /// State of the loop between turns. Times are of the monotonic clock.
-pub struct Ring {
+pub struct AlarmLoop {
     loading: Loading,
     counted_ms: u64,
     is_counted: bool,
@@ -46,9 +46,9 @@ pub struct Turn {
 }
 
 impl CronPlane {
-    pub fn new_ring(&self) -> Ring {
+    pub fn new_loop(&self) -> AlarmLoop {
         let steady_ms = self.env.steady_ms();
-        Ring {
+        AlarmLoop {
             loading: Loading::default(),
             counted_ms: steady_ms, // not at once: alarms overdue after a restart go first
             is_counted: false,
@@ -59,49 +59,49 @@ impl CronPlane {
     }
 
     /// Returns when an alarm may be due earlier than expected.
-    pub async fn rung(&self) {
-        self.clock.bell.notified().await;
+    pub async fn changed(&self) {
+        self.clock.notify.notified().await;
     }
 
-    pub async fn turn(&self, ring: &mut Ring) -> Turn {
-        if let Some(again) = self.reload(&ring.loading) {
-            ring.loading = again;
+    pub async fn turn(&self, state: &mut AlarmLoop) -> Turn {
+        if let Some(again) = self.reload(&state.loading) {
+            state.loading = again;
         }
-        ring.set_back |= self.watch_clock(&mut ring.watch);
-        if ring.set_back {
+        state.set_back |= self.watch_clock(&mut state.watch);
+        if state.set_back {
             match self.hasten_retries().await {
-                Ok(()) => ring.set_back = false,
+                Ok(()) => state.set_back = false,
                 Err(error) => {
                     tracing::error!(%error, "moving retries after a clock step failed; retrying");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         }
-        if ring.loading.done && self.env.now_ms() >= self.next_load_ms() {
-            ring.loading = self.begin_load(&ring.loading);
+        if state.loading.done && self.env.now_ms() >= self.next_load_ms() {
+            state.loading = self.begin_load(&state.loading);
         }
-        if !ring.loading.done
-            && let Err(error) = self.load_alarms(&mut ring.loading).await
+        if !state.loading.done
+            && let Err(error) = self.load_alarms(&mut state.loading).await
         {
             tracing::error!(%error, "reading armed alarms failed; retrying");
             tokio::time::sleep(STORE_PAUSE).await;
         }
         // A worker may have claimed an alarm and stopped; then the alarm is no longer in the schedule.
-        if self.env.steady_ms().saturating_sub(ring.swept_ms) > LEASE_MS {
-            ring.swept_ms = self.env.steady_ms();
+        if self.env.steady_ms().saturating_sub(state.swept_ms) > LEASE_MS {
+            state.swept_ms = self.env.steady_ms();
             if let Err(error) = self.find_forgotten_alarms().await {
                 tracing::error!(%error, "reading overdue alarms failed");
             }
         }
-        let until_count_ms = if ring.is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
-        if self.env.steady_ms().saturating_sub(ring.counted_ms) > until_count_ms {
-            (ring.counted_ms, ring.is_counted) = (self.env.steady_ms(), true);
+        let until_count_ms = if state.is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
+        if self.env.steady_ms().saturating_sub(state.counted_ms) > until_count_ms {
+            (state.counted_ms, state.is_counted) = (self.env.steady_ms(), true);
             if let Ok(armed) = self.count_armed().await {
                 self.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
             }
         }
         let (claimed, taken) = self.claim_due().await;
-        if taken > 0 || !ring.loading.done {
+        if taken > 0 || !state.loading.done {
             return Turn { claimed, pause: None };
         }
         let now_ms = self.env.now_ms();
@@ -145,7 +145,7 @@ impl CronPlane {
     pub async fn fire_claimed(&self, Claimed { alarm, next }: Claimed) {
         let answered = || {
             self.clock.schedule().answered(next.lane);
-            self.clock.bell.notify_one();
+            self.clock.notify.notify_one();
         };
         let end = self.try_alarm(&alarm, answered).await;
         {
@@ -155,6 +155,6 @@ impl CronPlane {
             }
             schedule.noted(next);
         }
-        self.clock.bell.notify_one();
+        self.clock.notify.notify_one();
     }
 }

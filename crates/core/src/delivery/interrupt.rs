@@ -1,10 +1,8 @@
 //! `/stop`: from a user to the instance that runs the turn, and from a gateway to another instance.
 
-use frontdesk_wire::ChatId;
-
-use frontdesk_wire::InstanceNo;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::session_aliases;
+use frontdesk_wire::{ChatId, InstanceNo};
 
 use super::DeliveryPlane;
 use super::switchboard::Order;
@@ -63,13 +61,13 @@ impl DeliveryPlane {
     async fn find_turn(
         &self,
         instances: &[InstanceNo],
-        kept_as: &[&str],
+        names: &[&str],
         now_ms: u64,
     ) -> Result<Option<(InstanceNo, ChatId)>, StoreError> {
         let mut live: Vec<InstanceNo> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
         let remembered = |instance: InstanceNo| {
-            let chat_id = kept_as.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
+            let chat_id = names.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
             chat_id.map(|chat_id| (instance, chat_id))
         };
         let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
@@ -80,21 +78,21 @@ impl DeliveryPlane {
             return Ok(known.map(|(_, found)| found));
         }
         // Memory is bounded and starts empty, so the ledger is asked too: one query for all instances.
-        let names = kept_as.iter().map(|name| (*name).to_owned()).collect();
-        let kept = self.ledger.last_sent(live, names, since_ms).await?;
-        let kept = kept.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
-        Ok(kept.or(known.map(|(_, found)| found)))
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let stored = self.ledger.last_sent(live, names, since_ms).await?;
+        let stored = stored.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
+        Ok(stored.or(known.map(|(_, found)| found)))
     }
 
     /// Sends the interrupt to the socket of the instance.
-    fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &str) -> bool {
+    fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> bool {
         let Some(mailbox) = self.switchboard.socket(instance) else { return false };
-        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.into() }.line();
+        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() }.line();
         let told = mailbox.order(Order::Line(line));
         if told {
             self.meters.interrupts.inc();
             self.tail.say(&mailbox.tenant, "interrupted", |notice| {
-                notice.chat_id = chat_id.into();
+                notice.chat_id.clone_from(chat_id);
                 notice.text = format!("interrupt sent for {session_key}");
             });
         }

@@ -22,21 +22,21 @@ use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
-use crate::port::store::{Bell, Delivery, Ledger, NewRow, SessionNo, Sessions, StoreError, Waiting};
+use crate::port::store::{Delivery, Ledger, NewRow, RowListener, SessionNo, Sessions, StoreError, Waiting};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
 use switchboard::{Order, Switchboard, Unserved};
 
-/// New rows, for the sockets of this desk.
-struct RowBell {
+/// Passes new rows to the sockets of this server.
+struct SwitchboardListener {
     switchboard: Arc<Switchboard>,
-    /// Weak: the store holds the bell, and the lease holds the store.
+    /// Weak: the store holds the listener, and the lease holds the store.
     lease: Weak<Lease>,
 }
 
-impl Bell for RowBell {
-    fn ring(&self, rows: &[NewRow]) {
+impl RowListener for SwitchboardListener {
+    fn rows_committed(&self, rows: &[NewRow]) {
         let is_other = |desk: DeskNo| self.lease.upgrade().is_some_and(|lease| lease.is_other(desk));
         self.switchboard.take_rows(rows, is_other);
     }
@@ -67,8 +67,8 @@ impl DeliveryPlane {
         outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
         let switchboard = Arc::new(Switchboard::default());
-        let bell = RowBell { switchboard: switchboard.clone(), lease: Arc::downgrade(&base.lease) };
-        stores.ledger.attach_bell(Arc::new(bell));
+        let listener = SwitchboardListener { switchboard: switchboard.clone(), lease: Arc::downgrade(&base.lease) };
+        stores.ledger.attach_listener(Arc::new(listener));
         for (instance, mut presence) in stores.sessions.presences().await? {
             if !presence.served_by.is_none() && !base.lease.is_other(presence.served_by) {
                 // The socket ended with the previous process. For the agent that was just now.

@@ -95,7 +95,7 @@ impl DeliveryPlane {
             self.switchboard.note_given_up(instance, row);
             tracing::warn!(
                 tenant = %caller.tenant,
-                instance = %caller.instance.name,
+                instance = caller.instance.name.as_str(),
                 mail = mail_id(instance, *seq),
                 "a row was given up: the gateway acked later rows but not this one"
             );

@@ -88,10 +88,10 @@ pub struct Mailbox {
     pub gateway: GatewayId,
     pub tenant: TenantId,
     waiting: Mutex<Waiting>,
-    pub bell: Notify,
+    pub notify: Notify,
     idle: AtomicBool,
     /// Rows that were written to the socket.
-    pub handed: Delivered,
+    pub delivered: Delivered,
     /// Time of the last frame in either direction.
     traffic_ms: AtomicU64,
     /// Closed when the session has saved its last acks.
@@ -114,7 +114,7 @@ impl Mailbox {
     /// Marks the session as finished and releases all waiters.
     pub fn finish(&self) {
         self.finished.close();
-        self.handed.end();
+        self.delivered.end();
     }
 
     /// Returns when the session has saved its last acks.
@@ -156,7 +156,7 @@ impl Mailbox {
         waiting.orders_bytes += order.bytes();
         waiting.orders.push_back(order);
         drop(waiting);
-        self.bell.notify_one();
+        self.notify.notify_one();
         true
     }
 
@@ -227,7 +227,7 @@ impl Mailbox {
             }
         }
         drop(waiting);
-        self.bell.notify_one();
+        self.notify.notify_one();
     }
 }
 
@@ -271,7 +271,7 @@ pub struct Switchboard {
     orders: AtomicU64,
     /// Instances to be checked for waiting mail.
     unserved: Mutex<HashMap<InstanceNo, Unserved>>,
-    pub unserved_bell: Notify,
+    pub unserved_notify: Notify,
     /// When a refused connection of each gateway was last logged; unknown gateways share one entry.
     refused_dials: Mutex<HashMap<String, u64>>,
 }
@@ -290,9 +290,9 @@ impl Switchboard {
             gateway: gateway.into(),
             tenant: tenant.into(),
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
-            bell: Notify::new(),
+            notify: Notify::new(),
             idle: AtomicBool::new(false),
-            handed: Delivered::default(),
+            delivered: Delivered::default(),
             traffic_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
         });
@@ -350,7 +350,7 @@ impl Switchboard {
         }
         drop(unserved);
         if known.is_none() {
-            self.unserved_bell.notify_one();
+            self.unserved_notify.notify_one();
         }
     }
 

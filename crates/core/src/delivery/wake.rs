@@ -1,6 +1,6 @@
 //! When to call the wake URL of a sleeping agent, and when to notify the users who wait for it.
 //!
-//! No I/O: the caller passes the time of a monotonic clock and gets the errands that are due. Failed calls are retried
+//! No I/O: the caller passes the time of a monotonic clock and gets the tasks that are due. Failed calls are retried
 //! with growing delays while mail waits. A call that was answered but did not make the agent connect is repeated after
 //! a cooldown; after one that did, the next message calls at once. Users are notified once per wait. Concurrent calls
 //! are bounded, and retries never take all slots, so that agents that do not come do not delay one that would.
@@ -21,13 +21,13 @@ const RETRIES_MAX: usize = 48;
 const NOTICES_MAX: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
+pub enum WakeTask {
     /// Call the wake URL of this instance: (instance, number of the call for [`Waker::ended`]).
     Poke(InstanceNo, u64),
     Notice(InstanceNo, u64),
 }
 
-impl Errand {
+impl WakeTask {
     /// The instance.
     pub fn of(self) -> InstanceNo {
         match self {
@@ -36,7 +36,7 @@ impl Errand {
     }
 }
 
-/// How an errand ended.
+/// How a wake task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The wake URL answered, which does not mean that the agent comes.
@@ -50,7 +50,7 @@ pub enum Ended {
     Noticed,
 }
 
-/// The queue in which an errand waits.
+/// The queue in which a wake task waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Queue {
     First,
@@ -89,7 +89,7 @@ pub struct Waker {
     /// Pairs of time and instance per queue, in order.
     lines: [BTreeSet<(u64, InstanceNo)>; 3],
     calls: HashMap<u64, Call>,
-    under_way: [usize; 3],
+    in_flight: [usize; 3],
     /// Kept for one cooldown.
     poked: HashMap<InstanceNo, LastPoke>,
     last_number: u64,
@@ -102,7 +102,7 @@ impl Waker {
             sleepers: HashMap::new(),
             lines: Default::default(),
             calls: HashMap::new(),
-            under_way: [0; 3],
+            in_flight: [0; 3],
             poked: HashMap::new(),
             last_number: 0,
         }
@@ -158,11 +158,11 @@ impl Waker {
         }
     }
 
-    /// Errands that are due now. Each one runs until [`Self::ended`] is called for it.
-    pub fn due(&mut self, now_ms: u64) -> Vec<Errand> {
+    /// Wake tasks that are due now. Each one runs until [`Self::ended`] is called for it.
+    pub fn due(&mut self, now_ms: u64) -> Vec<WakeTask> {
         let cooldown_ms = self.rules.cooldown_ms;
         self.poked.retain(|_, last| last.at_ms + cooldown_ms > now_ms);
-        let mut errands = Vec::new();
+        let mut tasks = Vec::new();
         for queue in [Queue::First, Queue::Retry, Queue::Notice] {
             while self.has_room(queue) {
                 let Some(&(at_ms, instance)) = self.lines[queue as usize].first() else { break };
@@ -173,22 +173,22 @@ impl Waker {
                 let call = self.number();
                 let Some(sleeper) = self.sleepers.get_mut(&instance) else { continue };
                 self.calls.insert(call, Call { instance, wait: sleeper.wait, queue });
-                self.under_way[queue as usize] += 1;
+                self.in_flight[queue as usize] += 1;
                 if queue == Queue::Notice {
                     sleeper.notice = None;
-                    errands.push(Errand::Notice(instance, call));
+                    tasks.push(WakeTask::Notice(instance, call));
                 } else {
                     sleeper.poke = None;
                     self.poked.insert(instance, LastPoke { at_ms: now_ms, came: false });
-                    errands.push(Errand::Poke(instance, call));
+                    tasks.push(WakeTask::Poke(instance, call));
                 }
             }
         }
-        errands
+        tasks
     }
 
     fn has_room(&self, queue: Queue) -> bool {
-        let [first, retry, notice] = self.under_way;
+        let [first, retry, notice] = self.in_flight;
         match queue {
             Queue::First => first + retry < POKES_MAX,
             Queue::Retry => first + retry < POKES_MAX && retry < RETRIES_MAX,
@@ -196,10 +196,10 @@ impl Waker {
         }
     }
 
-    /// An errand ended. Results for a wait that is over are ignored.
+    /// A wake task ended. Results for a wait that is over are ignored.
     pub fn ended(&mut self, call: u64, how: Ended, now_ms: u64) {
         let Some(Call { instance, wait, queue }) = self.calls.remove(&call) else { return };
-        self.under_way[queue as usize] -= 1;
+        self.in_flight[queue as usize] -= 1;
         let Some(sleeper) = self.sleepers.get_mut(&instance).filter(|it| it.wait == wait) else { return };
         let delay_ms = match how {
             Ended::Answered => {
@@ -233,8 +233,8 @@ impl Waker {
         self.sleepers.get(&instance).map(|sleeper| sleeper.dials)
     }
 
-    /// Errands that were handed out and have not ended.
-    pub fn under_way(&self) -> usize {
+    /// Wake tasks that were handed out and have not ended.
+    pub fn in_flight(&self) -> usize {
         self.calls.len()
     }
 
@@ -268,13 +268,13 @@ mod tests {
     /// Carries out the due calls with this result; returns the instances that were called.
     fn poke(waker: &mut Waker, how: Ended, now_ms: u64) -> Vec<u64> {
         let mut poked = Vec::new();
-        for errand in waker.due(now_ms) {
-            match errand {
-                Errand::Poke(instance, call) => {
+        for task in waker.due(now_ms) {
+            match task {
+                WakeTask::Poke(instance, call) => {
                     poked.push(instance.0);
                     waker.ended(call, how, now_ms);
                 }
-                Errand::Notice(_, call) => waker.ended(call, Ended::Noticed, now_ms),
+                WakeTask::Notice(_, call) => waker.ended(call, Ended::Noticed, now_ms),
             }
         }
         poked
@@ -283,7 +283,7 @@ mod tests {
     fn notices(waker: &mut Waker, now_ms: u64) -> Vec<u64> {
         let due = waker.due(now_ms);
         due.into_iter()
-            .filter_map(|it| if let Errand::Notice(instance, _) = it { Some(instance.0) } else { None })
+            .filter_map(|it| if let WakeTask::Notice(instance, _) = it { Some(instance.0) } else { None })
             .collect()
     }
 
@@ -320,17 +320,17 @@ mod tests {
     #[test]
     fn one_poke_at_a_time() {
         let mut waker = waker();
-        let Some(Errand::Poke(InstanceNo(1), call)) = waker.due(0).pop() else { panic!("no poke") };
-        assert_eq!((waker.due(60_000), waker.under_way()), (vec![], 1));
+        let Some(WakeTask::Poke(InstanceNo(1), call)) = waker.due(0).pop() else { panic!("no poke") };
+        assert_eq!((waker.due(60_000), waker.in_flight()), (vec![], 1));
         waker.ended(call, Ended::Failed, 60_000);
         assert_eq!(poke(&mut waker, Ended::Failed, 61_000), [1]);
-        assert_eq!(waker.under_way(), 0);
+        assert_eq!(waker.in_flight(), 0);
     }
 
     #[test]
     fn the_end_of_an_older_poke_does_not_delay_the_next_wait() {
         let mut waker = waker();
-        let Some(Errand::Poke(InstanceNo(1), slow)) = waker.due(0).pop() else { panic!("no poke") };
+        let Some(WakeTask::Poke(InstanceNo(1), slow)) = waker.due(0).pop() else { panic!("no poke") };
         // The agent connected, went idle, and got another message while the call was still open.
         waker.mail_waits(InstanceNo(1), 0, 1, true, 5_000);
         assert_eq!(poke(&mut waker, Ended::Failed, 5_000), [1]);
@@ -400,8 +400,8 @@ mod tests {
             waker.mail_waits(InstanceNo(instance), 0, 0, true, 0);
         }
         let mut open: Vec<u64> = Vec::new();
-        let calls = |errands: Vec<Errand>| {
-            errands.into_iter().map(|it| if let Errand::Poke(_, call) = it { call } else { panic!("a notice") })
+        let calls = |tasks: Vec<WakeTask>| {
+            tasks.into_iter().map(|it| if let WakeTask::Poke(_, call) = it { call } else { panic!("a notice") })
         };
         open.extend(calls(waker.due(0)));
         let notices_ms = RULES.notice_after_ms;

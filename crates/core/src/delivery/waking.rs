@@ -6,7 +6,7 @@ use frontdesk_wire::InstanceNo;
 
 use super::DeliveryPlane;
 use super::switchboard::Unserved;
-use super::wake::{Ended, Errand, Waker};
+use super::wake::{Ended, WakeTask, Waker};
 use crate::meters::Why;
 use crate::port::outcall::OutcallError;
 
@@ -26,17 +26,17 @@ impl DeliveryPlane {
 
     /// Returns when an instance must be checked for waiting mail.
     pub async fn unserved(&self) {
-        self.switchboard.unserved_bell.notified().await;
+        self.switchboard.unserved_notify.notified().await;
     }
 
-    /// Time until the next errand of a waker.
+    /// Time until the next task of a waker.
     pub fn pause(&self, waker: &Waker) -> Duration {
         let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(self.env.steady_ms()));
         waker.next_due_ms().map_or(PAUSE_MAX, until).min(PAUSE_MAX)
     }
 
-    /// Passes instances with waiting mail to the waker, and returns the errands that are due.
-    pub async fn wake_errands(&self, waker: &mut Waker) -> Vec<Errand> {
+    /// Passes instances with waiting mail to the waker, and returns the tasks that are due.
+    pub async fn due_wake_tasks(&self, waker: &mut Waker) -> Vec<WakeTask> {
         for (instance, why) in self.switchboard.take_unserved() {
             match self.unserved_mail(instance).await {
                 Ok(Some(oldest)) => {
@@ -53,15 +53,15 @@ impl DeliveryPlane {
         waker.due(self.env.steady_ms())
     }
 
-    /// Runs an errand, unless the instance has connected and acked everything.
-    pub async fn run(&self, errand: Errand) -> (u64, Ended) {
-        let (Errand::Poke(instance, call) | Errand::Notice(instance, call)) = errand;
+    /// Runs a wake task, unless the instance has connected and acked everything.
+    pub async fn run(&self, task: WakeTask) -> (u64, Ended) {
+        let (WakeTask::Poke(instance, call) | WakeTask::Notice(instance, call)) = task;
         if !self.is_needed(instance).await {
             return (call, Ended::NotNeeded);
         }
-        let how = match errand {
-            Errand::Poke(..) => self.poke(instance).await,
-            Errand::Notice(..) => {
+        let how = match task {
+            WakeTask::Poke(..) => self.poke(instance).await,
+            WakeTask::Notice(..) => {
                 if let Err(error) = self.notify_waiting(instance).await {
                     tracing::error!(%error, "sending notices that an agent is away failed");
                 }
@@ -93,7 +93,7 @@ impl DeliveryPlane {
         let (how, why) = self.call_wake_url(url).await;
         self.note_wake_failure(instance_no, why.as_deref());
         if let Some(why) = why {
-            tracing::warn!(tenant = %instance.tenant, instance = %instance.name, why, "waking an agent failed");
+            tracing::warn!(tenant = %instance.tenant, instance = instance.name.as_str(), why, "waking an agent failed");
             self.say_wake(instance_no, "wake_failed", &why).await;
         }
         how

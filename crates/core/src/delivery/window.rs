@@ -76,7 +76,7 @@ pub struct Window {
     acked: Position,
     /// Rows were settled without an ack since the last save.
     has_inferred: bool,
-    /// What a save under way will have made known.
+    /// What a save in progress will have made known.
     saving: Option<Position>,
     /// Highest row written to this socket.
     cursor: Seq,

@@ -9,7 +9,7 @@ use super::DirectoryPlane;
 use super::facts::{Gateway, GatewaySecret, Instance, Scope, Token};
 use crate::hash::sha256_hex;
 
-/// Who an identity token stands for.
+/// The owner of an identity token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub tenant: TenantId,

@@ -16,6 +16,15 @@ use crate::error::DeskError;
 use crate::port::platform::{Bot, Platforms};
 use crate::vault::Sealer;
 
+/// Why the listener of a bot ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerFailure {
+    pub why: String,
+    pub at_ms: u64,
+    /// It is not started again before the bot is changed.
+    pub is_final: bool,
+}
+
 pub struct Bots {
     env: Arc<dyn Env>,
     registry: Registry,
@@ -24,6 +33,8 @@ pub struct Bots {
     /// Bots that were opened, each beside the record that it was made from: a changed record is another one.
     opened: RwLock<HashMap<String, Opened>>,
     changed: Notify,
+    /// Listeners that ended by themselves, by bot, until they are well again.
+    failing: RwLock<HashMap<String, ListenerFailure>>,
 }
 
 type Opened = (Arc<facts::Bot>, Arc<Bot>);
@@ -31,12 +42,17 @@ type Opened = (Arc<facts::Bot>, Arc<Bot>);
 impl Bots {
     pub(super) fn new(env: Arc<dyn Env>, registry: Registry, sealer: &Arc<Sealer>, platforms: &Arc<Platforms>) -> Self {
         let (sealer, platforms) = (sealer.clone(), platforms.clone());
-        Self { env, registry, sealer, platforms, opened: RwLock::default(), changed: Notify::new() }
+        let (opened, failing) = (RwLock::default(), RwLock::default());
+        Self { env, registry, sealer, platforms, opened, changed: Notify::new(), failing }
     }
 
     /// The bot as its adapter sees it. One that nobody added has neither settings nor secrets.
     pub fn bot(&self, platform: &str, id: &str) -> Arc<Bot> {
         self.added(platform, id).unwrap_or_else(|| Arc::new(Bot::bare(id)))
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// The bot if it was added.
@@ -58,6 +74,20 @@ impl Bots {
             opened.insert(key, (record, bot.clone()));
         }
         Some(bot)
+    }
+
+    /// The listener of a bot ended, or is well (`None`).
+    pub fn note_listener(&self, platform: &str, id: &str, failure: Option<ListenerFailure>) {
+        let mut failing = self.failing.write().unwrap_or_else(PoisonError::into_inner);
+        match failure {
+            Some(failure) => failing.insert(facts::key(&[platform, id]), failure),
+            None => failing.remove(&facts::key(&[platform, id])),
+        };
+    }
+
+    /// Why the bot does not listen, as far as this server knows.
+    pub fn listener_failure(&self, platform: &str, id: &str) -> Option<ListenerFailure> {
+        self.failing.read().unwrap_or_else(PoisonError::into_inner).get(&facts::key(&[platform, id])).cloned()
     }
 
     /// All bots of a platform that were added.
@@ -89,8 +119,8 @@ impl Bots {
         check_id("id", &ask.id)?;
         self.check(&ask).map_err(|why| DeskError::BadRequest(format!("{} bot {:?}: {why}", ask.platform, ask.id)))?;
         let seal = |(name, value): (String, String)| {
-            let words = ["bot", &ask.platform, &ask.id, &name];
-            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &words));
+            let context = ["bot", &ask.platform, &ask.id, &name];
+            let sealed = hex::encode(self.sealer.seal(&*self.env, &Secret::new(value), &context));
             (name, sealed)
         };
         let fact = facts::Bot {
@@ -150,6 +180,7 @@ impl Bots {
             let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
             opened.remove(&facts::key(&[platform, id]));
             drop(opened);
+            self.note_listener(platform, id, None);
             self.changed.notify_one(); // kept for the listener loop if it is busy
         }
     }
@@ -162,8 +193,8 @@ impl Bots {
     fn open(&self, record: &facts::Bot) -> Bot {
         let mut secrets = BTreeMap::new();
         for (name, sealed) in &record.secrets {
-            let words = ["bot", &record.platform, &record.id, name];
-            match self.sealer.open(&hex::decode(sealed).unwrap_or_default(), &words) {
+            let context = ["bot", &record.platform, &record.id, name];
+            match self.sealer.open(&hex::decode(sealed).unwrap_or_default(), &context) {
                 Ok(secret) => drop(secrets.insert(name.clone(), secret)),
                 Err(error) => {
                     let (platform, bot) = (&record.platform, &record.id);
@@ -173,9 +204,9 @@ impl Bots {
         }
         let bot = Bot::new(record.id.clone(), record.tenant.clone(), record.settings.clone(), secrets);
         let tenant = record.tenant.as_deref().unwrap_or_default();
-        let mut words = vec!["account", &record.platform, &record.id, tenant];
-        words.extend(bot.secrets().flat_map(|(name, secret)| [name, secret.expose()]));
-        let account = self.sealer.derive(&words)[..16].to_owned();
+        let mut context = vec!["account", &record.platform, &record.id, tenant];
+        context.extend(bot.secrets().flat_map(|(name, secret)| [name, secret.expose()]));
+        let account = self.sealer.derive(&context)[..16].to_owned();
         bot.of_account(account)
     }
 }

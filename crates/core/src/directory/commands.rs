@@ -24,12 +24,12 @@ const OPTIONS_MAX_BYTES: usize = 4 << 10;
 const LIST_MAX_BYTES: usize = 32 << 10;
 /// All lists of one tenant in the directory.
 const TENANT_MAX_BYTES: usize = 1 << 20;
-/// Lists that wait to be stored. One that finds no room is dropped: the next hello brings it again.
+/// Lists that wait to be stored. If there is no room, a list is dropped; the next hello repeats it.
 const WAITING_MAX: usize = 10_000;
 const WAITING_MAX_BYTES: usize = 16 << 20;
 
-/// The commands of all agents. What gateways say waits here until it is stored. Only the latest of each agent counts, so
-/// that a gateway that says hello in a loop causes one write a second and not more.
+/// The commands of all agents. Lists from gateways are buffered here until they are stored. Only the latest list of an
+/// agent counts, so that a gateway that reconnects in a loop causes at most one write a second.
 pub struct Offers {
     registry: Registry,
     platforms: Arc<Platforms>,
@@ -47,15 +47,14 @@ impl Offers {
         Self { registry, platforms: platforms.clone(), waiting: Mutex::default() }
     }
 
-    /// A gateway names the commands of its agent. Nothing is kept for a platform that has no list of them.
+    /// Takes the command list of a gateway. Ignored for platforms without command lists.
     pub(crate) fn note(&self, who: &Caller, platform: &str, bot: &str, manifest: &Value) {
         if !self.platforms.get(platform).is_some_and(|found| found.declares_commands()) {
             return;
         }
         let commands = read(manifest);
-        let tenant = who.tenant.clone();
-        let [instance, platform, bot] = [who.instance.name.as_str(), platform, bot].map(str::to_owned);
-        let list = OfferedCommands { platform, bot, tenant, instance: instance.into(), commands };
+        let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
+        let list = OfferedCommands { platform: platform.into(), bot: bot.into(), tenant, instance, commands };
         let (name, bytes) = (Fact::Commands(list.clone()).key(), list.bytes());
         let mut waiting = self.waiting();
         let before = waiting.lists.get(&name).map_or(0, OfferedCommands::bytes);
@@ -63,14 +62,14 @@ impl Offers {
         let is_full =
             waiting.bytes - before + bytes > WAITING_MAX_BYTES || (is_new && waiting.lists.len() >= WAITING_MAX);
         if is_full {
-            tracing::warn!(%list.tenant, %list.instance, "too many command lists wait to be stored; one was dropped");
+            tracing::warn!(tenant = %list.tenant, instance = list.instance.as_str(), "too many command lists wait to be stored; one was dropped");
             return;
         }
         waiting.bytes = waiting.bytes - before + bytes;
         waiting.lists.insert(name, list);
     }
 
-    /// Stores what was said since the last time, in one commit. After an error it waits for the next call.
+    /// Stores the buffered lists in one commit. After an error they stay buffered for the next call.
     pub async fn store(&self) -> Result<(), StoreError> {
         let lists: Vec<(String, OfferedCommands)> =
             self.waiting().lists.iter().map(|(name, list)| (name.clone(), list.clone())).collect();
@@ -99,7 +98,7 @@ impl Offers {
                             draft.put(Fact::Commands(list.clone()));
                         } else {
                             let max = TENANT_MAX_BYTES;
-                            tracing::warn!(%list.tenant, %list.instance, max, "an agent's commands were not stored: its tenant has too many");
+                            tracing::warn!(tenant = %list.tenant, instance = list.instance.as_str(), max, "an agent's commands were not stored: its tenant has too many");
                         }
                     }
                 }
@@ -112,7 +111,7 @@ impl Offers {
         }
         let mut waiting = self.waiting();
         for (name, list) in lists {
-            // What was said meanwhile is stored next time.
+            // Lists that changed in the meantime are stored by the next call.
             if waiting.lists.get(&name) == Some(&list) {
                 waiting.lists.remove(&name);
                 waiting.bytes -= list.bytes();

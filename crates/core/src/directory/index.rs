@@ -1,9 +1,10 @@
 //! What the gate reads for every event, by tenant and platform: lookups build no keys, and do not get slower when
 //! other tenants grow.
 
-use frontdesk_wire::InstanceId;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use frontdesk_wire::InstanceId;
 
 use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, Principal};
 
@@ -17,7 +18,7 @@ pub struct TenantIndex {
     pub(super) agents: HashMap<InstanceId, Arc<Agent>>,
     /// Gateways: (live, revoked).
     pub(super) gateways: (usize, usize),
-    pub(super) floors: HashMap<String, PlatformIndex>,
+    pub(super) platforms: HashMap<String, PlatformIndex>,
 }
 
 /// Data of one tenant on one platform.
@@ -80,7 +81,7 @@ impl TenantIndex {
     }
 
     pub fn on_platform(&self, platform: &str) -> Option<&PlatformIndex> {
-        self.floors.get(platform)
+        self.platforms.get(platform)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod index;
 mod link_codes;
 mod links;
 mod manage;
+mod moves;
 mod place;
 mod registry;
 mod view;
@@ -30,7 +31,8 @@ use crate::rules::Rules;
 use crate::vault::Sealer;
 
 pub use auth::{Caller, Guest, Identity, Unproven};
-pub use bots::Bots;
+
+pub use bots::{Bots, ListenerFailure};
 pub use commands::Offers;
 pub use facts::Fact;
 use frontdesk_wire::{InstanceNo, TenantId};

@@ -306,7 +306,7 @@ impl View {
     }
 
     fn on_platform(&mut self, tenant: &str, platform: &str) -> &mut PlatformIndex {
-        let floors = &mut self.by_tenant.entry(tenant.into()).or_default().floors;
-        floors.entry(platform.to_owned()).or_default()
+        let platforms = &mut self.by_tenant.entry(tenant.into()).or_default().platforms;
+        platforms.entry(platform.to_owned()).or_default()
     }
 }

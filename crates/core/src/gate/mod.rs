@@ -4,7 +4,7 @@
 //! instances that the author is linked to, and the holder of the channel; for each, the first layer that refused is
 //! recorded.
 
-mod kept;
+mod stored;
 pub mod visibility;
 
 use std::borrow::Cow;
@@ -18,8 +18,8 @@ use crate::directory::facts::{Binding, Grant, Instance};
 use crate::directory::index::{Person, PlatformIndex, TenantIndex};
 use crate::gate::visibility::{Spot, VisibilityCache};
 
-pub(crate) use kept::{INTERRUPTED, STOPPED};
-pub use kept::{Kept, read_kept};
+pub(crate) use stored::{INTERRUPTED, STOPPED};
+pub use stored::{StoredVerdict, read_verdict};
 
 /// The event to decide on.
 #[derive(Clone, Copy)]

@@ -15,9 +15,9 @@ const PLATFORM: &str = "chat";
 type Blind = &'static [(&'static str, Option<bool>)];
 
 fn link(user: &str, instance: &str, at_ms: u64) -> Fact {
-    let [tenant, platform, user_id, instance] = [TENANT, PLATFORM, user, instance].map(str::to_owned);
+    let [platform, user_id] = [PLATFORM, user].map(str::to_owned);
     Fact::Binding(Binding {
-        tenant: tenant.into(),
+        tenant: TENANT.into(),
         platform,
         user_id,
         instance: instance.into(),
@@ -27,8 +27,8 @@ fn link(user: &str, instance: &str, at_ms: u64) -> Fact {
 }
 
 fn grant(scope: &str, channel: &str, instance: &str) -> Fact {
-    let [tenant, platform, scope, channel, instance] = [TENANT, PLATFORM, scope, channel, instance].map(str::to_owned);
-    Fact::Grant(Grant { tenant: tenant.into(), platform, scope, channel, instance: instance.into(), at_ms: 1 })
+    let [platform, scope, channel] = [PLATFORM, scope, channel].map(str::to_owned);
+    Fact::Grant(Grant { tenant: TENANT.into(), platform, scope, channel, instance: instance.into(), at_ms: 1 })
 }
 
 fn principal(instance: &str, policy: PrincipalPolicy, allow: &[&str]) -> Fact {
@@ -138,8 +138,8 @@ fn an_instance_open_to_any_gets_nothing_of_unlinked_authors() {
 #[test]
 fn several_links_the_channels_holder_then_the_dm_default_then_the_latest() {
     let dm_default = |to: &str| {
-        let [tenant, platform, user_id, instance] = [TENANT, PLATFORM, "ann", to].map(str::to_owned);
-        Fact::DmDefault(DmDefault { tenant: tenant.into(), platform, user_id, instance: instance.into(), at_ms: 9 })
+        let [platform, user_id] = [PLATFORM, "ann"].map(str::to_owned);
+        Fact::DmDefault(DmDefault { tenant: TENANT.into(), platform, user_id, instance: to.into(), at_ms: 9 })
     };
     let (dm, group) = (said_by("ann", "dm"), said_by("ann", "group"));
     let view = world([link("ann", "b", 5)]);
@@ -311,21 +311,21 @@ fn the_tenant_comes_from_the_place_of_the_event() {
     assert_eq!(whose(&view, &group), None, "in groups the author does not determine the tenant");
     // Linked in two tenants: the newest link, unless they chose.
     let linked = |tenant: &str, at_ms| {
-        let [tenant, platform, user_id, instance] = [tenant, PLATFORM, "ann", "x"].map(str::to_owned);
+        let [platform, user_id] = [PLATFORM, "ann"].map(str::to_owned);
         Fact::Binding(Binding {
             tenant: tenant.into(),
             platform,
             user_id,
-            instance: instance.into(),
+            instance: "x".into(),
             at_ms,
             since_ms: at_ms,
         })
     };
     view.apply(linked("other", 50), 1);
     assert_eq!(whose(&view, &dm("ann")).as_deref(), Some("other"));
-    let [tenant, platform, user_id, instance] = [TENANT, PLATFORM, "ann", "a"].map(str::to_owned);
+    let [platform, user_id] = [PLATFORM, "ann"].map(str::to_owned);
     view.apply(
-        Fact::DmDefault(DmDefault { tenant: tenant.into(), platform, user_id, instance: instance.into(), at_ms: 9 }),
+        Fact::DmDefault(DmDefault { tenant: TENANT.into(), platform, user_id, instance: "a".into(), at_ms: 9 }),
         1,
     );
     assert_eq!(whose(&view, &dm("ann")).as_deref(), Some("acme"));
@@ -336,9 +336,9 @@ fn stored_lines_are_explained_in_words() {
     let any = principal("team", PrincipalPolicy::Any, &[]);
     let view = world([grant("guild", "general", "team"), any, policy("team", true, &[], false), link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
-    let kept = read_kept(&verdict.kept(verdict.outcome(), PLATFORM), TENANT).expect("readable");
-    assert_eq!(kept.outcome, "delivered");
-    let texts: Vec<&str> = kept.instances.iter().map(|line| line.text.as_str()).collect();
+    let read = read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), TENANT).expect("readable");
+    assert_eq!(read.outcome, "delivered");
+    let texts: Vec<&str> = read.instances.iter().map(|line| line.text.as_str()).collect();
     assert_eq!(
         texts,
         [
@@ -358,7 +358,7 @@ fn stored_lines_are_explained_in_words() {
 fn an_instance_sees_only_its_own_line() {
     let view = world([link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
-    let read = || read_kept(&verdict.kept(verdict.outcome(), PLATFORM), TENANT).expect("readable");
+    let read = || read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), TENANT).expect("readable");
     let own = read().for_instance("a");
     assert_eq!((own.outcome.as_str(), own.layer.as_str()), ("delivered", "owner"));
     let other = read().for_instance("b");
@@ -368,7 +368,7 @@ fn an_instance_sees_only_its_own_line() {
     assert_eq!((third.layer.as_str(), third.rule.as_str(), third.value.as_str()), ("scope", "granted", ""));
     assert!(!third.text.contains("\"ann\""));
     let nobody = ruled(&view, &said_by("eve", "group"), false, &[]);
-    let nobody = read_kept(&nobody.kept("withheld", PLATFORM), TENANT).expect("readable").for_instance("team");
+    let nobody = read_verdict(&nobody.to_stored("withheld", PLATFORM), TENANT).expect("readable").for_instance("team");
     assert_eq!((nobody.layer.as_str(), nobody.rule.as_str(), nobody.value.as_str()), ("owner", "linked", ""));
     assert!(!nobody.text.contains("\"eve\""));
 }

@@ -14,16 +14,16 @@ use crate::gate;
 use crate::port::platform::{ActingAs, LOOK_LIMIT, Nearby};
 use crate::port::store::StoreError;
 
-/// Lines that ride along at most, and how far back they are looked for.
+/// Maximum number of context lines, and how far back they are searched.
 const LINES_MAX: usize = 20;
 const LOOK_BACK: usize = 50;
-/// Their size as JSON, all together.
+/// Their total size as JSON.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// What each receiver gets to read.
+/// The context lines of each receiver.
 pub(super) enum Context {
     None,
-    /// It could not be read, and that is not the same as nothing.
+    /// It could not be read; the event says so.
     Failed,
     Of(Vec<(InstanceNo, Vec<ContextLine>)>),
 }
@@ -66,7 +66,7 @@ impl InboundPlane {
         let room_bytes = room_bytes.min(BYTES_MAX);
         let each = |instance: &Arc<Instance>| {
             let had_it = |at: usize| had[at].iter().any(|name| *name == instance.name);
-            // What stood before its last turn rode along on that one.
+            // Lines before its last turn were sent with that turn.
             let since = (0..others.len()).rev().find(|at| others[*at].addressed && had_it(*at)).map_or(0, |at| at + 1);
             let unseen = (since..others.len()).filter(|at| !others[*at].addressed && !had_it(*at));
             (instance.no, latest(unseen.map(|at| &others[at]), room_bytes))
@@ -74,7 +74,7 @@ impl InboundPlane {
         Context::Of(receivers.iter().map(each).collect())
     }
 
-    /// Who had each line as an event of its own, as their kept verdicts say.
+    /// The instances that received each line as an event, from the stored verdicts.
     async fn had_by(
         &self,
         marks: &Marks<'_>,
@@ -82,9 +82,9 @@ impl InboundPlane {
         lines: &[Nearby],
     ) -> Result<Vec<Vec<String>>, StoreError> {
         let dedups = lines.iter().map(|line| marks.dedup(&event.source, &line.message_id, "")).collect();
-        let receivers = |kept: Option<crate::port::store::EventRecord>| {
-            let read = kept.and_then(|kept| gate::read_kept(&kept.verdict, &kept.tenant));
-            // An interrupt is no turn: nobody had it, and nothing rode along on it.
+        let receivers = |record: Option<crate::port::store::EventRecord>| {
+            let read = record.and_then(|record| gate::read_verdict(&record.verdict, &record.tenant));
+            // An interrupt is not a turn: it was not delivered, and had no context.
             let lines = read.filter(|read| !read.interrupted).map(|read| read.instances).unwrap_or_default();
             lines.into_iter().filter(|line| line.outcome == "delivered").map(|line| line.instance).collect()
         };
@@ -92,7 +92,7 @@ impl InboundPlane {
     }
 }
 
-/// The last lines that fit, oldest first. One that is too long for the room is left out, not all before it.
+/// The last lines that fit, oldest first. A line that is too long is skipped; earlier ones may still fit.
 fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a Nearby>, room_bytes: usize) -> Vec<ContextLine> {
     let mut room = room_bytes;
     let mut taken = Vec::new();

@@ -22,7 +22,7 @@ pub(super) fn check(files: &[RemoteFile]) -> Result<(), DeskError> {
 }
 
 impl InboundPlane {
-    /// Puts the files of the platform into the event, each under a URL of this desk.
+    /// Adds the files of the platform to the event, each under a URL of this server.
     pub(super) fn add_remote_media(
         &self,
         files: Vec<RemoteFile>,
@@ -35,7 +35,7 @@ impl InboundPlane {
             let id = self.env.random_hex(16);
             let mime = clean_mime(&mime).unwrap_or(UNKNOWN_MIME).to_owned();
             let filename = filename.as_deref().and_then(clean_filename);
-            // The platform knows better whether it is a sticker or a voice note.
+            // The platform's own kind wins: it knows stickers and voice notes.
             if event.message_type.is_empty() || event.message_type == "text" {
                 event.message_type = media_message_type(&mime).into();
             }

@@ -1,4 +1,4 @@
-//! Events of a platform that listens by itself, and of its doors.
+//! Events from the listener and the HTTP routes of a platform.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::port::BoxFuture;
 use crate::port::platform::{Bot, Change, Gap, Inlet, LateReceipt};
 use crate::port::store::{Acceptance, Delivery, StoreError};
 
-/// The way in for one bot.
+/// Receives the events of one bot.
 pub struct BotInlet {
     inbound: Arc<InboundPlane>,
     platform: String,
@@ -27,15 +27,15 @@ impl InboundPlane {
         BotInlet { inbound: self.clone(), platform: platform.into(), bot: bot.id.clone(), account }
     }
 
-    /// Where this bot's listener goes on. A cursor belongs to the account that the bot's secrets open: another account
-    /// under the same id begins anew.
+    /// Where this bot's listener continues. A cursor belongs to the account of the bot's secrets: another account under
+    /// the same id starts from the beginning.
     pub async fn cursor(&self, platform: &str, bot: &Bot) -> Result<Option<String>, StoreError> {
-        let kept = self.cursors.cursor(platform, &bot.id).await?;
-        Ok(kept.and_then(|kept| Some(kept.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
+        let stored = self.cursors.cursor(platform, &bot.id).await?;
+        Ok(stored.and_then(|stored| Some(stored.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
     }
 
-    /// What is kept of an event if it is refused.
-    pub(super) fn refused(&self, intake: &Intake) -> Refused {
+    /// What is stored of an event if it is refused.
+    fn refused(&self, intake: &Intake) -> Refused {
         let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
         let source = &intake.event.source;
         let message_id = intake.event.message_id.as_deref().unwrap_or_default();
@@ -57,25 +57,29 @@ impl InboundPlane {
     }
 }
 
-/// Ids of strangers are kept no longer than this.
+/// Ids of unknown origin are cut to this length before they are stored.
 const ID_MAX_CHARS: usize = 256;
 
-pub(super) struct Refused {
+struct Refused {
     tenant: TenantId,
     dedup: Vec<u8>,
     delivery: Delivery,
 }
 
 impl Refused {
-    /// An event that nobody receives, stored with its reason like every other one: `explain` and `why` can say it.
-    pub(super) fn judged(self, reason: String) -> Judged {
+    /// An event without receivers, stored with its reason, so that `explain` and `why` can report it.
+    fn judged(self, reason: String) -> Judged {
         let Self { tenant, dedup, delivery } = self;
         let verdict = Verdict::withheld(Layer::Tenant, "refused", reason);
         let brief = verdict.brief(&tenant, &delivery.platform);
-        let kept = verdict.kept(&brief.outcome, &delivery.platform);
-        let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, kept);
-        Judged { acceptance, verdict, brief, interrupts: false, errand: None }
+        let stored = verdict.to_stored(&brief.outcome, &delivery.platform);
+        let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, stored);
+        Judged { acceptance, verdict, brief, interrupts: false, pending: None }
     }
+}
+
+fn reason(why: String) -> Result<(), DeskError> {
+    Err(DeskError::BadRequest(why))
 }
 
 /// Whether the event itself is at fault, so that it would be refused again.
@@ -94,7 +98,7 @@ impl Inlet for BotInlet {
                 let given = intake.event.message_id.take().filter(|id| !id.is_empty());
                 intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16)));
                 let refused = inbound.refused(&intake);
-                let one = match check_source(&intake.event) {
+                let one = match intake.refused.take().map_or_else(|| check_source(&intake.event), reason) {
                     Ok(()) => inbound.judge(intake, now_ms).await,
                     Err(error) => Err(error),
                 };
@@ -118,16 +122,22 @@ impl Inlet for BotInlet {
         })
     }
 
-    fn changed(&self, change: Change) {
-        match change {
-            Change::Chat(chat_id) => self.inbound.visibility.forget_chat(&self.platform, &self.bot, &chat_id),
-            Change::ChatMoved { from, to } => {
-                self.inbound.visibility.forget_chat(&self.platform, &self.bot, &from);
-                self.inbound.visibility.forget_chat(&self.platform, &self.bot, &to);
+    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (inbound, platform, bot) = (&self.inbound, &self.platform, &self.bot);
+        Box::pin(async move {
+            match change {
+                Change::Chat(chat_id) => inbound.visibility.forget_chat(platform, bot, &chat_id),
+                Change::ChatMoved { from, to } => {
+                    inbound.directory.bots().move_chat(platform, bot, &from, &to).await?;
+                    tracing::info!(platform, bot, from, to, "a chat goes on under another id");
+                    inbound.visibility.forget_chat(platform, bot, &from);
+                    inbound.visibility.forget_chat(platform, bot, &to);
+                }
+                // Rare, and the cache is short-lived: nothing of it is believed any more.
+                Change::Scope(_) | Change::Person(_) => inbound.visibility.forget_all(),
             }
-            // Rare, and the cache is short-lived: nothing of it is believed any more.
-            Change::Scope(_) | Change::Person(_) => self.inbound.visibility.forget_all(),
-        }
+            Ok(())
+        })
     }
 
     fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {

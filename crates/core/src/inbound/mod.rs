@@ -1,4 +1,5 @@
-//! In: tenant, gate, one commit, then the bell. Whoever sent it is answered only after the commit.
+//! Inbound events: find the tenant, apply the gate, commit once, then notify sessions. The sender is answered only
+//! after the commit.
 
 mod context;
 mod files;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use frontdesk_wire::api::{Explanation, VerdictBrief};
 use frontdesk_wire::event::ContextLine;
 use frontdesk_wire::{
-    DeskNo, EventId, InstanceNo, MessageEvent, Source, TenantId, build_session_key, session_names, turn_names,
+    ChatId, DeskNo, EventId, InstanceNo, MessageEvent, Source, TenantId, build_session_key, session_names, turn_names,
 };
 
 pub use self::listening::BotInlet;
@@ -40,9 +41,9 @@ use crate::vault::Sealer;
 
 /// Room for the frame around an event.
 const FRAME_MARGIN_BYTES: usize = 512;
-/// Longer message ids are kept as a hash.
+/// Longer message ids are stored as a hash.
 const DEDUP_ID_MAX_BYTES: usize = 48;
-/// The directory may change between questions; after this many rounds what is not known is a no.
+/// The directory may change between queries; after this many rounds an unknown answer counts as no.
 const ASK_ROUNDS: usize = 4;
 
 /// An event on its way into the ledger.
@@ -50,16 +51,16 @@ struct Judged {
     acceptance: Acceptance,
     verdict: Verdict,
     brief: VerdictBrief,
-    /// It stopped a running turn, and is nothing else.
+    /// It only stopped a running turn.
     interrupts: bool,
-    errand: Option<Errand>,
+    pending: Option<PendingCommand>,
 }
 
-/// A command to the desk itself, to be obeyed once it is written down.
-struct Errand {
+/// A command to the server itself, run after its event is committed.
+struct PendingCommand {
     command: DeskCommand,
     source: Source,
-    /// Known where the platform keeps tenants apart.
+    /// `None` if the platform does not separate tenants.
     tenant: Option<TenantId>,
     bot: String,
 }
@@ -109,7 +110,7 @@ impl InboundPlane {
         }
     }
 
-    /// Takes events of any platforms, all or none. An `Ok` means written down and safe.
+    /// Accepts events of any platforms, all or none. `Ok` means that they are committed.
     pub async fn receive(&self, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
         let now_ms = self.env.now_ms();
         let mut judged = Vec::with_capacity(intakes.len());
@@ -122,19 +123,19 @@ impl InboundPlane {
     async fn accept(&self, judged: Vec<Judged>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
         let mut batch = Vec::with_capacity(judged.len());
         let mut rest = Vec::with_capacity(judged.len());
-        for Judged { acceptance, verdict, brief, interrupts, errand } in judged {
-            rest.push((verdict, brief, interrupts, errand, self.watch(&acceptance)));
+        for Judged { acceptance, verdict, brief, interrupts, pending } in judged {
+            rest.push((verdict, brief, interrupts, pending, self.watch(&acceptance)));
             batch.push(acceptance);
         }
         let accepted = self.lease.accept(&*self.ledger, batch).await.inspect_err(|error| {
-            // A chat line that changed meanwhile is no fault: its platform looks again.
+            // A chat line that changed in the meantime is not a fault: its platform reads it again.
             if *error != StoreError::Conflict {
                 self.meters.store_faults.inc();
                 tracing::error!(%error, "events were not accepted");
             }
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
-        for (accepted, (verdict, mut brief, interrupts, errand, watched)) in accepted.into_iter().zip(rest) {
+        for (accepted, (verdict, mut brief, interrupts, pending, watched)) in accepted.into_iter().zip(rest) {
             let id = accepted.event.to_string();
             if accepted.fresh {
                 brief.delivery = self.handover(accepted.rows.iter().map(|row| (row.instance, row.served_by)));
@@ -151,15 +152,15 @@ impl InboundPlane {
                 (true, "delivered") => "accepted",
                 (true, _) => "withheld",
             };
-            if let Some(errand) = errand.filter(|_| accepted.fresh) {
-                brief.text = Box::pin(self.run(&errand)).await; // boxed: rare, and large
+            if let Some(pending) = pending.filter(|_| accepted.fresh) {
+                brief.text = Box::pin(self.run(&pending)).await; // boxed: rare, and large
             }
             if let Some((tenant, platform, chat_id, message_id)) = watched {
                 self.tail.say(&tenant, step, |notice| {
-                    notice.at = now_ms; // it may be handed over before we get to say so
+                    notice.at = now_ms; // it may be delivered before this notice is sent
                     notice.event_id.clone_from(&id);
                     notice.platform = platform;
-                    notice.chat_id = chat_id.into();
+                    notice.chat_id = chat_id;
                     notice.message_id = message_id;
                     notice.text.clone_from(&brief.text);
                 });
@@ -176,17 +177,14 @@ impl InboundPlane {
         served.map(|served| if served { "pushed" } else { "queued" }.into())
     }
 
-    /// What the tail will want to name, kept only if somebody watches.
-    fn watch(&self, it: &Acceptance) -> Option<(String, String, String, String)> {
+    /// Fields for the event stream, copied only if somebody watches it.
+    fn watch(&self, it: &Acceptance) -> Option<(TenantId, String, ChatId, String)> {
         let d = &it.delivery;
         (self.tail.is_watched())
-            .then(|| (it.tenant.to_string(), d.platform.clone(), d.chat_id.to_string(), d.message_id.clone()))
+            .then(|| (it.tenant.clone(), d.platform.clone(), d.chat_id.clone(), d.message_id.clone()))
     }
 
-    async fn judge(&self, mut intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        if let Some(reason) = intake.refusal.take() {
-            return Ok(self.refused(&intake).judged(reason));
-        }
+    async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
         let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat, .. } = intake;
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
@@ -228,17 +226,17 @@ impl InboundPlane {
         } else {
             Vec::new()
         };
-        let errand = command.map(|command| {
+        let pending = command.map(|command| {
             let tenant = match &whose {
                 Whose::Tenant(tenant) => Some(tenant.clone()),
                 Whose::Shared | Whose::Path(_) => None,
             };
-            Errand { command, source: source.clone(), tenant, bot: bot.clone() }
+            PendingCommand { command, source: source.clone(), tenant, bot: bot.clone() }
         });
-        let chat_id = source.chat_id.as_str().into();
+        let chat_id = source.chat_id.clone();
         let platform = source.platform.clone();
         let passthrough = matches!(handover, Handover::Forward(_));
-        let mut files: Vec<EventFile> = intake.kept_media.into_iter().map(EventFile::Kept).collect();
+        let mut files: Vec<EventFile> = intake.stored_media.into_iter().map(EventFile::Stored).collect();
         if !receivers.is_empty() && !passthrough {
             files.extend(self.add_remote_media(intake.remote_media, &tenant, &mut event, now_ms));
         }
@@ -255,7 +253,7 @@ impl InboundPlane {
             message_id,
             platform,
         };
-        let kept = verdict.kept(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
+        let stored = verdict.to_stored(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let chat = chat.map(|line| {
             Box::new(ChatWrite {
@@ -272,7 +270,7 @@ impl InboundPlane {
             attempt: 0,
             dedup,
             delivery,
-            verdict: kept,
+            verdict: stored,
             receivers,
             own_json,
             capabilities,
@@ -281,10 +279,10 @@ impl InboundPlane {
             chat,
             files,
         };
-        Ok(Judged { acceptance, verdict, brief, interrupts, errand })
+        Ok(Judged { acceptance, verdict, brief, interrupts, pending })
     }
 
-    /// The gate's verdict, with the platform asked about whoever's eyes it needs.
+    /// The gate's verdict. Asks the platform who can see the chat where the gate needs it.
     async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool, from_program: bool) -> Verdict {
         let case = Case { tenant, source, addressed, to_every_link: from_program };
         let mut left = LOOK_LIMIT; // for all look-ups of one event together
@@ -325,13 +323,13 @@ impl InboundPlane {
         }
     }
 
-    /// The members of a chat changed: from now on the platform is asked again.
+    /// Call when the members of a chat changed: the platform is asked again.
     pub fn forget_sight(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
         self.visibility.forget(tenant, platform, bot, chat_id);
     }
 
-    /// The event as it will be sent: one form for all, and another for those whose context differs.
-    /// What nobody receives is not kept, only why.
+    /// The JSON to send: one form for all receivers, and another for those whose context differs. Without a receiver
+    /// the event is not stored, only its verdict.
     async fn forms(
         &self,
         tenant: &str,
@@ -375,9 +373,9 @@ impl InboundPlane {
         }
     }
 
-    /// Obeys a command and answers in the chat, as the desk itself.
-    async fn run(&self, errand: &Errand) -> String {
-        let Errand { command, source, tenant, bot } = errand;
+    /// Runs a command and answers in the chat in the name of the server.
+    async fn run(&self, pending: &PendingCommand) -> String {
+        let PendingCommand { command, source, tenant, bot } = pending;
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
             let bot = self.directory.bots().bot(&source.platform, bot);
@@ -390,14 +388,14 @@ impl InboundPlane {
         answer
     }
 
-    /// What was said about this event when it came first.
+    /// The verdict of the first arrival of this event.
     async fn told_before(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
-        let Some(kept) = self.ledger.event(event).await? else { return Ok(None) };
-        let Some(read) = gate::read_kept(&kept.verdict, &kept.tenant) else { return Ok(None) };
+        let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
+        let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
         let board = self.delivery.switchboard();
         let receivers: Vec<InstanceNo> = self.directory.read(|view| {
             let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
-            delivered.filter_map(|line| view.instance(&kept.tenant, &line.instance)).map(|it| it.no).collect()
+            delivered.filter_map(|line| view.instance(&record.tenant, &line.instance)).map(|it| it.no).collect()
         });
         let delivery = self.handover(receivers.into_iter().map(|no| (no, board.presence(no).served_by)));
         Ok(Some(VerdictBrief { delivery, ..read.brief() }))
@@ -406,23 +404,23 @@ impl InboundPlane {
     pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
         let absent = || DeskError::NotFound(format!("no event {id:?} is kept"));
         let event = EventId::parse(id).ok_or_else(absent)?;
-        let kept = self.ledger.event(event).await?.ok_or_else(absent)?;
-        let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let record = self.ledger.event(event).await?.ok_or_else(absent)?;
+        let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
-        Ok(Explanation { event_id: event.to_string(), tenant: kept.tenant.into(), outcome, instances })
+        Ok(Explanation { event_id: event.to_string(), tenant: record.tenant.into(), outcome, instances })
     }
 
-    /// Why this instance did, or did not, get a message: its own line and nothing of anybody else.
+    /// Why this instance did or did not get a message: its own line only.
     pub async fn why(&self, who: &Guest, message_id: &str, chat_id: Option<&str>) -> Result<Explanation, DeskError> {
         check_id("message_id", message_id)?;
         let absent = || DeskError::NotFound(format!("no message {message_id:?} is kept"));
         let prefix = dedup_prefix(message_id);
-        let kept = self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await?.ok_or_else(absent)?;
-        let read = gate::read_kept(&kept.verdict, &kept.tenant).ok_or_else(absent)?;
+        let record = self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await?.ok_or_else(absent)?;
+        let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
-            event_id: kept.event.to_string(),
-            tenant: kept.tenant.into(),
+            event_id: record.event.to_string(),
+            tenant: record.tenant.into(),
             outcome: line.outcome.clone(),
             instances: vec![line],
         })
@@ -462,7 +460,7 @@ impl InboundPlane {
     }
 }
 
-/// Whose event it is, by our records.
+/// The tenant of an event, from the directory.
 fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'a str> {
     match whose {
         Whose::Tenant(tenant) => Some(tenant),
@@ -471,7 +469,7 @@ fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'
     }
 }
 
-/// What an operator would have to route.
+/// The key that an operator would have to route.
 fn discriminator(whose: &Whose, source: &Source) -> String {
     match whose {
         Whose::Tenant(tenant) => tenant.to_string(),
@@ -480,17 +478,16 @@ fn discriminator(whose: &Whose, source: &Source) -> String {
     }
 }
 
-/// Where messages come from, as far as their marks are concerned.
+/// The part of a message's origin that its dedup key depends on.
 pub(super) struct Marks<'a> {
     whose: &'a Whose,
     bot: &'a str,
 }
 
 impl Marks<'_> {
-    /// The message's own id, then the place as a short hash: an id can be looked up, and ids that rise make
-    /// the index grow at one edge instead of everywhere. The place holds no tenant that our records
-    /// resolved: a person who links themselves does not make an old message new. An edit is another event
-    /// of the same message.
+    /// The message id, then the origin as a short hash: a message can be found by its id, and rising ids let the index
+    /// grow at one edge. The origin contains no tenant that the directory resolved: linking a user does not make an old
+    /// message new. An edit is another event of the same message.
     pub(super) fn dedup(&self, source: &Source, message_id: &str, edit: &str) -> Vec<u8> {
         let named = match self.whose {
             Whose::Tenant(tenant) => tenant.as_str(),
@@ -506,7 +503,7 @@ pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {
     if message_id.len() <= DEDUP_ID_MAX_BYTES {
         return message_id.as_bytes().to_vec();
     }
-    let mut prefix = vec![0]; // no id of ours begins so: a hash is never taken for an id
+    let mut prefix = vec![0]; // no plain id begins with this byte, so a hash is never taken for an id
     prefix.extend_from_slice(&short_hash(&[message_id]));
     prefix
 }

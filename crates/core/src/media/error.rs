@@ -7,7 +7,7 @@ use crate::port::store::StoreError;
 pub enum FetchError {
     #[error("file not found or expired")]
     Absent,
-    /// No use to try again.
+    /// A later attempt cannot succeed.
     #[error("{0}")]
     Gone(String),
     /// A later attempt may succeed.

@@ -1,4 +1,4 @@
-//! Fetches a file from its platform, once, and puts it on the shelf under the id that agents know.
+//! Fetches a file from its platform, once, and stores it under the id that agents know.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::meters::Why;
 use crate::port::media::{MediaBody, MediaItem, MediaPut, RemoteItem};
 use crate::port::platform::{Bot, MediaFault, Platform, RemoteMedia};
 
-/// For the platform to begin its answer, for each next piece of it, and for all of it.
+/// Time limits: for the start of the answer, for each further piece, and for the whole file.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
 const PIECE_TIME: Duration = Duration::from_secs(15);
 const WHOLE_TIME: Duration = Duration::from_mins(2);
 
-/// Why a body that had begun did not come to its end.
+/// Why a body ended early.
 #[derive(Clone, Copy)]
 enum Broken {
     TooLarge,
@@ -28,8 +28,8 @@ enum Broken {
 }
 
 impl MediaPlane {
-    /// Gets a file from its platform, unless somebody did meanwhile. Concurrent callers share one fetch. It should run to
-    /// its end also if the client that asked is gone: the next one finds the file here.
+    /// Gets a file from its platform, unless it was fetched in the meantime. Concurrent callers share one fetch. Run it
+    /// to its end even if the client disconnects: the next caller then finds the file in the store.
     pub async fn fetch(&self, tenant: &str, id: &str) -> Result<(MediaItem, MediaBody), FetchError> {
         let ended = loop {
             match self.flights.join(tenant, id) {
@@ -51,7 +51,7 @@ impl MediaPlane {
     }
 
     async fn bring(&self, tenant: &str, id: &str) -> Result<(), FetchError> {
-        // Read here and not before: the file may have come while this fetch waited for its turn.
+        // Read here and not earlier: the file may have been stored while this fetch waited for its turn.
         let Some(remote) = self.store.media_remote(tenant, id, self.env.now_ms()).await? else { return Ok(()) };
         let brought = self.bring_from(tenant, id, &remote).await;
         let outcome = brought.as_ref().err().map_or("fetched", FetchError::outcome);
@@ -83,7 +83,7 @@ impl MediaPlane {
             expires_ms: self.env.now_ms() + self.rules.media_ttl_ms,
         };
         match self.store.media_put(item, body, self.rules.media_tenant_bytes).await? {
-            MediaPut::Kept(_) => Ok(()),
+            MediaPut::Stored(_) => Ok(()),
             MediaPut::Full(used) => Err(FetchError::Full(used)),
             MediaPut::Aborted => Err(match broken.get().copied().unwrap_or(Broken::Cut) {
                 Broken::TooLarge => FetchError::TooLarge(max),
@@ -93,7 +93,7 @@ impl MediaPlane {
         }
     }
 
-    /// Who has the file.
+    /// The platform and bot that have the file.
     fn holder(&self, remote: &RemoteItem) -> Result<(Arc<dyn Platform>, Arc<Bot>), FetchError> {
         let RemoteItem { platform: name, bot, .. } = remote;
         let platform = self.platforms.get(name).cloned();
@@ -121,7 +121,7 @@ async fn ask(platform: &dyn Platform, bot: &Bot, handle: &Secret) -> Result<Remo
     })
 }
 
-/// What the platform said with the event often knows more than the type that the vendor's file server sends.
+/// The type in the event is often more exact than the one that the vendor's file server sends.
 fn better_mime<'a>(sent: &'a str, known: &'a str) -> &'a str {
     match clean_mime(sent) {
         Some(sent) if !sent.eq_ignore_ascii_case(UNKNOWN_MIME) => sent,
@@ -129,7 +129,7 @@ fn better_mime<'a>(sent: &'a str, known: &'a str) -> &'a str {
     }
 }
 
-/// A body that is cut off at its limits, and a word on why that happened.
+/// A body that ends at its limits. The reason is left in the cell that is returned with it.
 fn bounded(body: MediaBody, max: usize) -> (MediaBody, Arc<OnceLock<Broken>>) {
     let broken = Arc::new(OnceLock::new());
     let told = broken.clone();
@@ -185,7 +185,7 @@ mod tests {
         assert!(read_whole(cut).await.is_err() && matches!(broken.get(), Some(Broken::Cut)));
         let (silent, broken) = bounded(Box::pin(stream::pending()), 10);
         assert!(read_whole(silent).await.is_err() && matches!(broken.get(), Some(Broken::Stalled)));
-        // Slow, but never silent for long: all of it has a limit as well.
+        // Slow, but never idle for long: the limit for the whole file applies.
         let drops = stream::unfold((), move |()| async move {
             sleep(PIECE_TIME / 2).await;
             Some((Ok(Bytes::from_static(b".")), ()))

@@ -1,4 +1,4 @@
-//! One fetch per file at a time: whoever asks meanwhile waits for its end.
+//! One fetch per file at a time: concurrent callers wait for its end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::error::FetchError;
 
-/// Fetches of all tenants together, and of one tenant: what is being fetched counts for no quota yet.
+/// Concurrent fetches, in total and per tenant. Bytes that are being fetched do not count for a quota yet.
 const FLIGHTS_MAX: usize = 64;
 const FLIGHTS_PER_TENANT: usize = 8;
-/// Callers that wait for one fetch; they outlive their clients.
+/// Callers that wait for one fetch. They continue to wait after their clients disconnect.
 const WAITERS_MAX: usize = 32;
 
 type Ended = Option<Result<(), FetchError>>;
@@ -25,14 +25,14 @@ struct Flight {
 }
 
 pub(super) enum Turn<'a> {
-    /// Nobody fetches it: you do.
+    /// The caller must fetch it.
     Mine(Mine<'a>),
     Theirs(Theirs),
     /// Too many others are being fetched, or too many wait for this one.
     Full,
 }
 
-/// A fetch that was begun. Dropped without an end, those who wait for it begin anew.
+/// A running fetch. If it is dropped before its end, one of the waiting callers starts again.
 pub(super) struct Mine<'a> {
     flights: &'a Flights,
     id: String,
@@ -82,7 +82,7 @@ impl Drop for Mine<'_> {
 }
 
 impl Theirs {
-    /// `None`: it was given up without an end.
+    /// `None`: the fetch was dropped before its end.
     pub(super) async fn end(mut self) -> Ended {
         self.ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone())
     }

@@ -13,7 +13,7 @@ use crate::base::Base;
 use crate::directory::DirectoryPlane;
 use crate::env::Env;
 use crate::meters::Meters;
-use crate::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf};
+use crate::port::media::{MediaBody, MediaItem, MediaPut, MediaStore};
 use crate::port::platform::Platforms;
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
@@ -24,9 +24,9 @@ use self::flights::Flights;
 
 pub use self::error::FetchError;
 
-/// Names the handles of files among all that is sealed.
+/// Kind of file handles in the context of sealed secrets.
 pub(crate) const HANDLE_KIND: &str = "media";
-/// What a file is if nobody says so in a usable way.
+/// Type of a file whose sender gave none that is valid.
 pub const UNKNOWN_MIME: &str = "application/octet-stream";
 
 const MIME_MAX_BYTES: usize = 128;
@@ -34,7 +34,7 @@ const FILENAME_MAX_CHARS: usize = 200;
 
 pub struct MediaPlane {
     env: Arc<dyn Env>,
-    store: Arc<dyn MediaShelf>,
+    store: Arc<dyn MediaStore>,
     directory: Arc<DirectoryPlane>,
     platforms: Arc<Platforms>,
     sealer: Arc<Sealer>,
@@ -71,7 +71,7 @@ impl MediaPlane {
         }
     }
 
-    /// The longest file that is taken.
+    /// Size limit of a file.
     pub fn max_bytes(&self) -> usize {
         self.rules.media_max_bytes
     }
@@ -81,7 +81,7 @@ impl MediaPlane {
         self.rules.media_tenant_bytes
     }
 
-    /// Keeps a file under an id of its own, which is returned with how that went.
+    /// Stores a file under a new id. Returns the id and the outcome.
     pub async fn put(
         &self,
         tenant: TenantId,
@@ -104,7 +104,7 @@ impl MediaPlane {
         if self.store.media_remote(tenant, id, now_ms).await?.is_some() {
             return Ok(Found::Remote);
         }
-        // It may have come between the two questions.
+        // It may have been fetched between the two queries.
         let found = self.store.media_get(tenant, id, now_ms).await?;
         Ok(found.map_or(Found::Nowhere, |(item, body)| Found::Here(item, body)))
     }

@@ -1,10 +1,12 @@
-//! Which of a bot's waiting actions goes out next. Pure: it is told the time and holds no action, only tickets.
+//! Decides which of a bot's waiting actions is sent next. No I/O: the caller passes the time; it holds tickets, not
+//! actions.
 //!
-//! By priority, then in turn between tenants, then in the order in which they came. Actions in one chat go one after
-//! another. A bot's rate budget is a set of token buckets; what the vendor says about its limits overrides them.
+//! Order: by priority, then round-robin between tenants, then by arrival. Actions in one chat are sent one after
+//! another. A bot's rate budget is a set of token buckets; limits that the vendor reports override them.
 
-use frontdesk_wire::ChatId;
 use std::collections::{HashMap, HashSet, VecDeque};
+
+use frontdesk_wire::{ChatId, TenantId};
 
 use crate::port::platform::{Cost, Pace, Priority, Rate};
 
@@ -16,29 +18,29 @@ pub const WAITING_MAX: usize = 512;
 pub const WAITING_MAX_BYTES: usize = 8 << 20;
 /// A platform that refuses without a time is asked again after this.
 const RETRY_MIN_MS: u64 = 100;
-/// A longer pause is not believed: a bot must not be silent for ever because of one answer.
+/// Longer pauses are cut to this, so that one wrong answer does not silence a bot.
 const PAUSE_MAX_MS: u64 = 3_600_000;
-/// Full buckets are forgotten when there are this many.
+/// Full buckets are dropped when there are this many.
 const BUCKETS_MAX: usize = 4_096;
 
 pub type Ticket = u64;
 
-/// An action that wants to go out.
+/// An action to be scheduled.
 pub struct Ask {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub chat_id: ChatId,
     pub cost: Cost,
     pub bytes: usize,
     /// Actions that follow this one and need a token each: the further parts of a long text.
     pub more: u64,
-    /// It is refused rather than begun after this time.
+    /// It is not started after this time, but refused.
     pub deadline_ms: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Asked {
     pub ticket: Ticket,
-    /// A waiting action that this one makes superfluous; it ends with the same result.
+    /// A waiting action that this one replaces; it gets the same result.
     pub supersedes: Option<Ticket>,
 }
 
@@ -46,24 +48,24 @@ pub struct Asked {
 pub enum Refusal {
     /// The tenant has too many actions waiting for this bot.
     Full,
-    /// By the rate limit of the bot its turn would come only after so long.
+    /// The rate limit of the bot would delay it this long.
     TooLong { wait_ms: u64 },
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// These begin now.
+    /// To start now.
     pub start: Vec<Ticket>,
-    /// When to ask again, if actions wait for their time. Those that wait for another one to end are not counted: the
-    /// end is a reason to ask.
+    /// When to ask again, if actions wait for a time. Actions that wait for another one to end do not count: its end
+    /// causes the next call.
     pub again_ms: Option<u64>,
 }
 
 #[derive(Default)]
 pub struct Scheduler {
-    /// Which tenants have actions of a priority waiting: they take turns.
-    turns: [VecDeque<String>; Priority::ALL.len()],
-    tenants: HashMap<String, Tenant>,
+    /// Tenants with waiting actions, per priority, in round-robin order.
+    turns: [VecDeque<TenantId>; Priority::ALL.len()],
+    tenants: HashMap<TenantId, Tenant>,
     held: HashMap<Ticket, Held>,
     waiting: usize,
     buckets: HashMap<String, Bucket>,
@@ -86,7 +88,7 @@ struct Tenant {
 struct Held {
     ask: Ask,
     state: State,
-    /// The platform refused it for its rate: not before this.
+    /// The platform refused it because of its rate; not before this time.
     not_before_ms: u64,
 }
 
@@ -100,9 +102,9 @@ enum State {
 
 struct Bucket {
     rate: Rate,
-    /// When it is full again, as far as we count ourselves.
+    /// When it is full again, by our own count.
     full_at_ms: u64,
-    /// Nothing before this, says the vendor.
+    /// Pause demanded by the vendor.
     paused_until_ms: u64,
 }
 
@@ -128,7 +130,7 @@ impl Bucket {
 }
 
 impl Scheduler {
-    /// Nothing waits, nothing is on its way, and no limit is remembered.
+    /// Nothing waits, nothing is in flight, and no limit is in effect.
     pub fn is_idle(&self, now_ms: u64) -> bool {
         self.held.is_empty()
             && self.paused_until_ms <= now_ms
@@ -175,7 +177,7 @@ impl Scheduler {
         Ok(Asked { ticket, supersedes })
     }
 
-    /// What may begin now. These are in flight from here on.
+    /// The actions to start now. They are in flight from here on.
     pub fn grants(&mut self, now_ms: u64) -> Grants {
         let mut grants = Grants::default();
         if self.waiting == 0 {
@@ -194,7 +196,7 @@ impl Scheduler {
         grants
     }
 
-    /// Tenants take turns: one that starts an action goes to the end of the line.
+    /// Round-robin: a tenant that starts an action goes to the end of the queue.
     fn grant_line(&mut self, line: usize, now_ms: u64, grants: &mut Grants) {
         let mut index = 0;
         while let Some(name) = self.turns[line].get(index) {
@@ -260,7 +262,7 @@ impl Scheduler {
         }
     }
 
-    /// An action that was granted is over. What its platform said about the pace holds from now on.
+    /// A started action has ended. Limits that its platform reported apply from now on.
     pub fn finished(&mut self, ticket: Ticket, pace: &Pace, now_ms: u64) {
         self.obey(pace, now_ms);
         self.withdraw(ticket);
@@ -272,7 +274,7 @@ impl Scheduler {
         self.obey(pace, now_ms);
         self.end_flight(ticket);
         let Some(held) = self.held.get_mut(&ticket) else { return false };
-        // Also where the vendor names a bucket that we do not count.
+        // Also if the vendor names a bucket that we do not count.
         held.not_before_ms = now_ms + pace.retry_after_ms.unwrap_or(0).clamp(RETRY_MIN_MS, PAUSE_MAX_MS);
         let held = &self.held[&ticket];
         let ready_ms = self.ready_ms(&held.ask.cost, now_ms).max(held.not_before_ms).max(self.paused_until_ms);
@@ -281,7 +283,7 @@ impl Scheduler {
             return false;
         }
         if let Some(key) = held.ask.cost.replaces.clone() {
-            // A later one that waits already stays the one to replace.
+            // If a later one waits already, that one remains replaceable.
             let tenant = self.tenants.entry(held.ask.tenant.clone()).or_default();
             tenant.replaceable.entry(key).or_insert(ticket);
         }
@@ -289,7 +291,7 @@ impl Scheduler {
         true
     }
 
-    /// Whoever asked is gone, or its deadline passed.
+    /// The caller is gone, or the deadline has passed.
     pub fn withdraw(&mut self, ticket: Ticket) {
         if self.is_waiting(ticket) {
             self.leave_queue(ticket);
@@ -403,7 +405,7 @@ impl Scheduler {
     }
 }
 
-/// A bucket that only the vendor's word limits.
+/// A bucket that only limits reported by the vendor apply to.
 const UNLIMITED: Rate = Rate { burst: u32::MAX, every_ms: 0 };
 
 /// Texts, prompts and edits in one chat keep their order; the rest may overtake.

@@ -1,4 +1,4 @@
-//! One action on its way: journal, scheduler, platform, journal.
+//! Sends one action: journal, scheduler, platform, journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::directory::Caller;
 use crate::port::platform::{Acted, ActingAs, Platform};
 use crate::port::store::{Closing, JournalEntry, Outcome};
 
-/// The caller waits 30 s for a result. What has not begun by then is not begun any more.
+/// The caller waits 30 s for a result. Actions are not started after this time.
 pub(super) const WAIT_MAX_MS: u64 = 25_000;
-/// All of it, waiting and doing, ends by then, so that the caller hears of it.
+/// Limit for waiting and sending together, so that the caller still gets the result.
 const TOTAL_MAX_MS: u64 = 28_000;
-/// What is worth nothing when it is late (typing) does not wait longer than this.
+/// Limit for actions that are useless when late (typing).
 const DROP_AFTER_MS: u64 = 2_000;
-/// What an action holds besides its text.
+/// Memory of an action besides its text.
 const OVERHEAD_BYTES: usize = 512;
-/// A platform that answers slower than this is not waited for.
+/// Time limit for the platform's answer.
 const ACT_LIMIT_MS: u64 = 25_000;
 
 /// When an action was asked for, on the steady clock, and how many earlier edits of its message it replaces.
@@ -42,12 +42,12 @@ pub(super) struct Sending<'a> {
     pub(super) asked: Asked,
 }
 
-/// How one part went.
+/// Result of one part.
 struct Went {
     result: ActionResult,
     /// What the scheduler did to it: a delay, a replacement.
     note: Option<String>,
-    /// The vendor will say later, under this id, what became of it.
+    /// Id under which the vendor reports the outcome later.
     receipt_id: Option<String>,
     /// False: the scheduler refused it, and nothing was sent.
     was_tried: bool,
@@ -121,7 +121,7 @@ impl OutboundPlane {
                 (None, _) => first = Some(went.result),
                 (Some(_), true) => {}
                 (Some(first), false) => {
-                    // Some parts are out there: say so, with the first one's id, and do not go on.
+                    // Some parts were sent: report that with the first id, and stop.
                     first.success = false;
                     first.code = Some(Code::Partial);
                     first.ambiguous = went.result.ambiguous;
@@ -139,7 +139,7 @@ impl OutboundPlane {
         notes.extend(result.error.clone());
         let closing = Closing::new(outcome, cursor, notes.join("; "));
         if let Err(error) = self.journal.close_entry(id, closing).await {
-            // It happened all the same; after a restart the journal will call it unknown.
+            // The action was sent; after a restart the journal shows its outcome as unknown.
             tracing::error!(%error, id, "storing the outcome of an action failed");
         }
         self.tail.say(&sending.caller.tenant, "action", |notice| {
@@ -162,7 +162,7 @@ impl OutboundPlane {
         let cost = platform.cost(acting_as, action);
         let wait_max_ms = if cost.droppable { DROP_AFTER_MS } else { WAIT_MAX_MS };
         let ask = Ask {
-            tenant: acting_as.tenant.to_owned(),
+            tenant: acting_as.tenant.into(),
             chat_id: chat_id.into(),
             cost,
             bytes: action.act.text().map_or(0, str::len) + OVERHEAD_BYTES,

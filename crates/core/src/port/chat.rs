@@ -1,7 +1,8 @@
-//! The built-in chat's own memory.
+//! Storage of the built-in chat.
+
+use frontdesk_wire::ChatId;
 
 use super::stored::Stored;
-use frontdesk_wire::ChatId;
 
 /// A line of the built-in chat that is written in one commit with its event. A line of that message id that is there
 /// already stays as it is.
@@ -15,7 +16,7 @@ pub struct ChatWrite {
     pub amend: Option<ChatAmend>,
 }
 
-/// A change of a line that must still be at this revision: otherwise it is a conflict, and nothing at all is written.
+/// A change of a line at this revision. Another revision is a conflict, and nothing is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatAmend {
     pub message_id: String,
@@ -39,7 +40,7 @@ pub struct ChatRecord {
 }
 
 pub trait ChatLog: Send + Sync {
-    /// Appends once per message id; the second time tells the first one's seq and `false`.
+    /// Appends once per message id; for a known id it returns the seq of the first line and `false`.
     fn chat_append<'a>(
         &'a self,
         tenant: &'a str,

@@ -1,8 +1,6 @@
-//! What agents sent out.
+//! The journal of actions that agents sent.
 
-use frontdesk_wire::DeskNo;
-use frontdesk_wire::TenantId;
-use frontdesk_wire::{ChatId, InstanceId};
+use frontdesk_wire::{ChatId, DeskNo, InstanceId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
@@ -10,7 +8,7 @@ use super::stored::Stored;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Written down, not finished. Found after a restart it becomes `Unknown`.
+    /// Stored, not finished. After a restart it becomes `Unknown`.
     Open,
     Delivered,
     Rejected,
@@ -32,7 +30,7 @@ pub struct JournalEntry {
     pub parts: u32,
     pub cursor: u32,
     pub note: String,
-    /// The desk that does it.
+    /// The server that sends it.
     #[serde(default)]
     pub desk: DeskNo,
 }
@@ -52,14 +50,14 @@ impl Closing {
 }
 
 pub trait Journal: Send + Sync {
-    /// Writes down what is about to be tried; the id is given by the store.
+    /// Stores an action before it is sent. The store gives the id.
     fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64>;
     /// Closes an entry whose outcome is not known yet; one that is known stays as it is. False: it was known.
     fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool>;
-    /// The vendor will say later, under this id, what became of a part of this entry.
+    /// Stores the id under which the vendor reports the outcome of a part later.
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()>;
-    /// What the vendor said later about a message of this bot. A failure counts whatever was known before; a success
-    /// counts where the outcome of a message of one part was unknown. The note is added. `None`: no such message.
+    /// Applies a late report of the vendor about a message of this bot. A failure overrides any outcome; a success
+    /// overrides only an unknown outcome of a message with one part. The note is added. `None`: no such message.
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,
@@ -68,7 +66,7 @@ pub trait Journal: Send + Sync {
         outcome: Outcome,
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>>;
-    /// Open entries of desks that are not `live` any more: nobody knows what became of them. Returns how many.
+    /// Marks open entries of servers that are not `live` as unknown. Returns how many.
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64>;
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;
 }

@@ -1,4 +1,4 @@
-//! What is owed to whom.
+//! The ledger: accepted events, and the rows that are owed to each instance.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::media::EventFile;
 use super::stored::Stored;
 use super::vault::SealedCapability;
 
-/// What is handed to an agent: the JSON as it will be sent, and what the desk must know of it.
+/// An event for an agent: the JSON as it is sent, and the fields that the server needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     pub event: EventId,
@@ -26,35 +26,35 @@ pub struct Delivery {
     pub message_id: String,
 }
 
-/// One event to write down: dedup mark, verdict, capabilities and one row per receiver, in one commit.
+/// One event to store: dedup key, verdict, capabilities and one row per receiver, in one commit.
 #[derive(Debug, Clone)]
 pub struct Acceptance {
     pub tenant: TenantId,
     /// Names this attempt to store the event; 0 is no name. Repeated under the same name after an unknown outcome, the
     /// event is still `fresh`. Set by [`Lease::accept`](crate::lease::Lease::accept).
     pub attempt: u64,
-    /// Names the message; seen before means the same one.
+    /// Dedup key: an event with a known key is a duplicate.
     pub dedup: Vec<u8>,
     pub delivery: Delivery,
     /// Explanation of the gate, as compact JSON.
     pub verdict: String,
     /// Instance numbers.
     pub receivers: Vec<InstanceNo>,
-    /// Those of them who get another form of the event than `delivery.json`.
+    /// Receivers that get another JSON than `delivery.json`.
     pub own_json: Vec<(InstanceNo, String)>,
     pub capabilities: Vec<SealedCapability>,
     /// The chat becomes one that the tenant may answer in.
     pub reaches: bool,
     /// It goes into an agent's inbox as well.
     pub message: Option<InboxMessage>,
-    /// It stands in the built-in chat as well. Boxed: most events have none, and all are moved about.
+    /// Its line in the built-in chat. Boxed: most events have none, and acceptances are moved often.
     pub chat: Option<Box<ChatWrite>>,
     /// Kept while one of its rows is owed. Nothing is stored where nobody receives the event.
     pub files: Vec<EventFile>,
 }
 
 impl Acceptance {
-    /// An event that nobody receives, stored for its dedup key or for its reason; and the beginning of all others.
+    /// An event without receivers, stored for its dedup key or its verdict. Others are built from it.
     pub fn unreceived(tenant: &str, dedup: Vec<u8>, delivery: Delivery, verdict: String) -> Self {
         Self {
             tenant: tenant.into(),
@@ -76,7 +76,7 @@ impl Acceptance {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
     pub event: EventId,
-    /// False: this was here before; nothing was written.
+    /// False: a duplicate; nothing was written.
     pub fresh: bool,
     pub rows: Vec<MadeRow>,
     /// The place in the agent's inbox, if it went into one; 0 is none.
@@ -90,11 +90,11 @@ pub struct Accepted {
 pub struct MadeRow {
     pub instance: InstanceNo,
     pub seq: Seq,
-    /// The desk that had the session of the instance when the row was written; 0 is none.
+    /// The server that had the session of the instance when the row was written; 0 is none.
     pub served_by: DeskNo,
 }
 
-/// A row is the same whoever serves its instance.
+/// Rows are equal regardless of the server that serves the instance.
 impl PartialEq<(u64, u64)> for MadeRow {
     fn eq(&self, (instance, seq): &(u64, u64)) -> bool {
         (self.instance.0, self.seq.0) == (*instance, *seq)
@@ -111,7 +111,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Joins what another view knows; a row settled anywhere stays settled.
+    /// Merges another position; a row settled in either is settled.
     pub fn merge(&mut self, other: &Position) {
         self.through = self.through.max(other.through);
         self.sent = self.sent.max(other.sent);
@@ -181,12 +181,12 @@ pub struct EventRecord {
 /// What a session has settled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settlement {
-    /// The session that says it.
+    /// The session that reports it.
     pub session: SessionNo,
-    /// What was acked. An ack is a fact, whoever reports it.
+    /// Acked rows. Accepted from any session.
     pub acked: Position,
-    /// Acked, or settled because the socket stayed healthy. Believed only of the session that serves the instance: a
-    /// desk that was suspended knows nothing of the health of a socket. `None`: no more than was acked.
+    /// Acked, or settled because the socket stayed healthy. Accepted only from the session that serves the instance: a
+    /// server that was suspended does not know whether a socket was healthy. `None`: no more than was acked.
     pub inferred: Option<Position>,
 }
 
@@ -203,9 +203,9 @@ pub struct NewRow {
     pub delivery: Arc<Delivery>,
 }
 
-/// Rung by the store after each commit, in commit order. Must not block: it runs where rows are written.
-pub trait Bell: Send + Sync {
-    fn ring(&self, rows: &[NewRow]);
+/// Called by the store after each commit, in commit order. Must not block: it runs on the writer.
+pub trait RowListener: Send + Sync {
+    fn rows_committed(&self, rows: &[NewRow]);
 }
 
 /// Rows of one instance that a search for a turn looks through.
@@ -214,11 +214,11 @@ pub const LAST_SENT_ROWS: usize = 200;
 pub const LAST_SENT_ROWS_ALL: usize = 2_000;
 
 pub trait Ledger: Send + Sync {
-    /// A random number made with the store: buffer ids of two stores never look alike.
+    /// A random number created with the store, so that buffer ids of two stores differ.
     fn epoch(&self) -> u32;
-    /// Every bell hears of every row: one per desk of this process.
-    fn attach_bell(&self, bell: Arc<dyn Bell>);
-    /// Whether there is a network between: a commit may succeed although its answer is lost.
+    /// Each listener gets every row. There is one per server in this process.
+    fn attach_listener(&self, listener: Arc<dyn RowListener>);
+    /// True for a store behind a network: a commit may succeed although its answer is lost.
     fn may_lose_answers(&self) -> bool {
         false
     }

@@ -8,10 +8,10 @@ use futures_util::{Stream, StreamExt as _, stream};
 
 use super::stored::Stored;
 
-/// The bytes of a file, as they come. An error says that the rest will not come.
+/// The bytes of a file as a stream. After an error there are no further bytes.
 pub type MediaBody = Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>;
 
-/// A file whose bytes are in hand already.
+/// A body of bytes that are in memory.
 pub fn body_of(bytes: impl Into<Bytes>) -> MediaBody {
     Box::pin(stream::iter([Ok(bytes.into())]))
 }
@@ -41,7 +41,7 @@ pub struct SealedMedia {
     pub id: String,
     pub mime: String,
     pub filename: Option<String>,
-    /// As the platform says. It counts for no quota until the bytes are here.
+    /// As the platform reports it. It does not count for a quota until the bytes are stored.
     pub size: Option<u64>,
     pub sealed: Vec<u8>,
     pub expires_ms: u64,
@@ -50,9 +50,9 @@ pub struct SealedMedia {
 /// A file that an event refers to. It is kept while mail of the event is owed, whatever its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventFile {
-    /// One that is on the shelf already, by its id. Another tenant's is not touched.
-    Kept(String),
-    /// One whose bytes are fetched when somebody asks for them.
+    /// Id of a file in the store. A file of another tenant is not touched.
+    Stored(String),
+    /// A file whose bytes are fetched on first use.
     Remote(SealedMedia),
 }
 
@@ -69,27 +69,27 @@ pub struct RemoteItem {
     pub sealed: Vec<u8>,
 }
 
-/// What became of a file.
+/// Outcome of storing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaPut {
-    /// It is kept; this is its size.
-    Kept(u64),
-    /// Its body broke off: nothing is kept.
+    /// It was stored; this is its size.
+    Stored(u64),
+    /// Its body ended with an error; nothing was stored.
     Aborted,
-    /// The tenant has this many bytes already: nothing is kept.
+    /// The tenant has this many bytes already; nothing was stored.
     Full(u64),
 }
 
-pub trait MediaShelf: Send + Sync {
-    /// Keeps a file; its size is counted, not believed. `tenant_max` bounds what one tenant has (0: nothing does).
-    /// A file that was known without its bytes has them from now on, and its handle is forgotten. An id whose bytes are
-    /// here is a conflict.
+pub trait MediaStore: Send + Sync {
+    /// Stores a file. Its size is counted; the size in `item` is ignored. `tenant_max` limits the bytes of one tenant
+    /// (0: no limit). For a file that was known without its bytes, the bytes are added and the handle is deleted. An id
+    /// whose bytes are stored is a conflict.
     fn media_put(&self, item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut>;
     /// What is known of a file, without its bytes. They may be at its platform.
     fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>>;
     /// `None` also if the bytes are still at its platform.
     fn media_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64)
     -> Stored<'a, Option<(MediaItem, MediaBody)>>;
-    /// Where the bytes of a file are to be fetched from. `None`: they are here, or the file is not known.
+    /// Where to fetch the bytes of a file. `None`: they are stored, or the file is unknown.
     fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>>;
 }

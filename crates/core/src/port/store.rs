@@ -12,10 +12,10 @@ pub use super::directory::{Applied, Change, Changes, Directory, Record};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
-    MailState, NewRow, Position, Settlement, Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
+    NewRow, Position, RowListener, Settlement, Waiting,
 };
-pub use super::media::{EventFile, MediaItem, MediaShelf, RemoteItem, SealedMedia};
+pub use super::media::{EventFile, MediaItem, MediaStore, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};
 pub use super::skills::Skills;
 pub use super::stored::{PAGE_MAX_BYTES, StoreError, Stored};
@@ -31,7 +31,7 @@ pub trait Store:
     + Vault
     + Journal
     + ChatLog
-    + MediaShelf
+    + MediaStore
     + Alarms
     + Skills
     + Data
@@ -48,7 +48,7 @@ impl<T> Store for T where
         + Vault
         + Journal
         + ChatLog
-        + MediaShelf
+        + MediaStore
         + Alarms
         + Skills
         + Data

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::alarms::Alarms;
 use super::data::Data;
 use super::inbox::Inbox;
-use super::media::MediaShelf;
+use super::media::MediaStore;
 use super::skills::Skills;
 use super::store::{ChatLog, Cursors, Desks, Directory, Journal, Ledger, Sessions, Store, Upkeep, Vault};
 
@@ -21,7 +21,7 @@ pub struct Stores {
     pub inbox: Arc<dyn Inbox>,
     pub skills: Arc<dyn Skills>,
     pub data: Arc<dyn Data>,
-    pub media: Arc<dyn MediaShelf>,
+    pub media: Arc<dyn MediaStore>,
     pub chat: Arc<dyn ChatLog>,
     pub upkeep: Arc<dyn Upkeep>,
     pub desks: Arc<dyn Desks>,

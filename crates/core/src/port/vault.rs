@@ -1,7 +1,6 @@
 //! Capabilities that never leave the desk.
 
-use frontdesk_wire::ChatId;
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{ChatId, TenantId};
 
 use super::stored::Stored;
 

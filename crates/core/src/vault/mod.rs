@@ -1,6 +1,6 @@
 //! Secrets at rest: AES-256-GCM with one key per record, derived from the master key and a random salt.
 //!
-//! A sealed text opens only with the same associated words (tenant, kind, id), so it is useless in another row. The
+//! A sealed text opens only with the same associated data (tenant, kind, id), so it is useless in another row. The
 //! first byte is the layout, the next four identify the master key, for rotation.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -35,7 +35,7 @@ impl Sealer {
         Self { master, key_id }
     }
 
-    pub fn seal(&self, env: &dyn Env, secret: &Secret, words: &[&str]) -> Vec<u8> {
+    pub fn seal(&self, env: &dyn Env, secret: &Secret, context: &[&str]) -> Vec<u8> {
         let mut salt = [0; SALT_BYTES];
         env.fill(&mut salt);
         let mut body = secret.expose().as_bytes().to_vec();
@@ -44,13 +44,13 @@ impl Sealer {
         sealed.extend_from_slice(&self.key_id);
         sealed.extend_from_slice(&salt);
         // Can fail only for texts of many gigabytes; secrets are short.
-        if self.key(&salt).seal_in_place_append_tag(nonce(), aad(words), &mut body).is_ok() {
+        if self.key(&salt).seal_in_place_append_tag(nonce(), aad(context), &mut body).is_ok() {
             sealed.extend_from_slice(&body);
         }
         sealed
     }
 
-    pub fn open(&self, sealed: &[u8], words: &[&str]) -> Result<Secret, SealError> {
+    pub fn open(&self, sealed: &[u8], context: &[&str]) -> Result<Secret, SealError> {
         if sealed.len() < HEAD_BYTES || sealed[0] != LAYOUT {
             return Err(SealError::Broken);
         }
@@ -59,15 +59,15 @@ impl Sealer {
         }
         let mut body = sealed[HEAD_BYTES..].to_vec();
         let key = self.key(&sealed[5..HEAD_BYTES]);
-        let plain = key.open_in_place(nonce(), aad(words), &mut body).map_err(|_| SealError::Broken)?;
+        let plain = key.open_in_place(nonce(), aad(context), &mut body).map_err(|_| SealError::Broken)?;
         let text = std::str::from_utf8(plain).map_err(|_| SealError::Broken)?;
         Ok(Secret::new(text))
     }
 
-    /// A key derived from the master key and these words, as lowercase hex.
-    pub fn derive(&self, words: &[&str]) -> String {
+    /// A key derived from the master key and these texts, as lowercase hex.
+    pub fn derive(&self, context: &[&str]) -> String {
         let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &*self.master);
-        hex::encode(aws_lc_rs::hmac::sign(&key, aad(words).as_ref()))
+        hex::encode(aws_lc_rs::hmac::sign(&key, aad(context).as_ref()))
     }
 
     fn key(&self, salt: &[u8]) -> LessSafeKey {
@@ -83,11 +83,11 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-fn aad(words: &[&str]) -> Aad<Vec<u8>> {
+fn aad(context: &[&str]) -> Aad<Vec<u8>> {
     let mut joined = Vec::new();
-    for word in words {
-        joined.extend_from_slice(&(word.len() as u64).to_be_bytes());
-        joined.extend_from_slice(word.as_bytes());
+    for part in context {
+        joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        joined.extend_from_slice(part.as_bytes());
     }
     Aad::from(joined)
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_opens_only_with_the_same_key_and_words() {
+    fn a_secret_opens_only_with_the_same_key_and_context() {
         let sealer = Sealer::new(Zeroizing::new([1; 32]));
         let sealed = sealer.seal(&Dice, &Secret::new("token"), &["acme", "kind", "1"]);
         assert!(!sealed.windows(5).any(|w| w == b"token"));

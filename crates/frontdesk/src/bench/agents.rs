@@ -1,4 +1,4 @@
-//! `bench agents`: words delivered durably, the catalogue poll of a large skill store, and words found in a
+//! `bench agents`: messages delivered durably, the catalogue poll of a large skill store, and searches in a
 //! large data store. In the server, as its handlers call it; the network is not part of it.
 
 use std::future::Future;

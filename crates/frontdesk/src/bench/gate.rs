@@ -1,8 +1,8 @@
-//! `bench ingest --gate`: how many events one core judges, with the verdict made and kept.
+//! `bench ingest --gate`: events per second of one core, with the verdict built and serialized.
 //!
-//! One tenant of 1,000 instances and 10,000 links is asked, beside 0, 99 and 9,999 others. Half of its
-//! channels are held by an instance that hears anybody who addresses it; a quarter of the events are
-//! direct messages; who sees what is remembered, as it is in a desk at work.
+//! Events of one tenant with 1,000 instances and 10,000 links, beside 0, 99 and 9,999 other tenants. Half of its
+//! channels are held by an instance with the principal policy `any`; a quarter of the events are direct messages; the
+//! visibility cache is warm.
 
 use std::hint::black_box;
 use std::sync::RwLock;
@@ -12,7 +12,7 @@ use frontdesk_core::directory::facts::{Binding, Fact, Grant, Instance, Policy, P
 use frontdesk_core::gate::visibility::VisibilityCache;
 use frontdesk_core::gate::{self, Case, Ruling, Sees, Sight};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
-use frontdesk_wire::{InstanceNo, Source};
+use frontdesk_wire::{InstanceId, InstanceNo, Source, TenantId};
 use serde_json::{Value, json};
 
 use super::report::{machine, median};
@@ -59,7 +59,7 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
     })
 }
 
-/// As the desk does it: the directory is read, eyes are remembered, the verdict is put into its kept form.
+/// As in the server: reads the directory, uses the visibility cache, and builds the stored verdict.
 fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, bool)], decisions: u64) -> u64 {
     let mut delivered = 0;
     for (source, addressed) in cases.iter().cycle().take(decisions as usize) {
@@ -72,7 +72,7 @@ fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, boo
         };
         if let Ruling::Verdict(verdict) = ruling {
             delivered += verdict.receivers().count() as u64;
-            black_box(verdict.kept(verdict.outcome(), PLATFORM));
+            black_box(verdict.to_stored(verdict.outcome(), PLATFORM));
         }
     }
     delivered
@@ -117,37 +117,32 @@ fn world(tenants: usize) -> View {
     let mut view = View::default();
     let mut next_no = 0;
     for number in 0..tenants {
-        let tenant = format!("t{number}");
+        let tenant = TenantId::from(format!("t{number}"));
         let (instances, people) = if number == 0 { (INSTANCES, PEOPLE) } else { (OTHER_INSTANCES, OTHER_PEOPLE) };
         let mut put = |fact| view.apply(fact, 1);
-        put(Fact::Tenant(Tenant { name: tenant.clone().into(), created_ms: 0, notices: true }));
+        put(Fact::Tenant(Tenant { name: tenant.clone(), created_ms: 0, notices: true }));
         for instance in 0..instances {
             next_no += 1;
-            let name = format!("a{instance}");
+            let name = InstanceId::from(format!("a{instance}"));
             put(Fact::Instance(Instance {
                 no: InstanceNo(next_no),
-                tenant: tenant.clone().into(),
-                name: name.clone().into(),
+                tenant: tenant.clone(),
+                name: name.clone(),
                 wake_url: None,
                 left_ms: None,
             }));
             let any = PrincipalPolicy::Any;
             let (tenant, instance, allow) = (tenant.clone(), name.clone(), std::collections::BTreeSet::default());
-            put(Fact::Principal(Principal {
-                tenant: tenant.clone().into(),
-                instance: instance.into(),
-                policy: any,
-                allow,
-            }));
+            put(Fact::Principal(Principal { tenant: tenant.clone(), instance, policy: any, allow }));
             let policy =
                 RelevancePolicy { platform: PLATFORM.into(), require_address: true, ..RelevancePolicy::default() };
-            put(Fact::Policy(Policy { tenant: tenant.into(), instance: name.into(), policy }));
+            put(Fact::Policy(Policy { tenant, instance: name, policy }));
         }
         for person in 0..people {
             let (tenant, platform, user_id) = (tenant.clone(), PLATFORM.into(), format!("u{person}"));
             let (instance, at_ms) = (format!("a{}", person % instances), person as u64 + 1);
             put(Fact::Binding(Binding {
-                tenant: tenant.into(),
+                tenant,
                 platform,
                 user_id,
                 instance: instance.into(),
@@ -159,7 +154,7 @@ fn world(tenants: usize) -> View {
             let [platform, scope] = [PLATFORM, "g0"].map(str::to_owned);
             let (channel, instance) = (format!("c{channel}"), format!("a{}", channel % instances));
             put(Fact::Grant(Grant {
-                tenant: tenant.clone().into(),
+                tenant: tenant.clone(),
                 platform,
                 scope,
                 channel,

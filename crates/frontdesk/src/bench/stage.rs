@@ -45,7 +45,7 @@ impl Stage {
     pub(super) async fn provision(&mut self, count: usize) -> anyhow::Result<()> {
         for number in self.gateways.len()..count {
             let id = format!("a{number}");
-            let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(id.clone().into()) };
+            let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(id.as_str().into()) };
             let ask = ProvisionRequest {
                 gateway_id: id.clone(),
                 platform: "relay".into(),

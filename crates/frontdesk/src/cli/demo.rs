@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use frontdesk_client::Dial;
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_core::directory::Identity;
 use frontdesk_wire::Secret;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
@@ -43,9 +43,9 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     }
     tokio::spawn(stop_on_signal(stop.clone()));
     tokio::spawn(async move {
-        let (dial, bell) = dial;
+        let (dial, listener) = dial;
         tokio::select! {
-            ended = demo_agent::live(dial, bell) => if let Err(error) = ended {
+            ended = demo_agent::live(dial, listener) => if let Err(error) = ended {
                 tracing::error!(%error, "example agent failed");
             },
             () = stop.cancelled() => {}
@@ -56,8 +56,8 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
 }
 
 /// Does the operator's steps: provisions the agent, and links the page's user to it.
-async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
-    let bell = WakeBell::listen(([127, 0, 0, 1], 0).into())
+async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeListener)> {
+    let listener = WakeListener::listen(([127, 0, 0, 1], 0).into())
         .await
         .context("cannot listen for the example agent's wake calls")?;
     let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(AGENT.into()) };
@@ -68,7 +68,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
         gateway_endpoint: None,
         route_keys: Vec::new(),
         instance_id: None,
-        wake_url: Some(bell.url.clone()),
+        wake_url: Some(listener.url.clone()),
     };
     let provisioned = desk.app.desk.directory().provision(&who, ask).await?;
     let link = BindingNew {
@@ -84,7 +84,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeBell)> {
         secret: Secret::new(provisioned.secret),
         identities: vec![("relay".into(), String::new())],
     };
-    Ok((dial, bell))
+    Ok((dial, listener))
 }
 
 /// A folder that is removed at the end, unless the user named one.

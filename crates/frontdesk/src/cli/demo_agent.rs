@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Dial, Inbound, RelayTransport, SocketTransport, TransportError};
 use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::{Act, MessageEvent};
@@ -27,7 +27,7 @@ struct Agent {
     running: Mutex<CancellationToken>,
 }
 
-pub(super) async fn live(dial: Dial, bell: WakeBell) -> Result<(), TransportError> {
+pub(super) async fn live(dial: Dial, listener: WakeListener) -> Result<(), TransportError> {
     let agent = Arc::new(Agent {
         transport: SocketTransport::new(dial),
         turns: AtomicUsize::new(0),
@@ -45,7 +45,7 @@ pub(super) async fn live(dial: Dial, bell: WakeBell) -> Result<(), TransportErro
         {
         }
         agent.transport.go_dormant().await;
-        bell.rung().await;
+        listener.called().await;
         agent.transport.wake();
     }
 }

@@ -134,6 +134,12 @@ pub(super) enum BotVerb {
     },
     /// List bots
     Ls,
+    /// Ask the vendor about a bot: its token, its webhook, its rights
+    Check {
+        platform: String,
+        #[arg(long)]
+        id: String,
+    },
     /// Remove a bot
     Rm {
         platform: String,
@@ -350,8 +356,15 @@ async fn bot(desk: &Remote, verb: BotVerb) -> anyhow::Result<()> {
             desk.show(&desk.call(Method::POST, "/bots", Some(body)).await?)
         }
         BotVerb::Ls => {
-            let columns = ["platform", "id", "tenant", "settings", "secrets"];
+            let columns = ["platform", "id", "tenant", "settings", "secrets", "problem"];
             desk.show_list(&desk.call(Method::GET, "/bots", None).await?, "bots", &columns)
+        }
+        BotVerb::Check { platform, id } => {
+            let path = format!("/bots/{}/{}/check", segment(&platform), segment(&id));
+            let answer = desk.call(Method::GET, &path, None).await?;
+            desk.show_list(&answer, "findings", &["check", "ok", "text"])?;
+            anyhow::ensure!(answer["ok"] == true, "the bot has problems");
+            Ok(())
         }
         BotVerb::Rm { platform, id } => {
             let path = format!("/bots/{}/{}", segment(&platform), segment(&id));

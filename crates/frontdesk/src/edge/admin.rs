@@ -3,6 +3,7 @@
 mod agents;
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::Json as Reply;
 use axum::Router;
@@ -13,6 +14,7 @@ use axum::routing::{delete, get, post, put};
 use frontdesk_core::directory::facts::{Gateway, Scope};
 use frontdesk_core::mail_id;
 use frontdesk_core::port::alarms::Alarm;
+use frontdesk_core::port::platform::BotFinding;
 use frontdesk_core::port::store::{Mail, MailState};
 use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
@@ -48,6 +50,7 @@ pub(super) fn router() -> Router<App> {
         .route("/enrollment-tokens", post(create_enrollment))
         .route("/bots", get(bots).post(add_bot))
         .route("/bots/{platform}/{id}", delete(remove_bot))
+        .route("/bots/{platform}/{id}/check", get(check_bot))
         .route("/routes", get(routes).post(add_route))
         .route("/routes/{platform}/{key}", delete(remove_route))
         .route("/bindings", get(bindings).post(bind).delete(unbind))
@@ -144,10 +147,12 @@ async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>)
 // ---- bots, routes, links ----------------------------------------------------------------------
 
 async fn bots(_: Admin, State(app): State<App>) -> Reply<Value> {
+    let bots = app.desk.directory().bots();
     let all: Vec<Value> = app.desk.directory().read(|view| {
         let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Bot>| {
+            let failure = bots.listener_failure(&it.platform, &it.id);
             json!({ "platform": it.platform, "id": it.id, "tenant": it.tenant, "settings": it.settings,
-                    "secrets": it.secrets.keys().collect::<Vec<_>>() })
+                    "secrets": it.secrets.keys().collect::<Vec<_>>(), "problem": failure.map(|failure| failure.why) })
         };
         view.bots.values().map(show).collect()
     });
@@ -158,6 +163,31 @@ async fn add_bot(_: Admin, State(app): State<App>, Json(ask): Json<BotNew>) -> M
     let made = json!({ "platform": ask.platform, "id": ask.id });
     app.desk.directory().bots().add(ask).await?;
     Ok((StatusCode::CREATED, Reply(made)))
+}
+
+/// Time for the vendor to say what it knows.
+const CHECK_TIME: Duration = Duration::from_secs(20);
+
+/// What the vendor says about a bot, and what its listener met.
+async fn check_bot(
+    _: Admin,
+    State(app): State<App>,
+    Path((platform, id)): Path<(String, String)>,
+) -> Result<Reply<Value>, Refusal> {
+    let absent = || Refusal::new(Code::NotFound, format!("no {platform} bot {id:?} was added"));
+    let bot = app.desk.directory().bots().added(&platform, &id).ok_or_else(absent)?;
+    let found = app.desk.platforms().get(&platform).cloned();
+    let found =
+        found.ok_or_else(|| Refusal::new(Code::NotFound, format!("this server has no platform {platform:?}")))?;
+    let mut findings = match tokio::time::timeout(CHECK_TIME, found.inspect(&bot)).await {
+        Ok(findings) => findings,
+        Err(_) => vec![BotFinding::new("vendor", false, "the vendor did not answer within 20 s")],
+    };
+    if let Some(failure) = app.desk.directory().bots().listener_failure(&platform, &id) {
+        findings.push(BotFinding::new("listener", false, failure.why));
+    }
+    let ok = findings.iter().all(|found| found.ok);
+    Ok(Reply(json!({ "ok": ok, "findings": findings })))
 }
 
 async fn remove_bot(

@@ -109,7 +109,7 @@ async fn try_take(
     };
     let inlet = app.desk.inbound().inlet(name, &bot.unwrap_or_default());
     for change in heard.changes {
-        inlet.changed(change);
+        inlet.changed(change).await.map_err(DeskError::from)?;
     }
     match store(&inlet, heard.receipts, heard.intakes).await {
         Ok((receipts, refusal)) => match heard.answer {

@@ -76,7 +76,7 @@ async fn put(app: &App, tenant: TenantId, headers: &HeaderMap, body: Body) -> Re
     };
     let (id, put) = app.desk.media().put(tenant, mime, filename, pieces).await?;
     match put {
-        MediaPut::Kept(size) => Ok(Json(MediaReply { id, size })),
+        MediaPut::Stored(size) => Ok(Json(MediaReply { id, size })),
         MediaPut::Aborted if is_over.load(Ordering::Acquire) => {
             Err(Refusal::new(Code::TooLarge, format!("the file is larger than {max} bytes")))
         }

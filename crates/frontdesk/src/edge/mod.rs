@@ -79,7 +79,7 @@ pub struct AppParts {
     pub answers: Budgets,
     /// Uploads in progress, per tenant.
     pub uploads: Budgets,
-    pub readiness: ops::Readiness,
+    pub readiness: Readiness,
     /// KiB of requests that run to completion.
     pub in_hand: Arc<Semaphore>,
     /// Requests that platforms refused.

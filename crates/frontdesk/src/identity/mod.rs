@@ -6,7 +6,6 @@
 mod agent_jwt;
 mod keyset;
 
-use frontdesk_wire::InstanceId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +14,7 @@ use frontdesk_core::directory::Identity;
 use frontdesk_core::port::outcall::{Call, Outcall, OutcallError};
 use frontdesk_core::sha256_hex;
 use frontdesk_core::{Desk, Env};
-use frontdesk_wire::Secret;
+use frontdesk_wire::{InstanceId, Secret};
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 use serde_json::{Map, Value};

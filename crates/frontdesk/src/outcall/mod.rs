@@ -1,7 +1,7 @@
-//! The guarded way out: https or http, no private address unless allowed, the address pinned at
+//! The guarded HTTP client: https or http, no private address unless allowed, the address pinned at
 //! connect, no redirect followed, no proxy, size and time bounded.
 //!
-//! Every refusal has the same words: which rule said no is nothing that a stranger should learn.
+//! Every refusal has the same text, so that callers do not learn which rule refused.
 
 mod guard;
 #[cfg(test)]

@@ -250,7 +250,7 @@ async fn headers_go_as_they_are_and_a_call_may_have_less_time() {
     for line in ["authorization: token abc def", "x-signature: sha256=00ff", "content-type: application/json"] {
         assert_eq!(seen.matches(&format!("\r\n{line}\r\n")).count(), 1, "{line} in {seen}");
     }
-    // Nobody accepts any more; the connection stands in the queue and is never answered.
+    // Nobody accepts any more; the connection stays in the backlog and is never answered.
     let call = Call { time: Some(Duration::from_millis(20)), ..Call::get(&url, 99) };
     assert_eq!(client.call(call).await.err(), Some(OutcallError::TimedOut));
     let call = Call { headers: &[("X-Bad", "a\nb")], ..Call::get(&url, 99) };

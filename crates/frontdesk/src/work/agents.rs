@@ -18,10 +18,10 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
             () = tokio::time::sleep(desk.delivery().pause(&calls.waker)) => {}
             () = stop.cancelled() => return,
         }
-        for (errand, since) in desk.messages().call_errands(&mut calls).await {
+        for (task, since) in desk.messages().due_wake_tasks(&mut calls).await {
             let (desk, done) = (desk.clone(), done.clone());
             drop(tracker.spawn(async move {
-                let ended = desk.messages().run(errand, since).await;
+                let ended = desk.messages().run(task, since).await;
                 let _ = done.send(ended).await; // the loop may have ended
             }));
         }

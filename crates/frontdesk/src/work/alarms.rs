@@ -6,10 +6,10 @@ use frontdesk_core::Desk;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
-    let mut ring = desk.cron().new_ring();
+pub(super) async fn run(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
+    let mut state = desk.cron().new_loop();
     loop {
-        let turn = desk.cron().turn(&mut ring).await;
+        let turn = desk.cron().turn(&mut state).await;
         for claimed in turn.claimed {
             let desk = desk.clone();
             tracker.spawn(async move { desk.cron().fire_claimed(claimed).await });
@@ -20,7 +20,7 @@ pub(super) async fn ring(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
             None => continue,
         };
         tokio::select! {
-            () = desk.cron().rung() => {}
+            () = desk.cron().changed() => {}
             () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => return,
         }
@@ -84,7 +84,7 @@ mod tests {
             let who = Identity { tenant: "home".into(), instance: Some("sleeper".into()) };
             let guest = desk.directory().guest_of(&who).await.unwrap();
             let (desk, stop) = (Arc::new(desk), CancellationToken::new());
-            tokio::spawn(ring(desk.clone(), TaskTracker::new(), stop.clone()));
+            tokio::spawn(run(desk.clone(), TaskTracker::new(), stop.clone()));
             Self { desk, env, taken, guest, stop }
         }
 
@@ -235,7 +235,7 @@ mod tests {
         clock.taken.1.store(false, std::sync::atomic::Ordering::SeqCst);
         clock.env.set_ms(clock.env.now_ms() - 2 * HOUR_MS);
         let stop = CancellationToken::new();
-        tokio::spawn(ring(clock.desk.clone(), TaskTracker::new(), stop.clone()));
+        tokio::spawn(run(clock.desk.clone(), TaskTracker::new(), stop.clone()));
         clock.settled().await;
         clock.env.advance_ms(RETRY_LONGEST_MS);
         assert_eq!(clock.settled().await, ["tea", "tea"]);

@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_secs(1);
 const CALL_TIME: Duration = Duration::from_secs(30);
 /// The store that does not answer by then is asked again later.
 const STORE_TIME: Duration = Duration::from_secs(5);
-/// Calls that are under way, to all platforms together.
+/// Concurrent calls to all platforms together.
 const CALLS_MAX: usize = 16;
 
 type Ended = (Due, Result<(), String>);
@@ -27,7 +27,7 @@ pub(super) async fn declare(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancell
     if !platforms.any(|platform| platform.declares_commands()) {
         return; // none has a list
     }
-    let mut declaring = Declaring { plan: Declarations::default(), seen: None, under_way: 0, is_failing: false };
+    let mut declaring = Declaring { plan: Declarations::default(), seen: None, in_flight: 0, is_failing: false };
     let (done, mut ended) = mpsc::channel(CALLS_MAX);
     loop {
         tokio::select! {
@@ -56,7 +56,7 @@ struct Declaring {
     plan: Declarations,
     /// The version of the directory that the lists were made of.
     seen: Option<u64>,
-    under_way: usize,
+    in_flight: usize,
     is_failing: bool,
 }
 
@@ -91,11 +91,11 @@ impl Declaring {
     /// The calls that are due and that this desk has to make.
     async fn begin(&mut self, desk: &Desk) -> Vec<Due> {
         let mut ours = Vec::new();
-        for due in self.plan.due(desk.env().steady_ms(), CALLS_MAX - self.under_way) {
+        for due in self.plan.due(desk.env().steady_ms(), CALLS_MAX - self.in_flight) {
             let (platform, bot) = &due.name;
             match tokio::time::timeout(STORE_TIME, desk.lease().take_duty(&duty(&due.name))).await {
                 Ok(Ok(Some(_))) => {
-                    self.under_way += 1;
+                    self.in_flight += 1;
                     ours.push(due);
                     continue;
                 }
@@ -108,7 +108,7 @@ impl Declaring {
     }
 
     fn note(&mut self, desk: &Desk, (due, how): Ended) {
-        self.under_way -= 1;
+        self.in_flight -= 1;
         let (platform, bot, count) = (&due.name.0, &due.name.1, due.commands.len());
         let outcome = if how.is_ok() { "declared" } else { "failed" };
         desk.meters().command_lists.get_or_create(&Why { why: outcome }).inc();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use frontdesk_core::directory::ListenerFailure;
 use frontdesk_core::inbound::BotInlet;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::meters::Why;
@@ -20,8 +21,11 @@ use tokio_util::task::TaskTracker;
 const TICK: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// A listener that ran this long was well: the next pause is short again.
-const WELL_AFTER_MS: u64 = 60_000;
+/// A listener that ran this long is well: the next pause is short again.
+const WELL_AFTER: Duration = Duration::from_mins(1);
+/// Listeners that are started at once begin one after another, this far apart, and none later than `STAGGER_MAX`.
+const STAGGER: Duration = Duration::from_millis(100);
+const STAGGER_MAX: Duration = Duration::from_secs(5);
 
 /// A listener that runs, for this version of its bot, under this number of the desk.
 struct Running {
@@ -42,6 +46,7 @@ pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancella
             false => HashMap::new(), // another desk may run them by now
         };
         stop_unwanted(&desk, &wanted, &mut running).await;
+        let mut delay = Duration::ZERO;
         for (name, (platform, bot)) in wanted {
             // One that was told to stop may still be at work; two would read from one cursor.
             if running.contains_key(&name) {
@@ -54,7 +59,9 @@ pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancella
                 platform,
                 bot: bot.clone(),
                 stop: stop.child_token(),
+                delay,
             };
+            delay = (delay + STAGGER).min(STAGGER_MAX);
             let stop = listener.stop.clone();
             let task = tracker.spawn(listener.run());
             running.insert(name, Running { bot, desk: me, stop, task });
@@ -143,32 +150,50 @@ struct Listener {
     bot: Arc<Bot>,
     inlet: TrackedInlet,
     stop: CancellationToken,
+    /// Before it begins.
+    delay: Duration,
 }
 
 impl Listener {
     /// Runs it, and again after it ended, with a growing pause.
     async fn run(self) {
-        let Self { desk, platform, bot, inlet, stop } = self;
+        let Self { desk, platform, bot, inlet, stop, delay } = self;
         let name = &platform.descriptor().platform;
         let mut pause = PAUSE_MIN;
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = stop.cancelled() => return,
+        }
         loop {
-            let began_ms = desk.env().steady_ms();
+            let mut is_well = false;
             let listening = async {
                 match desk.inbound().cursor(name, &bot).await {
                     Ok(cursor) => platform.listen(&bot, cursor, &inlet).await,
                     Err(error) => Ended::Lost(error.to_string()),
                 }
             };
+            let well_after = async {
+                tokio::time::sleep(WELL_AFTER).await;
+                is_well = true;
+                desk.directory().bots().note_listener(name, &bot.id, None);
+                std::future::pending::<()>().await;
+            };
             let ended = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 ended = listening => ended,
+                () = well_after => return, // never
+            };
+            let note = |why: &str, is_final| {
+                let failure = ListenerFailure { why: why.to_owned(), at_ms: desk.env().now_ms(), is_final };
+                desk.directory().bots().note_listener(name, &bot.id, Some(failure));
             };
             let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
             match ended {
                 Ended::Never => return stop.cancelled().await,
                 Ended::Misconfigured(why) => {
                     count("misconfigured");
+                    note(&why, true);
                     tracing::error!(
                         platform = name,
                         bot = bot.id,
@@ -179,7 +204,8 @@ impl Listener {
                 }
                 Ended::Lost(why) => {
                     count("lost");
-                    if desk.env().steady_ms().saturating_sub(began_ms) >= WELL_AFTER_MS {
+                    note(&why, false);
+                    if is_well {
                         pause = PAUSE_MIN;
                     }
                     tracing::warn!(
@@ -222,8 +248,9 @@ impl Inlet for TrackedInlet {
         Box::pin(async move { self.to_end(async move { Ok(inlet.take(intakes).await) }).await? })
     }
 
-    fn changed(&self, change: Change) {
-        self.inlet.changed(change);
+    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
+        let inlet = self.inlet.clone();
+        Box::pin(self.to_end(async move { inlet.changed(change).await }))
     }
 
     fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {

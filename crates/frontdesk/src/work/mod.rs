@@ -25,7 +25,7 @@ pub(crate) use retention::{Explain, Journal, Ledger, RetentionDays};
 pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
-    tracker.spawn(alarms::ring(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(alarms::run(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
@@ -42,10 +42,10 @@ async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellation
             () = tokio::time::sleep(desk.delivery().pause(&waker)) => {}
             () = stop.cancelled() => return,
         }
-        for errand in desk.delivery().wake_errands(&mut waker).await {
+        for task in desk.delivery().due_wake_tasks(&mut waker).await {
             let (desk, done) = (desk.clone(), done.clone());
             drop(tracker.spawn(async move {
-                let ended = desk.delivery().run(errand).await;
+                let ended = desk.delivery().run(task).await;
                 let _ = done.send(ended).await; // the loop may have ended
             }));
         }

@@ -102,13 +102,13 @@ mod tests {
         desk.directory().create_tenant("home").await.unwrap();
         let who = Speaker { tenant: "home", ..Speaker::default() };
         desk.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
-        let word = |text: &str| {
+        let payload = |text: &str| {
             let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };
             DeliveryPayload::Augment { content: text.into(), meta }
         };
-        desk.messages().deliver(who, "alice", &word("old")).await.unwrap();
+        desk.messages().deliver(who, "alice", &payload("old")).await.unwrap();
         env.advance_ms(2 * DAY_MS);
-        desk.messages().deliver(who, "alice", &word("young")).await.unwrap();
+        desk.messages().deliver(who, "alice", &payload("young")).await.unwrap();
         for (inbox, left) in [(0, vec!["old", "young"]), (3, vec!["old", "young"]), (2, vec!["young"])] {
             env.advance_ms(1);
             forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox, journal: 0, chat: 0, reach: 0 }).await;

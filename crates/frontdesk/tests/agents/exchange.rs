@@ -175,9 +175,9 @@ async fn the_caller_is_known_by_its_token_or_header() {
 #[tokio::test]
 async fn a_question_repeated_after_a_crash_reaches_the_agent() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
+    let account = plane.harness.add_gateway("gw-1").await;
     let body = question(&plane, "c", 60_000);
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     let request = plane.harness.request("POST", "/v1/agents/gw-1/exchange").bearer_auth(&plane.token).json(&body);
     let asking = tokio::spawn(request.send());
     let first = socket.of("inbound").await;
@@ -193,7 +193,7 @@ async fn a_question_repeated_after_a_crash_reaches_the_agent() {
     drop((desk, socket));
     asking.abort();
     let plane = plane.again().await;
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     let ask = plane.post("/v1/agents/gw-1/exchange", &body);
     let answer = async {
         let again = socket.of("inbound").await;
@@ -241,8 +241,8 @@ async fn rule_16_a_disconnected_caller_frees_the_waiter() {
 #[tokio::test]
 async fn rule_17_on_a_relay_socket_a_question_is_an_event_and_survives_a_reconnect() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
-    let mut socket = plane.harness.socket(&seat).await;
+    let account = plane.harness.add_gateway("gw-1").await;
+    let mut socket = plane.harness.socket(&account).await;
     let body = question(&plane, "c-7", 20_000);
     let ask = plane.post("/v1/agents/gw-1/exchange", &body);
     let answer = async {
@@ -250,7 +250,7 @@ async fn rule_17_on_a_relay_socket_a_question_is_an_event_and_survives_a_reconne
         let delivery = &asked.json["event"]["delivery"];
         assert_eq!((asked.text(), &delivery["meta"]["correlation_id"]), ("what is it?", &json!("c-7")));
         drop(socket); // unacked: the question is sent on the next socket, and the caller still waits
-        let mut socket = plane.harness.socket(&seat).await;
+        let mut socket = plane.harness.socket(&account).await;
         let again = socket.of("inbound").await;
         assert_eq!(again.text(), asked.text());
         socket.ack(&again).await;
@@ -362,8 +362,8 @@ async fn rule_16_correlation_ids_may_be_any_text_and_are_per_tenant() {
 #[tokio::test]
 async fn rule_17_only_a_reply_to_the_question_answers_it() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
-    let mut socket = plane.harness.socket(&seat).await;
+    let account = plane.harness.add_gateway("gw-1").await;
+    let mut socket = plane.harness.socket(&account).await;
     plane.deliver("gw-1", &plane.augment("by the way")).await.expect(200);
     let message = socket.of("inbound").await;
     let source = &message.json["event"]["source"];

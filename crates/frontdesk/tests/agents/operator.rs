@@ -8,7 +8,7 @@ use crate::plane::Plane;
 #[tokio::test]
 async fn the_operator_lists_shows_messages_reads_and_deletes_agents() {
     let plane = Plane::open().await;
-    plane.harness.seat("gw-1").await;
+    plane.harness.add_gateway("gw-1").await;
     plane.put("alice", json!({ "agent_name": "Alice", "connectors": [{ "type": "noop" }] })).await.expect(200);
     let admin = async |method: &str, path: &str, body: Value| plane.harness.admin(method, path, &body).await;
     let listed = admin("GET", "/agents?tenant=home", Value::Null).await.expect(200);
@@ -99,7 +99,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     plane.inbox("alice").await; // the agent reads its inbox
     let settled = async {
         while desk.delivery().wake_failure(no).is_some() || desk.delivery().switchboard().presence(no).idle {
-            desk.agents().live().poke_bell.notify_one();
+            desk.agents().live().poke_notify.notify_one();
             tokio::task::yield_now().await;
         }
     };

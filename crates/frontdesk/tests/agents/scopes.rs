@@ -54,7 +54,7 @@ async fn rule_29_records_of_another_tenant_are_not_found() {
     plane.call("PUT", "/v1/skills/s", &json!({ "source": "# Skill: s\n" })).await.expect(200);
     let row = plane.post("/v1/data", &json!({ "content": "a secret of home" })).await.expect(201);
     plane.deliver("alice", &plane.augment("for alice of home")).await.expect(200);
-    let seat = plane.harness.seat("gw-home").await;
+    let account = plane.harness.add_gateway("gw-home").await;
     plane.harness.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     let other = plane.harness.token("other", "operator").await;
     let data = format!("/v1/data/{}", row["id"].as_str().unwrap());
@@ -85,7 +85,7 @@ async fn rule_29_records_of_another_tenant_are_not_found() {
     );
     assert_eq!(plane.harness.get("/v1/agents", &other).await.expect(200), json!({ "agents": [] }));
     assert_eq!(plane.harness.get("/v1/agents/alice/status", &other).await.expect(200)["status"], "unknown");
-    let relay = json!({ "connectors": [{ "type": "relay", "instance": seat.gateway }] });
+    let relay = json!({ "connectors": [{ "type": "relay", "instance": account.gateway }] });
     let reached = plane.harness.call("PUT", "/v1/agents/thief", &other, &relay).await;
     assert_eq!(class(&reached, 400), "ValidationError", "an instance of another tenant is not a valid connector");
     plane.finish().await;
@@ -96,10 +96,10 @@ async fn rule_28_connectors_are_validated_when_set() {
     let source = Source::open("application/json", br#"{"status":"ok","id":"hook-1"}"#).await;
     source.answer(100);
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
+    let account = plane.harness.add_gateway("gw-1").await;
     for (spec, status, what) in [
         (json!({ "type": "noop" }), 200, ""),
-        (json!({ "type": "relay", "instance": seat.gateway }), 200, ""),
+        (json!({ "type": "relay", "instance": account.gateway }), 200, ""),
         (json!({ "type": "webhook", "url": source.url, "status_url": source.url }), 200, ""),
         (json!({ "type": "relay", "instance": "nobody" }), 400, "ValidationError"),
         (json!({ "type": "pigeon" }), 400, "ValidationError"),

@@ -178,12 +178,12 @@ async fn the_number_of_streams_per_agent_is_limited() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
-    let sit = |order| desk.agents().live().streams.open(no, None, order, 1);
-    let mut seats: Vec<_> = (1..=256).map(|order| sit(order).unwrap()).collect();
+    let open = |order| desk.agents().live().streams.open(no, None, order, 1);
+    let mut streams: Vec<_> = (1..=256).map(|order| open(order).unwrap()).collect();
     let over = plane.get("/v1/agents/alice/inbox/stream").await;
     assert_eq!(class(&over, 429), "RateLimitedError");
     drop(plane.listen("carol", "").await);
-    desk.agents().live().streams.close(&seats.pop().unwrap());
+    desk.agents().live().streams.close(&streams.pop().unwrap());
     drop(plane.listen("alice", "").await);
     plane.finish().await;
 }
@@ -191,7 +191,7 @@ async fn the_number_of_streams_per_agent_is_limited() {
 #[tokio::test]
 async fn an_instance_has_an_empty_inbox_before_its_first_message() {
     let plane = Plane::open().await;
-    plane.harness.seat("gw-1").await;
+    plane.harness.add_gateway("gw-1").await;
     assert!(plane.inbox("gw-1").await.is_empty());
     let listed = plane.get("/v1/agents").await.expect(200);
     assert_eq!(listed["agents"].as_array().map(Vec::len), Some(1));

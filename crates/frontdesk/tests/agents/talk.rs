@@ -3,22 +3,25 @@
 
 use std::sync::Arc;
 
-use frontdesk_client::wake::WakeBell;
+use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Dial, Handler, Inbound, RelayTransport as _, SocketTransport};
 use frontdesk_wire::{Act, Action, MessageEvent, Secret};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::harness::{Harness, PATIENCE, Seat};
+use crate::harness::{GatewayAccount, Harness, PATIENCE};
 use crate::plane::Plane;
 
 /// An example agent that answers every message.
-async fn wake_up(harness: &Harness, seat: &Seat) -> (Arc<SocketTransport>, mpsc::UnboundedReceiver<MessageEvent>) {
+async fn wake_up(
+    harness: &Harness,
+    account: &GatewayAccount,
+) -> (Arc<SocketTransport>, mpsc::UnboundedReceiver<MessageEvent>) {
     let transport = Arc::new(SocketTransport::new(Dial {
         url: harness.url.clone(),
-        gateway_id: seat.gateway.clone(),
-        secret: Secret::new(seat.secret.as_str()),
+        gateway_id: account.gateway.clone(),
+        secret: Secret::new(account.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
     }));
     let (tell, told) = mpsc::unbounded_channel();
@@ -50,10 +53,11 @@ fn by_connector<'a>(told: &'a Value, name: &str) -> &'a Value {
 #[tokio::test]
 async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     let plane = Plane::with_agents(&["alice"]).await;
-    let bell = WakeBell::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let seat = plane.harness.seat("bob").await;
-    let wake = json!({ "gatewayId": "bob", "platform": "relay", "botId": "", "routeKeys": [], "wakeUrl": bell.url });
-    plane.harness.post("/relay/provision", &seat.identity, &wake).await.expect(200);
+    let listener = WakeListener::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let account = plane.harness.add_gateway("bob").await;
+    let wake =
+        json!({ "gatewayId": "bob", "platform": "relay", "botId": "", "routeKeys": [], "wakeUrl": listener.url });
+    plane.harness.post("/relay/provision", &account.identity, &wake).await.expect(200);
     let origin = json!({ "skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": "alice" });
 
     // B is asleep: the message is stored but not delivered, and the receipts say so.
@@ -63,8 +67,8 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     assert_eq!(by_connector(&told, "inbox")["delivery_skipped"], true);
 
     // The server calls the wake URL, B connects and gets the message.
-    timeout(PATIENCE, bell.rung()).await.expect("the wake URL was not called");
-    let (bob, mut heard) = wake_up(&plane.harness, &seat).await;
+    timeout(PATIENCE, listener.called()).await.expect("the wake URL was not called");
+    let (bob, mut heard) = wake_up(&plane.harness, &account).await;
     let event = timeout(PATIENCE, heard.recv()).await.expect("timed out").unwrap();
     assert_eq!(event.text, "are you there?");
     assert_eq!(event.source.user_name.as_deref(), Some("alice"));
@@ -92,7 +96,7 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     assert_eq!(kinds, ["augment", "wake", "augment"]);
     assert_eq!((&shown[2]["from"], &shown[2]["agent_id"]), (&json!("alice"), &json!("bob")));
     assert_eq!(shown[2]["receipts"], told["receipts"]);
-    let page = plane.harness.get("/chat/v1/dispatches", &seat.chat).await.expect(200);
+    let page = plane.harness.get("/chat/v1/dispatches", &account.chat).await.expect(200);
     assert_eq!(page["dispatches"].as_array().unwrap().len(), 3);
     bob.disconnect().await;
     plane.finish().await;

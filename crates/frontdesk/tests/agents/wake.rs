@@ -74,7 +74,7 @@ async fn after_a_restart_wake_calls_continue_until_the_agent_connects() {
     assert_eq!(plane.inbox("alice").await.len(), 1); // the agent reads its inbox
     let stream = plane.listen("alice", "").await;
     let desk = plane.harness.app.desk.clone();
-    desk.agents().live().poke_bell.notify_one();
+    desk.agents().live().poke_notify.notify_one();
     let settled = async {
         while !desk.messages().called_agents().is_empty() {
             tokio::task::yield_now().await;
@@ -136,11 +136,11 @@ async fn rule_15_a_scheduled_wake_survives_a_restart_and_fires_once() {
 #[tokio::test]
 async fn a_relay_socket_is_a_live_session_too() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
+    let account = plane.harness.add_gateway("gw-1").await;
     assert_eq!(plane.status("gw-1").await, "asleep");
     let asleep = plane.wake("gw-1", json!({ "context": "one" })).await.expect(200);
     assert_eq!(asleep["woken"], false);
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     let frame = socket.of("inbound").await;
     assert_eq!(frame.text(), "one", "a message from before the connection waits in the ledger");
     socket.ack(&frame).await;
@@ -163,7 +163,7 @@ async fn wake_calls_end_when_the_agent_connects_by_socket() {
     source.answer(1_000);
     canary.answer(1_000);
     let plane = Plane::with(|config| (config.wake.cooldown_ms, config.wake.retry_max_s) = (50, 0)).await;
-    let seat = plane.harness.seat("gw-1").await;
+    let account = plane.harness.add_gateway("gw-1").await;
     plane.put("gw-1", json!({ "wake_url": source.url })).await.expect(200);
     plane.put("canary", json!({ "wake_url": canary.url })).await.expect(200);
     plane.wake("canary", json!({})).await.expect(200);
@@ -171,7 +171,7 @@ async fn wake_calls_end_when_the_agent_connects_by_socket() {
     for _ in 0..2 {
         source.asked().await; // repeated until the agent connects
     }
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     let frame = socket.of("inbound").await;
     socket.ack(&frame).await;
     canary.asked().await;
@@ -204,7 +204,7 @@ async fn rule_15_an_undeliverable_wake_is_not_scheduled() {
     let when = in_a_day(&plane);
     let large = json!({ "context": "x".repeat((1 << 20) + 1), "when": when });
     assert_eq!(class(&plane.wake("alice", large).await, 413), "TooLargeError");
-    plane.harness.seat("gw-1").await;
+    plane.harness.add_gateway("gw-1").await;
     let over = plane.harness.app.desk.rules().frame_max_bytes;
     let large = json!({ "context": "\n".repeat(over / 2), "when": when });
     assert_eq!(class(&plane.wake("gw-1", large).await, 413), "TooLargeError", "twice as long as JSON");
@@ -282,7 +282,7 @@ async fn rule_14_a_session_that_does_not_read_is_not_woken_and_the_next_gets_the
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     // An open stream whose client does not read.
-    let seat = desk.agents().live().streams.open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
+    let account = desk.agents().live().streams.open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
     let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
     assert_eq!(told["woken"], false);
     assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("did not take"), "{told}");
@@ -292,7 +292,7 @@ async fn rule_14_a_session_that_does_not_read_is_not_woken_and_the_next_gets_the
         while desk.agents().live().in_flight.is_empty() {
             tokio::task::yield_now().await;
         }
-        desk.agents().live().streams.close(&seat);
+        desk.agents().live().streams.close(&account);
     };
     let (told, ()) = tokio::join!(asked, ends);
     assert_eq!(told.expect(200)["woken"], false);
@@ -316,13 +316,13 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
     let (rooms, latest) = (desk.agents().live(), u64::MAX);
-    let seat = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
+    let account = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
     rooms.streams.note_traffic(no, 0);
     let leaves = async {
         while rooms.streams.traffic_ms(no) == 0 {
             tokio::task::yield_now().await; // until the other stream has read it
         }
-        rooms.streams.close(&seat);
+        rooms.streams.close(&account);
     };
     let (told, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
     assert_eq!(told.expect(200)["woken"], false);
@@ -332,13 +332,13 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
     assert_eq!([&heard[0]["text"], &heard[1]["text"]], ["anybody", "later"]);
     assert_eq!((&heard[0]["type"], heard[0].get("session_id")), (&json!("wake_degraded"), None));
     // A message that stays with another session is not for this one.
-    let seat = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
+    let account = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
     rooms.streams.note_traffic(no, 0);
     let leaves = async {
         while rooms.streams.traffic_ms(no) == 0 {
             tokio::task::yield_now().await;
         }
-        rooms.streams.close(&seat);
+        rooms.streams.close(&account);
     };
     let (told, ()) = tokio::join!(plane.wake("alice@leaves", json!({ "context": "for one" })), leaves);
     assert_eq!(told.expect(200)["woken"], false);
@@ -352,9 +352,9 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
 #[tokio::test]
 async fn rule_14_a_message_not_taken_by_its_stream_goes_to_the_socket() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
+    let account = plane.harness.add_gateway("gw-1").await;
     plane.register("gw-1").await;
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
     for (session, address, texts) in
@@ -384,7 +384,7 @@ async fn rule_14_a_message_not_taken_by_its_stream_goes_to_the_socket() {
 #[tokio::test]
 async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
+    let account = plane.harness.add_gateway("gw-1").await;
     plane.register("gw-1").await;
     plane.wake("gw-1", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
     let alarm = planned(&plane).await.remove(0);
@@ -402,7 +402,7 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
     }
     desk.agents().live().streams.close(&stream);
     assert!(matches!(desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }));
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     let frame = socket.of("inbound").await;
     assert_eq!(frame.text(), "up");
     socket.ack(&frame).await;
@@ -429,8 +429,8 @@ async fn a_session_id_must_be_valid_for_a_stream() {
 #[tokio::test]
 async fn rule_14_a_settling_or_idle_socket_is_not_woken() {
     let plane = Plane::with(|config| config.relay.settle_ms = 3_600_000).await;
-    let seat = plane.harness.seat("gw-1").await;
-    let mut socket = plane.harness.socket(&seat).await;
+    let account = plane.harness.add_gateway("gw-1").await;
+    let mut socket = plane.harness.socket(&account).await;
     let told = plane.wake("gw-1", json!({ "context": "early" })).await.expect(200);
     assert_eq!(told["woken"], false);
     assert!(told["warnings"].to_string().contains("did not take"), "{told}");
@@ -442,7 +442,7 @@ async fn rule_14_a_settling_or_idle_socket_is_not_woken() {
     assert!(told["warnings"].to_string().contains("not connected"), "{told}");
     drop(socket);
     // Reconnected within a moment, the socket needs no settle time: both messages are delivered.
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     for text in ["early", "late"] {
         let frame = socket.of("inbound").await;
         assert_eq!(frame.text(), text);
@@ -455,15 +455,15 @@ async fn rule_14_a_settling_or_idle_socket_is_not_woken() {
 #[tokio::test]
 async fn rule_3_of_a_stream_and_a_socket_only_the_latest_is_woken() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
-    let mut socket = plane.harness.socket(&seat).await;
+    let account = plane.harness.add_gateway("gw-1").await;
+    let mut socket = plane.harness.socket(&account).await;
     let mut stream = plane.listen("gw-1", "?session=tab").await;
     let wake = async |context: &str| plane.wake("gw-1", json!({ "context": context })).await.expect(200);
     let told = wake("to the stream").await;
     assert_eq!((&told["woken"], &told["session_id"]), (&json!(true), &json!("tab")));
     assert_eq!(stream.message().await["text"], "to the stream");
     drop(socket);
-    socket = plane.harness.socket(&seat).await;
+    socket = plane.harness.socket(&account).await;
     let told = wake("to the socket").await;
     assert_eq!((&told["woken"], &told["session_id"]), (&json!(true), &json!("gw-1")));
     let frame = socket.of("inbound").await;
@@ -482,14 +482,14 @@ async fn rule_3_of_a_stream_and_a_socket_only_the_latest_is_woken() {
 #[tokio::test]
 async fn a_deprovisioned_instance_is_no_connector_and_its_inbox_stays() {
     let plane = Plane::open().await;
-    let seat = plane.harness.seat("gw-1").await;
+    let account = plane.harness.add_gateway("gw-1").await;
     plane.put("alice", json!({ "connectors": [{ "type": "relay", "instance": "gw-1" }] })).await.expect(200);
-    let mut socket = plane.harness.socket(&seat).await;
+    let mut socket = plane.harness.socket(&account).await;
     plane.deliver("alice", &plane.augment("hello")).await.expect(200);
     let frame = socket.of("inbound").await;
     socket.ack(&frame).await;
     plane.deliver("gw-1", &plane.augment("hello")).await.expect(200);
-    plane.harness.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
+    plane.harness.post("/manage/deprovision", &account.bearer(), &json!({})).await.expect(200);
     for id in ["alice", "gw-1"] {
         let told = plane.wake(id, json!({ "context": "up" })).await.expect(200);
         assert_eq!(told["woken"], false, "{id}");

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::harness::{Harness, PATIENCE, Seat};
+use super::harness::{GatewayAccount, Harness, PATIENCE};
 use super::sink::Sink;
 
 /// An agent with its jobs, its provider and, if it has an address, its webhook.
@@ -269,11 +269,11 @@ async fn a_job_whose_agent_died_between_202_and_claim_still_runs() {
 
 // ---- by socket --------------------------------------------------------------------------------
 
-fn transport(harness: &Harness, seat: &Seat) -> SocketTransport {
+fn transport(harness: &Harness, account: &GatewayAccount) -> SocketTransport {
     SocketTransport::new(Dial {
         url: harness.url.clone(),
-        gateway_id: seat.gateway.clone(),
-        secret: Secret::new(seat.secret.as_str()),
+        gateway_id: account.gateway.clone(),
+        secret: Secret::new(account.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
     })
 }
@@ -295,14 +295,14 @@ fn taker(provider: Arc<Provider>) -> (Handler, mpsc::UnboundedReceiver<bool>) {
 #[tokio::test]
 async fn an_agent_without_an_address_can_use_cron() {
     let harness = Harness::open().await;
-    let seat = harness.seat("sleeper").await;
+    let account = harness.add_gateway("sleeper").await;
     let mut agent = Agent::at(&harness, "sleeper", BY_RELAY).await;
     // Fired while the agent is disconnected: the fire waits like any other row.
     let first = in_ms(100);
     agent.provider.put(recurring("tea", 600, first)).await.unwrap();
     fired(&harness, "sleeper", "tea", 1).await;
     let (handler, mut took) = taker(agent.provider.clone());
-    let socket = transport(&harness, &seat);
+    let socket = transport(&harness, &account);
     socket.set_inbound_handler(handler);
     timeout(PATIENCE, socket.connect()).await.expect("timed out").expect("connecting failed");
     assert_eq!(agent.ran().await, "tea");
@@ -313,12 +313,12 @@ async fn an_agent_without_an_address_can_use_cron() {
     assert_eq!(agent.ran().await, "once");
     assert_eq!(timeout(PATIENCE, took.recv()).await.unwrap(), Some(true));
     let all_acked = async {
-        while harness.mail(&seat).await.iter().any(|row| row["state"] != "acked") {
+        while harness.mail(&account).await.iter().any(|row| row["state"] != "acked") {
             tokio::task::yield_now().await;
         }
     };
     timeout(PATIENCE, all_acked).await.expect("both fires are acked");
-    assert_eq!(harness.mail(&seat).await.len(), 2);
+    assert_eq!(harness.mail(&account).await.len(), 2);
     socket.disconnect().await;
     harness.finish().await;
 }

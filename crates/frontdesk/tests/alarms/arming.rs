@@ -206,10 +206,10 @@ async fn the_operator_sees_fires_live_and_lists_alarms() {
 #[tokio::test]
 async fn deprovision_removes_alarms() {
     let scene = Scene::open().await;
-    let seat = scene.harness.seat("sleeper").await;
+    let account = scene.harness.add_gateway("sleeper").await;
     scene.arm("tea", FAR).await;
     scene.arm("post", FAR).await;
-    scene.harness.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
+    scene.harness.post("/manage/deprovision", &account.bearer(), &json!({})).await.expect(200);
     assert_eq!(scene.armed().await, Vec::<Value>::new());
     assert_eq!(scene.history("tea").await[0]["outcome"], "cancelled");
     scene.harness.finish().await;
@@ -258,11 +258,11 @@ async fn invalid_requests_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn an_agent_without_an_address_is_fired_on_its_socket() {
     let scene = Scene::open().await;
-    let seat = scene.harness.seat("sleeper").await;
+    let account = scene.harness.add_gateway("sleeper").await;
     let body = json!({ "job_id": "tea", "fire_at": iso(now_ms()), "agent_callback_url": "relay:" });
     scene.harness.post("/api/agent-cron/provision", &scene.identity, &body).await.expect(200);
     assert_eq!(scene.ended("tea", 1).await[0]["outcome"], "fired");
-    let mut socket = scene.harness.socket(&seat).await;
+    let mut socket = scene.harness.socket(&account).await;
     let frame = socket.of("passthrough_forward").await.json;
     assert_eq!((&frame["forward"]["platform"], &frame["forward"]["path"]), (&json!("cron"), &json!("/api/cron/fire")));
     assert!(frame["bufferId"].is_string(), "the fire must be acked");

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Seat, Socket};
+use crate::harness::{GatewayAccount, Harness, Socket};
 use crate::scene::{PLAIN, PLATFORM, managed, name_of, open_to_all, receives, say, set_policy, to_the_bot, write};
 
 /// Ann's agent, and the team's agent, which holds `room`, accepts everyone there and requires to be addressed.
 struct Room {
     harness: Harness,
-    ann: Seat,
-    team: Seat,
+    ann: GatewayAccount,
+    team: GatewayAccount,
     anns: Socket,
     teams: Socket,
 }
@@ -17,7 +17,7 @@ struct Room {
 impl Room {
     async fn open() -> Self {
         let harness = Harness::open().await;
-        let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+        let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
         harness.bind("home", "u-bob", "bob").await; // an agent that never connects
         open_to_all(&harness, &team, "room").await;
         set_policy(&harness, &team, json!({ "requireAddress": true })).await;
@@ -50,8 +50,8 @@ const NOTHING: [&str; 0] = [];
 #[tokio::test(flavor = "multi_thread")]
 async fn the_descriptor_announces_context() {
     let harness = Harness::open().await;
-    let seat = harness.seat("ann").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("ann").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     assert_eq!(socket.hello(PLATFORM, "").await["supports_context"], true);
     harness.finish().await;
 }
@@ -83,7 +83,7 @@ async fn context_has_messages_that_the_agent_did_not_get_oldest_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn context_is_of_the_same_tenant_chat_and_thread() {
     let mut room = Room::open().await;
-    let rival = room.harness.seat_in("rival", "r").await;
+    let rival = room.harness.add_gateway_in("rival", "r").await;
     say(&room.harness, &room.ann, "elsewhere", "u-bob", "another chat", PLAIN).await;
     say(&room.harness, &rival, "room", "u-r", "another tenant", PLAIN).await;
     room.say("u-bob", "in the room", PLAIN).await;
@@ -231,13 +231,13 @@ async fn a_resent_or_replayed_row_keeps_the_context_of_its_receiver() {
     );
     // Not acked and the socket replaced: the unacked rows are sent again unchanged.
     room.say("u-bob", "said since", PLAIN).await;
-    for (seat, before) in [(&room.ann, &first), (&room.team, &second)] {
-        let mut socket = room.harness.socket(seat).await;
+    for (account, before) in [(&room.ann, &first), (&room.team, &second)] {
+        let mut socket = room.harness.socket(account).await;
         let again = socket.event().await;
         assert_eq!((&again.json["event"], again.buffer_id()), (&before.json["event"], before.buffer_id()));
         socket.ack(&again).await;
         // A replay by the operator is a new row with the same content.
-        let row = room.harness.mail(seat).await.pop().unwrap();
+        let row = room.harness.mail(account).await.pop().unwrap();
         let id = row["id"].as_str().unwrap();
         let shown = room.harness.admin("GET", &format!("/mail/{id}"), &Value::Null).await.expect(200);
         assert_eq!(shown["event"], before.json["event"], "the operator sees what was sent");
@@ -257,7 +257,7 @@ async fn a_resent_or_replayed_row_keeps_the_context_of_its_receiver() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_rows_keep_the_context_of_their_time() {
     let harness = Harness::open().await;
-    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
     open_to_all(&harness, &team, "room").await;
     set_policy(&harness, &team, json!({ "requireAddress": true })).await;
     say(&harness, &ann, "room", "u-ann", "before", PLAIN).await;

@@ -10,7 +10,7 @@ use crate::scene::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn members_survive_concurrent_changes_of_the_chat() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     for number in 0..50 {
         let (chat, only) = (format!("c{number}"), json!({ "members": ["somebody-else"] }));
@@ -29,7 +29,7 @@ async fn members_survive_concurrent_changes_of_the_chat() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_with_a_revoked_secret_never_serves_even_after_the_gateway_returned() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut silent = harness.dial(&ann.bearer()).await;
     managed(&harness, &ann, "deprovision", json!({})).await;
     let ask = json!({ "gatewayId": "ann", "platform": PLATFORM });
@@ -42,7 +42,7 @@ async fn a_socket_with_a_revoked_secret_never_serves_even_after_the_gateway_retu
 #[tokio::test(flavor = "multi_thread")]
 async fn all_sockets_of_an_instance_close_at_deprovision_even_of_a_moved_gateway() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     let twin = second_gateway(&harness, &ann, "ann-2").await;
     let ask = json!({ "gatewayId": "ann", "platform": PLATFORM, "instanceId": "elsewhere" });
@@ -59,7 +59,7 @@ async fn all_sockets_of_an_instance_close_at_deprovision_even_of_a_moved_gateway
 #[tokio::test(flavor = "multi_thread")]
 async fn no_wake_after_deprovision() {
     let harness = Harness::with(|config| config.wake.cooldown_ms = 200).await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let sink = Source::open("text/plain", b"ok").await;
     sink.answer(1000);
     set_wake_url(&harness, &ann, &sink.url).await;
@@ -77,7 +77,7 @@ async fn no_wake_after_deprovision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_message_returns_its_first_verdict() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let post = json!({ "user_id": "new", "text": "hi", "message_id": "m-1" });
     let first = harness.say_as(&ann, "d", post.clone()).await.expect(202);
     harness.bind("home", "new", "ann").await;
@@ -89,7 +89,7 @@ async fn a_repeated_message_returns_its_first_verdict() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_sent_twice_interrupts_once() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     write(&harness, &ann, "d", "u-ann", "go").await;
     receives(&mut socket, "go").await;
@@ -103,7 +103,7 @@ async fn a_stop_sent_twice_interrupts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_verdict_is_counted_once_per_event() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     for _ in 0..5 {
         harness.say_as(&ann, "d", json!({ "user_id": "u-ann", "text": "x", "message_id": "m" })).await.expect(202);
     }
@@ -114,7 +114,7 @@ async fn a_verdict_is_counted_once_per_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_under_manage_has_the_form_of_the_contract() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     harness.get("/manage/why?message_id=a&message_id=b", &ann.bearer()).await.error(400);
     harness.finish().await;
 }
@@ -122,7 +122,7 @@ async fn every_refusal_under_manage_has_the_form_of_the_contract() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_long_line_does_not_hide_the_others() {
     let harness = Harness::open().await;
-    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
     open_to_all(&harness, &team, "room").await;
     set_policy(&harness, &team, json!({ "requireAddress": true })).await;
     let mut socket = harness.socket(&team).await;
@@ -136,7 +136,7 @@ async fn one_long_line_does_not_hide_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivered_event_is_not_context_after_a_policy_change() {
     let harness = Harness::open().await;
-    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
     open_to_all(&harness, &team, "room").await;
     let mut socket = harness.socket(&team).await;
     say(&harness, &ann, "room", "u-ann", "an event", PLAIN).await;
@@ -150,7 +150,7 @@ async fn a_delivered_event_is_not_context_after_a_policy_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_button_called_stop_answers_its_prompt() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     write(&harness, &ann, "d", "u-ann", "hi").await;
     receives(&mut socket, "hi").await;
@@ -170,7 +170,7 @@ async fn a_button_called_stop_answers_its_prompt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_press_has_the_thread_and_scope_of_its_prompt() {
     let harness = Harness::open().await;
-    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
     managed(&harness, &team, "scope", json!({ "platform": "relay", "scope_id": "wing", "channel_id": "room" })).await;
     managed(&harness, &team, "principal", json!({ "policy": "any" })).await;
     let mut teams = harness.socket(&team).await;
@@ -191,7 +191,7 @@ async fn a_press_has_the_thread_and_scope_of_its_prompt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_cannot_see_a_chat_cannot_answer_its_prompts() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let mut socket = harness.socket(&ann).await;
     members(&harness, &ann, "club", &["u-ann"]).await;
     let options = json!([{ "id": "yes", "label": "Yes" }]);
@@ -209,7 +209,7 @@ async fn a_user_who_cannot_see_a_chat_cannot_answer_its_prompts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_before_an_interrupt_are_context_of_the_next_turn() {
     let harness = Harness::open().await;
-    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
     open_to_all(&harness, &team, "room").await;
     set_policy(&harness, &team, json!({ "requireAddress": true })).await;
     let mut teams = harness.socket(&team).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Seat, Socket, Source};
+use crate::harness::{GatewayAccount, Harness, Socket, Source};
 use crate::scene::{
     PLAIN, PLATFORM, channel, explain, has_had, manage, managed, members, open_to_all, receives, ruling, say,
     set_policy, set_wake_url, to_the_bot, write,
@@ -11,9 +11,9 @@ use crate::scene::{
 /// Ann, Bob and the team, each with a connected agent of that name and a linked user (`u-ann` and so on).
 struct Crew {
     harness: Harness,
-    ann: Seat,
-    bob: Seat,
-    team: Seat,
+    ann: GatewayAccount,
+    bob: GatewayAccount,
+    team: GatewayAccount,
     anns: Socket,
     bobs: Socket,
     teams: Socket,
@@ -24,7 +24,8 @@ struct Crew {
 impl Crew {
     async fn gather() -> Self {
         let harness = Harness::open().await;
-        let (ann, bob, team) = (harness.seat("ann").await, harness.seat("bob").await, harness.seat("team").await);
+        let (ann, bob, team) =
+            (harness.add_gateway("ann").await, harness.add_gateway("bob").await, harness.add_gateway("team").await);
         let (anns, bobs, teams) = (harness.socket(&ann).await, harness.socket(&bob).await, harness.socket(&team).await);
         Self { harness, ann, bob, team, anns, bobs, teams, had: [0; 3] }
     }
@@ -35,16 +36,16 @@ impl Crew {
 
     /// Exactly these agents (for example `ann team`) get the message, and nothing else arrives.
     async fn only(&mut self, names: &str, text: &str) {
-        for (number, (seat, socket)) in
+        for (number, (account, socket)) in
             [(&self.ann, &mut self.anns), (&self.bob, &mut self.bobs), (&self.team, &mut self.teams)]
                 .into_iter()
                 .enumerate()
         {
-            if names.split_whitespace().any(|name| name == seat.gateway) {
+            if names.split_whitespace().any(|name| name == account.gateway) {
                 receives(socket, text).await;
                 self.had[number] += 1;
             }
-            has_had(&self.harness, seat, socket, self.had[number]).await;
+            has_had(&self.harness, account, socket, self.had[number]).await;
         }
     }
 
@@ -176,7 +177,7 @@ async fn a_grant_covers_one_channel_in_one_scope_and_no_direct_messages() {
         crew.only(if granted { "ann team" } else { "ann" }, &text).await;
     }
     // The same channel id in another tenant is another channel.
-    let rival = crew.harness.seat_in("rival", "r").await;
+    let rival = crew.harness.add_gateway_in("rival", "r").await;
     let posted = say(&crew.harness, &rival, "room", "u-r", "elsewhere", PLAIN).await;
     assert_eq!(ruling(&crew.harness, &posted).await, "r+owner/linked");
     crew.only("", "").await;
@@ -321,11 +322,11 @@ async fn messages_of_other_bots_are_delivered_only_if_the_policy_allows_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_irrelevant_message_wakes_no_agent() {
     let harness = Harness::open().await;
-    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
     let (anns, teams) = (Source::open("text/plain", b"ok").await, Source::open("text/plain", b"ok").await);
-    for (seat, sink) in [(&ann, &anns), (&team, &teams)] {
+    for (account, sink) in [(&ann, &anns), (&team, &teams)] {
         sink.answer(100);
-        set_wake_url(&harness, seat, &sink.url).await;
+        set_wake_url(&harness, account, &sink.url).await;
     }
     open_to_all(&harness, &team, "room").await;
     set_policy(&harness, &team, json!({ "requireAddress": true })).await;
@@ -417,13 +418,13 @@ async fn why_tells_an_agent_only_about_itself() {
     set_policy(harness, &crew.team, json!({ "requireAddress": true })).await;
     harness.bind("home", "u-ann", "bob").await;
     managed(harness, &crew.ann, "dm-default", json!({ "platform": PLATFORM, "user_id": "u-ann" })).await;
-    let other = harness.seat("other").await;
+    let other = harness.add_gateway("other").await;
     let posted = crew.say("u-ann", "aside", json!({ "message_id": "m-1" })).await;
-    let why = async |seat: &Seat, message: &str| {
-        let told = harness.get(&format!("/manage/why?message_id={message}"), &seat.bearer()).await.expect(200);
+    let why = async |account: &GatewayAccount, message: &str| {
+        let told = harness.get(&format!("/manage/why?message_id={message}"), &account.bearer()).await.expect(200);
         assert_eq!(told["tenant"], "home");
         let lines = told["instances"].as_array().unwrap().clone();
-        assert_eq!((lines.len(), &lines[0]["instance"]), (1, &json!(seat.gateway)), "{told}");
+        assert_eq!((lines.len(), &lines[0]["instance"]), (1, &json!(account.gateway)), "{told}");
         assert_eq!(lines[0]["outcome"], told["outcome"]);
         (told, lines[0].clone())
     };
@@ -433,17 +434,17 @@ async fn why_tells_an_agent_only_about_itself() {
         (&crew.team, "withheld", "relevance", "requireAddress", "true"),
         (&other, "withheld", "scope", "granted", ""),
     ];
-    for (seat, outcome, layer, rule, value) in cases {
-        let (told, line) = why(seat, "m-1").await;
+    for (account, outcome, layer, rule, value) in cases {
+        let (told, line) = why(account, "m-1").await;
         assert_eq!(told["event_id"], posted["event_id"]);
         assert_eq!(
             (&line["outcome"], &line["layer"], &line["rule"], &line["value"]),
             (&json!(outcome), &json!(layer), &json!(rule), &json!(value)),
             "{line}"
         );
-        for name in ["ann", "bob", "team", "other"].iter().filter(|name| **name != seat.gateway) {
+        for name in ["ann", "bob", "team", "other"].iter().filter(|name| **name != account.gateway) {
             let quoted = format!("{name:?}");
-            assert!(!told.to_string().contains(&quoted), "{} reads of {name}: {told}", seat.gateway);
+            assert!(!told.to_string().contains(&quoted), "{} reads of {name}: {told}", account.gateway);
         }
         if outcome == "withheld" {
             assert!(!told.to_string().contains("u-ann"), "{told}");
@@ -452,8 +453,8 @@ async fn why_tells_an_agent_only_about_itself() {
     }
     // For a message that no agent could get, the author is not revealed.
     crew.say("stranger", "hello?", json!({ "message_id": "m-2" })).await;
-    for seat in [&crew.ann, &crew.team] {
-        let (told, line) = why(seat, "m-2").await;
+    for account in [&crew.ann, &crew.team] {
+        let (told, line) = why(account, "m-2").await;
         assert_eq!((&line["layer"], &line["rule"], &line["value"]), (&json!("owner"), &json!("linked"), &json!("")));
         assert!(!told.to_string().contains("stranger"), "{told}");
     }
@@ -463,7 +464,7 @@ async fn why_tells_an_agent_only_about_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn why_finds_messages_of_the_own_tenant_by_full_id_and_chat() {
     let harness = Harness::open().await;
-    let (ann, rival) = (harness.seat("ann").await, harness.seat_in("rival", "r").await);
+    let (ann, rival) = (harness.add_gateway("ann").await, harness.add_gateway_in("rival", "r").await);
     let long = "m".repeat(200);
     for id in ["m-1", "m-10", "m-100", long.as_str()] {
         let posted = say(&harness, &ann, "room", "u-ann", id, json!({ "message_id": id })).await;

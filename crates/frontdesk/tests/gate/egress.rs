@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Seat, Socket};
+use crate::harness::{GatewayAccount, Harness, Socket};
 use crate::scene::{PLAIN, members, receives, say, write};
 
 const DECLINED: &str = "{\"success\":false,\"error\":\"relay egress declined: target is not an approved destination for \
                         this connection\",\"code\":\"egress_declined\"}}";
 
 /// Two tenants with one agent each, both connected.
-async fn neighbours() -> (Harness, [(Seat, Socket); 2]) {
+async fn neighbours() -> (Harness, [(GatewayAccount, Socket); 2]) {
     let harness = Harness::open().await;
-    let (ours, theirs) = (harness.seat("ann").await, harness.seat_in("rival", "r").await);
+    let (ours, theirs) = (harness.add_gateway("ann").await, harness.add_gateway_in("rival", "r").await);
     let (our_socket, their_socket) = (harness.socket(&ours).await, harness.socket(&theirs).await);
     (harness, [(ours, our_socket), (theirs, their_socket)])
 }
@@ -50,8 +50,8 @@ async fn declined(socket: &mut Socket, chat: &str, message: &str, metadata: &Val
     }
 }
 
-async fn chats(harness: &Harness, seat: &Seat) -> Value {
-    harness.get("/chat/v1/chats", &seat.chat).await.expect(200)
+async fn chats(harness: &Harness, account: &GatewayAccount) -> Value {
+    harness.get("/chat/v1/chats", &account.chat).await.expect(200)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,24 +118,27 @@ async fn claims_of_an_action_about_its_chat_have_no_effect() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chats_of_the_same_name_in_two_tenants_are_separate() {
     let (harness, mut both) = neighbours().await;
-    for (seat, socket) in &mut both {
+    for (account, socket) in &mut both {
         let posted =
-            harness.say_as(seat, "room", json!({ "user_id": seat.user, "text": "hi", "message_id": "m" })).await;
+            harness.say_as(account, "room", json!({ "user_id": account.user, "text": "hi", "message_id": "m" })).await;
         posted.expect(202);
         receives(socket, "hi").await;
-        harness.call("PUT", "/chat/v1/chats/room", &seat.chat, &json!({ "name": seat.gateway })).await.expect(200);
+        harness
+            .call("PUT", "/chat/v1/chats/room", &account.chat, &json!({ "name": account.gateway }))
+            .await
+            .expect(200);
     }
     let mut sent = Vec::new();
-    for (seat, socket) in &mut both {
+    for (account, socket) in &mut both {
         let info = socket.act(json!({ "op": "get_chat_info", "chat_id": "room" })).await;
-        assert_eq!(info["chat_info"]["name"], json!(seat.gateway));
-        let said = socket.act(json!({ "op": "send", "chat_id": "room", "content": seat.gateway })).await;
+        assert_eq!(info["chat_info"]["name"], json!(account.gateway));
+        let said = socket.act(json!({ "op": "send", "chat_id": "room", "content": account.gateway })).await;
         sent.push(said["message_id"].as_str().unwrap().to_owned());
-        socket.act(json!({ "op": "react", "chat_id": "room", "message_id": "m", "emoji": seat.gateway })).await;
+        socket.act(json!({ "op": "react", "chat_id": "room", "message_id": "m", "emoji": account.gateway })).await;
         socket.act(json!({ "op": "typing", "chat_id": "room" })).await;
         let typing: Vec<bool> =
             vec![harness.app.chat.is_typing("home", "room"), harness.app.chat.is_typing("rival", "room")];
-        assert_eq!(typing, [seat.tenant == "home", seat.tenant == "rival"]);
+        assert_eq!(typing, [account.tenant == "home", account.tenant == "rival"]);
         socket.act(json!({ "op": "typing", "chat_id": "room", "content": "" })).await;
     }
     // A message of the other tenant is not in the own chat of the same name.
@@ -143,11 +146,11 @@ async fn chats_of_the_same_name_in_two_tenants_are_separate() {
     let edit = json!({ "op": "edit", "chat_id": "room", "message_id": sent[1], "content": "boo" });
     assert_eq!(our_socket.act(edit).await["code"], "not_found");
     our_socket.act(json!({ "op": "delete", "chat_id": "room", "message_id": sent[1] })).await;
-    for (seat, _) in &both {
-        let lines = harness.history(seat, "room").await;
+    for (account, _) in &both {
+        let lines = harness.history(account, "room").await;
         let texts: Vec<&str> = lines.iter().map(|line| line["text"].as_str().unwrap()).collect();
-        assert_eq!(texts, ["hi", &seat.gateway]);
-        assert_eq!(lines[0]["reactions"], json!([{ "emoji": seat.gateway, "by": "desk" }]));
+        assert_eq!(texts, ["hi", &account.gateway]);
+        assert_eq!(lines[0]["reactions"], json!([{ "emoji": account.gateway, "by": "desk" }]));
     }
     harness.finish().await;
 }

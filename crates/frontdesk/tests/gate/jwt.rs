@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Reply, Seat};
+use crate::harness::{GatewayAccount, Harness, Reply};
 use crate::scene::{PLATFORM, channel, facts, facts_of, kinds, manage, managed, write};
 
 const ISSUER: &str = "https://portal.test";
@@ -116,7 +116,7 @@ async fn is_refused_everywhere(harness: &Harness, bearer: &str, user: &str, kind
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_manages_only_the_agent_that_it_names() {
     let harness = believing("").await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let posted = write(&harness, &ann, "d", "u-ann", "hi").await;
     let bobs = facts_of(&harness, "home", "bob");
     let mut socket = harness.socket(&ann).await;
@@ -139,7 +139,7 @@ async fn a_token_manages_only_the_agent_that_it_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_and_the_portal_change_the_same_settings() {
     let harness = believing("home").await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let (about_ann, about_bob) = (token_about(&harness, "ann"), token_about(&harness, "bob"));
     harness.post("/manage/scope", &about_ann, &channel("room")).await.expect(200);
     managed(&harness, &ann, "scope", channel("room")).await;
@@ -159,7 +159,7 @@ async fn an_agent_and_the_portal_change_the_same_settings() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_not_signed_by_the_portals_key_is_refused() {
     let harness = believing("").await;
-    harness.seat("ann").await;
+    harness.add_gateway("ann").await;
     let claims = claims(&harness, "ann");
     let none = with(header(), "alg", json!("none"));
     is_refused_everywhere(&harness, &format!("{}.", unsigned(&none, &claims)), "u-ann", "alg none").await;
@@ -209,7 +209,7 @@ async fn a_token_not_signed_by_the_portals_key_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_with_wrong_time_issuer_or_audience_is_refused() {
     let harness = believing("").await;
-    harness.seat("ann").await;
+    harness.add_gateway("ann").await;
     let now_s = harness.app.desk.env().now_s();
     let changes = [
         ("iss", json!("https://other.test")),
@@ -254,18 +254,18 @@ async fn a_token_with_wrong_time_issuer_or_audience_is_refused() {
 }
 
 /// Two tenants with an instance `twin` each; the gateways of both.
-async fn twins(harness: &Harness) -> [Seat; 2] {
-    let mut seats = Vec::new();
+async fn twins(harness: &Harness) -> [GatewayAccount; 2] {
+    let mut accounts = Vec::new();
     for (tenant, gateway) in [("home", "h"), ("rival", "r")] {
-        let seat = harness.seat_in(tenant, gateway).await;
+        let account = harness.add_gateway_in(tenant, gateway).await;
         harness.namesake(tenant, "twin").await;
         let ask = json!({ "gatewayId": format!("{gateway}-twin"), "platform": PLATFORM, "instanceId": "twin" });
-        let reply = harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
-        harness.bind(tenant, &seat.user, "twin").await;
+        let reply = harness.post("/relay/provision", &account.identity, &ask).await.expect(200);
+        harness.bind(tenant, &account.user, "twin").await;
         let secret = reply["secret"].as_str().unwrap().to_owned();
-        seats.push(Seat { gateway: format!("{gateway}-twin"), secret, ..seat });
+        accounts.push(GatewayAccount { gateway: format!("{gateway}-twin"), secret, ..account });
     }
-    seats.try_into().unwrap_or_else(|_| panic!("two tenants"))
+    accounts.try_into().unwrap_or_else(|_| panic!("two tenants"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,7 +303,7 @@ async fn with_a_configured_tenant_only_its_agents_are_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_tenant_that_does_not_exist_has_no_agents() {
     let harness = believing("nowhere").await;
-    harness.seat("ann").await;
+    harness.add_gateway("ann").await;
     is_refused_everywhere(&harness, &token_about(&harness, "ann"), "u-ann", "no such tenant").await;
     harness.finish().await;
 }
@@ -311,7 +311,7 @@ async fn a_configured_tenant_that_does_not_exist_has_no_agents() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_configured_keys_every_token_is_refused() {
     let harness = Harness::open().await;
-    harness.seat("ann").await;
+    harness.add_gateway("ann").await;
     is_refused_everywhere(&harness, &token_about(&harness, "ann"), "u-ann", "no keys").await;
     harness.finish().await;
 }
@@ -319,7 +319,7 @@ async fn without_configured_keys_every_token_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_about_an_agent_is_not_accepted_as_any_other_token() {
     let harness = believing("").await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let token = token_about(&harness, "ann");
     let before = facts(&harness);
     harness.post("/relay/policy", &token, &json!({ "platform": PLATFORM })).await.error(401);
@@ -340,7 +340,7 @@ async fn a_token_about_an_agent_is_not_accepted_as_any_other_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_about_a_deprovisioned_agent_is_refused() {
     let harness = believing("").await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     managed(&harness, &ann, "deprovision", json!({})).await;
     is_refused_everywhere(&harness, &token_about(&harness, "ann"), "u-ann", "it left").await;
     harness.finish().await;

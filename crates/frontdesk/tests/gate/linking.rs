@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::harness::{Harness, Seat};
+use crate::harness::{GatewayAccount, Harness};
 use crate::scene::{
     PLATFORM, answer, code_of, explain, facts, facts_of, has_had, kinds, manage, managed, receives, ruling, say, write,
 };
 
 /// Sends a command in a direct message; returns the server's answer in that chat.
-async fn ask(harness: &Harness, seat: &Seat, user: &str, text: &str) -> String {
+async fn ask(harness: &Harness, account: &GatewayAccount, user: &str, text: &str) -> String {
     let chat = format!("dm-{user}");
-    let posted = write(harness, seat, &chat, user, text).await;
+    let posted = write(harness, account, &chat, user, text).await;
     assert_eq!(posted["verdict"]["outcome"], "withheld", "{posted}");
-    let said = answer(harness, seat, &chat).await;
+    let said = answer(harness, account, &chat).await;
     assert_eq!(posted["verdict"]["text"], json!(said), "the poster gets the same text");
     said
 }
@@ -38,7 +38,7 @@ async fn links(harness: &Harness, user: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_links_its_sender_and_the_next_message_reaches_the_agent() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let (mut anns, mut bobs) = (harness.socket(&ann).await, harness.socket(&bob).await);
     let code = code_of(&harness, &ann).await;
     let before = write(&harness, &ann, "dm-new", "new", "hello?").await;
@@ -59,7 +59,7 @@ async fn a_code_links_its_sender_and_the_next_message_reaches_the_agent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_to_the_server_reach_no_agent_and_are_explained() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     let code = code_of(&harness, &ann).await;
     // By a linked user, whose other messages reach an agent.
@@ -95,7 +95,7 @@ async fn commands_to_the_server_reach_no_agent_and_are_explained() {
 #[tokio::test(flavor = "multi_thread")]
 async fn link_without_a_code_shows_its_usage_and_counts_as_no_attempt() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     for text in ["/link", "/link   ", "/Link"] {
         for _ in 0..3 {
             let said = ask(&harness, &ann, "new", text).await;
@@ -110,7 +110,7 @@ async fn link_without_a_code_shows_its_usage_and_counts_as_no_attempt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn case_dashes_and_spaces_of_a_code_do_not_matter() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let forms: [fn(&str) -> String; 6] = [
         |code| code.into(),
         |code| code.to_lowercase(),
@@ -131,8 +131,8 @@ async fn case_dashes_and_spaces_of_a_code_do_not_matter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_or_foreign_code_is_refused_and_links_nobody() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
-    let rival = harness.seat_in("rival", "r").await;
+    let ann = harness.add_gateway("ann").await;
+    let rival = harness.add_gateway_in("rival", "r").await;
     let bot = json!({ "platform": "semaphore", "id": "b1", "tenant": "home" });
     harness.admin("POST", "/bots", &bot).await.expect(201);
     let elsewhere = manage(&harness, &ann, "link", json!({ "platform": "semaphore" })).await.expect(200);
@@ -158,7 +158,7 @@ async fn a_wrong_or_foreign_code_is_refused_and_links_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_works_once_and_its_user_is_told_about_the_existing_link() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let code = code_of(&harness, &ann).await;
     assert!(ask(&harness, &ann, "first", &format!("/link {code}")).await.contains("linked to ann"));
     let linked = facts(&harness);
@@ -174,7 +174,7 @@ async fn a_code_works_once_and_its_user_is_told_about_the_existing_link() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_code_is_refused_and_links_nobody() {
     let harness = Harness::with(|config| config.link.ttl_s = 0).await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let code = code_of(&harness, &ann).await;
     let before = facts(&harness);
     let said = ask(&harness, &ann, "late", &format!("/link {code}")).await;
@@ -187,7 +187,7 @@ async fn an_expired_code_is_refused_and_links_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_concurrent_uses_of_a_code_one_succeeds() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let code = code_of(&harness, &ann).await;
     let people: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
     let text = format!("/link {code}");
@@ -206,8 +206,8 @@ async fn of_concurrent_uses_of_a_code_one_succeeds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_too_many_wrong_codes_even_a_valid_one_must_wait() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
-    let rival = harness.seat_in("rival", "r").await;
+    let ann = harness.add_gateway("ann").await;
+    let rival = harness.add_gateway_in("rival", "r").await;
     let code = code_of(&harness, &ann).await;
     for number in 0..5 {
         let said = ask(&harness, &ann, "guesser", &format!("/link AAAA-AAA{number}")).await;
@@ -231,7 +231,7 @@ async fn after_too_many_wrong_codes_even_a_valid_one_must_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_linked_user_can_link_another_agent_which_becomes_the_latest() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let mut bobs = harness.socket(&bob).await;
     let code = code_of(&harness, &bob).await;
     assert!(ask(&harness, &ann, "u-ann", &format!("/link {code}")).await.contains("linked to bob"));
@@ -252,7 +252,7 @@ async fn a_linked_user_can_link_another_agent_which_becomes_the_latest() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unlink_removes_the_only_link_and_asks_if_there_are_several() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let mut anns = harness.socket(&ann).await;
     harness.bind("home", "u-ann", "bob").await;
     let said = ask(&harness, &ann, "u-ann", "/unlink").await;
@@ -288,7 +288,7 @@ async fn unlink_removes_the_only_link_and_asks_if_there_are_several() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unlink_affects_only_the_own_user_and_tenant() {
     let harness = Harness::open().await;
-    let (ann, rival) = (harness.seat("ann").await, harness.seat_in("rival", "r").await);
+    let (ann, rival) = (harness.add_gateway("ann").await, harness.add_gateway_in("rival", "r").await);
     harness.bind("rival", "u-ann", "r").await;
     assert!(ask(&harness, &rival, "u-ann", "/unlink ann").await.contains("not linked to \"ann\""));
     assert!(ask(&harness, &rival, "u-ann", "/unlink").await.contains("no longer linked to r"));
@@ -301,8 +301,8 @@ async fn unlink_affects_only_the_own_user_and_tenant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoami_shows_the_user_and_the_linked_agents() {
     let harness = Harness::open().await;
-    let (ann, rival) = (harness.seat("ann").await, harness.seat_in("rival", "r").await);
-    let bob = harness.seat("bob").await;
+    let (ann, rival) = (harness.add_gateway("ann").await, harness.add_gateway_in("rival", "r").await);
+    let bob = harness.add_gateway("bob").await;
     harness.bind("rival", "new", "r").await;
     let said = ask(&harness, &ann, "new", "/whoami").await;
     assert!(said.contains("You are new on relay") && said.contains("not linked to any agent"), "{said}");
@@ -324,7 +324,7 @@ async fn whoami_shows_the_user_and_the_linked_agents() {
 #[tokio::test(flavor = "multi_thread")]
 async fn outside_of_direct_messages_and_by_bots_they_are_ordinary_text() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     let code = code_of(&harness, &ann).await;
     let before = facts(&harness);
@@ -359,7 +359,7 @@ async fn outside_of_direct_messages_and_by_bots_they_are_ordinary_text() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pressed_button_is_not_a_server_command() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     write(&harness, &ann, "d", "u-ann", "hi").await;
     receives(&mut socket, "hi").await;
@@ -376,7 +376,7 @@ async fn a_pressed_button_is_not_a_server_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_message_runs_its_command_once() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let code = code_of(&harness, &ann).await;
     let post = |text: &str, id: &str| json!({ "user_id": "new", "text": text, "message_id": id });
     let link = post(&format!("/link {code}"), "m-1");
@@ -403,7 +403,7 @@ async fn a_repeated_message_runs_its_command_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn attempts_are_counted_by_outcome() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let (code, bobs) = (code_of(&harness, &ann).await, code_of(&harness, &bob).await);
     for (user, text) in [
         ("p", format!("/link {code}")),
@@ -453,7 +453,7 @@ async fn a_code_appears_in_no_log_metric_or_explanation() {
     let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
     let logging = tracing::subscriber::set_default(builder.with_writer(move || copy.clone()).finish());
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut socket = harness.socket(&ann).await;
     let (used, open) = (code_of(&harness, &ann).await, code_of(&harness, &ann).await);
     let wrong = "ZZZZ-YYYY";

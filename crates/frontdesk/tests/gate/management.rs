@@ -3,20 +3,20 @@
 use frontdesk_wire::{Secret, token};
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Seat};
+use crate::harness::{GatewayAccount, Harness};
 use crate::scene::{
     PLAIN, PLATFORM, answer, channel, code_of, facts, facts_of, kinds, manage, managed, members, open_to_all, receives,
     ruling, say, second_gateway, set_policy, write,
 };
 
-/// Every route with a body, and a body that is valid for `seat`.
-fn routes_with_bodies(seat: &Seat) -> Vec<(&'static str, Value)> {
+/// Every route with a body, and a body that is valid for `account`.
+fn routes_with_bodies(account: &GatewayAccount) -> Vec<(&'static str, Value)> {
     vec![
         ("/manage/link", json!({ "platform": PLATFORM })),
         ("/manage/scope", channel("room")),
         ("/manage/scope/release", channel("room")),
         ("/manage/principal", json!({ "policy": "any", "allow": [] })),
-        ("/manage/dm-default", json!({ "platform": PLATFORM, "user_id": seat.user })),
+        ("/manage/dm-default", json!({ "platform": PLATFORM, "user_id": account.user })),
         ("/relay/policy", json!({ "platform": PLATFORM, "requireAddress": true })),
     ]
 }
@@ -26,11 +26,11 @@ fn routes_with_bodies(seat: &Seat) -> Vec<(&'static str, Value)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_code_is_readable_new_each_time_and_has_an_expiry() {
     let harness = Harness::with(|config| config.link.ttl_s = 300).await;
-    let seat = harness.seat("ann").await;
+    let account = harness.add_gateway("ann").await;
     let mut codes = Vec::new();
     for _ in 0..10 {
         let before_ms = harness.app.desk.env().now_ms();
-        let offer = manage(&harness, &seat, "link", json!({ "platform": PLATFORM })).await.expect(200);
+        let offer = manage(&harness, &account, "link", json!({ "platform": PLATFORM })).await.expect(200);
         assert_eq!(offer.as_object().unwrap().len(), 2, "{offer}");
         let left_ms = offer["expires_at"].as_u64().unwrap() - before_ms;
         assert!((300_000..=300_000 + 20_000).contains(&left_ms), "{left_ms}");
@@ -44,7 +44,7 @@ async fn a_link_code_is_readable_new_each_time_and_has_an_expiry() {
     codes.sort();
     codes.dedup();
     assert_eq!(codes.len(), 10);
-    let told = manage(&harness, &seat, "link", json!({ "platform": "semaphore" })).await.error(400);
+    let told = manage(&harness, &account, "link", json!({ "platform": "semaphore" })).await.error(400);
     assert!(told.contains("semaphore"), "{told}");
     harness.finish().await;
 }
@@ -52,7 +52,7 @@ async fn a_link_code_is_readable_new_each_time_and_has_an_expiry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn open_codes_of_an_agent_are_limited_and_a_used_one_frees_a_slot() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let first = code_of(&harness, &ann).await;
     for _ in 1..20 {
         code_of(&harness, &ann).await;
@@ -70,7 +70,7 @@ async fn open_codes_of_an_agent_are_limited_and_a_used_one_frees_a_slot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_and_release_are_idempotent() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let before = facts(&harness);
     managed(&harness, &ann, "scope/release", channel("room")).await;
     assert_eq!(facts(&harness), before);
@@ -92,7 +92,7 @@ async fn claim_and_release_are_idempotent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_held_by_another_agent_is_a_conflict_without_its_name() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     managed(&harness, &ann, "scope", channel("room")).await;
     let held = facts(&harness);
     for verb in ["scope", "scope/release"] {
@@ -105,7 +105,7 @@ async fn a_channel_held_by_another_agent_is_a_conflict_without_its_name() {
     // The same id in another scope or tenant is another channel.
     let elsewhere = json!({ "platform": PLATFORM, "scope_id": "wing", "channel_id": "room" });
     managed(&harness, &bob, "scope", elsewhere).await;
-    let rival = harness.seat_in("rival", "r").await;
+    let rival = harness.add_gateway_in("rival", "r").await;
     managed(&harness, &rival, "scope", channel("room")).await;
     managed(&harness, &ann, "scope/release", channel("room")).await;
     managed(&harness, &bob, "scope", channel("room")).await;
@@ -116,11 +116,11 @@ async fn a_channel_held_by_another_agent_is_a_conflict_without_its_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_concurrent_claims_of_a_channel_one_succeeds() {
     let harness = Harness::open().await;
-    let mut seats = Vec::new();
+    let mut accounts = Vec::new();
     for number in 0..8 {
-        seats.push(harness.seat(&format!("a{number}")).await);
+        accounts.push(harness.add_gateway(&format!("a{number}")).await);
     }
-    let claims = seats.iter().map(|seat| manage(&harness, seat, "scope", channel("room")));
+    let claims = accounts.iter().map(|account| manage(&harness, account, "scope", channel("room")));
     let mut answers: Vec<u16> = futures_util::future::join_all(claims).await.iter().map(|reply| reply.status).collect();
     answers.sort_unstable();
     assert_eq!(answers, [200, 409, 409, 409, 409, 409, 409, 409]);
@@ -131,7 +131,7 @@ async fn of_concurrent_claims_of_a_channel_one_succeeds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_of_a_shared_platform_can_be_claimed_only_if_routed_to_the_tenant() {
     let harness = Harness::open().await;
-    let (ann, rival) = (harness.seat("ann").await, harness.seat_in("rival", "r").await);
+    let (ann, rival) = (harness.add_gateway("ann").await, harness.add_gateway_in("rival", "r").await);
     for (key, tenant) in [("guild-a", "home"), ("guild-r", "rival"), ("chat-a", "home")] {
         let route = json!({ "platform": "semaphore", "key": key, "tenant": tenant });
         harness.admin("POST", "/routes", &route).await.expect(201);
@@ -154,7 +154,7 @@ async fn a_channel_of_a_shared_platform_can_be_claimed_only_if_routed_to_the_ten
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_is_replaced_as_a_whole() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let principal = || {
         let of_ann = facts_of(&harness, "home", "ann");
         of_ann.into_iter().find(|fact| fact.starts_with("Principal")).unwrap_or_default()
@@ -177,7 +177,7 @@ async fn a_principal_is_replaced_as_a_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let policies = || -> Vec<Value> {
         harness
             .app
@@ -204,7 +204,7 @@ async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dm_default_needs_a_link_and_its_refusal_reveals_no_other_tenant() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let ask = |user: &str| json!({ "platform": PLATFORM, "user_id": user });
     for _ in 0..2 {
         managed(&harness, &ann, "dm-default", ask("u-ann")).await;
@@ -215,7 +215,7 @@ async fn a_dm_default_needs_a_link_and_its_refusal_reveals_no_other_tenant() {
     assert_eq!(linked_elsewhere.replace("u-bob", "?"), linked_nowhere.replace("u-eve", "?"));
     let platform = json!({ "platform": "semaphore", "user_id": "u-ann" });
     manage(&harness, &ann, "dm-default", platform).await.error(409);
-    let rival = harness.seat_in("rival", "r").await;
+    let rival = harness.add_gateway_in("rival", "r").await;
     let before = facts(&harness);
     manage(&harness, &rival, "dm-default", ask("u-ann")).await.error(409);
     assert_eq!(facts(&harness), before);
@@ -227,8 +227,8 @@ async fn a_dm_default_needs_a_link_and_its_refusal_reveals_no_other_tenant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_named_in_a_body_is_ignored() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
-    let rival = harness.seat_in("rival", "r").await;
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
+    let rival = harness.add_gateway_in("rival", "r").await;
     let (bobs, rivals) = (facts_of(&harness, "home", "bob"), facts_of(&harness, "rival", "r"));
     for (other, tenant) in [(&bob, "home"), (&rival, "rival")] {
         for (path, mut body) in routes_with_bodies(&ann) {
@@ -265,7 +265,7 @@ async fn an_instance_named_in_a_body_is_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_bearer_is_refused_everywhere_and_changes_nothing() {
     let harness = Harness::open().await;
-    let (ann, gone) = (harness.seat("ann").await, harness.seat("gone").await);
+    let (ann, gone) = (harness.add_gateway("ann").await, harness.add_gateway("gone").await);
     harness.admin("POST", "/gateways/gone/revoke", &Value::Null).await.expect(200);
     let posted = write(&harness, &ann, "d", "u-ann", "hi").await;
     let why = format!("/manage/why?message_id={}", posted["message_id"].as_str().unwrap());
@@ -315,22 +315,22 @@ async fn an_invalid_bearer_is_refused_everywhere_and_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deprovision_removes_all_records_of_the_agent_and_no_others() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let twin = second_gateway(&harness, &ann, "ann-2").await;
     // Another tenant has an instance of the same name.
-    let namesake = harness.seat_in("rival", "r").await;
+    let namesake = harness.add_gateway_in("rival", "r").await;
     harness.namesake("rival", "ann").await;
     let ask = json!({ "gatewayId": "r-ann", "platform": PLATFORM, "instanceId": "ann" });
     let reply = harness.post("/relay/provision", &namesake.identity, &ask).await.expect(200);
     let secret = reply["secret"].as_str().unwrap().to_owned();
-    let namesake = Seat { gateway: "r-ann".into(), secret, user: "u-ann".into(), ..namesake };
+    let namesake = GatewayAccount { gateway: "r-ann".into(), secret, user: "u-ann".into(), ..namesake };
     harness.bind("rival", "u-ann", "ann").await;
     harness.bind("home", "both", "bob").await;
     harness.bind("home", "both", "ann").await;
-    for (seat, room) in [(&ann, "room-a"), (&bob, "room-b"), (&namesake, "room-a")] {
-        open_to_all(&harness, seat, room).await;
-        set_policy(&harness, seat, json!({ "requireAddress": true })).await;
-        managed(&harness, seat, "dm-default", json!({ "platform": PLATFORM, "user_id": seat.user })).await;
+    for (account, room) in [(&ann, "room-a"), (&bob, "room-b"), (&namesake, "room-a")] {
+        open_to_all(&harness, account, room).await;
+        set_policy(&harness, account, json!({ "requireAddress": true })).await;
+        managed(&harness, account, "dm-default", json!({ "platform": PLATFORM, "user_id": account.user })).await;
     }
     managed(&harness, &ann, "dm-default", json!({ "platform": PLATFORM, "user_id": "both" })).await;
     let (code, bobs_code) = (code_of(&harness, &ann).await, code_of(&harness, &bob).await);
@@ -349,10 +349,10 @@ async fn deprovision_removes_all_records_of_the_agent_and_no_others() {
     assert_eq!(kinds(&left), ["Gateway", "Gateway"], "only the revoked gateways remain: {left:?}");
     assert!(left.iter().all(|fact| fact.contains("secrets: []") && !fact.contains("revoked_ms: None")), "{left:?}");
     assert_eq!(others(&harness), before);
-    for seat in [&ann, &twin] {
-        assert_eq!(harness.refusal(&seat.bearer()).await, (4401, "unauthorized".into()));
-        manage(&harness, seat, "link", json!({ "platform": PLATFORM })).await.error(401);
-        manage(&harness, seat, "deprovision", json!({})).await.error(401);
+    for account in [&ann, &twin] {
+        assert_eq!(harness.refusal(&account.bearer()).await, (4401, "unauthorized".into()));
+        manage(&harness, account, "link", json!({ "platform": PLATFORM })).await.error(401);
+        manage(&harness, account, "deprovision", json!({})).await.error(401);
     }
 
     // Its users are unlinked or go to another linked agent, and its code is invalid.
@@ -373,14 +373,14 @@ async fn deprovision_removes_all_records_of_the_agent_and_no_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_returns_starts_without_old_records() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     open_to_all(&harness, &ann, "room").await;
     managed(&harness, &ann, "deprovision", json!({})).await;
     let ask = json!({ "gatewayId": "ann", "platform": PLATFORM });
     let reply = harness.post("/relay/provision", &ann.identity, &ask).await.expect(200);
     let secret = reply["secret"].as_str().unwrap().to_owned();
     assert_ne!(secret, ann.secret, "an old secret must not be reused");
-    let back = Seat { secret, ..ann.clone() };
+    let back = GatewayAccount { secret, ..ann.clone() };
     assert_eq!(kinds(&facts_of(&harness, "home", "ann")), ["Gateway"]);
     assert_eq!(harness.refusal(&ann.bearer()).await, (4401, "unauthorized".into()));
     manage(&harness, &ann, "scope", channel("room")).await.error(401);
@@ -395,7 +395,7 @@ async fn an_agent_that_returns_starts_without_old_records() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_without_hello_at_deprovision_never_serves() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let mut silent = harness.dial(&ann.bearer()).await;
     managed(&harness, &ann, "deprovision", json!({})).await;
     silent.frame(&crate::harness::hello(PLATFORM, "")).await;
@@ -409,7 +409,7 @@ async fn a_socket_without_hello_at_deprovision_never_serves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_bodies_are_refused_in_one_form_and_change_nothing() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let before = facts(&harness);
     let send = async |path: &str, kind: Option<&str>, body: &str| {
         let mut request = harness.request("POST", path).bearer_auth(ann.bearer()).body(body.to_owned());
@@ -469,7 +469,7 @@ async fn invalid_bodies_are_refused_in_one_form_and_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_is_empty_too_long_or_unprintable_is_refused() {
     let harness = Harness::open().await;
-    let ann = harness.seat("ann").await;
+    let ann = harness.add_gateway("ann").await;
     let before = facts(&harness);
     let fields = [
         ("/manage/link", "platform"),
@@ -514,7 +514,7 @@ async fn an_id_that_is_empty_too_long_or_unprintable_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_is_too_long_is_refused_and_the_previous_one_stays() {
     let harness = Harness::open().await;
-    let (ann, team) = (harness.seat("ann").await, harness.seat("team").await);
+    let (ann, team) = (harness.add_gateway("ann").await, harness.add_gateway("team").await);
     open_to_all(&harness, &team, "room").await;
     let people = |count: usize| -> Vec<String> { (0..count).map(|number| format!("p{number}")).collect() };
     managed(&harness, &team, "principal", json!({ "policy": "allow-list", "allow": people(9_999) })).await;
@@ -548,7 +548,7 @@ async fn a_list_that_is_too_long_is_refused_and_the_previous_one_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_an_agent_survive_a_restart() {
     let first = Harness::open().await;
-    let (ann, team) = (first.seat("ann").await, first.seat("team").await);
+    let (ann, team) = (first.add_gateway("ann").await, first.add_gateway("team").await);
     open_to_all(&first, &team, "room").await;
     set_policy(&first, &team, json!({ "requireAddress": true })).await;
     first.bind("home", "u-ann", "team").await;
@@ -577,7 +577,7 @@ async fn settings_of_an_agent_survive_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_lists_grants_and_can_remove_them() {
     let harness = Harness::open().await;
-    let (ann, bob) = (harness.seat("ann").await, harness.seat("bob").await);
+    let (ann, bob) = (harness.add_gateway("ann").await, harness.add_gateway("bob").await);
     let room = json!({ "platform": "relay", "scope_id": "s", "channel_id": "room" });
     harness.post("/manage/scope", &ann.bearer(), &room).await.expect(200);
     let held = harness.admin("GET", "/grants?tenant=home", &Value::Null).await.expect(200);

@@ -3,7 +3,7 @@
 use frontdesk_core::directory::View;
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Reply, Seat, Socket};
+use crate::harness::{GatewayAccount, Harness, Reply, Socket};
 
 /// The built-in chat's name on the wire.
 pub(crate) const PLATFORM: &str = "relay";
@@ -11,13 +11,13 @@ pub(crate) const PLATFORM: &str = "relay";
 // ---- agents -----------------------------------------------------------------------------------
 
 /// `verb` is the path below `/manage`.
-pub(crate) async fn manage(harness: &Harness, seat: &Seat, verb: &str, body: Value) -> Reply {
-    harness.post(&format!("/manage/{verb}"), &seat.bearer(), &body).await
+pub(crate) async fn manage(harness: &Harness, account: &GatewayAccount, verb: &str, body: Value) -> Reply {
+    harness.post(&format!("/manage/{verb}"), &account.bearer(), &body).await
 }
 
 /// The same, and it must succeed.
-pub(crate) async fn managed(harness: &Harness, seat: &Seat, verb: &str, body: Value) {
-    assert_eq!(manage(harness, seat, verb, body).await.expect(200), json!({ "ok": true }), "{verb}");
+pub(crate) async fn managed(harness: &Harness, account: &GatewayAccount, verb: &str, body: Value) {
+    assert_eq!(manage(harness, account, verb, body).await.expect(200), json!({ "ok": true }), "{verb}");
 }
 
 /// A channel of the built-in chat.
@@ -25,47 +25,54 @@ pub(crate) fn channel(id: &str) -> Value {
     json!({ "platform": PLATFORM, "scope_id": "", "channel_id": id })
 }
 
-pub(crate) async fn set_policy(harness: &Harness, seat: &Seat, policy: Value) {
+pub(crate) async fn set_policy(harness: &Harness, account: &GatewayAccount, policy: Value) {
     let mut policy = policy;
     policy["platform"] = json!(PLATFORM);
-    assert_eq!(harness.post("/relay/policy", &seat.bearer(), &policy).await.expect(200), json!({ "ok": true }));
+    assert_eq!(harness.post("/relay/policy", &account.bearer(), &policy).await.expect(200), json!({ "ok": true }));
 }
 
 /// The agent holds this channel and accepts messages of everyone in it.
-pub(crate) async fn open_to_all(harness: &Harness, seat: &Seat, chat: &str) {
-    managed(harness, seat, "scope", channel(chat)).await;
-    managed(harness, seat, "principal", json!({ "policy": "any" })).await;
+pub(crate) async fn open_to_all(harness: &Harness, account: &GatewayAccount, chat: &str) {
+    managed(harness, account, "scope", channel(chat)).await;
+    managed(harness, account, "principal", json!({ "policy": "any" })).await;
 }
 
 /// A code that links its sender.
-pub(crate) async fn code_of(harness: &Harness, seat: &Seat) -> String {
-    let offer = manage(harness, seat, "link", json!({ "platform": PLATFORM })).await.expect(200);
+pub(crate) async fn code_of(harness: &Harness, account: &GatewayAccount) -> String {
+    let offer = manage(harness, account, "link", json!({ "platform": PLATFORM })).await.expect(200);
     offer["code"].as_str().unwrap().to_owned()
 }
 
 /// Another gateway of an existing instance.
-pub(crate) async fn second_gateway(harness: &Harness, seat: &Seat, gateway: &str) -> Seat {
-    let ask = json!({ "gatewayId": gateway, "platform": PLATFORM, "instanceId": seat.gateway });
-    let reply = harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
-    Seat { gateway: gateway.into(), secret: reply["secret"].as_str().unwrap().to_owned(), ..seat.clone() }
+pub(crate) async fn second_gateway(harness: &Harness, account: &GatewayAccount, gateway: &str) -> GatewayAccount {
+    let ask = json!({ "gatewayId": gateway, "platform": PLATFORM, "instanceId": account.gateway });
+    let reply = harness.post("/relay/provision", &account.identity, &ask).await.expect(200);
+    GatewayAccount { gateway: gateway.into(), secret: reply["secret"].as_str().unwrap().to_owned(), ..account.clone() }
 }
 
 /// Sets the wake URL of the gateway. Its secret stays the same.
-pub(crate) async fn set_wake_url(harness: &Harness, seat: &Seat, url: &str) {
-    let ask = json!({ "gatewayId": seat.gateway, "platform": PLATFORM, "wakeUrl": url });
-    let reply = harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
-    assert_eq!(reply["secret"], json!(seat.secret));
+pub(crate) async fn set_wake_url(harness: &Harness, account: &GatewayAccount, url: &str) {
+    let ask = json!({ "gatewayId": account.gateway, "platform": PLATFORM, "wakeUrl": url });
+    let reply = harness.post("/relay/provision", &account.identity, &ask).await.expect(200);
+    assert_eq!(reply["secret"], json!(account.secret));
 }
 
 // ---- users ------------------------------------------------------------------------------------
 
 /// Posts a message in a group; `more` has further fields of the message.
-pub(crate) async fn say(harness: &Harness, seat: &Seat, chat: &str, user: &str, text: &str, more: Value) -> Value {
+pub(crate) async fn say(
+    harness: &Harness,
+    account: &GatewayAccount,
+    chat: &str,
+    user: &str,
+    text: &str,
+    more: Value,
+) -> Value {
     let mut body = json!({ "user_id": user, "user_name": name_of(user), "text": text, "chat_type": "group" });
     for (field, value) in more.as_object().into_iter().flatten() {
         body[field] = value.clone();
     }
-    harness.say_as(seat, chat, body).await.expect(202)
+    harness.say_as(account, chat, body).await.expect(202)
 }
 
 pub(crate) fn name_of(user: &str) -> String {
@@ -81,13 +88,13 @@ pub(crate) fn to_the_bot() -> Value {
 }
 
 /// Posts a direct message.
-pub(crate) async fn write(harness: &Harness, seat: &Seat, chat: &str, user: &str, text: &str) -> Value {
-    harness.say_as(seat, chat, json!({ "user_id": user, "text": text })).await.expect(202)
+pub(crate) async fn write(harness: &Harness, account: &GatewayAccount, chat: &str, user: &str, text: &str) -> Value {
+    harness.say_as(account, chat, json!({ "user_id": user, "text": text })).await.expect(202)
 }
 
-pub(crate) async fn members(harness: &Harness, seat: &Seat, chat: &str, members: &[&str]) {
+pub(crate) async fn members(harness: &Harness, account: &GatewayAccount, chat: &str, members: &[&str]) {
     let path = format!("/chat/v1/chats/{chat}");
-    harness.call("PUT", &path, &seat.chat, &json!({ "members": members })).await.expect(200);
+    harness.call("PUT", &path, &account.chat, &json!({ "members": members })).await.expect(200);
 }
 
 // ---- results ----------------------------------------------------------------------------------
@@ -118,14 +125,14 @@ pub(crate) async fn receives(socket: &mut Socket, text: &str) -> Value {
 }
 
 /// Nothing unread was received and nothing is pending: the ledger has exactly these rows.
-pub(crate) async fn has_had(harness: &Harness, seat: &Seat, socket: &mut Socket, rows: usize) {
-    assert_eq!(socket.unread().await, 0, "{}", seat.gateway);
-    assert_eq!(harness.mail(seat).await.len(), rows, "{}", seat.gateway);
+pub(crate) async fn has_had(harness: &Harness, account: &GatewayAccount, socket: &mut Socket, rows: usize) {
+    assert_eq!(socket.unread().await, 0, "{}", account.gateway);
+    assert_eq!(harness.mail(account).await.len(), rows, "{}", account.gateway);
 }
 
 /// The last line of a chat, which must be one of the server.
-pub(crate) async fn answer(harness: &Harness, seat: &Seat, chat: &str) -> String {
-    let line = harness.history(seat, chat).await.pop().unwrap();
+pub(crate) async fn answer(harness: &Harness, account: &GatewayAccount, chat: &str) -> String {
+    let line = harness.history(account, chat).await.pop().unwrap();
     assert_eq!((&line["direction"], &line["kind"]), (&json!("out"), &json!("notice")), "{line}");
     line["text"].as_str().unwrap().to_owned()
 }

@@ -93,7 +93,7 @@ impl Reply {
 
 /// A gateway with its credentials and one linked user.
 #[derive(Clone)]
-pub(crate) struct Seat {
+pub(crate) struct GatewayAccount {
     pub(crate) gateway: String,
     pub(crate) secret: String,
     pub(crate) tenant: String,
@@ -104,7 +104,7 @@ pub(crate) struct Seat {
     pub(crate) identity: String,
 }
 
-impl Seat {
+impl GatewayAccount {
     pub(crate) fn bearer(&self) -> String {
         self.bearer_until(0)
     }
@@ -251,11 +251,11 @@ impl Harness {
     }
 
     /// Creates a gateway of the first tenant, with a linked user `u-{gateway}`.
-    pub(crate) async fn seat(&self, gateway: &str) -> Seat {
-        self.seat_in(FIRST_TENANT, gateway).await
+    pub(crate) async fn add_gateway(&self, gateway: &str) -> GatewayAccount {
+        self.add_gateway_in(FIRST_TENANT, gateway).await
     }
 
-    pub(crate) async fn seat_in(&self, tenant: &str, gateway: &str) -> Seat {
+    pub(crate) async fn add_gateway_in(&self, tenant: &str, gateway: &str) -> GatewayAccount {
         if tenant != FIRST_TENANT {
             let made = self.admin("POST", "/tenants", &json!({ "name": tenant })).await;
             assert!([201, 409].contains(&made.status), "{}", made.text());
@@ -265,7 +265,7 @@ impl Harness {
         let reply = self.post("/relay/provision", &identity, &ask).await.expect(200);
         let user = format!("u-{gateway}");
         self.bind(tenant, &user, gateway).await;
-        Seat {
+        GatewayAccount {
             gateway: gateway.into(),
             secret: reply["secret"].as_str().unwrap().to_owned(),
             tenant: tenant.into(),
@@ -298,31 +298,31 @@ impl Harness {
     }
 
     /// Posts a message of the linked user; returns the server's response.
-    pub(crate) async fn say(&self, seat: &Seat, chat: &str, text: &str) -> Value {
-        let posted = self.say_as(seat, chat, json!({ "user_id": seat.user, "text": text })).await;
+    pub(crate) async fn say(&self, account: &GatewayAccount, chat: &str, text: &str) -> Value {
+        let posted = self.say_as(account, chat, json!({ "user_id": account.user, "text": text })).await;
         posted.expect(202)
     }
 
-    pub(crate) async fn say_as(&self, seat: &Seat, chat: &str, body: Value) -> Reply {
-        self.post(&format!("/chat/v1/chats/{chat}/messages"), &seat.chat, &body).await
+    pub(crate) async fn say_as(&self, account: &GatewayAccount, chat: &str, body: Value) -> Reply {
+        self.post(&format!("/chat/v1/chats/{chat}/messages"), &account.chat, &body).await
     }
 
     /// The lines of a chat as users see them.
-    pub(crate) async fn history(&self, seat: &Seat, chat: &str) -> Vec<Value> {
-        let history = self.get(&format!("/chat/v1/chats/{chat}/messages"), &seat.chat).await.expect(200);
+    pub(crate) async fn history(&self, account: &GatewayAccount, chat: &str) -> Vec<Value> {
+        let history = self.get(&format!("/chat/v1/chats/{chat}/messages"), &account.chat).await.expect(200);
         history["messages"].as_array().unwrap().clone()
     }
 
     /// One line of a chat.
-    pub(crate) async fn line(&self, seat: &Seat, chat: &str, message_id: &str) -> Value {
-        let lines = self.history(seat, chat).await;
+    pub(crate) async fn line(&self, account: &GatewayAccount, chat: &str, message_id: &str) -> Value {
+        let lines = self.history(account, chat).await;
         let found = lines.iter().find(|line| line["message_id"] == message_id);
         found.unwrap_or_else(|| panic!("no {message_id} in {lines:?}")).clone()
     }
 
     /// The rows of an instance, oldest first.
-    pub(crate) async fn mail(&self, seat: &Seat) -> Vec<Value> {
-        let path = format!("/instances/{}/mail?tenant={}", seat.gateway, seat.tenant);
+    pub(crate) async fn mail(&self, account: &GatewayAccount) -> Vec<Value> {
+        let path = format!("/instances/{}/mail?tenant={}", account.gateway, account.tenant);
         let mut rows = self.admin("GET", &path, &Value::Null).await.expect(200)["mail"].as_array().unwrap().clone();
         rows.sort_by_key(|row| row["seq"].as_u64());
         rows
@@ -335,8 +335,8 @@ impl Harness {
     }
 
     /// Connects and sends hello: ready for deliveries.
-    pub(crate) async fn socket(&self, seat: &Seat) -> Socket {
-        let mut socket = self.dial(&seat.bearer()).await;
+    pub(crate) async fn socket(&self, account: &GatewayAccount) -> Socket {
+        let mut socket = self.dial(&account.bearer()).await;
         socket.hello("relay", "").await;
         socket
     }

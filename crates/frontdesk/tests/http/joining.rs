@@ -17,13 +17,13 @@ async fn enrollment(harness: &Harness, tenant: &str, ttl_s: Option<u64>) -> Stri
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_not_json_is_an_unsupported_media_type() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let admin = harness.admin.clone();
     let routes = [
-        ("/relay/provision", &seat.identity),
-        ("/relay/enroll", &seat.identity),
-        ("/relay/policy", &seat.bearer()),
-        ("/chat/v1/chats/c/messages", &seat.chat),
+        ("/relay/provision", &account.identity),
+        ("/relay/enroll", &account.identity),
+        ("/relay/policy", &account.bearer()),
+        ("/chat/v1/chats/c/messages", &account.chat),
         ("/admin/v1/tenants", &admin),
     ];
     for (path, bearer) in routes {
@@ -49,9 +49,9 @@ async fn a_body_that_is_not_json_is_an_unsupported_media_type() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_over_the_limit_is_too_large() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let size = (2 << 20) + 1;
-    for (path, bearer) in [("/relay/provision", &seat.identity), ("/admin/v1/tenants", &harness.admin)] {
+    for (path, bearer) in [("/relay/provision", &account.identity), ("/admin/v1/tenants", &harness.admin)] {
         let head = format!(
             "POST {path} HTTP/1.1\r\nAuthorization: Bearer {bearer}\r\nContent-Type: application/json\r\nContent-Length: {size}"
         );
@@ -63,16 +63,21 @@ async fn a_body_over_the_limit_is_too_large() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_field_is_named() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let upgrade = seat.bearer();
+    let account = harness.add_gateway("g").await;
+    let upgrade = account.bearer();
     let plain = [
-        ("/relay/provision", &seat.identity, json!({ "platform": "relay" }), "gatewayId"),
-        ("/relay/provision", &seat.identity, json!({ "gatewayId": "x" }), "platform"),
-        ("/relay/provision", &seat.identity, json!({ "gatewayId": "", "platform": "relay" }), "gatewayId"),
-        ("/relay/provision", &seat.identity, json!({ "gatewayId": "x\u{7}", "platform": "relay" }), "gatewayId"),
-        ("/relay/provision", &seat.identity, json!({ "gatewayId": "x".repeat(257), "platform": "relay" }), "gatewayId"),
-        ("/relay/enroll", &seat.identity, json!({ "gatewayId": "x" }), "enrollmentToken"),
-        ("/relay/enroll", &seat.identity, json!({ "enrollmentToken": "x" }), "gatewayId"),
+        ("/relay/provision", &account.identity, json!({ "platform": "relay" }), "gatewayId"),
+        ("/relay/provision", &account.identity, json!({ "gatewayId": "x" }), "platform"),
+        ("/relay/provision", &account.identity, json!({ "gatewayId": "", "platform": "relay" }), "gatewayId"),
+        ("/relay/provision", &account.identity, json!({ "gatewayId": "x\u{7}", "platform": "relay" }), "gatewayId"),
+        (
+            "/relay/provision",
+            &account.identity,
+            json!({ "gatewayId": "x".repeat(257), "platform": "relay" }),
+            "gatewayId",
+        ),
+        ("/relay/enroll", &account.identity, json!({ "gatewayId": "x" }), "enrollmentToken"),
+        ("/relay/enroll", &account.identity, json!({ "enrollmentToken": "x" }), "gatewayId"),
         ("/relay/policy", &upgrade, json!({ "requireAddress": true }), "platform"),
     ];
     for (path, bearer, body, field) in plain {
@@ -80,7 +85,7 @@ async fn a_missing_field_is_named() {
         assert!(words.contains(field), "{path} {body}: {words}");
     }
     let problems = [
-        ("/chat/v1/chats/c/messages", &seat.chat, json!({ "text": "x" }), "user_id"),
+        ("/chat/v1/chats/c/messages", &account.chat, json!({ "text": "x" }), "user_id"),
         ("/admin/v1/tokens", &harness.admin, json!({ "tenant": "home" }), "scope"),
         ("/admin/v1/tokens", &harness.admin, json!({ "tenant": "home", "scope": "root" }), "scope"),
         (
@@ -145,7 +150,7 @@ async fn an_identity_bound_to_an_instance_cannot_act_for_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identity_bound_to_an_instance_cannot_take_the_gateway_of_another() {
     let harness = Harness::open().await;
-    let victim = harness.seat("victim").await;
+    let victim = harness.add_gateway("victim").await;
     let mine = identity_of(&harness, "mine").await;
     for body in [
         json!({ "gatewayId": "victim", "platform": "relay" }),
@@ -166,12 +171,12 @@ async fn an_identity_bound_to_an_instance_cannot_take_the_gateway_of_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_id_of_another_tenant_is_a_conflict() {
     let harness = Harness::open().await;
-    let (seat, rival) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
+    let (account, rival) = (harness.add_gateway("g").await, harness.add_gateway_in("rival", "r").await);
     let reply =
         harness.post("/relay/provision", &rival.identity, &json!({ "gatewayId": "g", "platform": "relay" })).await;
     reply.error(403);
-    assert!(!reply.text().contains(&seat.secret) && !reply.text().contains("home"), "{}", reply.text());
-    harness.socket(&seat).await.settle().await; // the gateway still works
+    assert!(!reply.text().contains(&account.secret) && !reply.text().contains("home"), "{}", reply.text());
+    harness.socket(&account).await.settle().await; // the gateway still works
     harness.finish().await;
 }
 
@@ -199,28 +204,28 @@ async fn private_wake_urls_are_refused_with_the_same_text() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_enrollment_token_works_once_in_time_and_for_its_own_tenant() {
     let harness = Harness::open().await;
-    let (seat, rival) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
+    let (account, rival) = (harness.add_gateway("g").await, harness.add_gateway_in("rival", "r").await);
     let enroll = async |identity: &str, token: &str, gateway: &str| {
         let body = json!({ "enrollmentToken": token, "gatewayId": gateway });
         harness.post("/relay/enroll", identity, &body).await
     };
     let token = enrollment(&harness, "home", None).await;
     enroll("rubbish", &token, "new").await.error(401);
-    enroll(&seat.chat, &token, "new").await.error(401);
+    enroll(&account.chat, &token, "new").await.error(401);
     let foreign = enroll(&rival.identity, &token, "new").await.error(403);
     let forged = enroll(&rival.identity, "fde_0000", "new").await.error(403);
     assert_eq!(foreign, forged, "must not reveal a token of another tenant");
-    enroll(&seat.identity, &token, "r").await.error(403); // a gatewayId of the other tenant
-    let reply = enroll(&seat.identity, &token, "new").await.expect(200);
+    enroll(&account.identity, &token, "r").await.error(403); // a gatewayId of the other tenant
+    let reply = enroll(&account.identity, &token, "new").await.expect(200);
     let fields: Vec<&String> = reply.as_object().unwrap().keys().collect();
     assert_eq!(fields, ["deliveryKey", "gatewayId", "routeKeys", "secret", "tenant"]);
-    let mut new = seat.clone();
+    let mut new = account.clone();
     (new.gateway, new.secret) = ("new".into(), reply["secret"].as_str().unwrap().into());
     harness.socket(&new).await.hang_up().await;
-    let used = enroll(&seat.identity, &token, "new2").await.error(403);
+    let used = enroll(&account.identity, &token, "new2").await.error(403);
     assert!(used.contains("used"), "{used}");
     let late = enrollment(&harness, "home", Some(0)).await;
-    let expired = enroll(&seat.identity, &late, "new3").await.error(403);
+    let expired = enroll(&account.identity, &late, "new3").await.error(403);
     assert!(expired.contains("expired"), "{expired}");
     harness.finish().await;
 }
@@ -228,7 +233,7 @@ async fn an_enrollment_token_works_once_in_time_and_for_its_own_tenant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn provisioning_needs_a_valid_token_of_scope_identity() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let ask = json!({ "gatewayId": "x", "platform": "relay" });
     let late = json!({ "tenant": "home", "scope": "identity", "ttl_s": 0 });
     let late = harness.admin("POST", "/tokens", &late).await.expect(201)["token"].as_str().unwrap().to_owned();
@@ -236,24 +241,24 @@ async fn provisioning_needs_a_valid_token_of_scope_identity() {
     let path = format!("/tokens/{}", made["id"].as_str().unwrap());
     assert_eq!(harness.admin("DELETE", &path, &Value::Null).await.status, 204);
     let revoked = made["token"].as_str().unwrap().to_owned();
-    for bearer in ["", "x", &seat.chat, &seat.bearer(), &harness.admin.clone(), &late, &revoked] {
+    for bearer in ["", "x", &account.chat, &account.bearer(), &harness.admin.clone(), &late, &revoked] {
         harness.post("/relay/provision", bearer, &ask).await.error(401);
     }
-    harness.post("/relay/provision", &seat.identity, &ask).await.expect(200);
+    harness.post("/relay/provision", &account.identity, &ask).await.expect(200);
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_is_accepted_only_from_its_gateway() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let policy = json!({ "platform": "relay", "requireAddress": true, "freeResponseScopes": ["s"], "allowOtherBots": false,
                          "newerField": 1 });
     for _ in 0..2 {
-        assert_eq!(harness.post("/relay/policy", &seat.bearer(), &policy).await.status, 200);
+        assert_eq!(harness.post("/relay/policy", &account.bearer(), &policy).await.status, 200);
     }
-    let expired = seat.bearer_until(1);
-    for bearer in ["", "x", &seat.identity, &seat.chat, &harness.admin.clone(), &expired] {
+    let expired = account.bearer_until(1);
+    for bearer in ["", "x", &account.identity, &account.chat, &harness.admin.clone(), &expired] {
         harness.post("/relay/policy", bearer, &policy).await.error(401);
     }
     harness.finish().await;
@@ -262,11 +267,11 @@ async fn a_policy_is_accepted_only_from_its_gateway() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_api_requires_the_admin_token() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let operator = harness.token("home", "operator").await;
     for path in ["/tenants", "/tokens", "/gateways", "/instances", "/bindings", "/events/stream", "/journal", "/doctor"]
     {
-        for bearer in ["", "x", &seat.bearer(), &seat.identity, &seat.chat, &operator, &harness.admin[..10]] {
+        for bearer in ["", "x", &account.bearer(), &account.identity, &account.chat, &operator, &harness.admin[..10]] {
             let reply = harness.get(&format!("/admin/v1{path}"), bearer).await;
             assert_eq!(reply.problem(401), "unauthorized", "{path} {bearer}");
         }

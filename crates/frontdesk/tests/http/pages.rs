@@ -54,8 +54,8 @@ async fn pages_load_nothing_from_outside_and_cannot_be_framed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_opens_the_chat_once() {
     let harness = Harness::open().await;
-    let seat = harness.seat_in("rival", "r").await;
-    harness.say(&seat, "c", "theirs").await;
+    let account = harness.add_gateway_in("rival", "r").await;
+    harness.say(&account, "c", "theirs").await;
     let made = harness.admin("POST", "/chat-link", &json!({ "name": "rival" })).await.expect(201);
     let link = made["url"].as_str().unwrap().to_owned();
     let opened = harness.send(harness.client.get(&link)).await;
@@ -104,12 +104,12 @@ async fn local_requests_need_no_token_and_others_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_chat_token_signs_in() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let login = harness.post("/chat/login", "", &json!({ "token": format!(" {}\n", seat.chat) })).await;
+    let account = harness.add_gateway("g").await;
+    let login = harness.post("/chat/login", "", &json!({ "token": format!(" {}\n", account.chat) })).await;
     assert_eq!(login.status, 204);
     let me = harness.request("GET", "/chat/v1/me").header("cookie", cookie_of(&login));
     assert_eq!(harness.send(me).await.expect(200)["tenant"], "home");
-    for token in ["", "x", &seat.identity, &harness.admin, &seat.secret] {
+    for token in ["", "x", &account.identity, &harness.admin, &account.secret] {
         let refused = harness.post("/chat/login", "", &json!({ "token": token })).await;
         assert_eq!(refused.problem(401), "unauthorized");
         assert_eq!(refused.header("set-cookie"), "");
@@ -140,12 +140,12 @@ async fn a_head_that_is_too_big_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_is_in_time_with_open_sockets_streams_and_idle_connections() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&seat.chat).send().await.unwrap();
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&account.chat).send().await.unwrap();
     let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
     let mut idle = TcpStream::connect(harness.url.trim_start_matches("http://")).await.unwrap();
-    harness.say(&seat, "c", "last words").await;
+    harness.say(&account, "c", "last words").await;
     socket.event().await;
     let finishing = timeout(Duration::from_secs(4), harness.finish());
     assert!(finishing.await.is_ok(), "the shutdown took the whole drain time");
@@ -158,14 +158,14 @@ async fn shutdown_is_in_time_with_open_sockets_streams_and_idle_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn accepted_messages_survive_a_restart() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "keep this").await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "keep this").await;
     let folder = harness.finish().await;
     let again = Harness::with(|config| config.data_dir = folder.path().join("data")).await;
-    let mut socket = again.socket(&seat).await;
+    let mut socket = again.socket(&account).await;
     let event = socket.event().await;
     assert_eq!(event.text(), "keep this");
-    assert_eq!(again.history(&seat, "c").await.len(), 1, "tokens and lines survive, too");
+    assert_eq!(again.history(&account, "c").await.len(), 1, "tokens and lines survive, too");
     assert_eq!(again.admin("GET", "/gateways/g", &Value::Null).await.expect(200)["connected"], true);
     again.finish().await;
 }

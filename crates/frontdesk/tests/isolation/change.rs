@@ -88,7 +88,7 @@ impl Scenario {
         let home = self.homes.iter().position(|home| home.tenant == tenant).unwrap();
         let source = Source {
             platform: APART.into(),
-            chat_id: self.dice.pick(&self.world.directs).clone().into(),
+            chat_id: self.dice.pick(&self.world.directs).into(),
             chat_type: "dm".into(),
             user_id: Some(user_id.to_owned()),
             ..Source::default()

@@ -155,7 +155,7 @@ pub(crate) struct Api {
 
 /// Credentials of a gateway.
 #[derive(Clone)]
-pub(crate) struct Seat {
+pub(crate) struct GatewayAccount {
     pub(crate) gateway: String,
     pub(crate) secret: String,
 }
@@ -205,17 +205,18 @@ impl Api {
     }
 
     /// Creates an instance with its gateway (of the same name) and a linked user `u-NAME`.
-    pub(crate) async fn seat(&self, instance: &str, wake_url: Option<&str>) -> Seat {
+    pub(crate) async fn add_gateway(&self, instance: &str, wake_url: Option<&str>) -> GatewayAccount {
         let body = json!({
             "gatewayId": instance, "platform": "relay", "botId": "", "gatewayEndpoint": "http://127.0.0.1:9",
             "routeKeys": [], "instanceId": instance, "wakeUrl": wake_url,
         });
-        let (status, seat) = self.ask(Method::POST, "/relay/provision", &self.identity, Some(&body)).await.unwrap();
-        assert_eq!(status, 200, "{seat}");
+        let (status, provisioned) =
+            self.ask(Method::POST, "/relay/provision", &self.identity, Some(&body)).await.unwrap();
+        assert_eq!(status, 200, "{provisioned}");
         let link = json!({ "platform": "relay", "user_id": person(instance), "tenant": TENANT, "instance": instance });
         let (status, made) = self.ask(Method::POST, "/admin/v1/bindings", &self.admin, Some(&link)).await.unwrap();
         assert_eq!(status, 201, "{made}");
-        Seat { gateway: instance.to_owned(), secret: seat["secret"].as_str().unwrap().to_owned() }
+        GatewayAccount { gateway: instance.to_owned(), secret: provisioned["secret"].as_str().unwrap().to_owned() }
     }
 
     /// Posts once. `Ok` with the response only if the server accepted the message.
@@ -321,9 +322,9 @@ pub(crate) enum Received {
 
 impl Socket {
     /// Connects and sends hello; the descriptor has been read.
-    pub(crate) async fn dial(url: &str, seat: &Seat) -> anyhow::Result<Self> {
+    pub(crate) async fn dial(url: &str, account: &GatewayAccount) -> anyhow::Result<Self> {
         let uri: http::Uri = format!("{}/relay", url.replacen("http", "ws", 1)).parse()?;
-        let bearer = format!("Bearer {}", token::mint(&seat.gateway, &Secret::new(seat.secret.as_str()), 0));
+        let bearer = format!("Bearer {}", token::mint(&account.gateway, &Secret::new(account.secret.as_str()), 0));
         let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
         let (stream, _) = timeout(Duration::from_secs(10), builder.connect()).await??;
         let mut socket = Self { stream, lines: Lines::new(1 << 20), frames: VecDeque::new() };

@@ -21,7 +21,7 @@ use frontdesk_testkit::folder::{files, holds};
 use frontdesk_wire::{MessageEvent, Secret, Source};
 use serde_json::{Value, json};
 
-use harness::{Harness, PATIENCE, Reply, Seat};
+use harness::{GatewayAccount, Harness, PATIENCE, Reply};
 use platform::{FileChat, PLATFORM, Plan};
 
 const TOKEN: &str = "token-of-the-file-bot";
@@ -31,7 +31,7 @@ struct Scene {
     harness: Harness,
     platform: Arc<FileChat>,
     clock: Arc<TestEnv>,
-    seat: Seat,
+    account: GatewayAccount,
 }
 
 impl Scene {
@@ -39,18 +39,18 @@ impl Scene {
         Self::with(|_| {}).await
     }
 
-    /// A server with one bot of the platform, and a user who is linked to the agent of `seat`.
+    /// A server with one bot of the platform, and a user who is linked to the agent of `account`.
     async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let (platform, clock) = (Arc::new(FileChat::new()), Arc::new(TestEnv::default()));
         clock.set_ms(SystemEnv.now_ms());
         let folder = tempfile::tempdir().unwrap();
         let harness = Harness::running(vec![platform.clone()], clock.clone(), folder, change).await;
-        let seat = harness.seat("g").await;
-        let bot = json!({ "platform": PLATFORM, "id": "b", "tenant": seat.tenant, "secrets": { "token": TOKEN } });
+        let account = harness.add_gateway("g").await;
+        let bot = json!({ "platform": PLATFORM, "id": "b", "tenant": account.tenant, "secrets": { "token": TOKEN } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
-        let link = json!({ "platform": PLATFORM, "user_id": "ann", "tenant": seat.tenant, "instance": "g" });
+        let link = json!({ "platform": PLATFORM, "user_id": "ann", "tenant": account.tenant, "instance": "g" });
         harness.admin("POST", "/bindings", &link).await.expect(201);
-        Self { harness, platform, clock, seat }
+        Self { harness, platform, clock, account }
     }
 
     fn intake(&self, message_id: &str, files: Vec<RemoteFile>) -> Intake {
@@ -63,7 +63,7 @@ impl Scene {
         };
         let (text, message_id) = ("look".into(), Some(message_id.to_owned()));
         let event = MessageEvent { text, message_type: "text".into(), source, message_id, ..MessageEvent::default() };
-        let whose = Whose::Tenant(self.seat.tenant.clone().into());
+        let whose = Whose::Tenant(self.account.tenant.clone().into());
         Intake { remote_media: files, ..Intake::new(Verified::by("a test"), whose, "b".into(), event) }
     }
 
@@ -78,7 +78,7 @@ impl Scene {
     /// The events in the ledger of the agent, oldest first.
     async fn events(&self) -> Vec<Value> {
         let mut events = Vec::new();
-        for row in self.harness.mail(&self.seat).await {
+        for row in self.harness.mail(&self.account).await {
             let path = format!("/mail/{}", row["id"].as_str().unwrap());
             events.push(self.harness.admin("GET", &path, &Value::Null).await.expect(200)["event"].clone());
         }
@@ -93,7 +93,7 @@ impl Scene {
     }
 
     async fn get(&self, path: &str) -> Reply {
-        self.harness.get(path, &self.seat.bearer()).await
+        self.harness.get(path, &self.account.bearer()).await
     }
 
     async fn purge(&self) {
@@ -151,7 +151,7 @@ async fn a_file_is_fetched_once_by_the_first_who_ask() {
     assert_eq!(*scene.platform.last.lock().unwrap(), (TOKEN.into(), "handle-1".into()));
     assert_eq!(scene.get(&path).await.body, b"png!");
     let page = path.replace("/relay/", "/chat/v1/");
-    assert_eq!(scene.harness.get(&page, &scene.seat.chat).await.body, b"png!");
+    assert_eq!(scene.harness.get(&page, &scene.account.chat).await.body, b"png!");
     assert_eq!((scene.platform.asked(), scene.fetches("fetched").await), (1, 1), "from disk");
     scene.harness.finish().await;
 }
@@ -159,7 +159,7 @@ async fn a_file_is_fetched_once_by_the_first_who_ask() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_belongs_to_the_tenant_that_got_the_message() {
     let scene = Scene::open().await;
-    let rival = scene.harness.seat_in("rival", "r").await;
+    let rival = scene.harness.add_gateway_in("rival", "r").await;
     scene.say("m1", "handle-1").await;
     let path = scene.path().await;
     let never = scene.harness.get(&format!("/relay/media/{}", "0".repeat(32)), &rival.bearer()).await;
@@ -191,7 +191,7 @@ async fn a_failure_says_why_and_what_can_be_retried_is() {
     assert!(text.contains("no longer has this file: asked for ...") && !text.contains("handle-1"), "{text}");
     scene.platform.plan(Plan::Gone);
     let page = path.replace("/relay/", "/chat/v1/");
-    assert_eq!(scene.harness.get(&page, &scene.seat.chat).await.problem(410), "gone");
+    assert_eq!(scene.harness.get(&page, &scene.account.chat).await.problem(410), "gone");
     scene.platform.plan(Plan::Bytes(b"png!".to_vec()));
     assert_eq!(scene.get(&path).await.body, b"png!");
     assert_eq!(scene.platform.asked(), 5);
@@ -240,7 +240,7 @@ async fn a_client_that_hangs_up_does_not_stop_the_fetch() {
     let path = scene.path().await;
     scene.platform.answers.forget_permits(1_000);
     scene.platform.plan(Plan::Bytes(b"png!".to_vec()));
-    let asking = scene.harness.request("GET", &path).bearer_auth(scene.seat.bearer()).send();
+    let asking = scene.harness.request("GET", &path).bearer_auth(scene.account.bearer()).send();
     tokio::select! {
         _ = asking => panic!("it was answered"),
         () = scene.until_asked(1) => {}
@@ -256,17 +256,17 @@ async fn files_wait_for_an_agent_that_sleeps_for_days() {
     let scene = Scene::open().await;
     scene.say("m1", "handle-1").await;
     let path = scene.path().await;
-    let request = scene.harness.request("POST", "/chat/v1/media").bearer_auth(&scene.seat.chat);
+    let request = scene.harness.request("POST", "/chat/v1/media").bearer_auth(&scene.account.chat);
     let uploaded = scene.harness.send(request.header("content-type", "image/png").body("up")).await.expect(200);
-    let post = json!({ "user_id": scene.seat.user, "text": "see", "media": [{ "id": uploaded["id"] }] });
-    scene.harness.say_as(&scene.seat, "c", post).await.expect(202);
+    let post = json!({ "user_id": scene.account.user, "text": "see", "media": [{ "id": uploaded["id"] }] });
+    scene.harness.say_as(&scene.account, "c", post).await.expect(202);
     let posted = format!("/relay/media/{}", uploaded["id"].as_str().unwrap());
 
     scene.clock.advance_ms(5 * 24 * HOUR_MS);
     scene.purge().await;
     scene.platform.plan(Plan::Bytes(b"png!".to_vec()));
     // It wakes, takes its mail and asks for the files only then.
-    let mut socket = scene.harness.socket(&scene.seat).await;
+    let mut socket = scene.harness.socket(&scene.account).await;
     for frame in socket.events(2).await {
         socket.ack(&frame).await;
     }
@@ -346,7 +346,7 @@ async fn a_handle_is_in_no_event_log_answer_or_file() {
         scene.platform.plan(plan);
         scene.get(&path).await;
     }
-    let mut socket = scene.harness.socket(&scene.seat).await;
+    let mut socket = scene.harness.socket(&scene.account).await;
     let frame = socket.event().await;
     assert!(frame.raw.contains(&path) && !frame.raw.contains(HANDLE));
     nowhere("after it");

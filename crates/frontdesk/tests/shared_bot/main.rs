@@ -90,8 +90,8 @@ impl Scene {
             wake_url: None,
         };
         let who = Identity { tenant: tenant.into(), instance: None };
-        let seat = self.desk.directory().provision(&who, ask).await.unwrap();
-        let secret = Secret::new(seat.secret);
+        let account = self.desk.directory().provision(&who, ask).await.unwrap();
+        let secret = Secret::new(account.secret);
         self.desk.directory().prove_gateway(&token::mint(&format!("{tenant}-{name}"), &secret, 0)).unwrap()
     }
 

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Seat, Socket, Source};
+use crate::harness::{GatewayAccount, Harness, Socket, Source};
 
 /// A server, a gateway that may send to the chat `c`, and its socket.
-async fn talking() -> (Harness, Seat, Socket) {
+async fn talking() -> (Harness, GatewayAccount, Socket) {
     let harness = Harness::open().await;
-    let (seat, socket) = talk(&harness).await;
-    (harness, seat, socket)
+    let (account, socket) = talk(&harness).await;
+    (harness, account, socket)
 }
 
-async fn talk(harness: &Harness) -> (Seat, Socket) {
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    harness.say(&seat, "c", "hi").await;
+async fn talk(harness: &Harness) -> (GatewayAccount, Socket) {
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    harness.say(&account, "c", "hi").await;
     let event = socket.event().await;
     socket.ack(&event).await;
-    (seat, socket)
+    (account, socket)
 }
 
 fn id_of(result: &Value) -> String {
@@ -33,19 +33,19 @@ fn refused(result: &Value, code: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn send_edit_and_delete_show_in_the_chat() {
-    let (harness, seat, mut socket) = talking().await;
+    let (harness, account, mut socket) = talking().await;
     let sent = socket.act(json!({ "op": "send", "chat_id": "c", "content": "helo", "reply_to": "m0" })).await;
     let id = id_of(&sent);
-    let line = harness.line(&seat, "c", &id).await;
+    let line = harness.line(&account, "c", &id).await;
     assert_eq!((&line["direction"], &line["text"], &line["edited"]), (&json!("out"), &json!("helo"), &json!(false)));
     id_of(&socket.act(json!({ "op": "edit", "chat_id": "c", "message_id": id, "content": "hello" })).await);
-    let line = harness.line(&seat, "c", &id).await;
+    let line = harness.line(&account, "c", &id).await;
     assert_eq!((&line["text"], &line["edited"]), (&json!("hello"), &json!(true)));
     for _ in 0..2 {
         let gone = socket.act(json!({ "op": "delete", "chat_id": "c", "message_id": id })).await;
         assert_eq!(gone["success"], true, "deleting a deleted message succeeds: {gone}");
     }
-    let line = harness.line(&seat, "c", &id).await;
+    let line = harness.line(&account, "c", &id).await;
     assert_eq!((&line["deleted"], &line["text"]), (&json!(true), &json!("")));
     let absent = socket.act(json!({ "op": "delete", "chat_id": "c", "message_id": "never" })).await;
     assert_eq!(absent["success"], true);
@@ -56,77 +56,77 @@ async fn send_edit_and_delete_show_in_the_chat() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_cannot_change_messages_of_users() {
-    let (harness, seat, mut socket) = talking().await;
-    let theirs = harness.history(&seat, "c").await[0]["message_id"].as_str().unwrap().to_owned();
+    let (harness, account, mut socket) = talking().await;
+    let theirs = harness.history(&account, "c").await[0]["message_id"].as_str().unwrap().to_owned();
     refused(
         &socket.act(json!({ "op": "edit", "chat_id": "c", "message_id": theirs, "content": "x" })).await,
         "forbidden",
     );
     refused(&socket.act(json!({ "op": "delete", "chat_id": "c", "message_id": theirs })).await, "forbidden");
-    let line = harness.line(&seat, "c", &theirs).await;
+    let line = harness.line(&account, "c", &theirs).await;
     assert_eq!((&line["text"], &line["deleted"]), (&json!("hi"), &json!(false)));
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typing_shows_until_cleared_or_a_message_is_sent() {
-    let (harness, seat, mut socket) = talking().await;
+    let (harness, account, mut socket) = talking().await;
     let path = "/chat/v1/chats/c/messages";
     for clear in [
         json!({ "op": "typing", "chat_id": "c", "content": "" }),
         json!({ "op": "send", "chat_id": "c", "content": "x" }),
     ] {
         assert_eq!(socket.act(json!({ "op": "typing", "chat_id": "c" })).await["success"], true);
-        assert_eq!(harness.get(path, &seat.chat).await.expect(200)["typing"], true);
+        assert_eq!(harness.get(path, &account.chat).await.expect(200)["typing"], true);
         assert_eq!(socket.act(clear).await["success"], true);
-        assert_eq!(harness.get(path, &seat.chat).await.expect(200)["typing"], false);
+        assert_eq!(harness.get(path, &account.chat).await.expect(200)["typing"], false);
     }
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reactions_are_idempotent() {
-    let (harness, seat, mut socket) = talking().await;
-    let theirs = harness.history(&seat, "c").await[0]["message_id"].as_str().unwrap().to_owned();
+    let (harness, account, mut socket) = talking().await;
+    let theirs = harness.history(&account, "c").await[0]["message_id"].as_str().unwrap().to_owned();
     let react =
         |remove: bool| json!({ "op": "react", "chat_id": "c", "message_id": theirs, "emoji": "👀", "remove": remove });
     for _ in 0..2 {
         assert_eq!(socket.act(react(false)).await["success"], true);
-        let line = harness.line(&seat, "c", &theirs).await;
+        let line = harness.line(&account, "c", &theirs).await;
         assert_eq!(line["reactions"], json!([{ "emoji": "👀", "by": "desk" }]));
     }
     for _ in 0..2 {
         assert_eq!(socket.act(react(true)).await["success"], true);
-        assert_eq!(harness.line(&seat, "c", &theirs).await["reactions"], json!([]));
+        assert_eq!(harness.line(&account, "c", &theirs).await["reactions"], json!([]));
     }
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pressed_button_is_an_event_of_the_user_who_pressed_it() {
-    let (harness, seat, mut socket) = talking().await;
-    harness.bind(&seat.tenant, "clicker", &seat.gateway).await;
+    let (harness, account, mut socket) = talking().await;
+    harness.bind(&account.tenant, "clicker", &account.gateway).await;
     let options = json!([{ "id": "yes", "label": "Yes!", "style": "primary" }, { "id": "no", "label": "No" }]);
     let prompt = json!({ "op": "prompt", "chat_id": "c", "prompt_kind": "approval", "prompt_id": "p1", "content": "Go?",
                          "options": options, "timeout_s": 30.5 });
     let id = id_of(&socket.act(prompt).await);
-    let line = harness.line(&seat, "c", &id).await;
+    let line = harness.line(&account, "c", &id).await;
     assert_eq!((&line["text"], &line["prompt"]["prompt_id"]), (&json!("Go?"), &json!("p1")));
     assert_eq!(line["prompt"]["options"], options);
     let press = json!({ "prompt_id": "p1", "option_id": "yes", "user_id": "clicker", "user_name": "Clicker" });
-    harness.post(&format!("/chat/v1/chats/c/messages/{id}/press"), &seat.chat, &press).await.expect(202);
+    harness.post(&format!("/chat/v1/chats/c/messages/{id}/press"), &account.chat, &press).await.expect(202);
     let event = socket.event().await.json["event"].clone();
     assert_eq!((&event["text"], &event["message_type"]), (&json!("/yes"), &json!("command")));
     assert_eq!((&event["source"]["user_id"], &event["source"]["user_name"]), (&json!("clicker"), &json!("Clicker")));
     let response = json!({ "prompt_id": "p1", "option_id": "yes", "label": "Yes!", "prompt_message_id": id });
     assert_eq!(event["prompt_response"], response);
-    assert_eq!(harness.line(&seat, "c", &id).await["prompt"]["chosen"], "yes");
+    assert_eq!(harness.line(&account, "c", &id).await["prompt"]["chosen"], "yes");
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_prompt_is_refused_and_a_long_one_is_numbered_text() {
-    let (harness, seat, mut socket) = talking().await;
+    let (harness, account, mut socket) = talking().await;
     let prompt = |id: &str, options: Value| json!({ "op": "prompt", "chat_id": "c", "prompt_id": id, "content": "?", "options": options });
     let option = |id: &str| json!({ "id": id, "label": id });
     for (id, options) in [
@@ -138,17 +138,17 @@ async fn an_invalid_prompt_is_refused_and_a_long_one_is_numbered_text() {
     ] {
         refused(&socket.act(prompt(id, options)).await, "bad_request");
     }
-    assert_eq!(harness.history(&seat, "c").await.len(), 1);
+    assert_eq!(harness.history(&account, "c").await.len(), 1);
     let many: Vec<Value> = (1..=11).map(|number| option(&format!("o{number}"))).collect();
     let id = id_of(&socket.act(prompt("p", json!(many))).await);
-    let line = harness.line(&seat, "c", &id).await;
+    let line = harness.line(&account, "c", &id).await;
     assert!(line["prompt"].is_null() && line["text"].as_str().unwrap().contains("11. o11"), "{line}");
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thread_is_created_and_renamed_only_if_the_guard_matches() {
-    let (harness, seat, mut socket) = talking().await;
+    let (harness, account, mut socket) = talking().await;
     let made = socket.act(json!({ "op": "thread_create", "chat_id": "c", "thread_name": "Plans" })).await;
     let thread = made["thread_id"].as_str().unwrap().to_owned();
     let rename = |name: &str, guard: Value| json!({ "op": "thread_rename", "chat_id": "c", "message_id": thread, "thread_name": name, "only_if_current_name": guard });
@@ -162,31 +162,34 @@ async fn a_thread_is_created_and_renamed_only_if_the_guard_matches() {
     assert_eq!(socket.act(rename("Plans E", Value::Null)).await["success"], true);
     let ours = |thread: &str| json!({ "op": "thread_rename", "chat_id": "c", "message_id": thread, "thread_name": "F", "only_if_connector_created": true });
     assert_eq!(socket.act(ours(&thread)).await["success"], true);
-    harness.say_as(&seat, "c", json!({ "user_id": seat.user, "text": "x", "thread_id": "theirs" })).await.expect(202);
+    harness
+        .say_as(&account, "c", json!({ "user_id": account.user, "text": "x", "thread_id": "theirs" }))
+        .await
+        .expect(202);
     refused(&socket.act(ours("theirs")).await, "not_found");
     let stray = json!({ "op": "thread_rename", "chat_id": "c", "message_id": "t0", "thread_name": "x" });
     refused(&socket.act(stray).await, "not_found");
     let said = json!({ "op": "send", "chat_id": "c", "content": "in it", "metadata": { "thread_id": thread } });
     let id = id_of(&socket.act(said).await);
-    assert_eq!(harness.line(&seat, "c", &id).await["thread_id"], thread);
+    assert_eq!(harness.line(&account, "c", &id).await["thread_id"], thread);
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draft_is_not_stored_and_its_seal_is_one_message() {
-    let (harness, seat, mut socket) = talking().await;
-    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&seat.chat).send().await.unwrap();
+    let (harness, account, mut socket) = talking().await;
+    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&account.chat).send().await.unwrap();
     harness.follow(&mut stream, &["\"text\":\"hi\""]).await;
     let draft = |content: &str, sealed: bool| json!({ "op": "draft", "chat_id": "c", "draft_id": "d1", "content": content, "final": sealed });
     for content in ["Th", "Think", "Thinking"] {
         assert_eq!(socket.act(draft(content, false)).await["success"], true);
         harness.follow(&mut stream, &[&format!("\"text\":\"{content}\""), "\"draft\":true"]).await;
     }
-    assert_eq!(harness.history(&seat, "c").await.len(), 1, "a preview is not stored");
+    assert_eq!(harness.history(&account, "c").await.len(), 1, "a preview is not stored");
     let first = id_of(&socket.act(draft("Thought.", true)).await);
     let again = id_of(&socket.act(draft("Thought.", true)).await);
     assert_eq!(first, again);
-    let kept = harness.history(&seat, "c").await;
+    let kept = harness.history(&account, "c").await;
     assert_eq!((kept.len(), &kept[1]["text"], &kept[1]["message_id"]), (2, &json!("Thought."), &json!(first)));
     let other = json!({ "op": "draft", "chat_id": "c", "draft_id": "d2", "content": "Other.", "final": true });
     assert_ne!(id_of(&socket.act(other).await), first);
@@ -196,8 +199,8 @@ async fn a_draft_is_not_stored_and_its_seal_is_one_message() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_can_be_sent_from_an_upload_and_from_an_allowed_url() {
-    let (harness, seat, mut socket) = talking().await;
-    let upload = harness.request("POST", "/relay/media").bearer_auth(seat.bearer());
+    let (harness, account, mut socket) = talking().await;
+    let upload = harness.request("POST", "/relay/media").bearer_auth(account.bearer());
     let upload = upload.header("content-type", "image/png").header("x-media-filename", "a.png").body(b"own".to_vec());
     let own = harness.send(upload).await.expect(200)["id"].as_str().unwrap().to_owned();
     let source = Source::open("audio/ogg", b"from afar").await;
@@ -213,7 +216,7 @@ async fn media_can_be_sent_from_an_upload_and_from_an_allowed_url() {
             action["filename"] = filename.clone();
         }
         let id = id_of(&socket.act(action).await);
-        let line = harness.line(&seat, "c", &id).await;
+        let line = harness.line(&account, "c", &id).await;
         let media = &line["media"][0];
         assert_eq!(
             (&line["text"], &media["mime"], &media["filename"]),
@@ -221,7 +224,7 @@ async fn media_can_be_sent_from_an_upload_and_from_an_allowed_url() {
             "{line}"
         );
         let path = format!("/chat/v1/media/{}", media["id"].as_str().unwrap());
-        assert_eq!(harness.get(&path, &seat.chat).await.body, bytes);
+        assert_eq!(harness.get(&path, &account.chat).await.body, bytes);
     }
     refused(&socket.act(media_from(&format!("{}/relay/media/{}", harness.url, "0".repeat(32)))).await, "not_found");
     harness.finish().await;
@@ -234,7 +237,7 @@ fn media_from(url: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn media_from_a_disallowed_url_is_refused_without_a_request() {
     let harness = Harness::with(|config| config.outcall.allow.clear()).await;
-    let (seat, mut socket) = talk(&harness).await;
+    let (account, mut socket) = talk(&harness).await;
     let source = Source::open("text/plain", b"secret").await;
     source.answer(1);
     let mut words = Vec::new();
@@ -248,27 +251,27 @@ async fn media_from_a_disallowed_url_is_refused_without_a_request() {
     assert_eq!(words.len(), 1, "the same text for all: {words:?}");
     assert!(!source.was_asked());
     refused(&socket.act(media_from("file:///etc/passwd")).await, "url_refused");
-    assert_eq!(harness.history(&seat, "c").await.len(), 1);
+    assert_eq!(harness.history(&account, "c").await.len(), 1);
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chat_info_names_the_chat() {
-    let (harness, seat, mut socket) = talking().await;
+    let (harness, account, mut socket) = talking().await;
     let ask = json!({ "op": "get_chat_info", "chat_id": "c" });
     assert_eq!(socket.act(ask.clone()).await["chat_info"], json!({ "name": "c", "type": "dm" }));
-    harness.call("PUT", "/chat/v1/chats/c", &seat.chat, &json!({ "name": "Kitchen" })).await.expect(200);
+    harness.call("PUT", "/chat/v1/chats/c", &account.chat, &json!({ "name": "Kitchen" })).await.expect(200);
     assert_eq!(socket.act(ask).await["chat_info"], json!({ "name": "Kitchen", "type": "dm" }));
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_send_is_split_and_returns_the_id_of_the_first_part() {
-    let (harness, seat, mut socket) = talking().await;
+    let (harness, account, mut socket) = talking().await;
     let text: String = (0..2_500).map(|number| format!("word{number:04}")).collect::<Vec<_>>().join(" ");
     assert!(text.chars().count() > 20_000);
     let id = id_of(&socket.act(json!({ "op": "send", "chat_id": "c", "content": text, "reply_to": "m" })).await);
-    let lines = harness.history(&seat, "c").await;
+    let lines = harness.history(&account, "c").await;
     let parts: Vec<&Value> = lines.iter().filter(|line| line["direction"] == "out").collect();
     assert_eq!((parts.len(), parts[0]["message_id"].as_str()), (3, Some(id.as_str())));
     let texts: Vec<&str> = parts.iter().map(|part| part["text"].as_str().unwrap()).collect();
@@ -287,7 +290,7 @@ async fn a_long_send_is_split_and_returns_the_id_of_the_first_part() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_chat_is_refused_like_a_missing_one() {
     let (harness, _, mut socket) = talking().await;
-    let rival = harness.seat_in("rival", "r").await;
+    let rival = harness.add_gateway_in("rival", "r").await;
     let said = harness.say(&rival, "theirs", "private").await;
     let message = said["message_id"].as_str().unwrap();
     let actions = |chat: &str| {
@@ -319,10 +322,10 @@ async fn a_foreign_chat_is_refused_like_a_missing_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_profile_of_an_action_is_returned_in_later_events() {
-    let (harness, seat, mut socket) = talking().await;
+    let (harness, account, mut socket) = talking().await;
     let send = json!({ "op": "send", "chat_id": "c", "content": "x", "metadata": { "profile": "coder" } });
     id_of(&socket.act(send).await);
-    harness.say(&seat, "c", "again").await;
+    harness.say(&account, "c", "again").await;
     assert_eq!(socket.event().await.json["event"]["source"]["profile"], "coder");
     harness.finish().await;
 }

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::harness::{Frame, Harness, Seat, Socket, Source, outbound};
+use crate::harness::{Frame, GatewayAccount, Harness, Socket, Source, outbound};
 
-async fn say_numbers(harness: &Harness, seat: &Seat, numbers: std::ops::RangeInclusive<u32>) {
+async fn say_numbers(harness: &Harness, account: &GatewayAccount, numbers: std::ops::RangeInclusive<u32>) {
     for number in numbers {
-        assert_eq!(harness.say(seat, "c", &number.to_string()).await["verdict"]["outcome"], "delivered");
+        assert_eq!(harness.say(account, "c", &number.to_string()).await["verdict"]["outcome"], "delivered");
     }
 }
 
@@ -25,11 +25,11 @@ async fn take(socket: &mut Socket, count: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_complete() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    let body = json!({ "user_id": seat.user, "user_name": "Ada", "text": "hi", "chat_type": "group", "scope_id": "s1",
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    let body = json!({ "user_id": account.user, "user_name": "Ada", "text": "hi", "chat_type": "group", "scope_id": "s1",
                        "message_id": "m-1" });
-    harness.say_as(&seat, "room", body).await.expect(202);
+    harness.say_as(&account, "room", body).await.expect(202);
     let frame = socket.event().await.json;
     let (event, source) = (&frame["event"], &frame["event"]["source"]);
     assert_eq!(
@@ -48,17 +48,17 @@ async fn an_event_is_complete() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unacked_rows_are_sent_again_in_order_and_acked_ones_are_not() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    say_numbers(&harness, &seat, 1..=6).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    say_numbers(&harness, &account, 1..=6).await;
     let came = socket.events(6).await;
     assert_eq!(texts(&came), numbers(1..=6));
     for index in [3, 0] {
         socket.ack(&came[index]).await;
     }
     socket.hang_up().await;
-    say_numbers(&harness, &seat, 7..=7).await;
-    let mut again = harness.socket(&seat).await;
+    say_numbers(&harness, &account, 7..=7).await;
+    let mut again = harness.socket(&account).await;
     assert_eq!(take(&mut again, 5).await, ["2", "3", "5", "6", "7"]);
     assert_eq!(again.unread().await, 0);
     harness.finish().await;
@@ -67,19 +67,19 @@ async fn unacked_rows_are_sent_again_in_order_and_acked_ones_are_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_socket_wins_and_gets_unacked_rows() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut old = harness.socket(&seat).await;
-    say_numbers(&harness, &seat, 1..=5).await;
+    let account = harness.add_gateway("g").await;
+    let mut old = harness.socket(&account).await;
+    say_numbers(&harness, &account, 1..=5).await;
     let came = old.events(5).await;
     for frame in &came[..2] {
         old.ack(frame).await;
     }
     old.settle().await;
-    let mut new = harness.socket(&seat).await;
+    let mut new = harness.socket(&account).await;
     let (code, reason) = old.closed().await;
     assert_eq!(code, 1000, "{reason}");
     assert_eq!(take(&mut new, 3).await, ["3", "4", "5"]);
-    say_numbers(&harness, &seat, 6..=6).await;
+    say_numbers(&harness, &account, 6..=6).await;
     assert_eq!(take(&mut new, 1).await, ["6"]);
     assert_eq!(new.unread().await, 0);
     harness.finish().await;
@@ -88,9 +88,9 @@ async fn the_newest_socket_wins_and_gets_unacked_rows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn any_number_of_waiting_rows_is_delivered_in_order() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    say_numbers(&harness, &seat, 1..=100).await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    say_numbers(&harness, &account, 1..=100).await;
+    let mut socket = harness.socket(&account).await;
     let mut all = Vec::new();
     while all.len() < 100 {
         let event = socket.event().await;
@@ -104,9 +104,9 @@ async fn any_number_of_waiting_rows_is_delivered_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_thirty_third_row_is_sent_only_after_an_ack() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    say_numbers(&harness, &seat, 1..=34).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    say_numbers(&harness, &account, 1..=34).await;
     let came = socket.events(32).await;
     assert_eq!(texts(&came), numbers(1..=32));
     assert_eq!(socket.unread().await, 0);
@@ -122,19 +122,19 @@ async fn the_thirty_third_row_is_sent_only_after_an_ack() {
 #[tokio::test(flavor = "multi_thread")]
 async fn going_idle_is_acked_and_nothing_is_pushed_after_it() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    say_numbers(&harness, &seat, 1..=1).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    say_numbers(&harness, &account, 1..=1).await;
     let first = socket.event().await;
     socket.ack(&first).await;
     socket.frame(&json!({ "type": "going_idle" })).await;
     socket.of("going_idle_ack").await;
-    say_numbers(&harness, &seat, 2..=3).await;
+    say_numbers(&harness, &account, 2..=3).await;
     assert_eq!(socket.unread().await, 0);
     let instances = harness.admin("GET", "/instances", &json!(null)).await.expect(200);
     assert_eq!(instances["instances"][0]["idle"], true, "{instances}");
     socket.hang_up().await;
-    let mut again = harness.socket(&seat).await;
+    let mut again = harness.socket(&account).await;
     assert_eq!(take(&mut again, 2).await, ["2", "3"]);
     harness.finish().await;
 }
@@ -142,9 +142,9 @@ async fn going_idle_is_acked_and_nothing_is_pushed_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
     let harness = Harness::open().await;
-    let (seat, thief) = (harness.seat("g").await, harness.seat("thief").await);
-    let (mut socket, mut other) = (harness.socket(&seat).await, harness.socket(&thief).await);
-    say_numbers(&harness, &seat, 1..=1).await;
+    let (account, thief) = (harness.add_gateway("g").await, harness.add_gateway("thief").await);
+    let (mut socket, mut other) = (harness.socket(&account).await, harness.socket(&thief).await);
+    say_numbers(&harness, &account, 1..=1).await;
     let event = socket.event().await;
     let id = event.buffer_id().to_owned();
     other.ack(&event).await;
@@ -156,9 +156,9 @@ async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
     other.settle().await;
     assert_eq!(harness.metric("frontdesk_acks_unknown_total").await, 9);
     assert_eq!(harness.metric("frontdesk_acks_total").await, 0);
-    assert_eq!(harness.mail(&seat).await[0]["state"], "accepted", "the row still waits");
+    assert_eq!(harness.mail(&account).await[0]["state"], "accepted", "the row still waits");
     socket.hang_up().await;
-    let mut again = harness.socket(&seat).await;
+    let mut again = harness.socket(&account).await;
     let event = again.event().await;
     assert_eq!(event.buffer_id(), id, "the same row has the same id");
     again.ack(&event).await;
@@ -172,13 +172,13 @@ async fn acks_of_unknown_and_foreign_rows_are_counted_and_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_interrupts_the_live_turn_and_is_a_message_without_one() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    assert_eq!(harness.say(&seat, "c", "/stop").await["verdict"]["outcome"], "delivered");
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    assert_eq!(harness.say(&account, "c", "/stop").await["verdict"]["outcome"], "delivered");
     assert_eq!(socket.event().await.text(), "/stop");
-    harness.say(&seat, "c", "work").await;
+    harness.say(&account, "c", "work").await;
     assert_eq!(socket.event().await.text(), "work");
-    let stopped = harness.say(&seat, "c", "/stop").await;
+    let stopped = harness.say(&account, "c", "/stop").await;
     assert_eq!(stopped["verdict"], json!({ "outcome": "delivered", "text": "interrupt sent" }));
     let interrupt = socket.of("interrupt_inbound").await.json;
     assert_eq!((&interrupt["session_key"], &interrupt["chat_id"]), (&json!("agent:main:relay:dm:c"), &json!("c")));
@@ -189,9 +189,9 @@ async fn a_stop_interrupts_the_live_turn_and_is_a_message_without_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_concurrent_actions_run_once_each_and_in_order() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let mut socket = harness.socket(&account).await;
     let send = |number: u32| {
         let action = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
         format!("{}\n", outbound(&number.to_string(), action))
@@ -201,7 +201,7 @@ async fn two_hundred_concurrent_actions_run_once_each_and_in_order() {
         let result = socket.result(&number.to_string()).await.json["result"].clone();
         assert_eq!(result["success"], true, "{number}: {result}");
     }
-    let said: Vec<_> = harness.history(&seat, "c").await.iter().skip(1).map(|line| line["text"].clone()).collect();
+    let said: Vec<_> = harness.history(&account, "c").await.iter().skip(1).map(|line| line["text"].clone()).collect();
     assert_eq!(said, numbers(1..=200), "each once, in order");
     harness.finish().await;
 }
@@ -209,15 +209,15 @@ async fn two_hundred_concurrent_actions_run_once_each_and_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_result_of_an_action_is_sent_on_the_next_socket() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
     // Replaced during the action; the old socket still exists.
-    let mut first = harness.socket(&seat).await;
+    let mut first = harness.socket(&account).await;
     first.frame(&outbound("a", media.clone())).await;
     source.asked().await;
-    let mut second = harness.socket(&seat).await;
+    let mut second = harness.socket(&account).await;
     first.closed().await;
     source.answer(1);
     assert_eq!(second.result("a").await.json["result"]["success"], true);
@@ -228,7 +228,7 @@ async fn the_result_of_an_action_is_sent_on_the_next_socket() {
     let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
     source.answer(1);
     harness.follow(&mut tail, &["send_media: delivered"]).await;
-    let mut third = harness.socket(&seat).await;
+    let mut third = harness.socket(&account).await;
     assert_eq!(third.result("b").await.json["result"]["success"], true);
     drop(tail);
     harness.finish().await;
@@ -237,10 +237,10 @@ async fn the_result_of_an_action_is_sent_on_the_next_socket() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
-    let mut socket = harness.socket(&seat).await;
+    let mut socket = harness.socket(&account).await;
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
     socket.frame(&outbound("slow", media)).await;
     source.asked().await;
@@ -249,13 +249,13 @@ async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too(
         socket.frame(&outbound(&number.to_string(), send)).await;
     }
     socket.settle().await;
-    let mut next = harness.socket(&seat).await;
+    let mut next = harness.socket(&account).await;
     socket.closed().await;
     source.answer(1);
     for request in ["slow", "1", "2", "3"] {
         assert_eq!(next.next_result().await, request);
     }
-    let said: Vec<_> = harness.history(&seat, "c").await.iter().map(|line| line["text"].clone()).collect();
+    let said: Vec<_> = harness.history(&account, "c").await.iter().map(|line| line["text"].clone()).collect();
     assert_eq!(said, ["hi", "", "1", "2", "3"]);
     harness.finish().await;
 }
@@ -263,9 +263,9 @@ async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too(
 #[tokio::test(flavor = "multi_thread")]
 async fn no_result_is_lost_when_sockets_change_during_many_actions() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let mut socket = harness.socket(&account).await;
     for round in 0..10 {
         let send = |number: u32| {
             let action = json!({ "op": "send", "chat_id": "c", "content": "x" });
@@ -273,7 +273,7 @@ async fn no_result_is_lost_when_sockets_change_during_many_actions() {
         };
         socket.text((0..60).map(send).collect::<String>()).await;
         let first = socket.next_result().await;
-        let mut next = harness.socket(&seat).await;
+        let mut next = harness.socket(&account).await;
         socket.closed().await;
         let mut answered = vec![first];
         while socket.came() > 0 {
@@ -288,6 +288,6 @@ async fn no_result_is_lost_when_sockets_change_during_many_actions() {
         assert_eq!(answered.len(), 60, "each result once");
         socket = next;
     }
-    assert_eq!(harness.history(&seat, "c").await.len(), 500, "a page of history");
+    assert_eq!(harness.history(&account, "c").await.len(), 500, "a page of history");
     harness.finish().await;
 }

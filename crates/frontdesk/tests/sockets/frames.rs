@@ -10,8 +10,8 @@ const MALFORMED: &str = "frontdesk_frames_bad_total{why=\"malformed\"}";
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
     let bad =
         ["{", "null", "[]", "\"x\"", "{}", "{\"type\":7}", "{\"type\":\"outbound\"}", "{\"type\":\"inbound_ack\"}"];
     for line in bad {
@@ -22,7 +22,7 @@ async fn invalid_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
     }
     socket.say(Message::binary(vec![0, 159, 146, 150])).await;
     socket.say(Message::ping("are you there")).await;
-    harness.say(&seat, "c", "still here?").await;
+    harness.say(&account, "c", "still here?").await;
     assert_eq!(socket.event().await.text(), "still here?");
     assert_eq!(socket.act(json!({ "op": "send", "chat_id": "c", "content": "yes" })).await["success"], true);
     assert_eq!(harness.metric(MALFORMED).await, bad.len() as u64);
@@ -33,12 +33,12 @@ async fn invalid_frames_are_skipped_and_counted_and_unknown_ones_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_fields_are_ignored() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     let greeting = json!({ "type": "hello", "platform": "relay", "botId": "", "version": 9, "command_manifest": [{}] });
     socket.frame(&greeting).await;
     socket.of("descriptor").await;
-    harness.say(&seat, "c", "hi").await;
+    harness.say(&account, "c", "hi").await;
     let event = socket.event().await;
     socket.frame(&json!({ "type": "inbound_ack", "bufferId": event.buffer_id(), "took_ms": 3 })).await;
     let action = json!({ "op": "send", "chat_id": "c", "content": "x", "colour": "red", "metadata": { "deep": [1] } });
@@ -50,8 +50,8 @@ async fn unknown_fields_are_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sixty_fourth_invalid_frame_in_a_minute_closes_the_socket() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
     for number in 0..63 {
         match number % 3 {
             0 => socket.say(Message::binary(vec![number])).await,
@@ -62,15 +62,15 @@ async fn the_sixty_fourth_invalid_frame_in_a_minute_closes_the_socket() {
     socket.settle().await;
     socket.text("rubbish\n").await;
     assert_eq!(socket.closed().await.0, 1008);
-    harness.socket(&seat).await.settle().await;
+    harness.socket(&account).await.settle().await;
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_closes_the_socket() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
     let frame = |bytes: usize| {
         let head = "{\"type\":\"dance\",\"x\":\"";
         format!("{head}{}\"}}\n", "x".repeat(bytes - head.len() - 2))
@@ -82,7 +82,7 @@ async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_closes_the_socket() {
     socket.try_text(frame((1 << 20) + 1)).await;
     assert_eq!(socket.closed().await.0, 1008);
 
-    let mut dripping = harness.socket(&seat).await;
+    let mut dripping = harness.socket(&account).await;
     for _ in 0..17 {
         dripping.try_text("y".repeat(64 * 1024)).await; // no newline: the buffer would grow without limit
     }
@@ -94,25 +94,25 @@ async fn a_frame_of_one_mebibyte_is_read_and_one_byte_more_closes_the_socket() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_over_four_mebibytes_closes_the_socket_even_with_small_frames() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let line = format!("{{\"type\":\"dance\",\"x\":\"{}\"}}\n", "x".repeat(1000));
-    let mut socket = harness.socket(&seat).await;
+    let mut socket = harness.socket(&account).await;
     socket.text(line.repeat(3 << 10)).await; // about 3 MiB: many frames in one message are allowed
     socket.settle().await;
     socket.try_text(line.repeat(5 << 10)).await;
     let (code, _) = socket.closed().await;
     assert!([1006, 1008, 1009].contains(&code), "{code}");
     assert_eq!(harness.metric("frontdesk_frames_bad_total{why=\"unreadable\"}").await, 1);
-    harness.socket(&seat).await.settle().await;
+    harness.socket(&account).await.settle().await;
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_frame_may_come_in_many_messages_and_many_frames_in_one() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     let greeting = hello("relay", "").to_string();
     for piece in greeting.as_bytes().chunks(7) {
         socket.text(String::from_utf8_lossy(piece)).await;
@@ -129,7 +129,7 @@ async fn one_frame_may_come_in_many_messages_and_many_frames_in_one() {
     for request in ["1", "2", "3"] {
         assert_eq!(socket.next_result().await, request, "in order");
     }
-    let said: Vec<String> = harness.history(&seat, "c").await.iter().map(text_of).collect();
+    let said: Vec<String> = harness.history(&account, "c").await.iter().map(text_of).collect();
     assert_eq!(said, ["hi", "1", "2", "3"]);
     assert_eq!(harness.metric(MALFORMED).await, 0);
     harness.finish().await;
@@ -142,9 +142,9 @@ fn text_of(line: &Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_after_a_hello_in_the_same_message_wait_for_it() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     let info = json!({ "op": "get_chat_info", "chat_id": "c" });
     let all = [outbound("before", info.clone()), hello("relay", ""), outbound("after", info), hello("relay", "desk")];
     let lines: Vec<String> = all.iter().map(Value::to_string).collect();
@@ -161,9 +161,9 @@ async fn frames_after_a_hello_in_the_same_message_wait_for_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_before_hello_or_for_another_identity_fails_with_a_reason() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     let send = json!({ "op": "send", "chat_id": "c", "content": "x" });
     let early = socket.act(send.clone()).await;
     assert_eq!((&early["success"], &early["code"]), (&json!(false), &json!("unknown_identity")), "{early}");
@@ -180,15 +180,15 @@ async fn an_action_before_hello_or_for_another_identity_fails_with_a_reason() {
     (named["platform"], named["botId"]) = (json!("relay"), json!("desk"));
     socket.frame(&named).await;
     assert_eq!(socket.result("named").await.json["result"]["success"], true);
-    assert_eq!(harness.history(&seat, "c").await.len(), 2, "only the valid one was sent");
+    assert_eq!(harness.history(&account, "c").await.len(), 2, "only the valid one was sent");
     harness.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_op_and_a_malformed_action_are_answered() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
     let unknown = socket.act(json!({ "op": "levitate", "chat_id": "c" })).await;
     assert_eq!((&unknown["success"], &unknown["code"]), (&json!(false), &json!("unsupported_op")), "{unknown}");
     assert!(unknown["error"].as_str().unwrap().contains("levitate"), "{unknown}");
@@ -202,7 +202,7 @@ async fn an_unknown_op_and_a_malformed_action_are_answered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_frames_on_one_socket_do_not_delay_another() {
     let harness = Harness::open().await;
-    let (loud, quiet) = (harness.seat("loud").await, harness.seat("quiet").await);
+    let (loud, quiet) = (harness.add_gateway("loud").await, harness.add_gateway("quiet").await);
     let (mut flood, mut socket) = (harness.socket(&loud).await, harness.socket(&quiet).await);
     harness.say(&quiet, "c", "warm").await;
     let warm = socket.event().await;

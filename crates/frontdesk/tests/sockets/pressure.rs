@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
-use crate::harness::{Harness, PATIENCE, Seat, Source, hello, outbound};
+use crate::harness::{GatewayAccount, Harness, PATIENCE, Source, hello, outbound};
 
 const PAUSED: &str = "frontdesk_reads_paused_total";
 const OUTBOX: &str = "frontdesk_outbox_bytes";
@@ -25,9 +25,9 @@ const OUTBOX: &str = "frontdesk_outbox_bytes";
 const OUTBOX_MAX: u64 = (1 << 20) + (1 << 17);
 
 /// A socket that reads only when told to.
-async fn dial(harness: &Harness, seat: &Seat) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+async fn dial(harness: &Harness, account: &GatewayAccount) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
     let uri: http::Uri = format!("{}/relay", harness.url.replacen("http", "ws", 1)).parse().unwrap();
-    let bearer = format!("Bearer {}", seat.bearer()).parse().unwrap();
+    let bearer = format!("Bearer {}", account.bearer()).parse().unwrap();
     let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer).unwrap();
     builder.connect().await.unwrap().0
 }
@@ -44,12 +44,12 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 /// Sends all lines and reads nothing until the server stops reading; then every answer must arrive.
 async fn send_without_reading(
     harness: &Harness,
-    seat: &Seat,
+    account: &GatewayAccount,
     lines: usize,
     line: impl Fn(usize) -> String,
     answer: &str,
 ) {
-    let (mut sink, mut stream) = dial(harness, seat).await.split();
+    let (mut sink, mut stream) = dial(harness, account).await.split();
     sink.send(Message::text(format!("{}\n", hello("relay", "")))).await.unwrap();
     let batches: Vec<String> =
         (0..lines).collect::<Vec<_>>().chunks(500).map(|chunk| chunk.iter().map(|n| line(*n)).collect()).collect();
@@ -79,10 +79,10 @@ async fn send_without_reading(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_sends_hellos_and_does_not_read_is_not_read_from() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let padding = "x".repeat(400);
     let hello = json!({ "type": "hello", "platform": "relay", "botId": "", "padding": padding });
-    send_without_reading(&harness, &seat, 40_000, |_| format!("{hello}\n"), "\"type\":\"descriptor\"").await;
+    send_without_reading(&harness, &account, 40_000, |_| format!("{hello}\n"), "\"type\":\"descriptor\"").await;
     until("the gauge did not return to 0", async || harness.metric(OUTBOX).await == 0).await;
     harness.finish().await;
 }
@@ -90,10 +90,10 @@ async fn a_peer_that_sends_hellos_and_does_not_read_is_not_read_from() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_sends_actions_and_does_not_read_is_not_read_from() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let padding = "x".repeat(200);
     let refused = |n: usize| format!("{}\n", outbound(&format!("{n}-{padding}"), json!({ "op": "dance" })));
-    send_without_reading(&harness, &seat, 60_000, refused, "\"type\":\"outbound_result\"").await;
+    send_without_reading(&harness, &account, 60_000, refused, "\"type\":\"outbound_result\"").await;
     assert!(harness.metric("frontdesk_refusals_unnoted_total").await > 50_000, "a flood must not fill the journal");
     harness.finish().await;
 }
@@ -101,8 +101,8 @@ async fn a_peer_that_sends_actions_and_does_not_read_is_not_read_from() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
     let harness = Harness::open().await;
-    let (seat, other) = (harness.seat_in("acme", "g").await, harness.seat_in("rival", "h").await);
-    let mut socket = harness.socket(&seat).await;
+    let (account, other) = (harness.add_gateway_in("acme", "g").await, harness.add_gateway_in("rival", "h").await);
+    let mut socket = harness.socket(&account).await;
     let mut theirs = harness.socket(&other).await;
     let interrupt = |key: &str| format!("{}\n", json!({ "type": "interrupt", "session_key": key, "reason": null }));
     socket.text((0..2_000).map(|n| interrupt(&format!("agent:main:relay:dm:{n}"))).collect::<String>()).await;
@@ -112,7 +112,7 @@ async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
         harness.metric("frontdesk_frames_bad_total{why=\"interrupt_flood\"}").await > 500
     })
     .await;
-    harness.say(&seat, "c", "work").await;
+    harness.say(&account, "c", "work").await;
     socket.event().await;
     until("no interrupt got through again", async || {
         socket.text(interrupt("agent:main:relay:dm:c")).await;
@@ -130,10 +130,10 @@ async fn a_flood_of_interrupts_is_dropped_and_others_are_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_actions_are_bounded() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
-    let mut socket = harness.socket(&seat).await;
+    let mut socket = harness.socket(&account).await;
     let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
     socket.frame(&outbound("slow", media)).await;
     source.asked().await;
@@ -158,11 +158,11 @@ async fn waiting_actions_are_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_chats_are_processed_concurrently_and_completely() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     for number in 0..100 {
-        harness.say(&seat, &format!("c{number}"), "hi").await;
+        harness.say(&account, &format!("c{number}"), "hi").await;
     }
-    let mut socket = harness.socket(&seat).await;
+    let mut socket = harness.socket(&account).await;
     let send = |number: u32| {
         let action = json!({ "op": "send", "chat_id": format!("c{}", number % 100), "content": number.to_string() });
         format!("{}\n", outbound(&number.to_string(), action))
@@ -171,7 +171,8 @@ async fn many_chats_are_processed_concurrently_and_completely() {
     for number in 0..500 {
         assert_eq!(socket.result(&number.to_string()).await.json["result"]["success"], true, "{number}");
     }
-    let said: Vec<Value> = harness.history(&seat, "c7").await.iter().skip(1).map(|line| line["text"].clone()).collect();
+    let said: Vec<Value> =
+        harness.history(&account, "c7").await.iter().skip(1).map(|line| line["text"].clone()).collect();
     assert_eq!(said, ["7", "107", "207", "307", "407"]);
     harness.finish().await;
 }
@@ -179,12 +180,12 @@ async fn many_chats_are_processed_concurrently_and_completely() {
 #[tokio::test(flavor = "multi_thread")]
 async fn actions_not_started_when_a_socket_closes_are_answered_on_the_next() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let source = Source::open("image/png", b"png").await;
     for number in 0..70 {
-        harness.say(&seat, &format!("c{number}"), "hi").await;
+        harness.say(&account, &format!("c{number}"), "hi").await;
     }
-    let mut socket = harness.socket(&seat).await;
+    let mut socket = harness.socket(&account).await;
     // As many slow actions as run concurrently, each in its own chat; others wait for them.
     for number in 0..64 {
         let chat = format!("c{number}");
@@ -197,7 +198,7 @@ async fn actions_not_started_when_a_socket_closes_are_answered_on_the_next() {
         socket.frame(&outbound(&number.to_string(), send)).await;
     }
     socket.settle().await;
-    let mut next = harness.socket(&seat).await;
+    let mut next = harness.socket(&account).await;
     socket.closed().await;
     for number in 64..70 {
         assert_eq!(next.result(&number.to_string()).await.json["result"]["success"], true, "{number}");
@@ -212,13 +213,13 @@ async fn actions_not_started_when_a_socket_closes_are_answered_on_the_next() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reports_ready_gets_deliveries_at_once() {
     let harness = Harness::with(|config| config.relay.settle_ms = 600_000).await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     socket.frame(&json!({ "type": "hello", "platform": "relay", "botId": "", "ready": true })).await;
     assert_eq!(socket.event().await.text(), "hi");
     // Without that report delivery waits for the settle time.
-    let other = harness.seat("h").await;
+    let other = harness.add_gateway("h").await;
     harness.say(&other, "c", "hi").await;
     let mut socket = harness.socket(&other).await;
     socket.settle().await;
@@ -232,18 +233,18 @@ async fn after_the_clock_was_set_back_a_new_gateway_still_gets_settle_time() {
     clock.set_ms(SystemEnv.now_ms());
     let settle = |config: &mut Config| config.relay.settle_ms = 600_000;
     let harness = Harness::by(clock.clone(), tempfile::tempdir().unwrap(), settle).await;
-    let seat = harness.seat("g").await;
-    harness.socket(&seat).await.hang_up().await;
+    let account = harness.add_gateway("g").await;
+    harness.socket(&account).await.hang_up().await;
     until("the end of the socket was not noticed", async || harness.metric("frontdesk_sockets_open").await == 0).await;
-    harness.say(&seat, "c", "warm").await;
-    let mut socket = harness.socket(&seat).await;
+    harness.say(&account, "c", "warm").await;
+    let mut socket = harness.socket(&account).await;
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
     until("the end of the socket was not noticed", async || harness.metric("frontdesk_sockets_open").await == 0).await;
     clock.set_ms(clock.now_ms() - 2 * 3_600_000);
-    harness.say(&seat, "c", "cold").await;
-    let mut socket = harness.socket(&seat).await;
+    harness.say(&account, "c", "cold").await;
+    let mut socket = harness.socket(&account).await;
     socket.settle().await;
     assert_eq!(socket.came(), 0, "the gateway would drop events now");
     harness.finish().await;
@@ -252,8 +253,8 @@ async fn after_the_clock_was_set_back_a_new_gateway_still_gets_settle_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_disconnects_without_close_is_not_counted_as_a_violation() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let (mut sink, mut stream) = dial(&harness, &seat).await.split();
+    let account = harness.add_gateway("g").await;
+    let (mut sink, mut stream) = dial(&harness, &account).await.split();
     sink.send(Message::text(format!("{}\n", hello("relay", "")))).await.unwrap();
     stream.next().await.unwrap().unwrap();
     assert_eq!(harness.metric("frontdesk_sockets_open").await, 1);
@@ -268,9 +269,9 @@ async fn a_peer_that_disconnects_without_close_is_not_counted_as_a_violation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    harness.say(&seat, "c", "hi").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let mut socket = harness.socket(&account).await;
     let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
     socket.act(json!({ "op": "dance" })).await;
     socket.act(json!({ "op": "send", "chat_id": "elsewhere", "content": "x" })).await;
@@ -285,7 +286,7 @@ async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
         )
         .await;
     let desk = &harness.app.desk;
-    let noted = async || desk.stores().journal.entries(Some(&seat.tenant), 99).await.unwrap();
+    let noted = async || desk.stores().journal.entries(Some(&account.tenant), 99).await.unwrap();
     until("the refusals were not stored", async || {
         noted().await.iter().filter(|it| it.outcome == Outcome::Rejected).count() == 3
     })
@@ -300,19 +301,19 @@ async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
-    harness.say(&seat, "c", "lost").await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    harness.say(&account, "c", "lost").await;
     let lost = socket.event().await;
-    harness.say(&seat, "c", "taken").await;
+    harness.say(&account, "c", "taken").await;
     let taken = socket.event().await;
     socket.ack(&taken).await;
     let desk = harness.app.desk.clone();
-    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
+    let caller = desk.directory().prove_gateway(&account.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
     let rows = desk.stores().ledger.pending(caller.instance.no, Seq(0), 9).await.unwrap();
     let mailbox = desk.delivery().switchboard().socket(caller.instance.no).unwrap();
     desk.delivery().give_up_rows(&caller, &mailbox, &rows[..1]).await;
-    let mail = harness.mail(&seat).await;
+    let mail = harness.mail(&account).await;
     assert_eq!((&mail[0]["state"], &mail[1]["state"]), (&json!("dead"), &json!("acked")), "{mail:?}");
     assert!(mail[0]["reason"].as_str().unwrap().contains("never acked"), "{mail:?}");
     let found = desk.delivery().switchboard().given_up();
@@ -322,7 +323,7 @@ async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
     assert_eq!(doctor["ok"], false);
     assert!(doctor.to_string().contains("home/g: 1 messages were sent several times and never acked"), "{doctor}");
     socket.ack(&lost).await; // too late, and ignored
-    harness.say(&seat, "c", "next").await;
+    harness.say(&account, "c", "next").await;
     assert_eq!(socket.event().await.text(), "next");
     harness.finish().await;
 }
@@ -335,10 +336,10 @@ async fn a_gateway_that_loses_acks_gets_everything() {
         config.relay.ack_limit_ms = 200;
     })
     .await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.socket(&seat).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
     for number in 0..100 {
-        harness.say(&seat, "c", &number.to_string()).await;
+        harness.say(&account, "c", &number.to_string()).await;
     }
     let mut taken: HashMap<usize, usize> = HashMap::new();
     let due = |number: usize| match number {
@@ -355,9 +356,9 @@ async fn a_gateway_that_loses_acks_gets_everything() {
             socket.ack(&event).await;
         }
     }
-    until("some rows were not settled", async || harness.mail(&seat).await.iter().all(|row| row["state"] != "sent"))
+    until("some rows were not settled", async || harness.mail(&account).await.iter().all(|row| row["state"] != "sent"))
         .await;
-    let rows = harness.mail(&seat).await;
+    let rows = harness.mail(&account).await;
     let dead: Vec<&Value> = rows.iter().filter(|row| row["state"] == "dead").collect();
     assert_eq!((rows.len(), dead.len(), &dead[0]["seq"]), (100, 1, &json!(6)), "{dead:?}");
     assert_eq!(harness.metric("frontdesk_rows_resent_total").await, 19 + u64::from(RESENDS_MAX));
@@ -368,9 +369,9 @@ async fn a_gateway_that_loses_acks_gets_everything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn knowledge_of_a_non_acking_gateway_survives_a_restart() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let desk = harness.app.desk.clone();
-    let caller = desk.directory().prove_gateway(&seat.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
+    let caller = desk.directory().prove_gateway(&account.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
     desk.delivery().note_never_acks(&caller).await;
     let instance = caller.instance.no;
     drop(desk);
@@ -378,8 +379,8 @@ async fn knowledge_of_a_non_acking_gateway_survives_a_restart() {
     let harness = Harness::again(folder, |_| {}).await;
     assert_eq!(harness.app.desk.delivery().switchboard().acks(instance), Acks::Never);
     // An ack ends that, and this is stored, too.
-    let mut socket = harness.socket(&seat).await;
-    harness.say(&seat, "c", "hi").await;
+    let mut socket = harness.socket(&account).await;
+    harness.say(&account, "c", "hi").await;
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
@@ -396,15 +397,15 @@ async fn knowledge_of_a_non_acking_gateway_survives_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_rows_are_sent_one_by_one_and_all_arrive() {
     let harness = Harness::with(|config| config.relay.window = 32).await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let text = "🧊".repeat(30_000);
     for number in 0..30 {
         harness
-            .say_as(&seat, "c", json!({ "user_id": seat.user, "text": text, "message_id": format!("m{number}") }))
+            .say_as(&account, "c", json!({ "user_id": account.user, "text": text, "message_id": format!("m{number}") }))
             .await
             .expect(202);
     }
-    let mut socket = harness.socket(&seat).await;
+    let mut socket = harness.socket(&account).await;
     for number in 0..30 {
         let event = socket.event().await;
         assert_eq!(event.json["event"]["message_id"], format!("m{number}"));

@@ -11,8 +11,8 @@ fn unauthorized() -> (u16, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_valid_token_opens_a_socket_and_hello_returns_a_complete_descriptor() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     let descriptor = socket.hello("relay", "").await;
     let expected = [
         "contract_version",
@@ -53,11 +53,11 @@ async fn a_valid_token_opens_a_socket_and_hello_returns_a_complete_descriptor() 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_invalid_token_is_upgraded_and_closed_as_unauthorized() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let good = seat.bearer();
-    let mut forged = seat.clone();
+    let account = harness.add_gateway("g").await;
+    let good = account.bearer();
+    let mut forged = account.clone();
     forged.secret = "0".repeat(64);
-    let mut nobody = seat.clone();
+    let mut nobody = account.clone();
     nobody.gateway = "nobody".into();
     let bad = [
         forged.bearer(),
@@ -67,9 +67,9 @@ async fn every_invalid_token_is_upgraded_and_closed_as_unauthorized() {
         format!("!{}", &good[1..]),
         "a b c".into(),
         String::new(),
-        seat.secret.clone(),
+        account.secret.clone(),
         harness.admin.clone(),
-        seat.chat.clone(),
+        account.chat.clone(),
         "A".repeat(6000),
     ];
     for token in &bad {
@@ -96,16 +96,16 @@ async fn a_refused_gateway_that_sends_at_once_still_gets_the_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_token_is_reported_and_clock_drift_is_tolerated() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     let now = harness.app.desk.env().now_s();
-    assert_eq!(harness.refusal(&seat.bearer_until(now - 125)).await, (4401, "expired".into()));
-    assert_eq!(harness.refusal(&seat.bearer_until(1)).await, (4401, "expired".into()));
+    assert_eq!(harness.refusal(&account.bearer_until(now - 125)).await, (4401, "expired".into()));
+    assert_eq!(harness.refusal(&account.bearer_until(1)).await, (4401, "expired".into()));
     for good in [now - 90, now + 300, 0] {
-        let mut socket = harness.dial(&seat.bearer_until(good)).await;
+        let mut socket = harness.dial(&account.bearer_until(good)).await;
         socket.hello("relay", "").await;
         socket.hang_up().await;
     }
-    let mut forged = seat.clone();
+    let mut forged = account.clone();
     forged.secret = "f".repeat(64);
     assert_eq!(harness.refusal(&forged.bearer_until(1)).await, unauthorized(), "the signature is checked first");
     harness.finish().await;
@@ -114,9 +114,9 @@ async fn an_expired_token_is_reported_and_clock_drift_is_tolerated() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_id_may_contain_colons() {
     let harness = Harness::open().await;
-    let seat = harness.seat("home:agent:1700000000:7").await;
-    let mut socket = harness.socket(&seat).await;
-    harness.say(&seat, "c", "hi").await;
+    let account = harness.add_gateway("home:agent:1700000000:7").await;
+    let mut socket = harness.socket(&account).await;
+    harness.say(&account, "c", "hi").await;
     assert_eq!(socket.event().await.text(), "hi");
     let path = format!("/gateways/{}/revoke", "home%3Aagent%3A1700000000%3A7");
     harness.admin("POST", &path, &json!({})).await.expect(200);
@@ -127,9 +127,9 @@ async fn a_gateway_id_may_contain_colons() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_at_any_other_path_is_a_bad_request() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
+    let account = harness.add_gateway("g").await;
     for path in ["/relay/other", "/relay/", "/socket", "/", "/healthz", "/relay/provision", "/chat"] {
-        let asked = harness.request("GET", path).bearer_auth(seat.bearer());
+        let asked = harness.request("GET", path).bearer_auth(account.bearer());
         let asked = asked.header("connection", "Upgrade").header("upgrade", "websocket");
         let asked = asked.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
         assert_eq!(harness.send(asked).await.status, 400, "{path}");
@@ -140,13 +140,13 @@ async fn an_upgrade_at_any_other_path_is_a_bad_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn revoke_closes_the_live_socket_and_refuses_the_next() {
     let harness = Harness::open().await;
-    let (seat, other) = (harness.seat("g").await, harness.seat("other").await);
-    let (mut socket, mut bystander) = (harness.socket(&seat).await, harness.socket(&other).await);
+    let (account, other) = (harness.add_gateway("g").await, harness.add_gateway("other").await);
+    let (mut socket, mut bystander) = (harness.socket(&account).await, harness.socket(&other).await);
     harness.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
     assert_eq!(socket.closed().await, unauthorized());
-    assert_eq!(harness.refusal(&seat.bearer()).await, unauthorized());
+    assert_eq!(harness.refusal(&account.bearer()).await, unauthorized());
     let policy = json!({ "platform": "relay" });
-    assert_eq!(harness.post("/relay/policy", &seat.bearer(), &policy).await.status, 401, "and all other routes");
+    assert_eq!(harness.post("/relay/policy", &account.bearer(), &policy).await.status, 401, "and all other routes");
     bystander.settle().await;
     harness.finish().await;
 }
@@ -154,11 +154,11 @@ async fn revoke_closes_the_live_socket_and_refuses_the_next() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_opened_before_the_revoke_cannot_send_hello_after_it() {
     let harness = Harness::open().await;
-    let seat = harness.seat("g").await;
-    let mut socket = harness.dial(&seat.bearer()).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.dial(&account.bearer()).await;
     socket.settle().await;
     harness.admin("POST", "/gateways/g/revoke", &json!({})).await.expect(200);
-    harness.say(&seat, "c", "not for the revoked").await;
+    harness.say(&account, "c", "not for the revoked").await;
     socket.try_text("{\"type\":\"hello\",\"platform\":\"relay\",\"botId\":\"\"}\n").await;
     assert_eq!(socket.closed().await, unauthorized());
     harness.finish().await;
@@ -167,17 +167,17 @@ async fn a_socket_opened_before_the_revoke_cannot_send_hello_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deprovisioning_closes_the_socket_revokes_the_secret_and_drops_the_links() {
     let harness = Harness::open().await;
-    let (seat, other) = (harness.seat("g").await, harness.seat("other").await);
-    let (mut socket, mut bystander) = (harness.socket(&seat).await, harness.socket(&other).await);
-    assert_eq!(harness.say(&seat, "c", "one").await["verdict"]["outcome"], "delivered");
+    let (account, other) = (harness.add_gateway("g").await, harness.add_gateway("other").await);
+    let (mut socket, mut bystander) = (harness.socket(&account).await, harness.socket(&other).await);
+    assert_eq!(harness.say(&account, "c", "one").await["verdict"]["outcome"], "delivered");
     assert_eq!(harness.post("/manage/deprovision", "rubbish", &json!({})).await.status, 401);
-    harness.post("/manage/deprovision", &seat.bearer(), &json!({})).await.expect(200);
+    harness.post("/manage/deprovision", &account.bearer(), &json!({})).await.expect(200);
     assert_eq!(socket.closed().await, unauthorized());
-    assert_eq!(harness.refusal(&seat.bearer()).await, unauthorized());
+    assert_eq!(harness.refusal(&account.bearer()).await, unauthorized());
     let links = harness.admin("GET", "/bindings", &Value::Null).await.expect(200);
     let left: Vec<&Value> = links["bindings"].as_array().unwrap().iter().collect();
     assert!(left.iter().all(|link| link["instance"] == "other") && left.len() == 1, "{left:?}");
-    assert_eq!(harness.say(&seat, "c", "two").await["verdict"]["outcome"], "withheld");
+    assert_eq!(harness.say(&account, "c", "two").await["verdict"]["outcome"], "withheld");
     harness.say(&other, "d", "three").await;
     assert_eq!(bystander.event().await.text(), "three");
     harness.finish().await;
@@ -186,7 +186,7 @@ async fn deprovisioning_closes_the_socket_revokes_the_secret_and_drops_the_links
 #[tokio::test(flavor = "multi_thread")]
 async fn both_secrets_are_valid_during_a_rotation_overlap() {
     let harness = Harness::open().await;
-    let old = harness.seat("g").await;
+    let old = harness.add_gateway("g").await;
     let mut live = harness.socket(&old).await;
     let rotated = harness.admin("POST", "/gateways/g/rotate", &json!({})).await.expect(200);
     let day_ms = 86_400_000;
@@ -197,8 +197,8 @@ async fn both_secrets_are_valid_during_a_rotation_overlap() {
     assert_ne!(old.secret, new.secret);
     live.settle().await; // a rotation closes nothing
     live.hang_up().await;
-    for seat in [&old, &new, &old] {
-        harness.socket(seat).await.hang_up().await;
+    for account in [&old, &new, &old] {
+        harness.socket(account).await.hang_up().await;
     }
     harness.finish().await;
 }
@@ -206,19 +206,19 @@ async fn both_secrets_are_valid_during_a_rotation_overlap() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hello_for_a_foreign_platform_or_bot_is_closed_with_4403() {
     let harness = Harness::open().await;
-    let (seat, _) = (harness.seat("g").await, harness.seat_in("rival", "r").await);
+    let (account, _) = (harness.add_gateway("g").await, harness.add_gateway_in("rival", "r").await);
     let bot = json!({ "platform": "semaphore", "id": "flags", "tenant": "rival" });
     harness.admin("POST", "/bots", &bot).await.expect(201);
     for (platform, bot) in [("semaphore", ""), ("semaphore", "flags"), ("relay", "flags"), ("relay", "desk2"), ("", "")]
     {
-        let mut socket = harness.dial(&seat.bearer()).await;
+        let mut socket = harness.dial(&account.bearer()).await;
         socket.frame(&crate::harness::hello(platform, bot)).await;
         let (code, reason) = socket.closed().await;
         assert_eq!(code, 4403, "{platform} {bot}");
         assert!(!reason.is_empty());
         assert_eq!(socket.came(), 0, "{platform} {bot}");
     }
-    let mut named = harness.dial(&seat.bearer()).await;
+    let mut named = harness.dial(&account.bearer()).await;
     named.hello("relay", "desk").await;
     harness.finish().await;
 }

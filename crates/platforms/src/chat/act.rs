@@ -229,7 +229,7 @@ impl BuiltInChat {
         };
         let kept = self.media.media_put(item.clone(), body_of(answer.body), self.rules.media_tenant_bytes).await?;
         Ok(match kept {
-            MediaPut::Kept(_) => Ok(item),
+            MediaPut::Stored(_) => Ok(item),
             MediaPut::Aborted => {
                 Err(ActionResult::refused(Code::PlatformFailed, "source_url: the response body was incomplete"))
             }

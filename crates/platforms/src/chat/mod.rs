@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::media::{MediaItem, MediaShelf};
+use frontdesk_core::port::media::{MediaItem, MediaStore};
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{Acted, ActingAs, Cost, Look, Nearby, Platform, Rate};
 use frontdesk_core::port::store::{ChatLog, StoreError};
@@ -75,7 +75,7 @@ pub struct Signaled {
 pub struct BuiltInChat {
     env: Arc<dyn Env>,
     log: Arc<dyn ChatLog>,
-    media: Arc<dyn MediaShelf>,
+    media: Arc<dyn MediaStore>,
     outcall: Arc<dyn Outcall>,
     rules: ChatRules,
     descriptor: Descriptor,
@@ -121,7 +121,7 @@ impl BuiltInChat {
     pub fn new(
         env: Arc<dyn Env>,
         log: Arc<dyn ChatLog>,
-        media: Arc<dyn MediaShelf>,
+        media: Arc<dyn MediaStore>,
         outcall: Arc<dyn Outcall>,
         rules: ChatRules,
     ) -> Self {

@@ -173,7 +173,7 @@ impl BuiltInChat {
         let command = command.map(|(name, args)| (name.to_owned(), args.to_owned()));
         let proof = Verified::by("chat token, whose tenant this is");
         let mut intake = Intake::new(proof, Whose::Tenant(tenant.into()), BOT.into(), event);
-        intake.kept_media = line.shown.media.iter().map(|shown| shown.id.clone()).collect();
+        intake.stored_media = line.shown.media.iter().map(|shown| shown.id.clone()).collect();
         intake.addressed = addressed || command.is_some();
         line.addressed = intake.addressed;
         line.is_bot = intake.event.source.is_bot;

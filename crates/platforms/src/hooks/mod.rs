@@ -75,7 +75,7 @@ impl Hooks {
         }
         let source = Source {
             platform: PLATFORM.into(),
-            chat_id: bot.id.clone().into(),
+            chat_id: bot.id.as_str().into(),
             chat_type: "dm".into(),
             chat_name: Some(bot.id.clone()),
             user_id: Some(bot.id.clone()),

@@ -9,7 +9,7 @@ use super::account::Mode;
 use super::client::{Client, Fault};
 use super::event::{RoomEvent, beginning};
 use super::normalize::{Known, normalize};
-use super::rooms::mark_direct;
+use super::rooms::{mark_direct, predecessor};
 
 /// Events between an invitation and the join.
 const EARLIER_MAX: &str = "50";
@@ -76,7 +76,7 @@ impl Homeservers {
         let Some(intake) = normalize(&known, event, proof()) else { return Ok(()) };
         if event.kind == "m.room.encrypted" {
             self.tell_encrypted(client, room_id).await;
-        } else if intake.refusal.is_none() {
+        } else if intake.refused.is_none() {
             self.rooms.note_unread(&account.bot.id, room_id, &event.event_id);
         }
         into.intakes.push(intake);
@@ -171,7 +171,8 @@ impl Homeservers {
         tolerate(joined, bot, room_id, "accepting an invitation failed; the bot must be invited again")
     }
 
-    /// The room was upgraded: its users go on in another one.
+    /// The room was upgraded: its users go on in another one. The new room must name the old one as its predecessor, so
+    /// that nobody can pass the rights of a room to any other one.
     async fn moved(
         &self,
         client: &Client<'_>,
@@ -179,14 +180,18 @@ impl Homeservers {
         event: &RoomEvent,
         into: &mut Gathered,
     ) -> Result<(), Fault> {
-        let Some(to) = event.text("replacement_room").filter(|to| to.starts_with('!')) else { return Ok(()) };
-        self.rooms.forget(&client.account.bot.id, room_id);
-        into.changes.push(Change::ChatMoved { from: room_id.to_owned(), to: to.to_owned() });
-        if !client.account.invites.accept(&event.sender) {
-            return Ok(());
-        }
+        let bot = &client.account.bot.id;
+        self.rooms.forget(bot, room_id);
+        into.changes.push(Change::Chat(room_id.to_owned()));
+        let to = event.text("replacement_room").filter(|to| to.starts_with('!'));
+        let Some(to) = to.filter(|_| client.account.invites.accept(&event.sender)) else { return Ok(()) };
         let joined = client.post(&["client", "v3", "rooms", to, "join"], &json!({})).await;
-        tolerate(joined, &client.account.bot.id, to, "joining the room that replaces another one failed")
+        let is_in = joined.is_ok();
+        tolerate(joined, bot, to, "joining the room that replaces another one failed; the bot must be invited there")?;
+        if is_in && predecessor(client, to).await?.as_deref() == Some(room_id) {
+            into.changes.push(Change::ChatMoved { from: room_id.to_owned(), to: to.to_owned() });
+        }
+        Ok(())
     }
 }
 

@@ -63,8 +63,7 @@ impl Homeservers {
         let own = source_url.strip_prefix(&format!("{}/relay/media/", self.public_url));
         if let Some(id) = own {
             let absent = || ActionResult::refused(Code::NotFound, "file not found or expired");
-            let media = self.media.as_ref().ok_or_else(absent)?;
-            let found = media.media_get(acting_as.tenant, id, self.env.now_ms()).await.map_err(|error| {
+            let found = self.media.media_get(acting_as.tenant, id, self.env.now_ms()).await.map_err(|error| {
                 ActionResult::refused(Code::Unavailable, format!("the file cannot be read: {error}"))
             })?;
             let (item, body) = found.ok_or_else(absent)?;

@@ -25,11 +25,11 @@ use std::sync::Arc;
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::media::MediaShelf;
+use frontdesk_core::port::media::MediaStore;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotNames, Door, Ended, Heard, Inlet, Look, MediaFault, Platform, RawRequest, RemoteMedia,
-    Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Door, Ended, Heard, Inlet, Look, MediaFault, Platform, RawRequest,
+    RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{Action, ActionResult, Code, Descriptor, Secret};
@@ -59,7 +59,7 @@ pub struct Homeservers {
     descriptor: Descriptor,
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
-    media: Option<Arc<dyn MediaShelf>>,
+    media: Arc<dyn MediaStore>,
     public_url: String,
     rooms: Rooms,
 }
@@ -127,6 +127,10 @@ impl Platform for Homeservers {
 
     fn check_bot(&self, bot: &Bot) -> Result<(), String> {
         Account::of(bot).map(drop)
+    }
+
+    fn inspect<'a>(&'a self, bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
+        Box::pin(self.findings(bot))
     }
 
     fn listens(&self) -> bool {

@@ -55,7 +55,7 @@ pub(super) fn normalize(known: &Known<'_>, event: &RoomEvent, proof: Verified) -
     let mut intake = Intake::new(proof, whose, known.account.bot.id.clone(), message);
     intake.addressed = made.is_addressed || is_dm;
     intake.remote_media = made.file.into_iter().collect();
-    intake.refusal = made.refusal;
+    intake.refused = made.refusal;
     Some(intake)
 }
 

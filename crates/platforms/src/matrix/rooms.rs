@@ -200,6 +200,12 @@ async fn state(client: &Client<'_>, room_id: &str, kind: &str, query: &[(&str, &
     }
 }
 
+/// The room that this one replaces, as its creator says.
+pub(super) async fn predecessor(client: &Client<'_>, room_id: &str) -> Result<Option<String>, Fault> {
+    let created = state(client, room_id, "m.room.create", &[]).await?;
+    Ok(created.and_then(|content| content["predecessor"]["room_id"].as_str().map(str::to_owned)))
+}
+
 fn text_of(content: Option<&Value>, name: &str) -> Option<String> {
     content?[name].as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frontdesk_core::intake::Verified;
 use frontdesk_core::port::outcall::HttpMethod;
-use frontdesk_core::port::platform::{Change, Ended, Gap, Inlet};
+use frontdesk_core::port::platform::{Bot, BotFinding, Change, Ended, Gap, Inlet};
 use serde_json::{Value, json};
 
 use super::Homeservers;
@@ -201,6 +201,29 @@ async fn greet(client: &Client<'_>) -> Result<(), Fault> {
     }
 }
 
+impl Homeservers {
+    /// Whether the token works, and in how many rooms the bot is.
+    pub(super) async fn findings(&self, bot: &Bot) -> Vec<BotFinding> {
+        let account = match Account::of(bot) {
+            Ok(account) => account,
+            Err(why) => return vec![BotFinding::new("settings", false, why)],
+        };
+        let client = Client::new(&*self.outcall, &account);
+        if let Err(fault) = greet(&client).await {
+            return vec![BotFinding::new("token", false, fault.to_string())];
+        }
+        let token = BotFinding::new("token", true, format!("the homeserver knows the bot as {}", account.user_id));
+        let rooms = match client.get(&["client", "v3", "joined_rooms"], &[]).await {
+            Ok(answer) => match answer["joined_rooms"].as_array().map_or(0, Vec::len) {
+                0 => BotFinding::new("rooms", false, "the bot is in no room; invite it"),
+                count => BotFinding::new("rooms", true, format!("rooms that the bot is in: {count}")),
+            },
+            Err(fault) => BotFinding::new("rooms", false, fault.to_string()),
+        };
+        vec![token, rooms]
+    }
+}
+
 fn ended(fault: Fault) -> Ended {
     match fault.is_token() {
         true => {
@@ -212,7 +235,7 @@ fn ended(fault: Fault) -> Ended {
 
 async fn store(gathered: Gathered, inlet: &dyn Inlet) -> Result<(), Stop> {
     for change in gathered.changes {
-        inlet.changed(change);
+        inlet.changed(change).await.map_err(|error| Stop::Store(error.to_string()))?;
     }
     let mut rest = gathered.intakes;
     while !rest.is_empty() {

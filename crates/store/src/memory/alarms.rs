@@ -150,8 +150,8 @@ impl Alarms for MemoryStore {
                     Concluded::Ended
                 }
             };
-            if let Some(word) = ended.filter(|_| counts != Concluded::Stale) {
-                state.end_alarm(&tried, word, now_ms, &note);
+            if let Some(outcome) = ended.filter(|_| counts != Concluded::Stale) {
+                state.end_alarm(&tried, outcome, now_ms, &note);
             }
             counted.push(counts);
         }

@@ -29,11 +29,11 @@ impl Inbox for MemoryStore {
     fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
         let state = self.state();
         let rest = state.messages.range((Excluded((agent, after)), Unbounded));
-        let own = rest.take_while(|((no, _), _)| *no == agent).map(|(_, (_, filed))| filed);
+        let own = rest.take_while(|((no, _), _)| *no == agent).map(|(_, (_, stored))| stored);
         let mut room = PAGE_MAX_BYTES;
-        let fits = |filed: &&StoredMessage| {
+        let fits = |stored: &&StoredMessage| {
             room > 0 && {
-                room = room.saturating_sub(filed.message.size());
+                room = room.saturating_sub(stored.message.size());
                 true
             }
         };
@@ -45,14 +45,14 @@ impl Inbox for MemoryStore {
     }
 
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>> {
-        now(self.state().messages.values().find(|(_, filed)| filed.event == event).map(|(_, filed)| filed.clone()))
+        now(self.state().messages.values().find(|(_, stored)| stored.event == event).map(|(_, stored)| stored.clone()))
     }
 
     fn note_receipts(&self, event: EventId, it: InboxMessage) -> Stored<'_, ()> {
         let mut state = self.state();
-        let mut filed = state.messages.values_mut().map(|(_, filed)| filed);
-        if let Some(filed) = filed.find(|filed| filed.event == event && filed.message.agent == it.agent) {
-            let message = &mut filed.message;
+        let mut stored = state.messages.values_mut().map(|(_, stored)| stored);
+        if let Some(stored) = stored.find(|stored| stored.event == event && stored.message.agent == it.agent) {
+            let message = &mut stored.message;
             (message.kind, message.session_id, message.receipts) = (it.kind, it.session_id, it.receipts);
         }
         now(())
@@ -61,8 +61,8 @@ impl Inbox for MemoryStore {
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let state = self.state();
         let mut found: Vec<StoredMessage> =
-            state.messages.values().filter(|(owner, _)| owner == tenant).map(|(_, filed)| filed.clone()).collect();
-        found.sort_by_key(|filed| std::cmp::Reverse(filed.event));
+            state.messages.values().filter(|(owner, _)| owner == tenant).map(|(_, stored)| stored.clone()).collect();
+        found.sort_by_key(|stored| std::cmp::Reverse(stored.event));
         found.truncate(limit);
         now(found)
     }

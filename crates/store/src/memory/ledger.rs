@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail,
-    MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
+    NewRow, Position, RowListener, Settlement, StoreError, Stored, Waiting,
 };
 use frontdesk_wire::{EventId, InstanceNo, Place, Seq, SessionNo};
 
@@ -33,12 +33,12 @@ impl Account {
 }
 
 impl MemoryStore {
-    fn ring(&self, rows: &[NewRow]) {
+    fn rows_committed(&self, rows: &[NewRow]) {
         if rows.is_empty() {
             return;
         }
-        for bell in &*self.bells.lock().unwrap_or_else(PoisonError::into_inner) {
-            bell.ring(rows);
+        for listener in &*self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {
+            listener.rows_committed(rows);
         }
     }
 }
@@ -48,8 +48,8 @@ impl Ledger for MemoryStore {
         self.epoch
     }
 
-    fn attach_bell(&self, bell: Arc<dyn Bell>) {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell);
+    fn attach_listener(&self, listener: Arc<dyn RowListener>) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
     fn may_lose_answers(&self) -> bool {
@@ -61,9 +61,9 @@ impl Ledger for MemoryStore {
         if batch.iter().any(|one| !state.is_repeated(one) && !state.chat_is_at(one)) {
             return Box::pin(std::future::ready(Err(StoreError::Conflict)));
         }
-        let mut rung = Vec::new();
-        let accepted = batch.into_iter().map(|one| accept_one(&mut state, one, &mut rung)).collect();
-        self.ring(&rung); // under the lock, to keep the order of commits
+        let mut added = Vec::new();
+        let accepted = batch.into_iter().map(|one| accept_one(&mut state, one, &mut added)).collect();
+        self.rows_committed(&added); // under the lock, to keep the order of commits
         if self.lose_answer.swap(false, Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Unknown("the answer was lost".into()))));
         }
@@ -164,7 +164,7 @@ impl Ledger for MemoryStore {
         let again = state.ledgers.entry(instance).or_default().append(delivery.clone());
         state.hold_media_again((instance, seq), (instance, again));
         let row = MadeRow { instance, seq: again, served_by: state.served_by(instance) };
-        self.ring(&[NewRow { row, delivery }]);
+        self.rows_committed(&[NewRow { row, delivery }]);
         now(Some(again))
     }
 
@@ -229,7 +229,7 @@ impl State {
     }
 }
 
-fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Accepted {
+fn accept_one(state: &mut State, one: Acceptance, added: &mut Vec<NewRow>) -> Accepted {
     let Acceptance { tenant, attempt, dedup, mut delivery, .. } = one;
     let Acceptance { verdict, receivers, own_json, capabilities, reaches, message, chat, files, .. } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
@@ -275,13 +275,13 @@ fn accept_one(state: &mut State, one: Acceptance, rung: &mut Vec<NewRow>) -> Acc
         let seq = state.ledgers.entry(instance).or_default().append(delivery.clone());
         let row = MadeRow { instance, seq, served_by: state.served_by(instance) };
         rows.push(row);
-        rung.push(NewRow { row, delivery });
+        added.push(NewRow { row, delivery });
     }
     state.hold_media(&tenant, &delivery, files, &rows);
     let place = message.map_or(Place::NONE, |message| {
         let place = state.next_place(message.agent);
-        let filed = StoredMessage { place, event, at_ms: delivery.at_ms, message };
-        state.messages.insert((filed.message.agent, place), (tenant.to_string(), filed));
+        let stored = StoredMessage { place, event, at_ms: delivery.at_ms, message };
+        state.messages.insert((stored.message.agent, place), (tenant.to_string(), stored));
         place
     });
     let line = chat.and_then(|chat| state.write_chat(&tenant, *chat));

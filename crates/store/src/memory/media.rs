@@ -1,14 +1,14 @@
-//! Media, kept in memory.
+//! Media in memory.
 
 use frontdesk_core::port::media::{
-    EventFile, MediaBody, MediaItem, MediaPut, MediaShelf, RemoteItem, SealedMedia, body_of, read_whole,
+    EventFile, MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem, SealedMedia, body_of, read_whole,
 };
 use frontdesk_core::port::store::{Delivery, MadeRow, StoreError, Stored};
 use frontdesk_wire::{InstanceNo, Seq};
 
 use super::{MemoryStore, State, now};
 
-pub(super) struct Shelved {
+pub(super) struct MediaEntry {
     item: MediaItem,
     bytes: Bytes,
     /// Mail that refers to it, as (instance, seq), until all of it is settled.
@@ -20,7 +20,7 @@ enum Bytes {
     AtPlatform(RemoteItem),
 }
 
-impl Shelved {
+impl MediaEntry {
     /// It has not expired, or mail refers to it.
     pub(super) fn lasts(&self, now_ms: u64) -> bool {
         self.item.expires_ms > now_ms || !self.rows.is_empty()
@@ -28,7 +28,7 @@ impl Shelved {
 }
 
 impl State {
-    fn media_of(&self, tenant: &str, id: &str, now_ms: u64) -> Option<&Shelved> {
+    fn media_of(&self, tenant: &str, id: &str, now_ms: u64) -> Option<&MediaEntry> {
         self.media.get(id).filter(|it| it.item.tenant == tenant && it.lasts(now_ms))
     }
 
@@ -39,7 +39,7 @@ impl State {
         }
         for file in files {
             let id = match file {
-                EventFile::Kept(id) => id,
+                EventFile::Stored(id) => id,
                 EventFile::Remote(file) => {
                     let id = file.id.clone();
                     self.media.insert(id.clone(), at_platform(tenant, it, file));
@@ -74,7 +74,7 @@ impl State {
     }
 }
 
-fn at_platform(tenant: &str, it: &Delivery, file: SealedMedia) -> Shelved {
+fn at_platform(tenant: &str, it: &Delivery, file: SealedMedia) -> MediaEntry {
     let SealedMedia { id, mime, filename, size, sealed, expires_ms } = file;
     let remote = RemoteItem {
         platform: it.platform.clone(),
@@ -86,10 +86,10 @@ fn at_platform(tenant: &str, it: &Delivery, file: SealedMedia) -> Shelved {
         sealed,
     };
     let item = MediaItem { id, tenant: tenant.into(), mime, filename, size: size.unwrap_or(0), expires_ms };
-    Shelved { item, bytes: Bytes::AtPlatform(remote), rows: Vec::new() }
+    MediaEntry { item, bytes: Bytes::AtPlatform(remote), rows: Vec::new() }
 }
 
-impl MediaShelf for MemoryStore {
+impl MediaStore for MemoryStore {
     fn media_put(&self, mut item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
         Box::pin(async move {
             let Ok(bytes) = read_whole(body).await else { return Ok(MediaPut::Aborted) };
@@ -110,8 +110,8 @@ impl MediaShelf for MemoryStore {
                 rows = std::mem::take(&mut known.rows);
                 item.expires_ms = item.expires_ms.max(known.item.expires_ms);
             }
-            state.media.insert(item.id.clone(), Shelved { item, bytes: Bytes::Here(bytes), rows });
-            Ok(MediaPut::Kept(size))
+            state.media.insert(item.id.clone(), MediaEntry { item, bytes: Bytes::Here(bytes), rows });
+            Ok(MediaPut::Stored(size))
         })
     }
 

@@ -22,15 +22,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_core::port::alarms::{Alarm, Ended};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
-    Accepted, Bell, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability,
-    Stored,
+    Accepted, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, RowListener,
+    SealedCapability, Stored,
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
 #[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
-    bells: Mutex<Vec<Arc<dyn Bell>>>,
+    listeners: Mutex<Vec<Arc<dyn RowListener>>>,
     epoch: u32,
     /// Like a store behind a network.
     is_lossy: bool,
@@ -58,7 +58,7 @@ struct State {
     /// (platform, bot, receipt id) to the entry.
     receipts: HashMap<[String; 3], u64>,
     chats: BTreeMap<(String, String), Chat>,
-    media: HashMap<String, media::Shelved>,
+    media: HashMap<String, media::MediaEntry>,
     /// Each with the end of its claim.
     alarms: BTreeMap<u64, (Alarm, u64)>,
     last_alarm: u64,

@@ -22,7 +22,7 @@ pub(super) fn hold(
     for file in files {
         let id = match file {
             EventFile::Remote(file) => put_handle(connection, tenant, delivery, file)?,
-            EventFile::Kept(id) => {
+            EventFile::Stored(id) => {
                 let sql = "SELECT 1 FROM media WHERE id = ?1 AND tenant = ?2";
                 let known = connection.prepare_cached(sql).and_then(|mut query| query.exists((&id, tenant)));
                 if !known.map_err(fault)? {

@@ -14,7 +14,7 @@ const SHOWN_CHARS: i64 = 1_000;
 
 /// Appends a message to its inbox, and returns its place. With one writer, events become readable in the order of their
 /// numbers: the number of the event is the place.
-pub(super) fn file(
+pub(super) fn append(
     connection: &Connection,
     tenant: &str,
     event: EventId,
@@ -60,7 +60,7 @@ impl Inbox for SqliteStore {
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             let which = (signed(agent), signed(after), signed(limit as u64));
             let (mut page, mut bytes) = (Vec::new(), 0);
-            for it in query.query_map(which, filed).map_err(fault)? {
+            for it in query.query_map(which, stored).map_err(fault)? {
                 let it = it.map_err(fault)?;
                 bytes += it.message.size();
                 page.push(it);
@@ -79,7 +79,7 @@ impl Inbox for SqliteStore {
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>> {
         self.readers.read(DESK, move |connection| {
             let mut query = connection.prepare_cached(&select("event = ?1")).map_err(fault)?;
-            query.query_row([signed(event)], filed).optional().map_err(fault)
+            query.query_row([signed(event)], stored).optional().map_err(fault)
         })
     }
 
@@ -99,7 +99,7 @@ impl Inbox for SqliteStore {
                        FROM letter WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query
-                .query_map((tenant, signed(limit as u64), SHOWN_CHARS), filed)
+                .query_map((tenant, signed(limit as u64), SHOWN_CHARS), stored)
                 .and_then(Iterator::collect)
                 .map_err(fault)
         })
@@ -162,7 +162,7 @@ fn select(which: &str) -> String {
     format!("SELECT event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM letter WHERE {which}")
 }
 
-fn filed(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
+fn stored(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     Ok(StoredMessage {
         place: unsigned(row.get(0)?),
         event: unsigned(row.get(0)?),

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, ChatWrite, Delivery, DeskNo, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger,
-    MadeRow, Mail, MailState, NewRow, Position, Settlement, StoreError, Stored, Waiting,
+    Acceptance, Accepted, ChatWrite, Delivery, DeskNo, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger,
+    MadeRow, Mail, MailState, NewRow, Position, RowListener, Settlement, StoreError, Stored, Waiting,
 };
 use frontdesk_wire::{EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
@@ -22,14 +22,15 @@ impl Ledger for SqliteStore {
         self.epoch
     }
 
-    fn attach_bell(&self, bell: Arc<dyn Bell>) {
-        self.bells.attach(bell);
+    fn attach_listener(&self, listener: Arc<dyn RowListener>) {
+        self.listeners.attach(listener);
     }
 
     fn accept(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
-        let bells = self.bells.clone();
-        let answer =
-            self.writer.write(move |books| accept_batch(books, batch), move |made: &Made| bells.ring(&made.rows));
+        let listeners = self.listeners.clone();
+        let answer = self
+            .writer
+            .write(move |books| accept_batch(books, batch), move |made: &Made| listeners.rows_committed(&made.rows));
         Box::pin(async move { answer.await.map(|made| made.accepted) })
     }
 
@@ -173,7 +174,7 @@ impl Ledger for SqliteStore {
     }
 
     fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>> {
-        let bells = self.bells.clone();
+        let listeners = self.listeners.clone();
         let work = move |books: &mut Books| {
             let mut query = books.connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
             let found = query.query_row((signed(instance), signed(seq)), delivery).optional().map_err(fault)?;
@@ -190,7 +191,7 @@ impl Ledger for SqliteStore {
             held_media::hold_again(&books.connection, instance, seq, row.seq)?;
             Ok(Made { accepted: Vec::new(), rows: vec![NewRow { row, delivery: Arc::new(found) }] })
         };
-        let answer = self.writer.write(work, move |made: &Made| bells.ring(&made.rows));
+        let answer = self.writer.write(work, move |made: &Made| listeners.rows_committed(&made.rows));
         Box::pin(async move { answer.await.map(|made| made.rows.first().map(|new| new.row.seq)) })
     }
 
@@ -285,21 +286,21 @@ struct Made {
     rows: Vec<NewRow>,
 }
 
-/// One bell per desk of this process: one, except in tests.
+/// One listener per server in this process; several only in tests.
 #[derive(Clone, Default)]
-pub(super) struct Bells(Arc<RwLock<Vec<Arc<dyn Bell>>>>);
+pub(super) struct Listeners(Arc<RwLock<Vec<Arc<dyn RowListener>>>>);
 
-impl Bells {
-    fn attach(&self, bell: Arc<dyn Bell>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(bell);
+impl Listeners {
+    fn attach(&self, listener: Arc<dyn RowListener>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
-    fn ring(&self, rows: &[NewRow]) {
+    fn rows_committed(&self, rows: &[NewRow]) {
         if rows.is_empty() {
             return;
         }
-        for bell in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            bell.ring(rows);
+        for listener in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            listener.rows_committed(rows);
         }
     }
 }
@@ -346,7 +347,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         }
         held_media::hold(&books.connection, &tenant, &delivery, files, &rows)?;
         let place = match message {
-            Some(message) => inbox::file(&books.connection, &tenant, event, delivery.at_ms, &message)?,
+            Some(message) => inbox::append(&books.connection, &tenant, event, delivery.at_ms, &message)?,
             None => Place::NONE,
         };
         let line = match chat {

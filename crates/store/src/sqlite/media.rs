@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use bytes::Bytes;
-use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaShelf, RemoteItem};
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
 use frontdesk_core::port::store::{StoreError, Stored};
 use futures_util::{StreamExt as _, stream};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -33,7 +33,7 @@ pub(super) fn remove_orphans(connection: &Connection, folder: &Path) -> Result<(
     Ok(())
 }
 
-impl MediaShelf for SqliteStore {
+impl MediaStore for SqliteStore {
     fn media_put(&self, mut item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
         let path = self.media_dir.join(&item.id);
         Box::pin(async move {
@@ -58,7 +58,7 @@ impl MediaShelf for SqliteStore {
                 Ok(None) => Ok(MediaPut::Aborted),
                 Err(error) => Err(private::unusable(&path, &error)),
             };
-            if !matches!(put, Ok(MediaPut::Kept(_)) | Err(StoreError::Unknown(_))) {
+            if !matches!(put, Ok(MediaPut::Stored(_)) | Err(StoreError::Unknown(_))) {
                 let _ = fs::remove_file(&path).await; // it has no row; the next start removes it if this fails
             }
             put
@@ -173,7 +173,7 @@ fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<
         return Err(StoreError::Conflict);
     }
     forget_handle(connection, &item.id)?;
-    Ok(MediaPut::Kept(size))
+    Ok(MediaPut::Stored(size))
 }
 
 fn find(

@@ -36,7 +36,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::Semaphore;
 
 use desks::Leases;
-use ledger::Bells;
+use ledger::Listeners;
 use readers::Readers;
 use threads::Writer;
 use upkeep::Round;
@@ -48,7 +48,7 @@ const FILE: &str = "frontdesk.db";
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
-    bells: Bells,
+    listeners: Listeners,
     epoch: u32,
     path: PathBuf,
     media_dir: PathBuf,
@@ -80,7 +80,7 @@ impl SqliteStore {
         Ok(Self {
             writer: Writer::start(connection, Watched::begin(&path)?)?,
             readers: Readers::start(&path)?,
-            bells: Bells::default(),
+            listeners: Listeners::default(),
             epoch,
             path,
             media_dir,

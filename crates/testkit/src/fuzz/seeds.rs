@@ -156,7 +156,7 @@ pub(super) fn cron_bodies() -> Vec<Vec<u8>> {
 
 pub(super) fn events() -> Vec<Vec<u8>> {
     golden![
-        "event_agent_word",
+        "event_agent_message",
         "event_full",
         "event_minimal",
         "passthrough_forward",

@@ -150,10 +150,10 @@ pub async fn chats_survive(harness: Harness) {
 }
 
 fn with_line(number: u64, message_id: &str, amend: Option<ChatAmend>) -> Acceptance {
-    let (chat_id, message_id) = ("c".to_owned(), message_id.to_owned());
+    let message_id = message_id.to_owned();
     let json = format!(r#"{{"id":"{message_id}"}}"#);
     Acceptance {
-        chat: Some(Box::new(ChatWrite { chat_id: chat_id.into(), message_id, json, at_ms: 5, amend })),
+        chat: Some(Box::new(ChatWrite { chat_id: "c".into(), message_id, json, at_ms: 5, amend })),
         ..acceptance(number, &[7])
     }
 }

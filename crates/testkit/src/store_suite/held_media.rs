@@ -80,7 +80,7 @@ pub async fn a_remote_file_belongs_to_its_tenant(Harness { store, .. }: Harness)
         assert_eq!(store.media_item(tenant, "a", 0).await.unwrap(), None, "{tenant}");
     }
     // Nor can an event of another tenant keep it.
-    let theirs = Acceptance { tenant: "other".into(), ..with_files(2, &[8], vec![EventFile::Kept("a".into())]) };
+    let theirs = Acceptance { tenant: "other".into(), ..with_files(2, &[8], vec![EventFile::Stored("a".into())]) };
     accept(&*store, theirs).await;
     store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
     purge(&*store, at(1_000)).await;
@@ -98,7 +98,7 @@ pub async fn fetched_bytes_replace_the_handle(harness: Harness) {
     assert_eq!(harness.store.media_put(fetched.clone(), cut, 10).await.unwrap(), MediaPut::Aborted);
     assert!(handle(&harness.store, "acme", "a").await.is_some(), "it can be tried again");
     assert!(harness.store.media_get("acme", "a", 0).await.unwrap().is_none(), "and nothing of it is shown");
-    assert_eq!(put(10, 10).await.unwrap(), MediaPut::Kept(10));
+    assert_eq!(put(10, 10).await.unwrap(), MediaPut::Stored(10));
     let harness = harness.reopened();
     assert_eq!(handle(&harness.store, "acme", "a").await, None);
     let (found, body) = harness.store.media_get("acme", "a", 0).await.unwrap().expect("it is here");
@@ -121,7 +121,8 @@ pub async fn a_file_is_kept_while_its_mail_is_owed(harness: Harness) {
     let store = &harness.store;
     store.media_put(item("uploaded", 0), body_of("hi"), 0).await.unwrap();
     store.media_put(item("unused", 0), body_of("ho"), 0).await.unwrap();
-    let files = vec![EventFile::Kept("uploaded".into()), EventFile::Remote(sealed("a")), EventFile::Kept("no".into())];
+    let files =
+        vec![EventFile::Stored("uploaded".into()), EventFile::Remote(sealed("a")), EventFile::Stored("no".into())];
     accept(&**store, with_files(1, &[7, 8], files)).await;
     store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap(); // the other one sleeps
     assert!(purge(&**store, at(1_000_000)).await > 0);
@@ -136,7 +137,7 @@ pub async fn a_file_is_kept_while_its_mail_is_owed(harness: Harness) {
 pub async fn a_file_expires_after_its_mail_was_settled(Harness { store, .. }: Harness) {
     accept(&*store, acceptance(1, &[7])).await;
     store.media_put(item("uploaded", 0), body_of("hi"), 0).await.unwrap();
-    let files = vec![EventFile::Kept("uploaded".into()), EventFile::Remote(sealed("a"))];
+    let files = vec![EventFile::Stored("uploaded".into()), EventFile::Remote(sealed("a"))];
     accept(&*store, with_files(2, &[7], files)).await;
     let both = async |now_ms| (is_there(&store, "uploaded", now_ms).await, is_there(&store, "a", now_ms).await);
     store.settle(InstanceNo(7), settled(&[2]).into()).await.unwrap(); // out of order: above the watermark
@@ -152,7 +153,7 @@ pub async fn a_file_expires_after_its_mail_was_settled(Harness { store, .. }: Ha
 pub async fn a_file_of_several_events_waits_for_all(Harness { store, .. }: Harness) {
     store.media_put(item("f", 0), body_of("hi"), 0).await.unwrap();
     for (number, instance) in [(1, 7), (2, 8)] {
-        accept(&*store, with_files(number, &[instance], vec![EventFile::Kept("f".into())])).await;
+        accept(&*store, with_files(number, &[instance], vec![EventFile::Stored("f".into())])).await;
     }
     store.settle(InstanceNo(8), settled(&[1]).into()).await.unwrap();
     purge(&*store, at(1_000)).await;

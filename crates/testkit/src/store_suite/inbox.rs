@@ -18,13 +18,13 @@ fn message(number: u64, agent: u64) -> InboxMessage {
     }
 }
 
-fn with_letter(number: u64, agent: u64, receivers: &[u64]) -> Acceptance {
+fn with_message(number: u64, agent: u64, receivers: &[u64]) -> Acceptance {
     Acceptance { message: Some(message(number, agent)), ..acceptance(number, receivers) }
 }
 
 /// Stores messages with these numbers in one inbox.
-async fn file(store: &dyn Store, numbers: &[u64], agent: u64) {
-    store.accept(numbers.iter().map(|number| with_letter(*number, agent, &[])).collect()).await.unwrap();
+async fn store_messages(store: &dyn Store, numbers: &[u64], agent: u64) {
+    store.accept(numbers.iter().map(|number| with_message(*number, agent, &[])).collect()).await.unwrap();
 }
 
 async fn all(store: &dyn Store, agent: u64) -> Vec<StoredMessage> {
@@ -32,11 +32,11 @@ async fn all(store: &dyn Store, agent: u64) -> Vec<StoredMessage> {
 }
 
 async fn ids(store: &dyn Store, agent: u64) -> Vec<String> {
-    all(store, agent).await.into_iter().map(|filed| filed.message.delivery_id).collect()
+    all(store, agent).await.into_iter().map(|stored| stored.message.delivery_id).collect()
 }
 
 async fn places(store: &dyn Store, agent: u64) -> Vec<u64> {
-    all(store, agent).await.into_iter().map(|filed| filed.place.0).collect()
+    all(store, agent).await.into_iter().map(|stored| stored.place.0).collect()
 }
 
 fn wake(key: &str, agent: u64) -> PlannedWake {
@@ -45,10 +45,10 @@ fn wake(key: &str, agent: u64) -> PlannedWake {
 
 pub async fn a_message_is_written_with_its_event(Harness { store, .. }: Harness) {
     assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), Place(0));
-    let accepted = accept(&*store, with_letter(1, 3, &[])).await;
-    let filed = StoredMessage { place: accepted.place, event: accepted.event, at_ms: 1_001, message: message(1, 3) };
-    assert_eq!(all(&*store, 3).await, std::slice::from_ref(&filed));
-    assert_eq!(store.message_of(accepted.event).await.unwrap(), Some(filed));
+    let accepted = accept(&*store, with_message(1, 3, &[])).await;
+    let stored = StoredMessage { place: accepted.place, event: accepted.event, at_ms: 1_001, message: message(1, 3) };
+    assert_eq!(all(&*store, 3).await, std::slice::from_ref(&stored));
+    assert_eq!(store.message_of(accepted.event).await.unwrap(), Some(stored));
     assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), accepted.place);
     let plain = accept(&*store, acceptance(2, &[7])).await;
     assert_eq!(store.message_of(plain.event).await.unwrap(), None, "not every event is a message");
@@ -66,25 +66,25 @@ pub async fn a_page_of_large_messages_is_short(Harness { store, .. }: Harness) {
     let mut after = Place::NONE;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
         let page = store.messages(InstanceNo(3), Place(after.0), 500).await.unwrap();
-        after = page.last().map_or(after, |filed| filed.place);
-        assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
+        after = page.last().map_or(after, |stored| stored.place);
+        assert_eq!(page.iter().map(|stored| &stored.message.delivery_id).collect::<Vec<_>>(), expected);
     }
 }
 
 pub async fn messages_are_read_in_pages(Harness { store, .. }: Harness) {
-    file(&*store, &[1, 2, 3, 4, 5], 3).await;
+    store_messages(&*store, &[1, 2, 3, 4, 5], 3).await;
     let mut after = Place::NONE;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
         let page = store.messages(InstanceNo(3), Place(after.0), 2).await.unwrap();
-        after = page.last().map_or(after, |filed| filed.place);
-        assert_eq!(page.iter().map(|filed| &filed.message.delivery_id).collect::<Vec<_>>(), expected);
+        after = page.last().map_or(after, |stored| stored.place);
+        assert_eq!(page.iter().map(|stored| &stored.message.delivery_id).collect::<Vec<_>>(), expected);
     }
     assert_eq!(store.messages(InstanceNo(3), Place(0), 0).await.unwrap(), []);
 }
 
 pub async fn every_inbox_is_read_alone(Harness { store, .. }: Harness) {
     for (number, agent) in [(1, 3), (2, 4), (3, 3), (4, 4), (5, 5)] {
-        file(&*store, &[number], agent).await;
+        store_messages(&*store, &[number], agent).await;
     }
     assert_eq!(ids(&*store, 3).await, ["d-1", "d-3"]);
     assert_eq!(ids(&*store, 4).await, ["d-2", "d-4"]);
@@ -109,7 +109,7 @@ pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: 
             for number in 0..EACH {
                 // Other inboxes, and events without a message, take numbers in between.
                 let number = 1 + writer * EACH + number;
-                accept(&*store, with_letter(number, 3 + number % 2, &[])).await;
+                accept(&*store, with_message(number, 3 + number % 2, &[])).await;
                 accept(&*store, acceptance(10_000 + number, &[7])).await;
             }
         });
@@ -118,10 +118,10 @@ pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: 
     while !writers.is_empty() || seen.len() < (WRITERS * EACH / 2) as usize {
         let is_over = writers.is_empty();
         let page = store.messages(InstanceNo(3), Place(after.0), 16).await.unwrap();
-        assert!(page.is_sorted_by_key(|filed| filed.place));
+        assert!(page.is_sorted_by_key(|stored| stored.place));
         assert!(!is_over || !page.is_empty(), "only {} messages", seen.len());
-        after = page.last().map_or(after, |filed| filed.place);
-        seen.extend(page.into_iter().map(|filed| filed.message.delivery_id));
+        after = page.last().map_or(after, |stored| stored.place);
+        seen.extend(page.into_iter().map(|stored| stored.message.delivery_id));
         while let Some(ended) = writers.try_join_next() {
             ended.unwrap();
         }
@@ -134,17 +134,17 @@ pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: 
 
 /// A reader with a position from before an inbox was dropped misses nothing in the new one.
 pub async fn message_numbers_are_never_reused(harness: Harness) {
-    file(&*harness.store, &[1, 2], 3).await;
+    store_messages(&*harness.store, &[1, 2], 3).await;
     let before = harness.store.newest_message(InstanceNo(3)).await.unwrap();
     harness.store.drop_inbox(InstanceNo(3)).await.unwrap();
     super::purge(&*harness.store, KEEP).await;
     let harness = harness.reopened();
-    file(&*harness.store, &[3], 4).await;
+    store_messages(&*harness.store, &[3], 4).await;
     assert!(places(&*harness.store, 4).await[0] > before.0);
 }
 
 pub async fn a_duplicate_stores_no_second_message(Harness { store, .. }: Harness) {
-    let first = accept(&*store, with_letter(1, 3, &[7])).await;
+    let first = accept(&*store, with_message(1, 3, &[7])).await;
     let changed = InboxMessage { text: "other".into(), ..message(1, 3) };
     let again = accept(&*store, Acceptance { message: Some(changed), ..acceptance(1, &[7]) }).await;
     assert_eq!((again.event, again.fresh), (first.event, false));
@@ -154,7 +154,7 @@ pub async fn a_duplicate_stores_no_second_message(Harness { store, .. }: Harness
 }
 
 pub async fn a_message_and_its_rows_are_one_commit(harness: Harness) {
-    let accepted = accept(&*harness.store, with_letter(1, 3, &[7, 8])).await;
+    let accepted = accept(&*harness.store, with_message(1, 3, &[7, 8])).await;
     assert_eq!(accepted.rows, [(7, 1), (8, 1)]);
     let harness = harness.reopened();
     assert_eq!((owed(&*harness.store, 7).await, owed(&*harness.store, 8).await), (vec![1], vec![1]));
@@ -162,30 +162,30 @@ pub async fn a_message_and_its_rows_are_one_commit(harness: Harness) {
 }
 
 pub async fn receipts_are_noted_and_the_rest_stays(harness: Harness) {
-    file(&*harness.store, &[1, 2], 3).await;
+    store_messages(&*harness.store, &[1, 2], 3).await;
     let now = |agent| {
         let (kind, receipts) = ("wake_degraded".into(), r#"[{"ok":true}]"#.into());
         InboxMessage { agent, kind, receipts, session_id: None, text: "ignored".into(), ..InboxMessage::default() }
     };
-    let events: Vec<EventId> = all(&*harness.store, 3).await.iter().map(|filed| filed.event).collect();
+    let events: Vec<EventId> = all(&*harness.store, 3).await.iter().map(|stored| stored.event).collect();
     harness.store.note_receipts(events[1], now(InstanceNo(3))).await.unwrap();
     harness.store.note_receipts(EventId(events[1].0 + 7), now(InstanceNo(3))).await.unwrap(); // unknown message: no effect
     harness.store.note_receipts(events[0], now(InstanceNo(4))).await.unwrap();
     let harness = harness.reopened();
-    let kept: Vec<InboxMessage> = all(&*harness.store, 3).await.into_iter().map(|filed| filed.message).collect();
+    let kept: Vec<InboxMessage> = all(&*harness.store, 3).await.into_iter().map(|stored| stored.message).collect();
     let now = now(InstanceNo(3));
     let noted = InboxMessage { kind: now.kind, receipts: now.receipts, session_id: None, ..message(2, 3) };
     assert_eq!(kept, [message(1, 3), noted]);
 }
 
 pub async fn the_newest_messages_of_a_tenant_come_first(Harness { store, .. }: Harness) {
-    file(&*store, &[1], 3).await;
-    file(&*store, &[2], 4).await;
-    accept(&*store, Acceptance { tenant: "other".into(), ..with_letter(3, 5, &[]) }).await;
-    file(&*store, &[4], 3).await;
+    store_messages(&*store, &[1], 3).await;
+    store_messages(&*store, &[2], 4).await;
+    accept(&*store, Acceptance { tenant: "other".into(), ..with_message(3, 5, &[]) }).await;
+    store_messages(&*store, &[4], 3).await;
     let newest = async |tenant, limit| {
         let found = store.recent_messages(tenant, limit).await.unwrap();
-        found.into_iter().map(|filed| filed.message.delivery_id).collect::<Vec<_>>()
+        found.into_iter().map(|stored| stored.message.delivery_id).collect::<Vec<_>>()
     };
     assert_eq!(newest("acme", 9).await, ["d-4", "d-2", "d-1"]);
     assert_eq!(newest("acme", 2).await, ["d-4", "d-2"]);
@@ -194,8 +194,8 @@ pub async fn the_newest_messages_of_a_tenant_come_first(Harness { store, .. }: H
 }
 
 pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(Harness { store, .. }: Harness) {
-    file(&*store, &[1, 2], 3).await;
-    file(&*store, &[3], 4).await;
+    store_messages(&*store, &[1, 2], 3).await;
+    store_messages(&*store, &[3], 4).await;
     store.plan_wake(wake("a", 3)).await.unwrap();
     store.plan_wake(wake("b", 4)).await.unwrap();
     store.drop_inbox(InstanceNo(3)).await.unwrap();
@@ -220,11 +220,11 @@ pub async fn a_planned_wake_is_kept_until_dropped(harness: Harness) {
 }
 
 pub async fn messages_survive(harness: Harness) {
-    file(&*harness.store, &[1, 2], 3).await;
+    store_messages(&*harness.store, &[1, 2], 3).await;
     let before = all(&*harness.store, 3).await;
     let harness = harness.reopened();
     assert_eq!(all(&*harness.store, 3).await, before);
-    file(&*harness.store, &[3], 3).await;
+    store_messages(&*harness.store, &[3], 3).await;
     assert_eq!(ids(&*harness.store, 3).await, ["d-1", "d-2", "d-3"], "numbering continues");
 }
 
@@ -241,8 +241,8 @@ const KEEP: Retention = Retention {
 };
 
 pub async fn old_messages_are_deleted_if_configured(Harness { store, .. }: Harness) {
-    file(&*store, &[1, 2, 3], 3).await; // of 1_001, 1_002 and 1_003
-    file(&*store, &[4], 4).await;
+    store_messages(&*store, &[1, 2, 3], 3).await; // of 1_001, 1_002 and 1_003
+    store_messages(&*store, &[4], 4).await;
     let keep = Retention { inbox_before_ms: 1_003, ..KEEP };
     assert!(super::purge(&*store, keep).await >= 2);
     assert_eq!((ids(&*store, 3).await, ids(&*store, 4).await), (vec!["d-3".to_owned()], vec!["d-4".to_owned()]));
@@ -251,7 +251,7 @@ pub async fn old_messages_are_deleted_if_configured(Harness { store, .. }: Harne
 pub async fn inboxes_are_found_by_their_messages(Harness { store, .. }: Harness) {
     assert_eq!(store.inboxes().await.unwrap(), []);
     for (number, agent) in [(1, 9), (2, 3), (3, 9), (4, 1 << 60)] {
-        file(&*store, &[number], agent).await;
+        store_messages(&*store, &[number], agent).await;
     }
     let mut found = store.inboxes().await.unwrap();
     found.sort_unstable();
@@ -261,7 +261,7 @@ pub async fn inboxes_are_found_by_their_messages(Harness { store, .. }: Harness)
 }
 
 pub async fn messages_outlive_their_events(Harness { store, .. }: Harness) {
-    let accepted = accept(&*store, with_letter(1, 3, &[7])).await;
+    let accepted = accept(&*store, with_message(1, 3, &[7])).await;
     store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
     super::purge(&*store, KEEP).await;
     assert_eq!(store.event(accepted.event).await.unwrap(), None, "the event was deleted");

@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, P
 use frontdesk_wire::{EventId, InstanceNo, Place, Seq};
 use tokio::task::JoinSet;
 
-use super::{Harness, Rings, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
+use super::{Harness, NotifiedRows, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
 
 pub async fn rows_and_events_rise_by_one(Harness { store, .. }: Harness) {
     let first = store.accept(vec![acceptance(1, &[7]), acceptance(2, &[7, 8])]).await.unwrap();
@@ -49,13 +49,13 @@ fn record(event: u64, number: u64) -> EventRecord {
 }
 
 pub async fn a_receiver_may_get_its_own_json(harness: Harness) {
-    let rings = Rings::on(&*harness.store);
+    let notified = NotifiedRows::on(&*harness.store);
     let own = Acceptance { own_json: vec![(InstanceNo(8), "{\"own\":1}".into())], ..acceptance(1, &[7, 8]) };
     accept(&*harness.store, own).await;
-    let rung: Vec<_> =
-        rings.deliveries().into_iter().map(|new| (new.row.instance.0, new.delivery.json.clone())).collect();
+    let added: Vec<_> =
+        notified.deliveries().into_iter().map(|new| (new.row.instance.0, new.delivery.json.clone())).collect();
     let expected = [(7, delivery(1).json), (8, "{\"own\":1}".to_owned())];
-    assert_eq!(rung, expected);
+    assert_eq!(added, expected);
     let replayed = harness.store.replay_mail(InstanceNo(8), Seq(1)).await.unwrap().unwrap();
     let harness = harness.reopened();
     let json =
@@ -115,7 +115,7 @@ pub async fn a_duplicate_gives_the_same_event_and_no_rows(Harness { store, .. }:
 }
 
 pub async fn a_duplicate_changes_nothing_else(Harness { store, .. }: Harness) {
-    let rings = Rings::on(&*store);
+    let notified = NotifiedRows::on(&*store);
     let first = accept(&*store, acceptance(1, &[7])).await;
     let mut again = acceptance(1, &[7]);
     again.verdict = "another".into();
@@ -123,7 +123,7 @@ pub async fn a_duplicate_changes_nothing_else(Harness { store, .. }: Harness) {
     again.capabilities = vec![capability("cap", &["k"], 9_999)];
     again.delivery.json = "another".into();
     accept(&*store, again).await;
-    assert_eq!(rings.rows(), [(7, 1)]);
+    assert_eq!(notified.rows(), [(7, 1)]);
     assert!(!store.reached("acme", "chat", "desk", "c").await.unwrap());
     assert_eq!(store.capability("acme", "k", "interaction", 0).await.unwrap(), None);
     assert_eq!(store.event(first.event).await.unwrap().unwrap().verdict, r#"{"n":1}"#);
@@ -157,21 +157,21 @@ pub async fn a_delivery_is_given_back_whole(harness: Harness) {
     assert_eq!(*pending[0].1, Delivery { event: done.event, ..whole });
 }
 
-pub async fn the_bell_rings_the_same_rows_in_order(Harness { store, .. }: Harness) {
-    let rings = Rings::on(&*store);
+pub async fn listeners_get_the_same_rows_in_order(Harness { store, .. }: Harness) {
+    let notified = NotifiedRows::on(&*store);
     let done = store.accept(vec![acceptance(1, &[7, 8]), acceptance(2, &[]), acceptance(3, &[7])]).await.unwrap();
     let rows: Vec<_> = done.iter().flat_map(|one| &one.rows).map(|row| (row.instance.0, row.seq.0)).collect();
-    assert_eq!(rings.rows(), rows, "all rows, before the result");
-    for rung in rings.deliveries() {
-        let row = store.mail_row(rung.row.instance, rung.row.seq).await.unwrap().unwrap();
-        assert_eq!(*rung.delivery, *row.delivery, "the notification has the stored row");
+    assert_eq!(notified.rows(), rows, "all rows, before the result");
+    for added in notified.deliveries() {
+        let row = store.mail_row(added.row.instance, added.row.seq).await.unwrap().unwrap();
+        assert_eq!(*added.delivery, *row.delivery, "the notification has the stored row");
     }
     accept(&*store, acceptance(4, &[])).await;
-    assert_eq!(rings.rows(), rows, "no row, no notification");
+    assert_eq!(notified.rows(), rows, "no row, no notification");
 }
 
 pub async fn rings_keep_the_order_of_commits(Harness { store, .. }: Harness) {
-    let rings = Rings::on(&*store);
+    let notified = NotifiedRows::on(&*store);
     let mut senders = JoinSet::new();
     for number in 0..200 {
         let store = store.clone();
@@ -180,15 +180,15 @@ pub async fn rings_keep_the_order_of_commits(Harness { store, .. }: Harness) {
     let answered = senders.join_all().await.concat();
     let mut answered: Vec<_> = answered.iter().map(|row| (row.instance.0, row.seq.0)).collect();
     for instance in [7, 8] {
-        let rung: Vec<u64> = rings.rows().into_iter().filter(|row| row.0 == instance).map(|row| row.1).collect();
-        assert_eq!(rung, (1..=200).collect::<Vec<_>>());
-        assert_eq!(owed(&*store, instance).await, rung);
+        let added: Vec<u64> = notified.rows().into_iter().filter(|row| row.0 == instance).map(|row| row.1).collect();
+        assert_eq!(added, (1..=200).collect::<Vec<_>>());
+        assert_eq!(owed(&*store, instance).await, added);
     }
     answered.sort_unstable();
-    let mut rung = rings.rows();
-    rung.sort_unstable();
-    assert_eq!(answered, rung);
-    let events: Vec<EventId> = rings.deliveries().iter().map(|new| new.delivery.event).collect();
+    let mut added = notified.rows();
+    added.sort_unstable();
+    assert_eq!(answered, added);
+    let events: Vec<EventId> = notified.deliveries().iter().map(|new| new.delivery.event).collect();
     assert!(events.is_sorted(), "notifications are in the order of events");
 }
 

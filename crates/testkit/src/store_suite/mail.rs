@@ -3,7 +3,7 @@
 use frontdesk_core::port::store::{Delivery, LAST_SENT_ROWS, MailState, Position, Store};
 use frontdesk_wire::{InstanceNo, Seq};
 
-use super::{Harness, Rings, accept, accept_many, acceptance, owed, sent, settled};
+use super::{Harness, NotifiedRows, accept, accept_many, acceptance, owed, sent, settled};
 
 async fn seqs(store: &dyn Store, state: Option<MailState>, before: u64, limit: usize) -> Vec<u64> {
     let mail = store.mail(InstanceNo(7), state, Seq(before), limit).await.unwrap();
@@ -110,14 +110,14 @@ pub async fn a_replay_is_a_new_row_at_the_end(harness: Harness) {
 }
 
 pub async fn a_replay_rings(Harness { store, .. }: Harness) {
-    let rings = Rings::on(&*store);
+    let notified = NotifiedRows::on(&*store);
     accept_many(&*store, 2, 7).await;
     store.replay_mail(InstanceNo(7), Seq(2)).await.unwrap();
-    assert_eq!(rings.rows(), [(7, 1), (7, 2), (7, 3)]);
-    let rung = rings.deliveries().pop().unwrap().delivery;
-    assert_eq!(*rung, *store.mail_row(InstanceNo(7), Seq(3)).await.unwrap().unwrap().delivery);
+    assert_eq!(notified.rows(), [(7, 1), (7, 2), (7, 3)]);
+    let added = notified.deliveries().pop().unwrap().delivery;
+    assert_eq!(*added, *store.mail_row(InstanceNo(7), Seq(3)).await.unwrap().unwrap().delivery);
     store.replay_mail(InstanceNo(7), Seq(99)).await.unwrap();
-    assert_eq!(rings.rows().len(), 3, "nothing replayed, no notification");
+    assert_eq!(notified.rows().len(), 3, "nothing replayed, no notification");
 }
 
 pub async fn a_settled_and_a_dead_row_can_be_replayed(Harness { store, .. }: Harness) {

@@ -20,7 +20,7 @@ pub(super) fn item(id: &str, size: u64) -> MediaItem {
 
 async fn put(store: &Arc<dyn Store>, item: MediaItem, bytes: &[u8]) {
     let size = bytes.len() as u64;
-    assert_eq!(store.media_put(item, body_of(bytes.to_vec()), 0).await.unwrap(), MediaPut::Kept(size));
+    assert_eq!(store.media_put(item, body_of(bytes.to_vec()), 0).await.unwrap(), MediaPut::Stored(size));
 }
 
 async fn get(store: &Arc<dyn Store>, tenant: &str, id: &str, now_ms: u64) -> Option<(MediaItem, Vec<u8>)> {
@@ -76,10 +76,10 @@ pub async fn the_bytes_of_a_tenant_are_limited(Harness { store, .. }: Harness) {
         let item = MediaItem { tenant: tenant.into(), ..item(id, 0) };
         store.media_put(item, body_of(vec![0; size]), 100)
     };
-    assert_eq!(put("a", "acme", 60).await.unwrap(), MediaPut::Kept(60));
+    assert_eq!(put("a", "acme", 60).await.unwrap(), MediaPut::Stored(60));
     assert_eq!(put("b", "acme", 41).await.unwrap(), MediaPut::Full(60));
     assert_eq!(get(&store, "acme", "b", 0).await, None);
-    assert_eq!(put("c", "other", 100).await.unwrap(), MediaPut::Kept(100), "each tenant has its own");
-    assert_eq!(put("d", "acme", 40).await.unwrap(), MediaPut::Kept(40));
+    assert_eq!(put("c", "other", 100).await.unwrap(), MediaPut::Stored(100), "each tenant has its own");
+    assert_eq!(put("d", "acme", 40).await.unwrap(), MediaPut::Stored(40));
     assert_eq!(put("e", "acme", 1).await.unwrap(), MediaPut::Full(100));
 }

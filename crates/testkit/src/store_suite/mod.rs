@@ -22,7 +22,7 @@ pub mod vault;
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Bell, Delivery, NewRow, Position, Retention, SealedCapability, Store,
+    Acceptance, Accepted, Delivery, NewRow, Position, Retention, RowListener, SealedCapability, Store,
 };
 use frontdesk_wire::{EventId, InstanceNo, Seq};
 
@@ -64,7 +64,7 @@ macro_rules! store_contract {
                     a_receiver_may_get_its_own_json, an_event_is_found_by_its_message_id,
                     a_duplicate_gives_the_same_event_and_no_rows,
                     a_duplicate_changes_nothing_else, a_duplicate_is_known_after_reopening,
-                    a_delivery_is_given_back_whole, the_bell_rings_the_same_rows_in_order,
+                    a_delivery_is_given_back_whole, listeners_get_the_same_rows_in_order,
                     rings_keep_the_order_of_commits, a_chat_is_reached_where_the_acceptance_says_so,
                     pending_begins_after_and_ends_at_the_limit, pending_skips_settled_and_dead_rows,
                     acks_in_any_order_move_the_watermark, a_lower_position_changes_nothing,
@@ -232,13 +232,13 @@ pub async fn owed(store: &dyn Store, instance: u64) -> Vec<u64> {
 
 /// Records notifications.
 #[derive(Default)]
-pub struct Rings(Mutex<Vec<Vec<NewRow>>>);
+pub struct NotifiedRows(Mutex<Vec<Vec<NewRow>>>);
 
-impl Rings {
+impl NotifiedRows {
     pub fn on(store: &dyn Store) -> Arc<Self> {
-        let rings = Arc::new(Self::default());
-        store.attach_bell(rings.clone());
-        rings
+        let notified = Arc::new(Self::default());
+        store.attach_listener(notified.clone());
+        notified
     }
 
     /// All rows so far, in order.
@@ -251,8 +251,8 @@ impl Rings {
     }
 }
 
-impl Bell for Rings {
-    fn ring(&self, rows: &[NewRow]) {
+impl RowListener for NotifiedRows {
+    fn rows_committed(&self, rows: &[NewRow]) {
         self.0.lock().unwrap().push(rows.to_vec());
     }
 }

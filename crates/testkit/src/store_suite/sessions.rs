@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{Acceptance, Presence, Settlement, Store, Store
 use frontdesk_wire::{DeskNo, InstanceNo, Seq, SessionNo};
 use tokio::task::JoinSet;
 
-use super::{Harness, Rings, accept, accept_many, acceptance, owed, settled};
+use super::{Harness, NotifiedRows, accept, accept_many, acceptance, owed, settled};
 
 async fn attach(store: &dyn Store, instance: u64, desk: u64) -> SessionNo {
     store.attach(InstanceNo(instance), DeskNo(desk), 5).await.unwrap().session
@@ -37,7 +37,7 @@ pub async fn a_session_goes_on_from_the_position(Harness { store, .. }: Harness)
 
 /// The serving desk is named with each row, so that the others leave the instance to it.
 pub async fn rows_name_the_desk_that_serves(Harness { store, .. }: Harness) {
-    let rings = Rings::on(&*store);
+    let notified = NotifiedRows::on(&*store);
     let served_by = async |number| accept(&*store, acceptance(number, &[7])).await.rows[0].served_by;
     assert_eq!(served_by(1).await, DeskNo(0));
     let first = attach(&*store, 7, 4).await;
@@ -50,8 +50,8 @@ pub async fn rows_name_the_desk_that_serves(Harness { store, .. }: Harness) {
     assert_eq!(served_by(5).await, DeskNo(0));
     let replayed = store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap();
     assert_eq!(replayed, Some(Seq(6)));
-    let rung: Vec<u64> = rings.deliveries().iter().map(|new| new.row.served_by.0).collect();
-    assert_eq!(rung, [0, 4, 5, 5, 0, 0]);
+    let added: Vec<u64> = notified.deliveries().iter().map(|new| new.row.served_by.0).collect();
+    assert_eq!(added, [0, 4, 5, 5, 0, 0]);
 }
 
 /// A desk that was suspended infers nothing of a socket that is not its own any more; what was acked stays acked.

@@ -59,7 +59,7 @@ impl World {
         match dice.below(20) {
             0..4 => {
                 // Some platforms use ordinary ids for direct chats, and a few put them into a scope.
-                source.chat_id = if dice.chance(80) { dice.pick(&self.directs).clone().into() } else { channel.into() };
+                source.chat_id = if dice.chance(80) { dice.pick(&self.directs) } else { &channel }.into();
                 source.chat_type = "dm".into();
                 source.set_scope(scope.filter(|_| dice.chance(20)));
             }
@@ -75,7 +75,7 @@ impl World {
                 source.set_scope(scope);
             }
             _ => {
-                source.chat_id = if dice.chance(97) { channel.into() } else { dice.pick(&self.directs).clone().into() };
+                source.chat_id = if dice.chance(97) { &channel } else { dice.pick(&self.directs) }.into();
                 source.chat_type = (*dice.pick(&["group", "channel", "forum", "", "DM"])).into();
                 source.thread_id = dice.chance(20).then(|| dice.pick(&self.threads).clone());
                 source.set_scope(scope);

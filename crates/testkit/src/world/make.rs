@@ -1,9 +1,8 @@
 //! Makes a world from its seed.
 
 use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route};
-use frontdesk_wire::InstanceNo;
-use frontdesk_wire::TenantId;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
+use frontdesk_wire::{InstanceNo, TenantId};
 
 use super::{APART, Dice, NOWHERE, PLATFORMS, Person, Sight, World};
 
@@ -109,7 +108,7 @@ impl World {
         let since_ms = self.links.iter().find(|it| is_it(it)).map_or(now_ms, |it| it.since_ms);
         self.links.retain(|it| !is_it(it));
         let at_ms = self.tick();
-        let [tenant, platform, user_id, instance] = [tenant, platform, user_id, instance].map(str::to_owned);
+        let [platform, user_id] = [platform, user_id].map(str::to_owned);
         let made = Binding { tenant: tenant.into(), platform, user_id, instance: instance.into(), at_ms, since_ms };
         self.links.push(made.clone());
         made

@@ -492,7 +492,7 @@ impl Session {
             self.heard(now_ms); // its pongs are not read; a completed write is a sign of life
         }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
-            serving.mailbox.handed.hand(serving.window.cursor().0);
+            serving.mailbox.delivered.advance(serving.window.cursor().0);
         }
     }
 

@@ -73,6 +73,21 @@ impl std::fmt::Debug for Bot {
     }
 }
 
+/// One thing that the vendor says about a bot.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct BotFinding {
+    /// token, webhook, groups...
+    pub check: &'static str,
+    pub ok: bool,
+    pub text: String,
+}
+
+impl BotFinding {
+    pub fn new(check: &'static str, ok: bool, text: impl Into<String>) -> Self {
+        Self { check, ok, text: text.into() }
+    }
+}
+
 /// The names that `bot add` takes for a platform.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BotNames {

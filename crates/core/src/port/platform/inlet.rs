@@ -1,11 +1,11 @@
-//! The way in for a platform that listens by itself: a socket that it dialed, or a poller.
+//! Receives the events of platforms that connect to their vendor: by a socket or by polling.
 
 use crate::error::DeskError;
 use crate::intake::{Intake, Receipt};
 use crate::port::BoxFuture;
 use crate::port::store::{Outcome, StoreError};
 
-/// Something that the desk remembers about a platform is no longer true.
+/// Cached facts about a platform that are no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Who can see this chat changed, or the chat itself did.
@@ -14,11 +14,11 @@ pub enum Change {
     Scope(String),
     /// What this person can see changed.
     Person(String),
-    /// The chat goes on under another id.
+    /// The chat has a new id.
     ChatMoved { from: String, to: String },
 }
 
-/// What became of a message that was sent earlier, as the vendor says.
+/// A late report of the vendor about a message that was sent earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateReceipt {
     pub vendor_id: String,
@@ -26,7 +26,7 @@ pub struct LateReceipt {
     pub note: String,
 }
 
-/// Events that the platform cannot give us any more.
+/// Events that were lost at the platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
     pub since_ms: u64,
@@ -34,28 +34,29 @@ pub struct Gap {
     pub reason: String,
 }
 
-/// Where one bot's events go. Everything here is bounded: `take` waits while the desk is busy.
+/// Receives the events of one bot. Bounded: `take` waits while the server is busy.
 pub trait Inlet: Send + Sync {
-    /// Stores events, all or none. An event that the desk refuses (too large, malformed) is recorded with its reason,
-    /// which stands in its place: a poller goes on behind it. `Err`: nothing was stored; try again.
+    /// Stores events, all or none. An event that the server refuses (too large, malformed) is recorded with its
+    /// reason and counts as stored: a poller continues after it. `Err`: nothing was stored; try again.
     fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>>;
 
-    fn changed(&self, change: Change);
+    /// `Err`: it was not recorded; try again.
+    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// The vendor says what became of a message that was sent earlier. `false`: no such message is in the journal.
+    /// Reports the outcome of a message that was sent earlier. `false`: no such message is in the journal.
     fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// Events were lost at the platform. It is logged and counted.
     fn gap(&self, gap: Gap);
 
-    /// Saves where to go on after a restart. To be called after the events before it are stored.
+    /// Saves where to continue after a restart. Call it after the events before it are stored.
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>>;
 }
 
 /// Why a listener ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// There is nothing to listen to: the bot's events come through doors, or it has none.
+    /// There is nothing to listen to: the bot's events come by HTTP, or it has none.
     Never,
     /// The connection was lost or refused for now; it is started again after a growing pause.
     Lost(String),

@@ -17,7 +17,7 @@ use super::media::MediaBody;
 use super::stored::StoreError;
 use crate::split;
 
-pub use bot::{Bot, BotNames};
+pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
 pub use door::{Answer, Door, Heard, Method, RawRequest, Reply};
 pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
@@ -132,6 +132,11 @@ pub trait Platform: Send + Sync {
     /// Why a bot with these settings and secrets cannot work, as far as that can be told without the vendor.
     fn check_bot(&self, _bot: &Bot) -> Result<(), String> {
         Ok(())
+    }
+
+    /// What the vendor says about the bot: its token, its webhook, its rights. Limit 20 s.
+    fn inspect<'a>(&'a self, _bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
+        Box::pin(std::future::ready(Vec::new()))
     }
 
     /// Listens as this bot until the future is dropped; comes back only if it cannot go on. One call per bot runs in

@@ -1,4 +1,4 @@
-//! The rate limit of each token. It stands alone, because the state of the whole edge contains it.
+//! The rate limit of each token. In its own module, because the state of the whole edge contains it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

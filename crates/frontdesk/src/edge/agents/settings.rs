@@ -1,4 +1,4 @@
-//! `[agents]` and `[skills]`: settings of the agents API and of what stands behind it.
+//! `[agents]` and `[skills]`: settings of the agents API, its connectors and its stores.
 
 use std::path::PathBuf;
 

@@ -138,7 +138,7 @@ impl Listener {
             return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
         }
         // The next event is requested, so the previous one was written to the socket.
-        self.session.live.handed.hand(self.yielded.0);
+        self.session.live.delivered.advance(self.yielded.0);
         loop {
             while let Some(stored) = self.messages.pop_front() {
                 if self.session.live.hears(stored.message.session_id.as_deref()) {
@@ -174,7 +174,7 @@ impl Listener {
                 Err(error) => return broken(&error),
             }
             tokio::select! {
-                () = self.session.live.bell.notified() => {}
+                () = self.session.live.notify.notified() => {}
                 () = tokio::time::sleep(LOOK_TIME) => {}
                 () = self.app.stop.cancelled() => return None,
             }

@@ -100,7 +100,7 @@ impl Carrier {
                     if flushed.is_err() { break; }
                     self.session.written(self.now_ms());
                 }
-                () = async { match &mailbox { Some(mailbox) => mailbox.bell.notified().await, None => std::future::pending().await } } => {}
+                () = async { match &mailbox { Some(mailbox) => mailbox.notify.notified().await, None => std::future::pending().await } } => {}
                 () = tick.as_mut() => self.session.tick(self.now_ms()),
                 () = stop.cancelled() => self.session.close(Close::GoingAway),
             }

@@ -158,7 +158,7 @@ fn a_file_is_uploaded_and_then_sent() {
     assert_eq!((&content["url"], &content["filename"]), (&json!("mxc://example.org/new"), &json!("cat.png")));
     let own = json!({ "op": "send_media", "chat_id": ROOM, "media_kind": "image",
                       "source_url": "https://desk.example/relay/media/absent" });
-    assert_eq!(act(&desk, own).result.code, Some(Code::NotFound));
+    assert_eq!(act(&desk, own).result.code, Some(Code::Unavailable), "there is no store of files here");
 }
 
 #[test]

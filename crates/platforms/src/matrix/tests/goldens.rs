@@ -32,7 +32,7 @@ fn outcome(case: &Value) -> Value {
         json!({ "handle": file.handle.expose(), "mime": file.mime, "filename": file.filename, "size": file.size })
     }).collect();
     let mut told = json!({ "event": intake.event, "addressed": intake.addressed });
-    for (name, value) in [("files", json!(files)), ("refusal", json!(intake.refusal)), ("needs", json!(event.needs()))]
+    for (name, value) in [("files", json!(files)), ("refusal", json!(intake.refused)), ("needs", json!(event.needs()))]
     {
         if !value.is_null() && value != json!([]) {
             told[name] = value;

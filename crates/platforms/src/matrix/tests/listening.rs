@@ -21,6 +21,7 @@ enum Told {
     Text(String),
     Refused(String),
     Changed(String),
+    Moved(String),
     Gap,
     Cursor(String),
 }
@@ -49,7 +50,7 @@ impl Inlet for Record {
             return Box::pin(std::future::ready(Err(error)));
         }
         for intake in intakes {
-            self.say(match intake.refusal {
+            self.say(match intake.refused {
                 Some(reason) => Told::Refused(reason),
                 None => Told::Text(intake.event.text),
             });
@@ -57,10 +58,12 @@ impl Inlet for Record {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    fn changed(&self, change: Change) {
-        if let Change::Chat(chat) = change {
-            self.say(Told::Changed(chat));
-        }
+    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.say(match change {
+            Change::ChatMoved { to, .. } => Told::Moved(to),
+            other => Told::Changed(format!("{other:?}")),
+        });
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn receipt<'a>(&'a self, _: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {
@@ -276,4 +279,37 @@ fn an_invitation_to_a_room_that_cannot_be_reached_stops_nothing() {
     listen(&desk, &bot("sync"), Some("s1"), &record);
     assert_eq!(record.texts(), ["one"]);
     assert!(record.told.into_inner().unwrap().contains(&Told::Cursor("s2".into())));
+}
+
+#[test]
+fn a_room_moves_only_to_one_that_names_it_as_its_predecessor() {
+    for (predecessor, moved) in [(ROOM, true), ("!other:example.org", false)] {
+        let (table, desk) = world();
+        greeted(&table);
+        let tombstone = json!({ "event_id": "$t", "sender": "@ann:example.org", "type": "m.room.tombstone",
+                                "state_key": "", "content": { "replacement_room": "!new:example.org" } });
+        table.rule("GET client/v3/sync", 200, joined("s2", vec![tombstone]));
+        stopped(&table);
+        table.rule("POST client/v3/rooms/%21new%3Aexample.org/join", 200, json!({}));
+        let create = json!({ "predecessor": { "room_id": predecessor } });
+        table.rule("GET client/v3/rooms/%21new%3Aexample.org/state/m.room.create/", 200, create);
+        let record = Record::default();
+        listen(&desk, &bot("sync"), Some("s1"), &record);
+        let told = record.told.into_inner().unwrap();
+        assert_eq!(told.contains(&Told::Moved("!new:example.org".into())), moved, "{told:?}");
+    }
+}
+
+#[test]
+fn a_check_of_the_bot_says_what_the_homeserver_says() {
+    let (table, desk) = world();
+    greeted(&table);
+    let check = || desk.inspect(&bot("sync")).now_or_never().unwrap();
+    table.rule("GET client/v3/joined_rooms", 200, json!({ "joined_rooms": [ROOM] }));
+    let found: Vec<_> = check().into_iter().map(|it| (it.check, it.ok)).collect();
+    assert_eq!(found, [("token", true), ("rooms", true)]);
+    let (table, desk) = world();
+    table.rule("GET client/v3/account/whoami", 401, json!({ "errcode": "M_UNKNOWN_TOKEN", "error": "logged out" }));
+    let found = desk.inspect(&bot("sync")).now_or_never().unwrap();
+    assert!(!found[0].ok && found[0].text.contains("logged out"), "{found:?}");
 }

@@ -16,7 +16,7 @@ use frontdesk_wire::Secret;
 use serde_json::{Value, json};
 
 use super::Homeservers;
-use crate::Kit;
+use crate::{Kit, NoMedia};
 
 pub(super) const ME: &str = "@bot:example.org";
 pub(super) const ROOM: &str = "!room:example.org";
@@ -123,7 +123,7 @@ pub(super) fn world() -> (Arc<Table>, Homeservers) {
     let kit = Kit {
         env: Arc::new(TestEnv::default()),
         outcall: table.clone(),
-        media: None,
+        media: Arc::new(NoMedia),
         public_url: "https://desk.example".into(),
         settings: toml::Table::new(),
     };

@@ -16,13 +16,13 @@ const CLOCK_STEP_MS: u64 = 50;
 
 pub(super) async fn run(site: Site) {
     let mut changes = site.fake.changes();
-    let mut under_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     loop {
         changes.borrow_and_update();
         let (due, next_ms) = site.fake.due_deliveries(site.clock.now_ms());
         for delivery in due {
             let site = site.clone();
-            under_way.spawn(async move {
+            in_flight.spawn(async move {
                 let outcome = match tokio::time::timeout(MAX_ANSWER, deliver(&delivery)).await {
                     Ok(outcome) => outcome,
                     Err(_) => Err("Read timeout expired".to_owned()),
@@ -33,7 +33,7 @@ pub(super) async fn run(site: Site) {
         let pause = next_ms.map(|at| at.saturating_sub(site.clock.now_ms()).clamp(1, CLOCK_STEP_MS));
         tokio::select! {
             _ = changes.changed() => {}
-            Some(_) = under_way.join_next() => {}
+            Some(_) = in_flight.join_next() => {}
             () = tokio::time::sleep(Duration::from_millis(pause.unwrap_or_default())), if pause.is_some() => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The stored form of a verdict, and its explanation in words.
+//! The stored form of a verdict, and its explanation.
 
 use frontdesk_wire::api::{Considered, VerdictBrief};
 use serde::Serialize;
@@ -25,7 +25,7 @@ impl Serialize for Line {
 
 impl Verdict {
     /// The stored form.
-    pub fn kept(&self, outcome: &str, platform: &str) -> String {
+    pub fn to_stored(&self, outcome: &str, platform: &str) -> String {
         serde_json::to_string(&(outcome, platform, &self.lines)).unwrap_or_default()
     }
 
@@ -34,26 +34,26 @@ impl Verdict {
         let telling = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
         let text = telling.map_or_else(String::new, |line| {
             let instance = line.instance.as_ref().map_or("", |it| it.name.as_str());
-            words(tenant, platform, instance, line.layer.name(), line.rule, &line.value)
+            explain(tenant, platform, instance, line.layer.name(), line.rule, &line.value)
         });
         VerdictBrief { outcome: self.outcome().into(), text, delivery: None }
     }
 }
 
-/// A verdict that was read back: the outcome, and each line in words.
+/// A verdict that was read back: the outcome, and an explanation of each line.
 #[derive(Debug)]
-pub struct Kept {
+pub struct StoredVerdict {
     pub outcome: String,
     /// It only stopped a running turn, and has no row in any ledger.
     pub interrupted: bool,
     pub instances: Vec<Considered>,
 }
 
-pub fn read_kept(kept: &str, tenant: &str) -> Option<Kept> {
+pub fn read_verdict(stored: &str, tenant: &str) -> Option<StoredVerdict> {
     type Row = (String, bool, String, String, String);
-    let (outcome, platform, rows): (String, String, Vec<Row>) = serde_json::from_str(kept).ok()?;
+    let (outcome, platform, rows): (String, String, Vec<Row>) = serde_json::from_str(stored).ok()?;
     let line = |(instance, delivered, layer, rule, value): Row| Considered {
-        text: words(tenant, &platform, &instance, &layer, &rule, &value),
+        text: explain(tenant, &platform, &instance, &layer, &rule, &value),
         outcome: if delivered { "delivered".into() } else { "withheld".into() },
         instance,
         layer,
@@ -62,10 +62,10 @@ pub fn read_kept(kept: &str, tenant: &str) -> Option<Kept> {
     };
     let interrupted = outcome == INTERRUPTED;
     let outcome = if interrupted { "delivered".into() } else { outcome };
-    Some(Kept { outcome, interrupted, instances: rows.into_iter().map(line).collect() })
+    Some(StoredVerdict { outcome, interrupted, instances: rows.into_iter().map(line).collect() })
 }
 
-impl Kept {
+impl StoredVerdict {
     /// What the sender of the event was told.
     pub fn brief(self) -> VerdictBrief {
         let telling = self.instances.iter().position(|line| line.outcome == "delivered").unwrap_or(0);
@@ -100,8 +100,8 @@ impl Kept {
     }
 }
 
-/// The reason in words.
-fn words(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str, value: &str) -> String {
+/// Explains a line to a reader.
+fn explain(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str, value: &str) -> String {
     match (layer, rule) {
         ("tenant", "known") => format!("tenant {value:?} not found"),
         ("tenant", "route") => format!(

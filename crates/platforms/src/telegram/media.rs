@@ -1,0 +1,179 @@
+//! Files both ways. They pass through in pieces.
+
+use frontdesk_core::port::media::{MediaBody, MediaItem};
+use frontdesk_core::port::outcall::{OutcallError, Part, PartValue};
+use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
+use frontdesk_wire::{ActionResult, Code, Secret};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::act::{Sent, Target};
+use super::api::{Api, ApiError};
+use super::text::{CAPTION_MAX, one_message};
+use super::{DOWNLOAD_MAX_BYTES, Telegram};
+
+/// The Bot API takes no larger uploads, and shows no larger pictures.
+const UPLOAD_MAX_BYTES: u64 = 50 << 20;
+const PHOTO_MAX_BYTES: u64 = 10 << 20;
+
+/// A file on its way to Telegram.
+struct Outgoing {
+    mime: String,
+    filename: String,
+    size: Option<u64>,
+    body: MediaBody,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    #[serde(default)]
+    file_path: Option<String>,
+}
+
+impl Telegram {
+    #[allow(clippy::too_many_arguments)] // the fields of one action
+    pub(super) async fn send_media(
+        &self,
+        api: &Api<'_>,
+        tenant: &str,
+        target: Target<'_>,
+        kind: &str,
+        source_url: &str,
+        caption: Option<&str>,
+        filename: Option<&str>,
+    ) -> Result<Acted, ActionResult> {
+        let file = self.open_source(tenant, source_url, filename).await?;
+        if file.size.is_some_and(|size| size > UPLOAD_MAX_BYTES) {
+            let text = format!("Telegram takes files of at most {UPLOAD_MAX_BYTES} bytes");
+            return Err(ActionResult::refused(Code::TooLarge, text));
+        }
+        let is_picture = file.size.is_some_and(|size| size <= PHOTO_MAX_BYTES) && !file.mime.contains("svg");
+        let (method, field) = match kind {
+            "image" if is_picture => ("sendPhoto", "photo"),
+            "voice" if file.mime.starts_with("audio/") => ("sendVoice", "voice"),
+            "audio" => ("sendAudio", "audio"),
+            "video" => ("sendVideo", "video"),
+            _ => ("sendDocument", "document"),
+        };
+        let caption = caption.filter(|caption| !caption.trim().is_empty());
+        let mut fields = target.parameters();
+        let rendered = caption.and_then(|caption| one_message(caption, CAPTION_MAX));
+        if let Some(rendered) = &rendered {
+            // Without markup: an upload that is refused for its markup cannot be repeated, its bytes are gone.
+            fields.insert("caption".into(), rendered.plain.clone().into());
+        }
+        let texts: Vec<(String, String)> = fields
+            .into_iter()
+            .map(|(name, value)| match value {
+                Value::String(text) => (name, text),
+                other => (name, other.to_string()),
+            })
+            .collect();
+        let mut parts: Vec<Part<'_>> =
+            texts.iter().map(|(name, text)| Part { name, value: PartValue::Text(text) }).collect();
+        let Outgoing { mime, filename, size, body } = file;
+        parts.push(Part {
+            name: field,
+            value: PartValue::File { filename: &filename, mime: &mime, length: size, body },
+        });
+        let sent: Sent = match api.upload(method, parts).await {
+            Ok(sent) => sent,
+            Err(error) => return Ok(error.into()),
+        };
+        let message_id = sent.id();
+        if let (Some(caption), None) = (caption, &rendered) {
+            return Ok(self.send_caption(api, target, caption, &message_id).await);
+        }
+        Ok(ActionResult::sent(message_id).into())
+    }
+
+    /// A caption that is too long follows as a message of its own.
+    async fn send_caption(&self, api: &Api<'_>, target: Target<'_>, caption: &str, message_id: &str) -> Acted {
+        for part in super::text::parts(caption) {
+            if let Err(error) = super::act::send_plainly(api, &target, &part).await {
+                let mut acted = Acted::from(error);
+                acted.result.code = Some(Code::Partial);
+                acted.result.message_id = Some(message_id.to_owned());
+                let why = acted.result.error.take().unwrap_or_default();
+                acted.result.error = Some(format!("the file went out, its caption did not: {why}"));
+                acted.pace.retry_after_ms = None; // trying again would send the file twice
+                acted.result = acted.result.worded();
+                return acted;
+            }
+        }
+        ActionResult::sent(message_id).into()
+    }
+
+    async fn open_source(&self, tenant: &str, url: &str, filename: Option<&str>) -> Result<Outgoing, ActionResult> {
+        let own = frontdesk_core::media::url(&self.public_url, "");
+        if let Some(id) = url.strip_prefix(&own) {
+            let found = self.media.media_get(tenant, id, self.env.now_ms()).await;
+            let found = found.map_err(|error| ActionResult::refused(Code::Unavailable, error.to_string()))?;
+            let absent = || ActionResult::refused(Code::NotFound, "file not found or expired");
+            let (MediaItem { mime, filename: known, size, .. }, body) = found.ok_or_else(absent)?;
+            let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime));
+            return Ok(Outgoing { mime, filename, size: Some(size), body });
+        }
+        let call =
+            frontdesk_core::port::outcall::Call::get(url, usize::try_from(UPLOAD_MAX_BYTES).unwrap_or(usize::MAX));
+        let answer = self.outcall.open(call).await.map_err(|error| {
+            let code = match error {
+                OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
+                OutcallError::TooLarge(_) => Code::TooLarge,
+                OutcallError::NotSent(_) | OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
+            };
+            ActionResult::refused(code, format!("source_url: {error}"))
+        })?;
+        if !(200..300).contains(&answer.status) {
+            let text = format!("source_url returned status {}", answer.status);
+            return Err(ActionResult::refused(Code::PlatformFailed, text));
+        }
+        let mime = answer.header("content-type").unwrap_or("application/octet-stream");
+        let mime = mime.split(';').next().unwrap_or_default().trim().to_owned();
+        let size = answer.header("content-length").and_then(|length| length.parse().ok());
+        let filename = filename.map_or_else(|| default_name(&mime), str::to_owned);
+        Ok(Outgoing { mime, filename, size, body: answer.body })
+    }
+
+    /// The path of a file is valid for an hour, its id for good: the path is asked for each time.
+    pub(super) async fn fetch(&self, bot: &Bot, handle: &Secret) -> Result<RemoteMedia, MediaFault> {
+        let gone = || MediaFault::Gone("the bot was removed".into());
+        let api = Api::of(&*self.outcall, bot).ok_or_else(gone)?;
+        let found: Found = api.call("getFile", &json!({ "file_id": handle.expose() })).await.map_err(|error| {
+            let text = error.text().replace(handle.expose(), "***");
+            match &error {
+                ApiError::Refused { code: 400 | 404, .. } => MediaFault::Gone(text),
+                _ => MediaFault::Unavailable(text),
+            }
+        })?;
+        let path = found.file_path.ok_or_else(|| MediaFault::Gone("Telegram names no path for it".into()))?;
+        let url = api.file_url(&path);
+        let answer = self.outcall.open(api.file_call(&url, DOWNLOAD_MAX_BYTES)).await;
+        let answer = answer.map_err(|error| MediaFault::Unavailable(api.no_answer(&error).text()))?;
+        match answer.status {
+            200..300 => {
+                let mime = answer.header("content-type").unwrap_or("application/octet-stream").to_owned();
+                Ok(RemoteMedia { mime, filename: None, body: answer.body })
+            }
+            404 | 410 => Err(MediaFault::Gone(format!("status {}", answer.status))),
+            status => Err(MediaFault::Unavailable(format!("status {status}"))),
+        }
+    }
+}
+
+/// Telegram shows a name with every document.
+fn default_name(mime: &str) -> String {
+    let ending = match mime {
+        "image/png" => "png",
+        "image/jpeg" => "jpg",
+        "image/webp" => "webp",
+        "image/gif" => "gif",
+        "audio/ogg" => "ogg",
+        "audio/mpeg" => "mp3",
+        "video/mp4" => "mp4",
+        "application/pdf" => "pdf",
+        "text/plain" => "txt",
+        _ => "bin",
+    };
+    format!("file.{ending}")
+}

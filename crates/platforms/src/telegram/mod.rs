@@ -1,0 +1,374 @@
+//! Telegram: the Bot API, by long polling or by webhook.
+//!
+//! `frontdesk bot add telegram --id BOT --secret token=file:PATH` is all that a bot needs. With `--set mode=webhook`
+//! Telegram calls `POST /telegram/{bot}` instead, and proves itself with the secret `webhook_secret`.
+
+mod act;
+mod api;
+mod inspect;
+mod media;
+mod normalize;
+mod poll;
+mod text;
+mod update;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use frontdesk_core::Env;
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::media::MediaStore;
+use frontdesk_core::port::outcall::Outcall;
+use frontdesk_core::port::platform::{
+    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault,
+    Method, Platform, Rate, RawRequest, RemoteMedia, Reply,
+};
+use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::descriptor::LenUnit;
+use frontdesk_wire::secret::same_bytes;
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use self::act::info;
+use self::api::{Api, ApiError};
+use self::normalize::{Meaning, meaning_of, unreadable};
+use self::text::MESSAGE_MAX;
+use self::update::{ALLOWED_UPDATES, Chat, Update, User};
+use crate::{Kit, Listed, SettingsError};
+
+pub const PLATFORM: &str = "telegram";
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+
+/// The topic that every forum has. The Bot API calls it 1 in no call, and has no id for it in messages.
+const GENERAL_TOPIC: &str = "1";
+/// One update with the longest texts and entities.
+const UPDATE_MAX_BYTES: usize = 512 << 10;
+/// The Bot API gives out no larger files.
+const DOWNLOAD_MAX_BYTES: usize = 20 << 20;
+
+// What Telegram permits, with a margin: 30 messages a second in all, one a second in a chat, 20 a minute in a group.
+const BOT_RATE: Rate = Rate { burst: 25, every_ms: 36 };
+const CHAT_RATE: Rate = Rate { burst: 2, every_ms: 1_020 };
+const GROUP_RATE: Rate = Rate { burst: 1, every_ms: 3_100 };
+
+const OPS: [&str; 11] = [
+    "send",
+    "edit",
+    "delete",
+    "typing",
+    "get_chat_info",
+    "send_media",
+    "prompt",
+    "react",
+    "thread_create",
+    "thread_rename",
+    "draft",
+];
+
+fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
+    let _: NoSettings = kit.section(PLATFORM)?;
+    Ok(Arc::new(Telegram::new(kit)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoSettings {}
+
+pub struct Telegram {
+    env: Arc<dyn Env>,
+    outcall: Arc<dyn Outcall>,
+    media: Arc<dyn MediaStore>,
+    public_url: String,
+    descriptor: Descriptor,
+    doors: [Door; 1],
+    /// Who each account is, as Telegram said. One per bot that was added.
+    known: Mutex<HashMap<String, User>>,
+}
+
+impl Telegram {
+    pub fn new(kit: &Kit) -> Self {
+        let descriptor = Descriptor {
+            supports_draft_streaming: true,
+            supports_edit: true,
+            supports_threads: true,
+            markdown_dialect: "markdown_v2".into(),
+            len_unit: LenUnit::Utf16,
+            emoji: "✈️".into(),
+            platform_hint: "You are talking on Telegram. Write Markdown; tables become monospace text.".into(),
+            supported_ops: OPS.map(str::to_owned).to_vec(),
+            ..Descriptor::plain(PLATFORM, "Telegram", MESSAGE_MAX)
+        };
+        let door = Door {
+            method: Method::Post,
+            path: "/telegram/{bot}",
+            summary: "Updates of a Telegram bot in webhook mode",
+            max_bytes: UPDATE_MAX_BYTES,
+        };
+        Self {
+            env: kit.env.clone(),
+            outcall: kit.outcall.clone(),
+            media: kit.media.clone(),
+            public_url: kit.public_url.clone(),
+            descriptor,
+            doors: [door],
+            known: Mutex::default(),
+        }
+    }
+
+    /// Who the bot is. Asked once: the name of a bot changes rarely, and a changed token is another account.
+    async fn me(&self, api: &Api<'_>, bot: &Bot) -> Result<User, ApiError> {
+        let key = format!("{} {}", bot.id, bot.account());
+        let known = |telegram: &Self| telegram.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(me) = known(self) {
+            return Ok(me);
+        }
+        let me = api.me().await?;
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other, _| !other.starts_with(&format!("{} ", bot.id)));
+        all.insert(key, me.clone());
+        Ok(me)
+    }
+
+    fn webhook_url(&self, bot: &Bot) -> String {
+        format!("{}/telegram/{}", self.public_url, bot.id)
+    }
+
+    /// Tells Telegram where to send updates, and then waits: they come through the door.
+    async fn set_webhook(&self, bot: &Bot) -> Ended {
+        let Some(api) = Api::of(&*self.outcall, bot) else {
+            return Ended::Misconfigured("the bot has no token".into());
+        };
+        let secret = bot.secret("webhook_secret").map_or("", Secret::expose);
+        let webhook = json!({
+            "url": self.webhook_url(bot),
+            "secret_token": secret,
+            "allowed_updates": ALLOWED_UPDATES,
+        });
+        match api.call::<Value>("setWebhook", &webhook).await {
+            Ok(_) => Ended::Never,
+            Err(error) if error.code() == Some(400) => Ended::Misconfigured(format!(
+                "Telegram does not accept the webhook ({}); it must be able to reach server.public_url by https",
+                error.text()
+            )),
+            Err(error) => poll::ended(&error),
+        }
+    }
+
+    async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+        let given = request.header("x-telegram-bot-api-secret-token").unwrap_or_default();
+        let expected = bot.secret("webhook_secret").ok_or_else(|| Reply::text(404, "this bot has no webhook"))?;
+        if bot.setting("mode") != Some("webhook") || !same_bytes(given.as_bytes(), expected.expose().as_bytes()) {
+            return Err(Reply::text(401, "the secret token of the webhook is missing or wrong"));
+        }
+        let api = Api::of(&*self.outcall, bot).ok_or_else(|| Reply::text(404, "the bot has no token"))?;
+        let me = self.me(&api, bot).await.map_err(|error| Reply::text(503, error.text()))?;
+        let value: Value =
+            serde_json::from_slice(&request.body).map_err(|_| Reply::text(400, "the body is not valid JSON"))?;
+        let id = value.get("update_id").and_then(Value::as_i64);
+        let id = id.ok_or_else(|| Reply::text(400, "the body is not an update: it has no update_id"))?;
+        let Meaning { intake, changes, pressed, .. } = match serde_json::from_value::<Update>(value) {
+            Ok(update) => meaning_of(update, &me, bot),
+            Err(error) => {
+                // Answered with success: Telegram would send it again and again.
+                let refused = unreadable(bot, id, &error.to_string());
+                return Ok(Heard::events(vec![refused], Answer::Fixed(Reply::json(200, &json!({})))));
+            }
+        };
+        // The answer may carry a call: the button stops spinning without another request.
+        let answer = pressed.map_or_else(
+            || json!({}),
+            |pressed| json!({ "method": "answerCallbackQuery", "callback_query_id": pressed.query_id }),
+        );
+        let events = intake.map(|intake| *intake).into_iter().collect();
+        Ok(Heard { changes, ..Heard::events(events, Answer::Fixed(Reply::json(200, &answer))) })
+    }
+
+    async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, StoreError> {
+        // The chat with a person has the id of that person: nothing needs to be asked.
+        if chat_id.parse::<i64>().is_ok_and(|id| id > 0) {
+            let info = ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() };
+            let visible = viewer.map(|viewer| viewer == chat_id);
+            return Ok(Some(Look { info, visible, person: Some(chat_id.to_owned()), ..Look::default() }));
+        }
+        let unknown = |error: ApiError| StoreError::Unavailable(error.text());
+        let Some(api) = Api::of(&*self.outcall, bot) else { return Ok(None) };
+        let found: Chat = match api.call("getChat", &json!({ "chat_id": chat_id })).await {
+            Ok(found) => found,
+            Err(error) if matches!(error.code(), Some(400 | 403)) => return Ok(None),
+            Err(error) => return Err(unknown(error)),
+        };
+        let visible = match viewer {
+            Some(viewer) => self.is_member(&api, chat_id, viewer).await,
+            None => None,
+        };
+        Ok(Some(Look { info: info(&found), visible, ..Look::default() }))
+    }
+
+    /// `None`: Telegram does not say. That counts as no.
+    async fn is_member(&self, api: &Api<'_>, chat_id: &str, viewer: &str) -> Option<bool> {
+        let user: i64 = viewer.parse().ok()?;
+        let asked = json!({ "chat_id": chat_id, "user_id": user });
+        match api.call::<Member>("getChatMember", &asked).await {
+            Ok(member) => Some(match member.status.as_str() {
+                "creator" | "administrator" | "member" => true,
+                "restricted" => member.is_member,
+                _ => false,
+            }),
+            Err(error) if error.says(&["user not found", "participant_id_invalid", "member not found"]) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    async fn declare(&self, bot: &Bot, commands: &[Command]) -> Result<(), String> {
+        let api = Api::of(&*self.outcall, bot).ok_or("the bot has no token")?;
+        let fits = |command: &&Command| {
+            let name = command.name.as_str();
+            !name.is_empty()
+                && name.len() <= 32
+                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        };
+        let shown = |command: &Command| {
+            let text: String = command.description.chars().take(256).collect();
+            json!({ "command": command.name, "description": if text.trim().is_empty() { command.name.clone() } else { text } })
+        };
+        let wanted: Vec<Value> = commands.iter().filter(fits).map(shown).collect();
+        let current: Vec<Value> = api.call("getMyCommands", &json!({})).await.map_err(|error| error.text())?;
+        if current == wanted {
+            return Ok(());
+        }
+        let set: Result<Value, ApiError> = api.call("setMyCommands", &json!({ "commands": wanted })).await;
+        set.map(drop).map_err(|error| error.text())
+    }
+}
+
+#[derive(Deserialize)]
+struct Member {
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    is_member: bool,
+}
+
+/// Ids of groups and channels are negative.
+fn is_group(chat_id: &str) -> bool {
+    chat_id.starts_with('-') || chat_id.starts_with('@')
+}
+
+impl Platform for Telegram {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn bot_names(&self) -> Option<BotNames> {
+        Some(BotNames { settings: &["base_url", "mode"], required: &["token"], secrets: &["token", "webhook_secret"] })
+    }
+
+    fn check_bot(&self, bot: &Bot) -> Result<(), String> {
+        let token = bot.secret("token").map_or("", Secret::expose);
+        let is_token = token.split_once(':').is_some_and(|(id, rest)| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            id.parse::<u64>().is_ok() && rest.len() >= 20 && rest.chars().all(plain)
+        });
+        if !is_token {
+            return Err("the token must look like 123456:ABC-DEF..., as @BotFather shows it".into());
+        }
+        if let Some(base) = bot.setting("base_url") {
+            let is_url = base.starts_with("https://") || base.starts_with("http://");
+            if !is_url {
+                return Err(format!("base_url {base:?} must begin with https:// or http://"));
+            }
+        }
+        match bot.setting("mode").unwrap_or("poll") {
+            "poll" => Ok(()),
+            "webhook" => {
+                let secret = bot.secret("webhook_secret").map_or("", Secret::expose);
+                let plain = secret.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+                match (16..=256).contains(&secret.len()) && plain {
+                    true => Ok(()),
+                    false => Err("mode webhook needs --secret webhook_secret=...: 16 to 256 of A-Z a-z 0-9 _ -".into()),
+                }
+            }
+            other => Err(format!("mode must be poll or webhook, not {other:?}")),
+        }
+    }
+
+    fn inspect<'a>(&'a self, bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
+        Box::pin(self.findings(bot))
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+
+    fn listen<'a>(&'a self, bot: &'a Bot, cursor: Option<String>, inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+        Box::pin(async move {
+            match bot.setting("mode") {
+                Some("webhook") => self.set_webhook(bot).await,
+                _ => self.poll(bot, cursor, inlet).await,
+            }
+        })
+    }
+
+    fn doors(&self) -> &[Door] {
+        &self.doors
+    }
+
+    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+        Box::pin(async move {
+            match bot {
+                Some(bot) => self.hear(bot, request).await,
+                None => Err(Reply::text(404, "no such bot")),
+            }
+        })
+    }
+
+    fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
+        Box::pin(async move { self.try_act(acting_as, action).await.unwrap_or_else(Acted::from) })
+    }
+
+    fn look<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a str,
+        viewer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+        Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
+    }
+
+    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+        Box::pin(async move { self.try_act(acting_as, &send.into()).await.map_or_else(|it| it, |acted| acted.result) })
+    }
+
+    fn declares_commands(&self) -> bool {
+        true
+    }
+
+    fn declare_commands<'a>(&'a self, bot: &'a Bot, commands: &'a [Command]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(self.declare(bot, commands))
+    }
+
+    fn fetch_media<'a>(&'a self, bot: &'a Bot, handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {
+        Box::pin(self.fetch(bot, handle))
+    }
+
+    fn split(&self, text: &str) -> Vec<String> {
+        text::parts(text)
+    }
+
+    fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
+        let cost = Cost::of(action);
+        let chat_id = action.act.chat_id().unwrap_or_default();
+        match &action.act {
+            // Not counted by Telegram like messages.
+            Act::Typing { .. } | Act::GetChatInfo { .. } | Act::Draft { sealed: false, .. } => {
+                cost.in_bucket("bot", BOT_RATE)
+            }
+            _ => {
+                let rate = if is_group(chat_id) { GROUP_RATE } else { CHAT_RATE };
+                cost.in_bucket("bot", BOT_RATE).in_bucket(format!("chat:{chat_id}"), rate)
+            }
+        }
+    }
+}
