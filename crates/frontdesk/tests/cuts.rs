@@ -23,6 +23,7 @@ use frontdesk_testkit::fakes::telegram;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::{InstanceNo, Place, Seq};
+use harness::homeserver::{ANN, ME, homeserver};
 use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -45,6 +46,9 @@ const TG_BOT: i64 = 7001;
 const TG_TOKEN: &str = "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr";
 const TG_SECRET: &str = "the-secret-of-the-webhook";
 const TG_USER: u64 = 501;
+/// A Matrix bot as an application service.
+const MX_TOKEN: &str = "the-token-of-the-homeserver";
+const MX_ROOM: &str = "!room:example.org";
 
 /// A pseudorandom number, the same in every run.
 fn dice(seed: u64) -> u64 {
@@ -94,6 +98,10 @@ impl Scene {
             "settings": { "mode": "webhook", "base_url": telegram.base_url },
             "secrets": { "token": TG_TOKEN, "webhook_secret": TG_SECRET } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
+        let bot = json!({ "platform": "matrix", "id": "mx", "tenant": FIRST_TENANT,
+            "settings": { "homeserver_url": homeserver().await.0, "user_id": ME, "mode": "appservice" },
+            "secrets": { "as_token": "ours", "hs_token": MX_TOKEN } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
         let scene = Self { harness, account, agents, operator, sleeper, _telegram: telegram };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
@@ -106,6 +114,8 @@ impl Scene {
             .unwrap();
         let user = TG_USER.to_string();
         let link = BindingNew { platform: "telegram".into(), ..Self::link(&user, "home-gw") };
+        scene.desk().directory().bind(link).await.unwrap();
+        let link = BindingNew { platform: "matrix".into(), ..Self::link(ANN, "home-gw") };
         scene.desk().directory().bind(link).await.unwrap();
         scene
     }
@@ -328,6 +338,14 @@ impl Scene {
                 let (path, bearer) = ("/telegram/tg".into(), String::new());
                 Request { path, bearer, kind: "application/json", body, headers }
             }
+            "PUT /_matrix/app/v1/transactions/{txn}" => {
+                let content = json!({ "msgtype": "m.text", "body": "x" });
+                let event = json!({ "event_id": format!("$mx-{n}"), "room_id": MX_ROOM, "sender": ANN,
+                    "type": "m.room.message", "content": content });
+                let path = format!("/_matrix/app/v1/transactions/{n}");
+                made(path, MX_TOKEN.into(), json!({ "events": [event] }))
+            }
+            "POST /_matrix/app/v1/ping" => made("/_matrix/app/v1/ping".into(), MX_TOKEN.into(), json!({})),
             "POST /admin/v1/tenants" => made("/admin/v1/tenants".into(), admin(), json!({ "name": format!("t-{n}") })),
             "POST /admin/v1/tokens" => {
                 made("/admin/v1/tokens".into(), admin(), json!({ "tenant": t, "scope": "chat" }))
@@ -562,7 +580,13 @@ async fn compare(scene: &Scene) {
     }
     let rows = desk.directory().find_instance("home-gw", None).unwrap().no;
     let rows = desk.stores().ledger.mail(rows, None, Seq(0), 99_999).await.unwrap();
-    for (platform, stored) in [("hooks", hooked), ("telegram", updates)] {
+    let mut pushed = 0;
+    for n in 0..CUTS {
+        let id = format!("$mx-{n}");
+        let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(MX_ROOM)).await.unwrap();
+        pushed += usize::from(event.is_some());
+    }
+    for (platform, stored) in [("hooks", hooked), ("telegram", updates), ("matrix", pushed)] {
         let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
         assert_eq!((rows, rows > 0), (stored, true), "a row for each event of {platform} that is stored");
     }

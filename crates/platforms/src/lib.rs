@@ -4,6 +4,7 @@
 pub mod chat;
 pub mod hooks;
 mod kit;
+pub mod matrix;
 pub mod shared;
 pub mod telegram;
 
@@ -15,7 +16,7 @@ pub use kit::{Kit, Listed, NoMedia, SettingsError};
 
 /// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
 /// above.
-const LISTED: &[Listed] = &[hooks::LISTED, telegram::LISTED];
+const LISTED: &[Listed] = &[hooks::LISTED, matrix::LISTED, telegram::LISTED];
 
 /// All platforms of the box, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {

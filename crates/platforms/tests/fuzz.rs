@@ -9,6 +9,7 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest};
 use frontdesk_platforms::hooks::{self, Hooks};
+use frontdesk_platforms::matrix::Homeservers;
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use frontdesk_platforms::telegram::Telegram;
 use frontdesk_platforms::{Kit, NoMedia};
@@ -80,6 +81,94 @@ fn seeds() -> Vec<Vec<u8>> {
         join(["m", "-1", "v2,AAAA", " \n"]),
         join(["m", "18446744073709551615", "", "\u{fffd}"]),
     ]
+}
+
+/// A homeserver with one room, in which everything that is asked for is the same.
+struct OneRoom;
+
+impl Outcall for OneRoom {
+    fn check(&self, _: &str) -> Result<(), OutcallError> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        assert!(call.url.starts_with("http://127.0.0.1/_matrix/") && !call.url.contains("/../"), "{}", call.url);
+        let body =
+            br#"{"joined":{"@bot:x":{},"@ann:x":{},"@ben:x":{}},"event_id":"$e","sender":"@bot:x","type":"m.a"}"#;
+        Box::pin(std::future::ready(Ok(Answer { body: body.to_vec(), ..Answer::of(200) })))
+    }
+}
+
+/// `token NUL body`
+fn transaction(input: &[u8]) -> Outcome {
+    let mut parts = input.splitn(2, |byte| *byte == 0);
+    let token = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+    let body = Bytes::copy_from_slice(parts.next().unwrap_or_default());
+    let kit = Kit {
+        env: Arc::new(TestEnv::default()),
+        outcall: Arc::new(OneRoom),
+        media: Arc::new(NoMedia),
+        public_url: String::new(),
+        settings: toml::Table::new(),
+    };
+    let settings = [("homeserver_url", "http://127.0.0.1"), ("user_id", "@bot:x"), ("mode", "appservice")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let secrets = ["as_token", "hs_token"].map(|name| (name.to_owned(), Secret::new(KEY))).into();
+    let bots = [Arc::new(Bot::new("b", Some("home".into()), settings, secrets))];
+    let platform = Homeservers::new(&kit);
+    let push = |headers: Vec<(String, String)>, query: &str| {
+        let door = "/_matrix/app/v1/transactions/{txn}";
+        let request = RawRequest { door, headers, query: query.into(), body: body.clone(), ..RawRequest::default() };
+        let bot = platform.bot_of(&bots, &request).map(|bot| &**bot);
+        platform.receive(bot, &request).now_or_never().expect("it waits for nothing")
+    };
+    // Nobody else has the token.
+    let header = |token: &str| vec![("authorization".to_owned(), format!("Bearer {token}"))];
+    for refused in [push(header(&token), ""), push(Vec::new(), &format!("access_token={token}"))] {
+        assert!(matches!(refused, Err(reply) if matches!(reply.status, 401 | 403)), "{token:?}");
+    }
+    let taken = match push(header(KEY), "") {
+        Err(reply) => {
+            assert_eq!(reply.status, 400, "{}", reply.body);
+            None
+        }
+        Ok(heard) => {
+            for intake in &heard.intakes {
+                assert_ne!(intake.event.source.user_id.as_deref(), Some("@bot:x"));
+                assert_eq!(intake.whose, Whose::Tenant("home".into()));
+            }
+            Some((heard.intakes.len().min(4), heard.changes.len().min(4)))
+        }
+    };
+    outcome((taken, token.len().min(64) / 8))
+}
+
+fn transaction_seeds() -> Vec<Vec<u8>> {
+    let event = |kind: &str, content: &str| {
+        format!(
+            r#"t{}{{"events":[{{"event_id":"$1","room_id":"!r:x","sender":"@ann:x","type":"{kind}","content":{content}}}]}}"#,
+            '\0'
+        )
+    };
+    let relates =
+        r#"{"m.relates_to":{"rel_type":"m.replace","event_id":"$2"},"m.new_content":{"msgtype":"m.text","body":"b"},"#;
+    [
+        event("m.room.message", r#"{"msgtype":"m.text","body":"@bot:x: /stop"}"#),
+        event("m.room.message", &format!(r#"{relates}"msgtype":"m.text","body":"a"}}"#)),
+        event("m.room.message", r#"{"msgtype":"m.image","body":"a","url":"mxc://x/a","info":{"size":1}}"#),
+        event("m.reaction", r#"{"m.relates_to":{"event_id":"$2","key":"1⃣"}}"#),
+        event("m.room.encrypted", "{}"),
+        event("m.room.tombstone", r#"{"replacement_room":"!s:x"}"#),
+        event("m.room.member", r#"{"membership":"invite"},"state_key":"@bot:x""#),
+        "t\0{}".into(),
+    ]
+    .map(String::into_bytes)
+    .to_vec()
+}
+
+#[test]
+fn transactions() {
+    run(&Target { name: "matrix_transaction", run: transaction, seeds: transaction_seeds });
 }
 
 #[test]

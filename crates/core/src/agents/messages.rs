@@ -203,7 +203,7 @@ impl Messages {
     async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
         if let Some(platform) = self.platforms.get(PLATFORM) {
             let bot = Bot::bare(BOT);
-            platform.overheard(ActingAs { tenant: &to.agent.tenant, bot: &bot }, event).await;
+            platform.overheard(ActingAs::new(&to.agent.tenant, &bot), event).await;
         }
     }
 

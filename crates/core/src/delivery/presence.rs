@@ -150,7 +150,7 @@ impl DeliveryPlane {
             let text = "Your agent is away and could not be woken yet. Your message is kept and will be \
                         delivered as soon as it is back.";
             let bot = self.directory.bots().bot(&delivery.platform, &delivery.bot);
-            let acting_as = ActingAs { tenant: &instance.tenant, bot: &bot };
+            let acting_as = ActingAs::new(&instance.tenant, &bot);
             let result = notice_in_time(&**platform, acting_as, &delivery.chat_id, text).await;
             let sent = if result.success {
                 self.meters.notices.inc();

@@ -43,7 +43,7 @@ impl InboundPlane {
             return Context::None;
         };
         let bot = self.directory.bots().bot(&source.platform, marks.bot);
-        let acting_as = ActingAs { tenant, bot: &bot };
+        let acting_as = ActingAs::new(tenant, &bot);
         let asked = async {
             let said = platform.nearby(acting_as, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;
             let others: Vec<Nearby> =

@@ -311,7 +311,7 @@ impl InboundPlane {
     async fn look_for(&self, tenant: &str, bot: &str, source: &Source, viewer: &str, limit: Duration) -> Sees {
         let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
         let bot = self.directory.bots().bot(&source.platform, bot);
-        let acting_as = ActingAs { tenant, bot: &bot };
+        let acting_as = ActingAs::new(tenant, &bot);
         let asked = platform.look(acting_as, &source.chat_id, Some(viewer));
         match tokio::time::timeout(limit, asked).await {
             Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
@@ -379,7 +379,7 @@ impl InboundPlane {
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
         if let Some(platform) = self.platforms.get(&source.platform) {
             let bot = self.directory.bots().bot(&source.platform, bot);
-            let acting_as = ActingAs { tenant: tenant.as_deref().unwrap_or_default(), bot: &bot };
+            let acting_as = ActingAs::new(tenant.as_deref().unwrap_or_default(), &bot);
             let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;
             if !said.success {
                 tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");

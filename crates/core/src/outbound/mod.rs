@@ -208,7 +208,7 @@ impl OutboundPlane {
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
         let bot = self.own_bot(caller, platform, bot)?;
-        let acting_as = ActingAs { tenant: &caller.tenant, bot: &bot };
+        let acting_as = ActingAs::new(&caller.tenant, &bot);
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
         if !self.may_speak(found, acting_as, platform, &chat_id).await? {
             return Err(ActionResult::egress_declined(platform));
@@ -242,7 +242,7 @@ impl OutboundPlane {
             absent()
         })?;
         let bot = self.own_bot(caller, &held.platform, &held.bot)?;
-        let acting_as = ActingAs { tenant: &caller.tenant, bot: &bot };
+        let acting_as = ActingAs::new(&caller.tenant, &bot);
         let sending = Sending {
             caller,
             platform,

@@ -31,6 +31,7 @@ pub(super) struct Asked {
 }
 
 /// An action's address.
+#[derive(Clone, Copy)]
 pub(super) struct Sending<'a> {
     pub(super) caller: &'a Caller,
     pub(super) platform: &'a Arc<dyn Platform>,
@@ -95,6 +96,7 @@ impl OutboundPlane {
         let parts = parts_of(action, &**sending.platform);
         let bot = &sending.acting_as.bot.id;
         let entry = self.new_entry(sending.caller, sending.name, bot, sending.chat_id, op, parts.len());
+        let at_ms = entry.at_ms;
         let id = self.journal.open_entry(entry).await.map_err(|error| unavailable(&error))?;
         let mut first: Option<ActionResult> = None;
         let (mut cursor, mut notes) = (0, Vec::new());
@@ -103,7 +105,10 @@ impl OutboundPlane {
             notes.push(format!("replaced {} earlier edits of the same message", sending.asked.replaced));
         }
         for (index, part) in parts.iter().enumerate() {
-            let went = self.when_its_turn(sending, part, parts.len() - index - 1).await;
+            // With the time, so that a store that begins anew does not use the keys of the old one again.
+            let key = format!("{at_ms}.{id}.{index}");
+            let acting_as = ActingAs { idempotency_key: Some(&key), ..sending.acting_as };
+            let went = self.when_its_turn(&Sending { acting_as, ..*sending }, part, parts.len() - index - 1).await;
             if let Some(receipt_id) = went.receipt_id
                 && let Err(error) = self.journal.add_receipt(id, receipt_id).await
             {

@@ -74,18 +74,32 @@ async fn try_take(
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let name = &platform.descriptor().platform;
+    let bots = app.desk.directory().bots();
+    let mut raw = RawRequest {
+        door: door.path,
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        headers: texts_of(request.headers()),
+        now_ms: app.desk.env().now_ms(),
+        ..RawRequest::default()
+    };
     let bot = match parameters.get("bot") {
-        None => None,
+        None => {
+            raw.parameters = parameters;
+            let known: Vec<_> = bots.ids(name).iter().filter_map(|id| bots.added(name, id)).collect();
+            platform.bot_of(&known, &raw).cloned()
+        }
         Some(id) => {
             let absent = || Refusal::new(Code::NotFound, format!("no {name} bot {id:?} was added"));
-            Some(app.desk.directory().bots().added(name, id).ok_or_else(absent)?)
+            let found = bots.added(name, id).ok_or_else(absent)?;
+            raw.parameters = parameters;
+            Some(found)
         }
     };
-    let query = request.uri().query().unwrap_or_default().to_owned();
-    let headers = texts_of(request.headers());
-    let body = whole(request, door.max_bytes).await?;
-    let now_ms = app.desk.env().now_ms();
-    let request = RawRequest { door: door.path, parameters, query, headers, body, now_ms };
+    // Without a bot it is refused anyway.
+    if bot.is_some() {
+        raw.body = whole(request, door.max_bytes).await?;
+    }
+    let request = raw;
     let heard = match platform.receive(bot.as_deref(), &request).await {
         Ok(heard) => heard,
         Err(reply) => {

@@ -1,6 +1,7 @@
 //! A complete server in the test process, on loopback and with its own data folder. All tests here start with it.
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
+pub(crate) mod homeserver;
 mod socket;
 mod source;
 

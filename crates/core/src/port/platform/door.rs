@@ -28,7 +28,8 @@ impl Method {
 #[derive(Debug, Clone, Copy)]
 pub struct Door {
     pub method: Method,
-    /// With `{bot}` in it the bot is looked up before the platform is asked: `/hooks/{bot}`.
+    /// With `{bot}` in it the bot is looked up before the platform is asked: `/hooks/{bot}`. Without it the platform
+    /// finds the bot by its credential.
     pub path: &'static str,
     /// For the API description.
     pub summary: &'static str,

@@ -32,6 +32,16 @@ const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 pub struct ActingAs<'a> {
     pub tenant: &'a str,
     pub bot: &'a Bot,
+    /// The same for every attempt of one action (of one part of it, if it was split), and never used for another one.
+    /// It comes from the journal. A vendor that takes such a key does not carry out an action twice. `None`: the action
+    /// is not in the journal.
+    pub idempotency_key: Option<&'a str>,
+}
+
+impl<'a> ActingAs<'a> {
+    pub fn new(tenant: &'a str, bot: &'a Bot) -> Self {
+        Self { tenant, bot, idempotency_key: None }
+    }
 }
 
 /// What the platform itself knows of a chat.
@@ -140,8 +150,14 @@ pub trait Platform: Send + Sync {
         &[]
     }
 
+    /// The bot that a request is for whose path has no `{bot}`: found by its credential among all bots of the platform.
+    /// It is asked before the body is read. `None`: `receive` gets no bot, and refuses.
+    fn bot_of<'a>(&self, _bots: &'a [Arc<Bot>], _request: &RawRequest) -> Option<&'a Arc<Bot>> {
+        None
+    }
+
     /// Verifies the raw bytes of a request, then parses them. `Err` is the refusal as the vendor expects it. `bot` is
-    /// the one that the path names; a path without `{bot}` has none.
+    /// the one that the path names, or that `bot_of` found.
     fn receive<'a>(&'a self, _bot: Option<&'a Bot>, _request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
         Box::pin(std::future::ready(Err(Reply::text(404, "this platform takes no requests"))))
     }

@@ -1,0 +1,188 @@
+//! Calls to the homeserver, and why they fail.
+
+use std::time::Duration;
+
+use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
+use serde_json::Value;
+
+use super::account::{Account, Mode};
+
+/// An answer to a small question.
+const ANSWER_MAX_BYTES: usize = 512 << 10;
+/// If the homeserver limits us and does not say for how long.
+const LIMITED_MS: u64 = 5_000;
+/// A listener waits no longer than this because of a limit, then it asks again.
+const LIMITED_MAX_MS: u64 = 60_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("the homeserver did not answer: {why}")]
+    Unreachable { why: String, may_have_happened: bool },
+    #[error("the homeserver limits the rate of requests; it asks to wait {retry_after_ms} ms")]
+    Limited { retry_after_ms: u64 },
+    #[error("the homeserver refused the request: {errcode} (status {status}): {error}")]
+    Refused { status: u16, errcode: String, error: String },
+    #[error("the answer of the homeserver is over {0} bytes")]
+    TooLarge(usize),
+}
+
+impl Fault {
+    /// Refused because there is no such thing, or none that the bot may see.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, Self::Refused { status: 403 | 404, .. })
+    }
+
+    pub(super) fn is(&self, code: &str) -> bool {
+        matches!(self, Self::Refused { errcode, .. } if errcode == code)
+    }
+
+    /// The token does not work, and will not work later.
+    pub(super) fn is_token(&self) -> bool {
+        matches!(self, Self::Refused { status: 401, .. })
+            || ["M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"].iter().any(|code| self.is(code))
+    }
+
+    /// Not the request is at fault, but the way to the homeserver.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Limited { .. } | Self::Unreachable { may_have_happened: false, .. })
+    }
+
+    /// Whether the same request may work later.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Limited { .. } => true,
+            Self::Refused { status, .. } => *status >= 500,
+            Self::TooLarge(_) => false,
+        }
+    }
+}
+
+impl From<OutcallError> for Fault {
+    fn from(error: OutcallError) -> Self {
+        match error {
+            OutcallError::TooLarge(max) => Self::TooLarge(max),
+            error => Self::Unreachable { why: error.to_string(), may_have_happened: error.may_have_been_sent() },
+        }
+    }
+}
+
+/// What a request carries besides its path.
+pub(super) struct Ask<'a> {
+    pub(super) method: HttpMethod,
+    pub(super) json: Option<&'a Value>,
+    pub(super) time: Option<Duration>,
+    pub(super) max_bytes: usize,
+}
+
+impl Ask<'_> {
+    pub(super) const GET: Self = Self { method: HttpMethod::Get, json: None, time: None, max_bytes: ANSWER_MAX_BYTES };
+}
+
+pub(super) struct Client<'a> {
+    pub(super) outcall: &'a dyn Outcall,
+    pub(super) account: &'a Account<'a>,
+    /// A listener waits while the homeserver limits it. An action does not: its scheduler does.
+    pub(super) is_patient: bool,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(outcall: &'a dyn Outcall, account: &'a Account<'a>) -> Self {
+        Self { outcall, account, is_patient: false }
+    }
+
+    /// `parts` are the segments below `/_matrix`, each of which is encoded.
+    pub(super) fn url(&self, parts: &[&str], query: &[(&str, &str)]) -> String {
+        let mut url = format!("{}/_matrix", self.account.base);
+        for part in parts {
+            url.push('/');
+            // These are taken as steps in the path, however they are encoded. No id is like that.
+            encode(&mut url, if matches!(*part, "." | "..") { "_" } else { part });
+        }
+        // An application service says as which of its users it acts.
+        let acting_as = (self.account.mode == Mode::AppService).then_some(("user_id", self.account.user_id));
+        for (index, (name, value)) in query.iter().copied().chain(acting_as).enumerate() {
+            url.push(if index == 0 { '?' } else { '&' });
+            url.push_str(name);
+            url.push('=');
+            encode(&mut url, value);
+        }
+        url
+    }
+
+    /// A call with the token, to the homeserver and nowhere else.
+    pub(super) fn call<'b>(&'b self, method: HttpMethod, url: &'b str, body: Body<'b>, max_bytes: usize) -> Call<'b> {
+        let (bearer, trusted) = (Some(self.account.token), Some(self.account.base));
+        Call { method, url, bearer, body, trusted, max_bytes, ..Call::default() }
+    }
+
+    pub(super) async fn get(&self, parts: &[&str], query: &[(&str, &str)]) -> Result<Value, Fault> {
+        self.ask(&self.url(parts, query), &Ask::GET).await
+    }
+
+    pub(super) async fn post(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
+        self.ask(&self.url(parts, &[]), &Ask { method: HttpMethod::Post, json: Some(json), ..Ask::GET }).await
+    }
+
+    pub(super) async fn put(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
+        self.ask(&self.url(parts, &[]), &Ask { method: HttpMethod::Put, json: Some(json), ..Ask::GET }).await
+    }
+
+    /// With a transaction id in the path, so that a second attempt has no second effect: what is lost on the way is asked
+    /// once more.
+    pub(super) async fn put_once(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
+        match self.put(parts, json).await {
+            Err(Fault::Unreachable { may_have_happened: true, .. }) => self.put(parts, json).await,
+            Err(Fault::Refused { status: 500.., .. }) => self.put(parts, json).await,
+            other => other,
+        }
+    }
+
+    pub(super) async fn ask(&self, url: &str, ask: &Ask<'_>) -> Result<Value, Fault> {
+        let json = ask.json.map(Value::to_string);
+        loop {
+            let body = json.as_deref().map_or(Body::Empty, Body::Json);
+            let call = Call { time: ask.time, ..self.call(ask.method, url, body, ask.max_bytes) };
+            let answer = self.outcall.call(call).await?;
+            match read(&answer) {
+                Err(Fault::Limited { retry_after_ms }) if self.is_patient => {
+                    let wait_ms = retry_after_ms.min(LIMITED_MAX_MS);
+                    tracing::debug!(bot = self.account.bot.id, wait_ms, "the homeserver limits the rate of requests");
+                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                }
+                read => return read,
+            }
+        }
+    }
+}
+
+pub(super) fn read(answer: &Answer) -> Result<Value, Fault> {
+    let json = serde_json::from_slice::<Value>(&answer.body);
+    if (200..300).contains(&answer.status) {
+        let why = "its answer is not JSON".to_owned();
+        return json.map_err(|_| Fault::Unreachable { why, may_have_happened: true });
+    }
+    let json = json.unwrap_or_default();
+    Err(fault(answer.status, &json, answer.header("retry-after")))
+}
+
+pub(super) fn fault(status: u16, json: &Value, retry_after: Option<&str>) -> Fault {
+    let text = |name: &str| json[name].as_str().unwrap_or_default().chars().take(300).collect::<String>();
+    let errcode = text("errcode");
+    if status == 429 || errcode == "M_LIMIT_EXCEEDED" {
+        let seconds = retry_after.and_then(|text| text.parse::<u64>().ok());
+        let told_ms = json["retry_after_ms"].as_u64().or_else(|| seconds.map(|s| s.saturating_mul(1_000)));
+        return Fault::Limited { retry_after_ms: told_ms.unwrap_or(LIMITED_MS).max(1) };
+    }
+    let errcode = if errcode.is_empty() { "no error code".into() } else { errcode };
+    Fault::Refused { status, errcode, error: text("error") }
+}
+
+/// Everything but unreserved characters, for a segment of a path and for a value of a query.
+pub(super) fn encode(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Actions: what is sent, and what is made of the answers.
+
+use frontdesk_core::port::outcall::OutcallError;
+use frontdesk_core::port::platform::{Acted, ActingAs, MediaFault, Platform as _};
+use frontdesk_wire::{Action, Code, Secret};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+use super::super::{Homeservers, PLATFORM};
+use super::{ME, Table, bot, path, with_room, world};
+
+const ROOM: &str = super::ROOM;
+
+fn act(desk: &Homeservers, action: Value) -> Acted {
+    let (bot, action) = (bot("sync"), Action::parse(&action.to_string()).unwrap());
+    let acting_as = ActingAs { idempotency_key: Some("5.17.0"), ..ActingAs::new("home", &bot) };
+    desk.act(acting_as, &action, None).now_or_never().expect("the table answers at once")
+}
+
+fn with_answers(table: &Table) {
+    with_room(table, &[ME, "@ann:example.org", "@ben:other.net"]);
+    table.rule(&path("PUT", "send/m.room.message/"), 200, json!({ "event_id": "$sent" }));
+    table.rule(&path("PUT", "send/m.reaction/"), 200, json!({ "event_id": "$reaction" }));
+    table.rule(&path("PUT", "redact/"), 200, json!({ "event_id": "$redaction" }));
+    table.rule(&path("PUT", "typing/"), 200, json!({}));
+}
+
+fn sent(table: &Table) -> Value {
+    let sent = table.seen(&path("PUT", "send/m.room.message/"));
+    sent.last().unwrap().body.clone()
+}
+
+#[test]
+fn a_text_has_markup_mentions_and_a_key_of_the_journal() {
+    let (table, desk) = world();
+    with_answers(&table);
+    let text = "**Done**, [Ann](https://matrix.to/#/@ann:example.org). Ask @ben:other.net.";
+    let acted = act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": text, "reply_to": "$q" }));
+    assert_eq!(acted.result.message_id.as_deref(), Some("$sent"));
+    let seen = table.seen(&path("PUT", "send/"));
+    assert!(seen[0].what.ends_with("/m.room.message/fd.5.17.0"), "{}", seen[0].what);
+    assert_eq!(
+        seen[0].body,
+        json!({
+            "msgtype": "m.text",
+            "body": "Done, Ann (https://matrix.to/#/@ann:example.org). Ask @ben:other.net.",
+            "format": "org.matrix.custom.html",
+            "formatted_body": "<strong>Done</strong>, <a href=\"https://matrix.to/#/@ann:example.org\">Ann</a>. Ask \
+                               @ben:other.net.",
+            "m.mentions": { "user_ids": ["@ann:example.org", "@ben:other.net"] },
+            "m.relates_to": { "m.in_reply_to": { "event_id": "$q" } },
+        })
+    );
+}
+
+#[test]
+fn a_thread_is_named_in_the_metadata() {
+    let (table, desk) = world();
+    with_answers(&table);
+    let meta = json!({ "thread_id": "$root" });
+    act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "hi", "metadata": meta }));
+    let relates = json!({ "rel_type": "m.thread", "event_id": "$root", "is_falling_back": true,
+                          "m.in_reply_to": { "event_id": "$root" } });
+    assert_eq!(sent(&table)["m.relates_to"], relates);
+    assert!(sent(&table).get("formatted_body").is_none());
+    act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "hi", "reply_to": "$q", "metadata": meta }));
+    assert_eq!(sent(&table)["m.relates_to"]["is_falling_back"], false);
+    let made = act(&desk, json!({ "op": "thread_create", "chat_id": ROOM, "thread_name": "t", "message_id": "$q" }));
+    assert_eq!(made.result.thread_id.as_deref(), Some("$q"));
+    let made = act(&desk, json!({ "op": "thread_create", "chat_id": ROOM, "thread_name": "Topic" }));
+    assert_eq!((made.result.thread_id.as_deref(), &sent(&table)["body"]), (Some("$sent"), &json!("Topic")));
+}
+
+#[test]
+fn edits_deletes_reactions_and_typing() {
+    let (table, desk) = world();
+    with_answers(&table);
+    table.rule(&path("GET", "event/%24m"), 200, json!({ "sender": ME }));
+    table.rule(&path("GET", "event/%24hers"), 200, json!({ "sender": "@ann:example.org" }));
+    let foreign = act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$hers", "content": "x" })).result;
+    assert_eq!(foreign.code, Some(Code::Forbidden), "{foreign:?}");
+    let edited = act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$m", "content": "*new*" }));
+    assert_eq!(edited.result.message_id.as_deref(), Some("$m"));
+    assert_eq!(sent(&table)["m.relates_to"], json!({ "rel_type": "m.replace", "event_id": "$m" }));
+    assert_eq!(sent(&table)["m.new_content"]["formatted_body"], "<em>new</em>");
+    assert_eq!(sent(&table)["body"], "* new");
+    act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$m", "content": "newer" }));
+    assert_eq!(table.seen(&path("GET", "event/%24m")).len(), 1, "asked once");
+
+    assert!(act(&desk, json!({ "op": "delete", "chat_id": ROOM, "message_id": "$m" })).result.success);
+    assert_eq!(table.seen(&path("PUT", "redact/%24m/fd.5.17.0-redact")).len(), 1);
+
+    let react = json!({ "op": "react", "chat_id": ROOM, "message_id": "$m", "emoji": "👍" });
+    assert!(act(&desk, react).result.success);
+    let relates = json!({ "rel_type": "m.annotation", "event_id": "$m", "key": "👍" });
+    assert_eq!(table.seen(&path("PUT", "send/m.reaction/fd.5.17.0"))[0].body["m.relates_to"], relates);
+    let of =
+        |sender: &str, id: &str| json!({ "sender": sender, "event_id": id, "content": { "m.relates_to": relates } });
+    let chunk = json!({ "chunk": [of("@ann:example.org", "$hers"), of(ME, "$mine")] });
+    table.rule("GET client/v1/rooms/%21room%3Aexample.org/relations/%24m/m.annotation/m.reaction", 200, chunk);
+    let unreact = json!({ "op": "react", "chat_id": ROOM, "message_id": "$m", "emoji": "👍", "remove": true });
+    assert!(act(&desk, unreact).result.success);
+    assert_eq!(table.seen(&path("PUT", "redact/%24mine/")).len(), 1);
+    assert!(table.seen(&path("PUT", "redact/%24hers/")).is_empty());
+
+    act(&desk, json!({ "op": "typing", "chat_id": ROOM }));
+    act(&desk, json!({ "op": "typing", "chat_id": ROOM, "content": "" }));
+    let typing: Vec<Value> =
+        table.seen(&path("PUT", "typing/%40bot%3Aexample.org")).into_iter().map(|it| it.body).collect();
+    assert_eq!(typing, [json!({ "typing": true, "timeout": 30_000 }), json!({ "typing": false })]);
+}
+
+#[test]
+fn a_repeated_reaction_and_a_deleted_message_are_success() {
+    let (table, desk) = world();
+    with_room(&table, &[ME, "@ann:example.org"]);
+    table.rule(&path("PUT", "send/m.reaction/"), 400, json!({ "errcode": "M_DUPLICATE_ANNOTATION", "error": "twice" }));
+    assert!(act(&desk, json!({ "op": "react", "chat_id": ROOM, "message_id": "$m", "emoji": "👍" })).result.success);
+    assert!(act(&desk, json!({ "op": "delete", "chat_id": ROOM, "message_id": "$gone" })).result.success);
+    table.rule(&path("PUT", "redact/_/"), 400, json!({ "errcode": "M_INVALID_PARAM" }));
+    let odd = act(&desk, json!({ "op": "delete", "chat_id": ROOM, "message_id": ".." })).result;
+    assert!(!odd.success, "an id does not change the path: {odd:?}");
+}
+
+#[test]
+fn a_prompt_is_a_numbered_text_with_reactions() {
+    let (table, desk) = world();
+    with_answers(&table);
+    let options = json!([{ "id": "yes", "label": "*Yes*" }, { "id": "no", "label": "No" }]);
+    let prompt = json!({ "op": "prompt", "chat_id": ROOM, "prompt_id": "p", "content": "Run it?", "options": options });
+    assert_eq!(act(&desk, prompt).result.message_id.as_deref(), Some("$sent"));
+    let content = sent(&table);
+    assert_eq!(content["body"], "Run it?\n\n1\u{fe0f}\u{20e3} *Yes*\n2\u{fe0f}\u{20e3} No");
+    assert_eq!(content["org.frontdesk.prompt"], json!({ "prompt_id": "p", "options": options }));
+    let keys: Vec<Value> =
+        table.seen(&path("PUT", "send/m.reaction/")).iter().map(|it| it.body["m.relates_to"]["key"].clone()).collect();
+    assert_eq!(keys, [json!("1\u{fe0f}\u{20e3}"), json!("2\u{fe0f}\u{20e3}")]);
+    let many: Vec<Value> = (0..11).map(|n| json!({ "id": format!("o{n}"), "label": "x" })).collect();
+    act(&desk, json!({ "op": "prompt", "chat_id": ROOM, "prompt_id": "p", "content": "Which?", "options": many }));
+    assert!(sent(&table)["body"].as_str().unwrap().contains("11. x (/o10)"), "{}", sent(&table));
+    assert!(sent(&table).get("org.frontdesk.prompt").is_none());
+}
+
+#[test]
+fn a_file_is_uploaded_and_then_sent() {
+    let (table, desk) = world();
+    with_answers(&table);
+    table.rule("OPEN https://files.example/cat.png", 200, json!("bytes"));
+    table.rule("POST media/v3/upload?filename=cat.png", 200, json!({ "content_uri": "mxc://example.org/new" }));
+    let media = json!({ "op": "send_media", "chat_id": ROOM, "media_kind": "image", "filename": "cat.png",
+                        "source_url": "https://files.example/cat.png", "content": "my **cat**" });
+    assert!(act(&desk, media).result.success);
+    let opened = &table.seen("OPEN ")[0];
+    assert_eq!(opened.body, json!(false), "the token is not sent to others");
+    assert_eq!(table.seen("POST media/")[0].body, json!({ "mime": "image/png", "text": "bytes", "length": 5 }));
+    let content = sent(&table);
+    assert_eq!((&content["msgtype"], &content["body"]), (&json!("m.image"), &json!("my cat")));
+    assert_eq!((&content["url"], &content["filename"]), (&json!("mxc://example.org/new"), &json!("cat.png")));
+    let own = json!({ "op": "send_media", "chat_id": ROOM, "media_kind": "image",
+                      "source_url": "https://desk.example/relay/media/absent" });
+    assert_eq!(act(&desk, own).result.code, Some(Code::Unavailable), "there is no store of files here");
+}
+
+#[test]
+fn a_file_of_a_message_is_fetched_with_the_token() {
+    let (table, desk) = world();
+    let url = "OPEN http://127.0.0.1:8008/_matrix/client/v1/media/download/example.org/abc?";
+    table.rule(url, 200, json!("bytes"));
+    let fetch = |uri: &str| desk.fetch_media(&bot("sync"), &Secret::new(uri)).now_or_never().unwrap().map(|it| it.mime);
+    assert_eq!(fetch("mxc://example.org/abc"), Ok("image/png".into()));
+    assert_eq!(table.seen("OPEN ")[0].body, json!(true));
+    assert!(matches!(fetch("mxc://example.org/gone"), Err(MediaFault::Gone(_))));
+    for bad in ["mxc://example.org", "https://example.org/x", "mxc:///x", "mxc://a/b/../c", "mxc://a/.."] {
+        assert!(matches!(fetch(bad), Err(MediaFault::Gone(why)) if !why.contains(bad)), "{bad}");
+    }
+    assert_eq!(table.seen("OPEN ").len(), 2);
+}
+
+#[test]
+fn what_was_lost_on_the_way_is_asked_again_with_the_same_key() {
+    let (table, desk) = world();
+    table.fail(&path("PUT", "send/m.room.message/"), OutcallError::TimedOut);
+    with_answers(&table);
+    let acted = act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "once" }));
+    assert!(acted.result.success && !acted.result.ambiguous);
+    let seen = table.seen(&path("PUT", "send/m.room.message/"));
+    assert_eq!((seen.len(), &seen[0]), (2, &seen[1]));
+}
+
+#[test]
+fn refusals_are_told_apart() {
+    let send = json!({ "op": "send", "chat_id": ROOM, "content": "x" });
+    let refused = |status: u16, body: Value| {
+        let (table, desk) = world();
+        with_room(&table, &[ME, "@ann:example.org"]);
+        table.rule(&path("PUT", "send/"), status, body);
+        act(&desk, send.clone())
+    };
+    let limited = refused(429, json!({ "errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 2_500 }));
+    assert_eq!((limited.pace.retry_after_ms, limited.result.code), (Some(2_500), Some(Code::RateLimited)));
+    let forbidden = refused(403, json!({ "errcode": "M_FORBIDDEN", "error": "not in the room" })).result;
+    assert_eq!((forbidden.code, forbidden.ambiguous), (Some(Code::Forbidden), false));
+    assert!(forbidden.error.unwrap().contains("not in the room"));
+    let broken = refused(502, json!("bad gateway")).result;
+    assert!(broken.ambiguous && !broken.success);
+    let (table, desk) = world();
+    table.fail(&path("GET", "joined_members"), OutcallError::TimedOut);
+    let unreached = act(&desk, send.clone()).result;
+    assert_eq!((unreached.code, unreached.ambiguous), (Some(Code::Unavailable), false), "nothing was sent");
+    let (_, desk) = world();
+    assert_eq!(act(&desk, send.clone()).result.code, Some(Code::NotFound));
+}
+
+#[test]
+fn nothing_is_sent_into_an_encrypted_room() {
+    let (table, desk) = world();
+    with_answers(&table);
+    table.rule(&path("GET", "state/m.room.encryption/"), 200, json!({ "algorithm": "m.megolm.v1.aes-sha2" }));
+    let refused = act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "secret" })).result;
+    assert_eq!(refused.code, Some(Code::Forbidden));
+    assert!(refused.error.unwrap().contains("encrypted"));
+    assert!(table.seen(&path("PUT", "")).is_empty());
+}
+
+#[test]
+fn members_see_the_room_and_others_do_not() {
+    let (table, desk) = world();
+    with_room(&table, &[ME, "@ann:example.org"]);
+    let member = path("GET", "state/m.room.member/%40ann%3Aexample.org");
+    table.rule(&member, 200, json!({ "membership": "join" }));
+    table.rule(&path("GET", "state/m.room.member/%40cat%3Aexample.org"), 200, json!({ "membership": "leave" }));
+    let bot = bot("sync");
+    let look = |viewer: Option<&str>| {
+        desk.look(ActingAs::new("home", &bot), ROOM, viewer).now_or_never().unwrap().unwrap().unwrap()
+    };
+    let seen = look(Some("@ann:example.org"));
+    assert_eq!((seen.visible, seen.person.as_deref()), (Some(true), Some("@ann:example.org")));
+    assert_eq!((seen.scope_id.as_deref(), seen.info.chat_type.as_str()), (Some("example.org"), "dm"));
+    assert_eq!(look(Some("@ben:other.net")).visible, Some(false));
+    assert_eq!(look(Some("@cat:example.org")).visible, Some(false));
+    look(Some("@ann:example.org"));
+    assert_eq!((table.seen(&member).len(), table.seen(&path("GET", "joined_members")).len()), (2, 1));
+    assert_eq!(look(None).visible, None);
+    let other = desk.look(ActingAs::new("home", &bot), "!other:example.org", None).now_or_never().unwrap();
+    assert!(other.unwrap().is_none());
+}
+
+#[test]
+fn long_texts_fit_into_events() {
+    let (_, desk) = world();
+    for text in ["x".repeat(40_000), "🧊 **b** ".repeat(9_000), "<&\">\n".repeat(12_000), "`\u{1}`".repeat(15_000)] {
+        let parts = desk.split(&text);
+        assert!(parts.len() > 1);
+        for part in &parts {
+            assert!(part.chars().count() <= 16_000);
+            assert!(super::super::content::fits(&super::super::content::text("m.text", part)), "{}", part.len());
+        }
+    }
+    assert_eq!(desk.descriptor().platform, PLATFORM);
+}
