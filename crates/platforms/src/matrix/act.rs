@@ -1,5 +1,7 @@
 //! Actions of agents.
 
+use std::time::Duration;
+
 use frontdesk_core::port::platform::ActingAs;
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
 use serde_json::{Map, Value, json};
@@ -11,6 +13,9 @@ use super::content::{self, REACTIONS_MAX, option_key};
 use super::failed::Failed;
 use super::media::upload;
 
+/// What is done beside an action does not delay its result longer than this.
+const EXTRA_LIMIT: Duration = Duration::from_secs(2);
+const REACTIONS_LIMIT: Duration = Duration::from_secs(8);
 const TYPING_MS: u64 = 30_000;
 const ENCRYPTED: &str = "the room is encrypted, and this server does not send unencrypted messages there";
 
@@ -32,7 +37,8 @@ impl Homeservers {
         let client = Client::new(&*self.outcall, &account);
         let done = Attempt { platform: self, client: &client, acting_as, action }.run().await?;
         if let Some(room_id) = action.act.chat_id().filter(|_| !matches!(action.act, Act::GetChatInfo { .. })) {
-            self.mark_read(&client, room_id).await;
+            // The action is done: its result must not wait long for this.
+            let _ = tokio::time::timeout(EXTRA_LIMIT, self.mark_read(&client, room_id)).await;
         }
         Ok(done)
     }
@@ -82,14 +88,17 @@ impl Attempt<'_> {
                 content::relate(&mut message, thread, reply_to.as_deref());
                 let sent = self.send(chat_id, "", message).await?;
                 let message_id = sent.message_id.as_deref().unwrap_or_default();
-                for index in (0..options.len()).filter(|_| options.len() <= REACTIONS_MAX) {
-                    let Some(key) = option_key(index) else { break };
-                    // The prompt is there; an option without its reaction can be chosen all the same.
-                    if let Err(Failed(why)) = self.react(chat_id, message_id, &key, &format!("-{index}")).await {
-                        tracing::debug!(error = why.result.error, "a reaction of a prompt was not sent");
-                        break;
+                let reactions = async {
+                    for index in (0..options.len()).filter(|_| options.len() <= REACTIONS_MAX) {
+                        let Some(key) = option_key(index) else { break };
+                        if let Err(Failed(why)) = self.react(chat_id, message_id, &key, &format!("-{index}")).await {
+                            tracing::debug!(error = why.result.error, "a reaction of a prompt was not sent");
+                            break;
+                        }
                     }
-                }
+                };
+                // The prompt is there; an option without its reaction can be chosen all the same.
+                let _ = tokio::time::timeout(REACTIONS_LIMIT, reactions).await;
                 Ok(sent)
             }
             Act::ThreadCreate { chat_id, thread_name, message_id } => {

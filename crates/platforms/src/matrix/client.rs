@@ -11,6 +11,8 @@ use super::account::{Account, Mode};
 const ANSWER_MAX_BYTES: usize = 512 << 10;
 /// If the homeserver limits us and does not say for how long.
 const LIMITED_MS: u64 = 5_000;
+/// However short a wait the homeserver asks for.
+const LIMITED_MIN_MS: u64 = 500;
 /// A listener waits no longer than this because of a limit, then it asks again.
 const LIMITED_MAX_MS: u64 = 60_000;
 
@@ -128,11 +130,13 @@ impl<'a> Client<'a> {
     }
 
     /// With a transaction id in the path, so that a second attempt has no second effect: what is lost on the way is asked
-    /// once more.
+    /// once more. If that fails too, the first attempt may still have happened, whatever the second one says.
     pub(super) async fn put_once(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
         match self.put(parts, json).await {
-            Err(Fault::Unreachable { may_have_happened: true, .. }) => self.put(parts, json).await,
-            Err(Fault::Refused { status: 500.., .. }) => self.put(parts, json).await,
+            Err(Fault::Unreachable { may_have_happened: true, .. } | Fault::Refused { status: 500.., .. }) => {
+                let in_doubt = |fault: Fault| Fault::Unreachable { why: fault.to_string(), may_have_happened: true };
+                self.put(parts, json).await.map_err(in_doubt)
+            }
             other => other,
         }
     }
@@ -171,7 +175,7 @@ pub(super) fn fault(status: u16, json: &Value, retry_after: Option<&str>) -> Fau
     if status == 429 || errcode == "M_LIMIT_EXCEEDED" {
         let seconds = retry_after.and_then(|text| text.parse::<u64>().ok());
         let told_ms = json["retry_after_ms"].as_u64().or_else(|| seconds.map(|s| s.saturating_mul(1_000)));
-        return Fault::Limited { retry_after_ms: told_ms.unwrap_or(LIMITED_MS).max(1) };
+        return Fault::Limited { retry_after_ms: told_ms.unwrap_or(LIMITED_MS).max(LIMITED_MIN_MS) };
     }
     let errcode = if errcode.is_empty() { "no error code".into() } else { errcode };
     Fault::Refused { status, errcode, error: text("error") }

@@ -16,9 +16,9 @@ use super::client::{Client, Fault};
 use super::gather::Gathered;
 
 const TRANSACTIONS: &str = "/_matrix/app/v1/transactions/{txn}";
-/// A hundred events of the longest size, which is what Synapse sends at most. The body is read only after the token was
-/// found to be right.
-const BODY_MAX_BYTES: usize = 8 << 20;
+/// A hundred events of the longest size, which is what Synapse sends at most, each with the state that it replaces and what
+/// the homeserver adds. A longer one would come again for ever. The body is read only after the token was found to be right.
+const BODY_MAX_BYTES: usize = 32 << 20;
 
 pub(super) const DOORS: [Door; 2] = [
     Door {

@@ -98,9 +98,10 @@ pub(super) fn beginning(events: &[Value], me: &str) -> Option<usize> {
     None
 }
 
-/// The text without the quote of the message that it replies to, which older clients put before it.
+/// The text without the quote of the message that it replies to, which older clients put before it, with its author. Any
+/// other quote is the author's own.
 pub(super) fn without_quote(body: &str) -> &str {
-    if !body.starts_with("> ") {
+    if !body.starts_with("> <@") && !body.starts_with("> * <@") {
         return body;
     }
     let mut rest = body;
@@ -122,6 +123,7 @@ mod tests {
             ("> <@ann:x> hello", ""),
             ("no quote", "no quote"),
             (">no quote", ">no quote"),
+            ("> your last line\nwhat is it?", "> your last line\nwhat is it?"),
             ("", ""),
         ] {
             assert_eq!(without_quote(body), text, "{body:?}");

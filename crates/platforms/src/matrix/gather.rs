@@ -9,7 +9,7 @@ use super::account::Mode;
 use super::client::{Client, Fault};
 use super::event::{RoomEvent, beginning};
 use super::normalize::{Known, normalize};
-use super::rooms::{mark_direct, predecessor};
+use super::rooms::{mark_direct, predecessor, successor};
 
 /// Events between an invitation and the join.
 const EARLIER_MAX: &str = "50";
@@ -128,12 +128,12 @@ impl Homeservers {
         into: &mut Gathered,
     ) -> Result<(), Fault> {
         let query = [("dir", "b"), ("limit", EARLIER_MAX)];
-        let mut page = match client.get(&["client", "v3", "rooms", room_id, "messages"], &query).await {
+        let page = match client.get(&["client", "v3", "rooms", room_id, "messages"], &query).await {
             Ok(page) => page,
             Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
             Err(_) => return Ok(()), // it was not accepted
         };
-        let Value::Array(mut events) = page["chunk"].take() else { return Ok(()) };
+        let Some(mut events) = page["chunk"].as_array().cloned() else { return Ok(()) };
         events.truncate(beginning(&events, client.account.user_id).unwrap_or(events.len()));
         for event in events.iter().rev().filter_map(RoomEvent::read) {
             if event.state_key.is_none() {
@@ -185,6 +185,17 @@ impl Homeservers {
         into.changes.push(Change::Chat(room_id.to_owned()));
         let to = event.text("replacement_room").filter(|to| to.starts_with('!'));
         let Some(to) = to.filter(|_| client.account.invites.accept(&event.sender)) else { return Ok(()) };
+        // Any member can send a message of this type. Only the state of the room counts, which needs the right to change it.
+        if event.state_key.as_deref() != Some("") || successor(client, room_id).await?.as_deref() != Some(to) {
+            tracing::warn!(
+                bot,
+                room_id,
+                to,
+                sender = event.sender,
+                "a room upgrade that the room does not state was ignored"
+            );
+            return Ok(());
+        }
         let joined = client.post(&["client", "v3", "rooms", to, "join"], &json!({})).await;
         let is_in = joined.is_ok();
         tolerate(joined, bot, to, "joining the room that replaces another one failed; the bot must be invited there")?;

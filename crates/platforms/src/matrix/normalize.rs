@@ -56,6 +56,9 @@ pub(super) fn normalize(known: &Known<'_>, event: &RoomEvent, proof: Verified) -
     intake.addressed = made.is_addressed || is_dm;
     intake.remote_media = made.file.into_iter().collect();
     intake.refused = made.refusal;
+    if made.is_edit {
+        intake.mark.clone_from(&event.event_id); // an edit back to an earlier text is another one
+    }
     Some(intake)
 }
 

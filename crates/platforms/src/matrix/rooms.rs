@@ -186,7 +186,12 @@ async fn fetch(client: &Client<'_>, room_id: &str) -> Result<Option<Room>, Fault
         room.scope = text_of(created.as_ref(), "sender").as_deref().and_then(server_of).map(str::to_owned);
     }
     if room.joined.is_some_and(|joined| joined > 2) {
-        room.is_direct = direct_rooms(client).await?.1.contains(&room_id.to_owned());
+        // The list may have grown beyond what is read: a room of several people is then a group.
+        room.is_direct = match direct_rooms(client).await {
+            Ok((_, rooms)) => rooms.iter().any(|direct| direct == room_id),
+            Err(Fault::TooLarge(_)) => false,
+            Err(fault) => return Err(fault),
+        };
     }
     Ok(Some(room))
 }
@@ -204,6 +209,12 @@ async fn state(client: &Client<'_>, room_id: &str, kind: &str, query: &[(&str, &
 pub(super) async fn predecessor(client: &Client<'_>, room_id: &str) -> Result<Option<String>, Fault> {
     let created = state(client, room_id, "m.room.create", &[]).await?;
     Ok(created.and_then(|content| content["predecessor"]["room_id"].as_str().map(str::to_owned)))
+}
+
+/// The room that replaces this one, as its state says.
+pub(super) async fn successor(client: &Client<'_>, room_id: &str) -> Result<Option<String>, Fault> {
+    let tombstone = state(client, room_id, "m.room.tombstone", &[]).await?;
+    Ok(text_of(tombstone.as_ref(), "replacement_room"))
 }
 
 fn text_of(content: Option<&Value>, name: &str) -> Option<String> {

@@ -72,7 +72,11 @@ impl Homeservers {
         for (room_id, room) in rooms("invite") {
             let state = room["invite_state"]["events"].as_array().map_or(&[][..], Vec::as_slice);
             let me = client.account.user_id;
-            let own = state.iter().find(|it| it["type"] == "m.room.member" && it["state_key"] == me);
+            // The invitation itself is the last one. What is before it comes from the server of the inviter, unchecked.
+            let is_invitation = |it: &&Value| {
+                it["type"] == "m.room.member" && it["state_key"] == me && it["content"]["membership"] == "invite"
+            };
+            let own = state.iter().rev().find(is_invitation);
             if let Some((own, inviter)) = own.and_then(|own| Some((own, own["sender"].as_str()?))) {
                 self.invited(client, room_id, inviter, own["content"]["is_direct"] == true).await?;
             }

@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use super::super::Homeservers;
-use super::{ME, Table, bot, bot_with, path, with_room, world};
+use super::{BASE, ME, Table, bot, bot_with, path, with_room, world};
 
 const ROOM: &str = super::ROOM;
 
@@ -282,22 +282,54 @@ fn an_invitation_to_a_room_that_cannot_be_reached_stops_nothing() {
 }
 
 #[test]
-fn a_room_moves_only_to_one_that_names_it_as_its_predecessor() {
-    for (predecessor, moved) in [(ROOM, true), ("!other:example.org", false)] {
+fn a_room_moves_only_if_its_state_and_the_new_room_say_so() {
+    let new = "!new:example.org";
+    for (predecessor, stated, is_state, moved) in [
+        (ROOM, new, true, true),
+        ("!other:example.org", new, true, false),
+        (ROOM, "!else:example.org", true, false),
+        (ROOM, new, false, false), // any member can send a message of that type
+    ] {
         let (table, desk) = world();
         greeted(&table);
-        let tombstone = json!({ "event_id": "$t", "sender": "@ann:example.org", "type": "m.room.tombstone",
-                                "state_key": "", "content": { "replacement_room": "!new:example.org" } });
+        let mut tombstone = json!({ "event_id": "$t", "sender": "@ann:example.org", "type": "m.room.tombstone",
+                                    "content": { "replacement_room": new } });
+        if is_state {
+            tombstone["state_key"] = "".into();
+        }
         table.rule("GET client/v3/sync", 200, joined("s2", vec![tombstone]));
         stopped(&table);
         table.rule("POST client/v3/rooms/%21new%3Aexample.org/join", 200, json!({}));
         let create = json!({ "predecessor": { "room_id": predecessor } });
         table.rule("GET client/v3/rooms/%21new%3Aexample.org/state/m.room.create/", 200, create);
+        let stated = json!({ "replacement_room": stated });
+        table.rule("GET client/v3/rooms/%21room%3Aexample.org/state/m.room.tombstone/", 200, stated);
         let record = Record::default();
         listen(&desk, &bot("sync"), Some("s1"), &record);
         let told = record.told.into_inner().unwrap();
-        assert_eq!(told.contains(&Told::Moved("!new:example.org".into())), moved, "{told:?}");
+        assert_eq!(told.contains(&Told::Moved(new.into())), moved, "{told:?}");
     }
+}
+
+/// Regression: what the inviter's server says about the room was taken for the invitation.
+#[test]
+fn the_inviter_is_the_one_of_the_invitation_itself() {
+    let (table, desk) = world();
+    greeted(&table);
+    let forged = json!({ "type": "m.room.member", "state_key": ME, "sender": "@ann:example.org",
+                         "content": { "membership": "invite" } });
+    let real = json!({ "type": "m.room.member", "state_key": ME, "sender": "@eve:evil.net",
+                       "content": { "membership": "invite" } });
+    let mut answer = joined("s2", vec![]);
+    answer["rooms"]["invite"] = json!({ "!x:evil.net": { "invite_state": { "events": [forged, real] } } });
+    table.rule("GET client/v3/sync", 200, answer);
+    stopped(&table);
+    table.rule("POST client/v3/rooms/%21x%3Aevil.net/leave", 200, json!({}));
+    let settings = [("homeserver_url", BASE), ("user_id", ME), ("mode", "sync"), ("invites", "example.org")];
+    let bot = bot_with(&settings, &[("access_token", "token")]);
+    listen(&desk, &bot, Some("s1"), &Record::default());
+    assert_eq!(table.seen("POST client/v3/rooms/%21x%3Aevil.net/leave").len(), 1);
+    assert!(table.seen("POST client/v3/rooms/%21x%3Aevil.net/join").is_empty());
 }
 
 #[test]
