@@ -6,6 +6,7 @@ use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::store::{Desks, StoreError};
+use crate::prompts::Prompts;
 use crate::rules::Rules;
 use crate::tail::Tail;
 
@@ -16,6 +17,7 @@ pub(crate) struct Base {
     pub(crate) tail: Arc<Tail>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) lease: Arc<Lease>,
+    pub(crate) prompts: Arc<Prompts>,
 }
 
 impl Base {
@@ -23,6 +25,13 @@ impl Base {
     pub(crate) async fn open(env: Arc<dyn Env>, rules: Rules, desks: Arc<dyn Desks>) -> Result<Self, StoreError> {
         let tail = Arc::new(Tail::new(env.clone()));
         let lease = Lease::open(env.clone(), desks, rules.desk_name.clone()).await?;
-        Ok(Self { env, rules: Arc::new(rules), tail, meters: Arc::default(), lease: Arc::new(lease) })
+        Ok(Self {
+            env,
+            rules: Arc::new(rules),
+            tail,
+            meters: Arc::default(),
+            lease: Arc::new(lease),
+            prompts: Arc::default(),
+        })
     }
 }

@@ -25,6 +25,7 @@ pub mod media;
 pub mod meters;
 pub mod outbound;
 pub mod port;
+mod prompts;
 mod rules;
 pub mod split;
 pub mod tail;

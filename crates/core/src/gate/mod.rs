@@ -10,8 +10,8 @@ pub mod visibility;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use frontdesk_wire::Source;
 use frontdesk_wire::api::PrincipalPolicy;
+use frontdesk_wire::{InstanceNo, Source};
 
 use crate::directory::View;
 use crate::directory::facts::{Binding, Grant, Instance};
@@ -134,6 +134,14 @@ impl Verdict {
 
     pub fn outcome(&self) -> &'static str {
         if self.lines.iter().any(|line| line.delivered) { "delivered" } else { "withheld" }
+    }
+
+    /// A button answers the agent that asked, whoever else would receive a message of that person.
+    pub fn only_for(&mut self, owner: InstanceNo) {
+        let others = |line: &&mut Line| line.delivered && line.instance.as_ref().is_none_or(|it| it.no != owner);
+        for line in self.lines.iter_mut().filter(others) {
+            (line.delivered, line.layer, line.rule, line.value) = (false, Layer::Owner, "prompt", "".into());
+        }
     }
 
     /// Nobody gets it, and no instance was considered.

@@ -117,6 +117,7 @@ fn explain(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str
         ),
         ("owner", "linked") => format!("{value:?} is linked to {instance:?}"),
         ("owner", "instance") => format!("the author is linked to {value:?}, which does not exist (yet)"),
+        ("owner", "prompt") => format!("the button belongs to a prompt of another agent, not of {instance:?}"),
         ("owner", "granted") => format!("the author is linked to {instance:?} too, but {value:?} holds this channel"),
         ("owner", "dm-default") => format!("the author is linked to {instance:?} too, but chose {value:?}"),
         ("owner", "latest") => format!("the author is linked to {instance:?} too, but {value:?} is the latest link"),

@@ -35,6 +35,7 @@ use crate::port::store::{
     Acceptance, ChatWrite, Cursors, Delivery, EventFile, Journal, Ledger, SealedCapability, StoreError,
 };
 use crate::port::stores::Stores;
+use crate::prompts::Prompts;
 use crate::rules::Rules;
 use crate::tail::Tail;
 use crate::vault::Sealer;
@@ -77,6 +78,7 @@ pub struct InboundPlane {
     visibility: VisibilityCache,
     journal: Arc<dyn Journal>,
     cursors: Arc<dyn Cursors>,
+    prompts: Arc<Prompts>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
@@ -104,6 +106,7 @@ impl InboundPlane {
             visibility: VisibilityCache::default(),
             journal: stores.journal.clone(),
             cursors: stores.cursors.clone(),
+            prompts: base.prompts.clone(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
@@ -200,11 +203,12 @@ impl InboundPlane {
         let dedup = marks.dedup(source, &message_id, edit);
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
         let found = self.directory.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
-        let verdict = match (&found, &command) {
+        let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program).await,
         };
+        self.keep_to_owner(&mut verdict, &event, &bot);
         let tenant = found.unwrap_or_default();
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
@@ -280,6 +284,15 @@ impl InboundPlane {
             files,
         };
         Ok(Judged { acceptance, verdict, brief, interrupts, pending })
+    }
+
+    /// A press of a button reaches the agent that asked, and no other one of that person.
+    fn keep_to_owner(&self, verdict: &mut Verdict, event: &MessageEvent, bot: &str) {
+        let asked = event.prompt_response.as_ref().and_then(|it| it.prompt_message_id.as_deref());
+        let Source { platform, chat_id, .. } = &event.source;
+        if let Some(owner) = asked.and_then(|asked| self.prompts.owner([platform, bot, chat_id, asked])) {
+            verdict.only_for(owner);
+        }
     }
 
     /// The gate's verdict. Asks the platform who can see the chat where the gate needs it.

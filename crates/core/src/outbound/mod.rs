@@ -23,6 +23,7 @@ use crate::meters::{ActionLabels, Meters};
 use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, Platform, Platforms};
 use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
+use crate::prompts::Prompts;
 use crate::tail::Tail;
 use crate::vault::Sealer;
 
@@ -42,6 +43,7 @@ pub struct OutboundPlane {
     platforms: Arc<Platforms>,
     pacer: Pacer,
     lease: Arc<Lease>,
+    prompts: Arc<Prompts>,
     listener: OnceLock<Arc<dyn Listener>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -68,6 +70,7 @@ impl OutboundPlane {
             platforms: platforms.clone(),
             pacer: Pacer::new(base.env.clone()),
             lease: base.lease.clone(),
+            prompts: base.prompts.clone(),
             listener: OnceLock::new(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),

@@ -135,6 +135,9 @@ impl OutboundPlane {
             }
         }
         let result = first.unwrap_or_default();
+        if let ("prompt", Some(message_id)) = (op, &result.message_id) {
+            self.prompts.note([sending.name, bot, sending.chat_id, message_id], sending.caller.instance.no);
+        }
         let outcome = outcome_of(&result);
         notes.extend(result.error.clone());
         let closing = Closing::new(outcome, cursor, notes.join("; "));

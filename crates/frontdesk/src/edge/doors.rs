@@ -13,7 +13,7 @@ use axum::routing::{MethodFilter, on};
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::platform::{
-    Answer, Door, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, Reply,
+    Answer, Change, Door, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, Reply,
 };
 use frontdesk_wire::Code;
 
@@ -108,10 +108,17 @@ async fn try_take(
         }
     };
     let inlet = app.desk.inbound().inlet(name, &bot.unwrap_or_default());
-    for change in heard.changes {
+    // A chat that moves takes its routes with it, so what was said in the old one is stored first.
+    let is_move = |change: &Change| matches!(change, Change::ChatMoved { .. });
+    let (moves, others): (Vec<Change>, Vec<Change>) = heard.changes.into_iter().partition(is_move);
+    for change in others {
         inlet.changed(change).await.map_err(DeskError::from)?;
     }
-    match store(&inlet, heard.receipts, heard.intakes).await {
+    let stored = store(&inlet, heard.receipts, heard.intakes).await;
+    for change in moves.into_iter().filter(|_| stored.is_ok()) {
+        inlet.changed(change).await.map_err(DeskError::from)?;
+    }
+    match stored {
         Ok((receipts, refusal)) => match (heard.answer, refusal.filter(|_| receipts.is_empty())) {
             (Answer::Fixed(reply), _) => Ok(reply),
             (Answer::FromReceipts(answer), None) => Ok(answer(&receipts)),

@@ -57,13 +57,23 @@ async fn a_pressed_button_is_an_answer_by_the_person_who_pressed() {
         "options": [{"id": "yes", "label": "Yes"}, {"id": "no", "label": "No"}] });
     let result = agent.act(prompt).await;
     let id = result["message_id"].as_str().unwrap().parse::<i64>().unwrap();
+    // Another person has an agent of their own, which did not ask.
+    let ben = scene.harness.add_gateway("ben").await;
+    scene.link(BEN, "ben").await;
+    let mut of_ben = scene.harness.dial(&ben.bearer()).await;
+    of_ben.hello("telegram", "tg").await;
+    scene.act(json!({"act": "press", "chat": GROUP, "from": BEN, "message_id": id, "label": "No"}));
+    scene.until("the refusal", |scene| (scene.calls("answerCallbackQuery") == 1).then_some(())).await;
+    let told = scene.server.fake.calls_after(0).into_iter().rfind(|call| call.method == "answerCallbackQuery").unwrap();
+    assert!(told.params["text"].as_str().unwrap().contains("another agent"), "{}", told.params);
+    assert_eq!(of_ben.unread().await, 0);
     scene.act(json!({"act": "press", "chat": GROUP, "from": ANN, "message_id": id, "label": "Yes"}));
     let event = agent.event().await.json["event"].clone();
     assert_eq!((&event["text"], &event["message_type"]), (&json!("/yes"), &json!("command")), "{event}");
     let response = json!({"prompt_id": "p1", "option_id": "yes", "label": "Yes", "prompt_message_id": id.to_string()});
     assert_eq!(event["prompt_response"], response);
     assert_eq!(event["source"]["user_id"], ANN.to_string());
-    scene.until("the answer to the button", |scene| (scene.calls("answerCallbackQuery") == 1).then_some(())).await;
+    scene.until("the answer to the button", |scene| (scene.calls("answerCallbackQuery") == 2).then_some(())).await;
     scene
         .until("the buttons are gone", |scene| {
             let shown = scene.messages(GROUP).into_iter().find(|it| it["message_id"] == id)?;

@@ -9,11 +9,12 @@ use super::account::Mode;
 use super::client::{Client, Fault};
 use super::event::{RoomEvent, beginning};
 use super::normalize::{Known, normalize};
-use super::rooms::{mark_direct, predecessor, successor};
+use super::rooms::{Room, mark_direct, predecessor, successor};
 
 /// Events between an invitation and the join.
 const EARLIER_MAX: &str = "50";
 
+const NOT_IN_ROOM: &str = "the bot is no longer in this room, or the homeserver does not let it read the room";
 const NOT_READABLE: &str = "This room is encrypted, and this bot cannot read encrypted messages. To talk to it, create \
                             a room without encryption and invite it there.";
 
@@ -65,7 +66,12 @@ impl Homeservers {
             return Ok(());
         }
         let Some(room) = self.rooms.room(client, room_id, self.env.steady_ms()).await? else {
-            tracing::debug!(bot = account.bot.id, room_id, "an event of a room that the bot is not in was left out");
+            // Recorded, so that `explain` can say why nobody got it.
+            let known = Known { account, room_id, room: &Room::default(), related: None };
+            if let Some(mut intake) = normalize(&known, event, proof()) {
+                intake.refused = Some(NOT_IN_ROOM.into());
+                into.intakes.push(intake);
+            }
             return Ok(());
         };
         let related = match event.needs() {

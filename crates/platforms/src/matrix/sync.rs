@@ -81,9 +81,14 @@ impl Homeservers {
                 self.invited(client, room_id, inviter, own["content"]["is_direct"] == true).await?;
             }
         }
-        for (room_id, _) in rooms("leave") {
+        for (room_id, room) in rooms("leave") {
             self.rooms.forget(&client.account.bot.id, room_id);
             gathered.changes.push(Change::Chat(room_id.clone()));
+            // What was said before the bot was removed.
+            let said = room["timeline"]["events"].as_array().filter(|_| since.is_some());
+            let said: Vec<Value> = said.into_iter().flatten().filter(|it| it["state_key"].is_null()).cloned().collect();
+            let proof = || Verified::by("answer of the homeserver to the bot's own token");
+            self.gather(client, room_id, &said, proof, &mut gathered).await?;
         }
         // Without a token it is the first poll: what was said before is not for us.
         for (room_id, room) in rooms("join").filter(|_| since.is_some()) {
@@ -237,15 +242,22 @@ fn ended(fault: Fault) -> Ended {
     }
 }
 
+/// A room that moves takes its routes with it, so what was said in the old one is stored first.
 async fn store(gathered: Gathered, inlet: &dyn Inlet) -> Result<(), Stop> {
-    for change in gathered.changes {
-        inlet.changed(change).await.map_err(|error| Stop::Store(error.to_string()))?;
+    let failed = |error: &dyn std::fmt::Display| Stop::Store(error.to_string());
+    let is_move = |change: &Change| matches!(change, Change::ChatMoved { .. });
+    let (moves, others): (Vec<Change>, Vec<Change>) = gathered.changes.into_iter().partition(is_move);
+    for change in others {
+        inlet.changed(change).await.map_err(|error| failed(&error))?;
     }
     let mut rest = gathered.intakes;
     while !rest.is_empty() {
         let later = rest.split_off(rest.len().min(BATCH));
-        inlet.take(rest).await.map_err(|error| Stop::Store(error.to_string()))?;
+        inlet.take(rest).await.map_err(|error| failed(&error))?;
         rest = later;
+    }
+    for change in moves {
+        inlet.changed(change).await.map_err(|error| failed(&error))?;
     }
     Ok(())
 }
