@@ -21,7 +21,15 @@ impl Scenario {
     }
 
     async fn prompt_and_press(&mut self, home: usize) {
-        let (agent, chat) = (self.any_agent(home), self.any_chat());
+        let chat = self.any_chat();
+        let user_id = self.dice.pick(&self.world.people).user_id.clone();
+        let event = self.press_event(home, &chat, &user_id);
+        let reached = self.prepare(home, Some(String::new()), event.clone(), String::new()).reached;
+        // Often the agent of the person who presses asks, else any other one.
+        let agent = match reached.first() {
+            Some(own) if self.dice.chance(80) => *own,
+            _ => self.any_agent(home),
+        };
         let mark = self.homes[home].mark.clone();
         let options = json!([{ "id": "yes", "label": format!("{mark} yes") }, { "id": "no", "label": "no" }]);
         let prompt_id = format!("{mark}-{}", self.homes[home].next_id());
@@ -33,7 +41,6 @@ impl Scenario {
         let sent = self.agents[agent].socket.act(prompt).await;
         let message = sent["message_id"].as_str().unwrap_or_else(|| panic!("{sent}")).to_owned();
 
-        let user_id = self.dice.pick(&self.world.people).user_id.clone();
         let name = format!("{mark} {user_id}");
         let press = json!({ "prompt_id": prompt_id, "option_id": "yes", "user_id": user_id, "user_name": name });
         let path = format!("/chat/v1/chats/{chat}/messages/{message}/press");
@@ -44,21 +51,17 @@ impl Scenario {
             self.tally.count("button pressed from another tenant");
         }
 
-        let types = &self.homes[home].chat_types;
-        let mut source = Source {
-            platform: APART.into(),
-            chat_id: chat.clone().into(),
-            chat_type: types.get(&chat).cloned().unwrap_or_else(|| "dm".into()),
-            user_id: Some(user_id),
-            ..Source::default()
-        };
-        source.set_scope(self.homes[home].chat_scopes.get(&chat).cloned());
-        let event = Event { tenant: Some(self.homes[home].tenant.clone()), source, addressed: true };
         let posted = self.harness.post(&path, &self.homes[home].token, &press).await.expect(202);
         let id = posted["message_id"].as_str().unwrap();
         assert!(id.starts_with(&format!("press-{message}-")), "{id}");
         let mut said = self.prepare(home, Some(id.to_owned()), event, "/yes".into());
         said.is_press = true;
+        // A button answers the agent that asked, and no other one.
+        let asker = self.agents[agent].name.as_str();
+        for line in said.lines.iter_mut().filter(|line| line.delivered && line.instance.as_deref() != Some(asker)) {
+            (line.delivered, line.layer, line.rule, line.value) = (false, "owner", "prompt", String::new());
+        }
+        said.reached.retain(|reached| *reached == agent);
         self.tally.count(format!("button pressed and {}", said.outcome()));
         take_receipt(&mut said, &posted);
         let again = self.harness.post(&path, &self.homes[home].token, &press).await;
@@ -68,5 +71,18 @@ impl Scenario {
             _ => assert_eq!(again.expect(202)["event_id"], said.event_id.as_str()),
         }
         self.said.push(said);
+    }
+
+    fn press_event(&self, home: usize, chat: &str, user_id: &str) -> Event {
+        let types = &self.homes[home].chat_types;
+        let mut source = Source {
+            platform: APART.into(),
+            chat_id: chat.into(),
+            chat_type: types.get(chat).cloned().unwrap_or_else(|| "dm".into()),
+            user_id: Some(user_id.to_owned()),
+            ..Source::default()
+        };
+        source.set_scope(self.homes[home].chat_scopes.get(chat).cloned());
+        Event { tenant: Some(self.homes[home].tenant.clone()), source, addressed: true }
     }
 }

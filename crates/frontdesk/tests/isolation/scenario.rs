@@ -73,7 +73,7 @@ pub(crate) struct Said {
     pub(crate) is_press: bool,
     /// The lines of the reference, and the agents that it delivers to.
     pub(crate) lines: Vec<Line>,
-    reached: Vec<usize>,
+    pub(crate) reached: Vec<usize>,
     /// It interrupted a turn and was not delivered as a message.
     pub(crate) is_interrupt: bool,
     pub(crate) part: usize,
