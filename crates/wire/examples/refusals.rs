@@ -9,7 +9,7 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 29] = [
+const TEXTS: [&str; 38] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -39,6 +39,15 @@ const TEXTS: [&str; 29] = [
     "Broken pipe (os error 32)",
     "RemoteDisconnected: EOFError, ConnectTimeout",
     "400: can't parse entities",
+    "Telegram refused it: Bad Request: chat not found (400)",
+    "Telegram refused it: Too Many Requests: retry after 7 (429)",
+    "Telegram did not answer: status 502 without a readable body",
+    "the text does not fit into one message of 4096 units",
+    "Telegram has no reaction \"x\"; it has others",
+    "the file went out, then: Telegram did not answer: it took too long",
+    "the homeserver refused the request: M_FORBIDDEN (status 403)",
+    "the homeserver cannot be reached: no connection: network is down",
+    "the room is encrypted, and this server does not send unencrypted messages there",
 ];
 
 fn main() -> io::Result<()> {

@@ -508,9 +508,10 @@ impl Marks<'_> {
             Whose::Shared | Whose::Path(_) => "",
         };
         let mut key = dedup_prefix(message_id);
-        let mut place = vec![named, &source.platform, self.bot, &source.chat_id, edit];
-        place.extend(Some(self.mark).filter(|mark| !mark.is_empty()));
-        key.extend_from_slice(&short_hash(&place));
+        let place = [named, &source.platform, self.bot, &source.chat_id, edit, self.mark];
+        // Keys of events without a mark stay what they were before there were marks.
+        let count = place.len() - usize::from(self.mark.is_empty());
+        key.extend_from_slice(&short_hash(&place[..count]));
         key
     }
 }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use frontdesk_core::split;
 use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::descriptor::LenUnit;
 use serde_json::{Map, Value, json};
 
-use crate::shared::markdown::{Dialect, Unit, render};
+use crate::shared::fit::split_to_fit;
+use crate::shared::markdown::{Dialect, Unit, literal, render};
 
 pub(super) const TEXT_MAX_CHARS: usize = 16_000;
+/// A shorter part fits, whatever it contains.
+const PART_MIN_CHARS: usize = 1_000;
 /// An event is at most 65,536 bytes, with everything that the homeserver adds.
 const CONTENT_MAX_BYTES: usize = 56 << 10;
 /// The text of an edit for clients that show no edits: the whole of it is beside it.
@@ -79,15 +81,8 @@ pub(super) fn fits(content: &Map<String, Value>) -> bool {
 
 /// Parts that each fit into an event with their markup.
 pub(super) fn split_text(markdown: &str) -> Vec<String> {
-    let mut max = TEXT_MAX_CHARS;
-    loop {
-        let parts = split::split(markdown, max, LenUnit::Chars);
-        let last = max <= 1_000;
-        if last || parts.iter().all(|part| fits(&text("m.text", part))) {
-            return parts;
-        }
-        max /= 2;
-    }
+    let fits = |part: &str| fits(&text("m.text", part));
+    split_to_fit(markdown, TEXT_MAX_CHARS, PART_MIN_CHARS, LenUnit::Chars, &fits)
 }
 
 /// In a thread, and in reply to a message.
@@ -124,7 +119,7 @@ pub(super) fn prompt(markdown: &str, prompt_id: &str, options: &[PromptOption]) 
     let mut shown = markdown.trim_end().to_owned();
     shown.push('\n');
     for (index, option) in options.iter().enumerate() {
-        let label = escaped(&option.label);
+        let label = literal(&option.label);
         match option_key(index).filter(|_| by_reaction) {
             Some(key) => shown.push_str(&format!("\n{key} {label}")),
             None => shown.push_str(&format!("\n{}. {label} (/{})", index + 1, option.id)),
@@ -136,18 +131,6 @@ pub(super) fn prompt(markdown: &str, prompt_id: &str, options: &[PromptOption]) 
         content.insert(PROMPT_FIELD.into(), json!({ "prompt_id": prompt_id, "options": listed }));
     }
     content
-}
-
-/// A label is text and no markup.
-fn escaped(label: &str) -> String {
-    let mut out = String::new();
-    for c in label.chars() {
-        if c.is_ascii_punctuation() {
-            out.push('\\');
-        }
-        out.push(if c == '\n' { ' ' } else { c });
-    }
-    out
 }
 
 /// The reaction that stands for an option.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::media::{MediaBody, body_of, read_whole};
-use frontdesk_core::port::outcall::{Body, Call, HttpMethod, OutcallError};
+use frontdesk_core::port::media::{body_of, read_whole};
+use frontdesk_core::port::outcall::{Body, Call, HttpMethod};
 use frontdesk_core::port::platform::{ActingAs, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::Homeservers;
 use super::client::{Client, fault, read};
 use super::failed::Failed;
+use crate::shared::source_file::SourceFile;
 
 /// The largest file that is fetched from the homeserver. The server's own limit for files applies as well.
 const FILE_MAX_BYTES: usize = 100 << 20;
@@ -18,14 +19,6 @@ const FILE_MAX_BYTES: usize = 100 << 20;
 const SOURCE_MAX_BYTES: usize = 25 << 20;
 const FILE_TIME: Duration = Duration::from_secs(20);
 const ERROR_MAX_BYTES: usize = 64 << 10;
-
-/// A file to be sent.
-pub(super) struct File {
-    pub(super) mime: String,
-    pub(super) filename: Option<String>,
-    pub(super) size: Option<u64>,
-    body: MediaBody,
-}
 
 /// Server name and id of `mxc://server/id`.
 fn parts_of(uri: &str) -> Option<(&str, &str)> {
@@ -58,45 +51,21 @@ pub(super) async fn fetch(client: &Client<'_>, uri: &str) -> Result<RemoteMedia,
 }
 
 impl Homeservers {
-    /// A file of this server, or one at a public URL.
-    pub(super) async fn file(&self, acting_as: ActingAs<'_>, source_url: &str) -> Result<File, Failed> {
-        let own = source_url.strip_prefix(&format!("{}/relay/media/", self.public_url));
-        if let Some(id) = own {
-            let absent = || ActionResult::refused(Code::NotFound, "file not found or expired");
-            let found = self.media.media_get(acting_as.tenant, id, self.env.now_ms()).await.map_err(|error| {
-                ActionResult::refused(Code::Unavailable, format!("the file cannot be read: {error}"))
-            })?;
-            let (item, body) = found.ok_or_else(absent)?;
-            return Ok(File { mime: item.mime, filename: item.filename, size: Some(item.size), body });
+    /// The file of an action, with its length: homeservers take no upload of unknown length.
+    pub(super) async fn file(&self, acting_as: ActingAs<'_>, source_url: &str) -> Result<SourceFile, Failed> {
+        let file = self.files.open(acting_as.tenant, source_url, SOURCE_MAX_BYTES).await?;
+        if file.size.is_some() {
+            return Ok(file);
         }
-        let call = Call { time: Some(FILE_TIME), ..Call::get(source_url, SOURCE_MAX_BYTES) };
-        let answer = self.outcall.open(call).await.map_err(|error| {
-            let code = match error {
-                OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
-                OutcallError::TooLarge(_) => Code::TooLarge,
-                _ => Code::PlatformFailed,
-            };
-            ActionResult::refused(code, format!("source_url: {error}"))
-        })?;
-        if !(200..300).contains(&answer.status) {
-            let text = format!("source_url returned status {}", answer.status);
-            return Err(ActionResult::refused(Code::PlatformFailed, text).into());
-        }
-        let mime = answer.header("content-type").unwrap_or("application/octet-stream").to_owned();
-        let size = answer.header("content-length").and_then(|text| text.parse().ok());
-        if size.is_some() {
-            return Ok(File { mime, filename: None, size, body: answer.body });
-        }
-        // Homeservers take no upload of unknown length.
-        let bytes = read_whole(answer.body).await.map_err(|error| {
+        let bytes = read_whole(file.body).await.map_err(|error| {
             ActionResult::refused(Code::PlatformFailed, format!("source_url: the answer is incomplete: {error}"))
         })?;
-        Ok(File { mime, filename: None, size: Some(bytes.len() as u64), body: body_of(bytes) })
+        Ok(SourceFile { size: Some(bytes.len() as u64), body: body_of(bytes), ..file })
     }
 }
 
 /// The file at the homeserver, as an `mxc:` URI. A file that nobody refers to does no harm, so this may be repeated.
-pub(super) async fn upload(client: &Client<'_>, file: File, filename: &str) -> Result<String, Failed> {
+pub(super) async fn upload(client: &Client<'_>, file: SourceFile, filename: &str) -> Result<String, Failed> {
     let url = client.url(&["media", "v3", "upload"], &[("filename", filename)]);
     let mime = file.mime.clone();
     let body = Body::Stream { mime: &mime, length: file.size, body: file.body };

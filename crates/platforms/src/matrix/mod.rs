@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::media::MediaStore;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
     Acted, ActingAs, Bot, BotFinding, BotNames, Door, Ended, Heard, Inlet, Look, MediaFault, Platform, RawRequest,
@@ -40,6 +39,7 @@ use self::act::event_id;
 use self::client::{Client, Fault};
 use self::failed::Failed;
 use self::rooms::{Rooms, is_member};
+use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "matrix";
@@ -59,8 +59,7 @@ pub struct Homeservers {
     descriptor: Descriptor,
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
-    media: Arc<dyn MediaStore>,
-    public_url: String,
+    files: SourceFiles,
     rooms: Rooms,
 }
 
@@ -81,8 +80,7 @@ impl Homeservers {
             descriptor,
             env: kit.env.clone(),
             outcall: kit.outcall.clone(),
-            media: kit.media.clone(),
-            public_url: kit.public_url.clone(),
+            files: SourceFiles::new(kit),
             rooms: Rooms::default(),
         }
     }

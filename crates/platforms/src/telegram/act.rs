@@ -13,7 +13,8 @@ use super::api::{Api, ApiError};
 use super::normalize::Pressed;
 use super::text::{MESSAGE_MAX, is_blank, one_message, parts};
 use super::update::Chat;
-use super::{GENERAL_TOPIC, PLATFORM, Telegram};
+use super::{GENERAL_TOPIC, PLATFORM, Telegram, is_group};
+use crate::shared::markdown::literal;
 
 /// More options are shown as a numbered list.
 const BUTTONS_MAX: usize = 32;
@@ -183,7 +184,7 @@ impl Telegram {
         })
     }
 
-    #[allow(clippy::result_large_err)] // as above
+    #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
     pub(super) fn api<'a>(&'a self, bot: &'a Bot) -> Result<Api<'a>, ActionResult> {
         let missing = || ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id));
         Api::of(&*self.outcall, bot).ok_or_else(missing)
@@ -333,7 +334,7 @@ async fn prompt(
     let mut text = if content.trim().is_empty() { "?".to_owned() } else { content.to_owned() };
     if options.len() > BUTTONS_MAX {
         for (number, option) in options.iter().enumerate() {
-            text.push_str(&format!("\n{}. {} (/{})", number + 1, option.label, option.id));
+            text.push_str(&format!("\n{}. {} (/{})", number + 1, literal(&option.label), option.id));
         }
     } else {
         fields.insert("reply_markup".into(), json!({ "inline_keyboard": keyboard(prompt_id, options) }));
@@ -389,7 +390,7 @@ async fn draft(
     if sealed {
         return final_text(api, &target, content).await;
     }
-    if chat_id.starts_with('-') || chat_id.starts_with('@') {
+    if is_group(chat_id) {
         return Err(ActionResult::refused(Code::UnsupportedOp, "Telegram shows drafts in private chats only"));
     }
     // The preview of a long text is its first part; the message itself comes whole.

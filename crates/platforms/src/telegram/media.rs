@@ -1,7 +1,6 @@
 //! Files both ways. They pass through in pieces.
 
-use frontdesk_core::port::media::{MediaBody, MediaItem};
-use frontdesk_core::port::outcall::{OutcallError, Part, PartValue};
+use frontdesk_core::port::outcall::{Part, PartValue};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use serde::Deserialize;
@@ -11,18 +10,11 @@ use super::act::{Partial as _, Sent, Target};
 use super::api::Api;
 use super::text::{CAPTION_MAX, one_message};
 use super::{DOWNLOAD_MAX_BYTES, Telegram};
+use crate::shared::source_file::SourceFile;
 
 /// The Bot API takes no larger uploads, and shows no larger pictures.
-const UPLOAD_MAX_BYTES: u64 = 50 << 20;
+const UPLOAD_MAX_BYTES: usize = 50 << 20;
 const PHOTO_MAX_BYTES: u64 = 10 << 20;
-
-/// A file on its way to Telegram.
-struct Outgoing {
-    mime: String,
-    filename: String,
-    size: Option<u64>,
-    body: MediaBody,
-}
 
 #[derive(Deserialize)]
 struct Found {
@@ -42,8 +34,8 @@ impl Telegram {
         caption: Option<&str>,
         filename: Option<&str>,
     ) -> Result<Acted, ActionResult> {
-        let file = self.open_source(tenant, source_url, filename).await?;
-        if file.size.is_some_and(|size| size > UPLOAD_MAX_BYTES) {
+        let file = self.files.open(tenant, source_url, UPLOAD_MAX_BYTES).await?;
+        if file.size.is_some_and(|size| size > UPLOAD_MAX_BYTES as u64) {
             let text = format!("Telegram takes files of at most {UPLOAD_MAX_BYTES} bytes");
             return Err(ActionResult::refused(Code::TooLarge, text));
         }
@@ -72,7 +64,8 @@ impl Telegram {
             .collect();
         let mut parts: Vec<Part<'_>> =
             texts.iter().map(|(name, text)| Part { name, value: PartValue::Text(text) }).collect();
-        let Outgoing { mime, filename, size, body } = file;
+        let SourceFile { mime, filename: known, size, body } = file;
+        let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime));
         parts.push(Part {
             name: field,
             value: PartValue::File { filename: &filename, mime: &mime, length: size, body },
@@ -96,37 +89,6 @@ impl Telegram {
             }
         }
         ActionResult::sent(message_id).into()
-    }
-
-    async fn open_source(&self, tenant: &str, url: &str, filename: Option<&str>) -> Result<Outgoing, ActionResult> {
-        let own = frontdesk_core::media::url(&self.public_url, "");
-        if let Some(id) = url.strip_prefix(&own) {
-            let found = self.media.media_get(tenant, id, self.env.now_ms()).await;
-            let found = found.map_err(|error| ActionResult::refused(Code::Unavailable, error.to_string()))?;
-            let absent = || ActionResult::refused(Code::NotFound, "file not found or expired");
-            let (MediaItem { mime, filename: known, size, .. }, body) = found.ok_or_else(absent)?;
-            let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime));
-            return Ok(Outgoing { mime, filename, size: Some(size), body });
-        }
-        let call =
-            frontdesk_core::port::outcall::Call::get(url, usize::try_from(UPLOAD_MAX_BYTES).unwrap_or(usize::MAX));
-        let answer = self.outcall.open(call).await.map_err(|error| {
-            let code = match error {
-                OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
-                OutcallError::TooLarge(_) => Code::TooLarge,
-                OutcallError::NotSent(_) | OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
-            };
-            ActionResult::refused(code, format!("source_url: {error}"))
-        })?;
-        if !(200..300).contains(&answer.status) {
-            let text = format!("source_url returned status {}", answer.status);
-            return Err(ActionResult::refused(Code::PlatformFailed, text));
-        }
-        let mime = answer.header("content-type").unwrap_or("application/octet-stream");
-        let mime = mime.split(';').next().unwrap_or_default().trim().to_owned();
-        let size = answer.header("content-length").and_then(|length| length.parse().ok());
-        let filename = filename.map_or_else(|| default_name(&mime), str::to_owned);
-        Ok(Outgoing { mime, filename, size, body: answer.body })
     }
 
     /// The path of a file is valid for an hour, its id for good: the path is asked for each time.

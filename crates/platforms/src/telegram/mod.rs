@@ -15,9 +15,7 @@ mod update;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::media::MediaStore;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
     Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault,
@@ -35,12 +33,13 @@ use self::api::{Api, ApiError};
 use self::normalize::{Meaning, meaning_of, unreadable};
 use self::text::MESSAGE_MAX;
 use self::update::{ALLOWED_UPDATES, Chat, Update, User};
+use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "telegram";
 pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
 
-/// The topic that every forum has. The Bot API calls it 1 in no call, and has no id for it in messages.
+/// The topic that every forum has. Its messages come without an id and are sent without one; only typing names it.
 const GENERAL_TOPIC: &str = "1";
 /// One update with the longest texts and entities.
 const UPDATE_MAX_BYTES: usize = 512 << 10;
@@ -76,14 +75,13 @@ fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
 struct NoSettings {}
 
 pub struct Telegram {
-    env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
-    media: Arc<dyn MediaStore>,
+    files: SourceFiles,
     public_url: String,
     descriptor: Descriptor,
     doors: [Door; 1],
-    /// Who each account is, as Telegram said. One per bot that was added.
-    known: Mutex<HashMap<String, User>>,
+    /// Who each bot is, as Telegram said, beside the account that was asked about.
+    known: Mutex<HashMap<String, (String, User)>>,
     /// Bot, chat and message of prompts that were answered lately.
     answered: Mutex<VecDeque<(String, (i64, i64))>>,
 }
@@ -108,9 +106,8 @@ impl Telegram {
             max_bytes: UPDATE_MAX_BYTES,
         };
         Self {
-            env: kit.env.clone(),
             outcall: kit.outcall.clone(),
-            media: kit.media.clone(),
+            files: SourceFiles::new(kit),
             public_url: kit.public_url.clone(),
             descriptor,
             doors: [door],
@@ -121,15 +118,12 @@ impl Telegram {
 
     /// Who the bot is. Asked once: the name of a bot changes rarely, and a changed token is another account.
     async fn me(&self, api: &Api<'_>, bot: &Bot) -> Result<User, ApiError> {
-        let key = format!("{} {}", bot.id, bot.account());
-        let known = |telegram: &Self| telegram.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(me) = known(self) {
-            return Ok(me);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, me)) = known().get(&bot.id).filter(|(account, _)| account == bot.account()) {
+            return Ok(me.clone());
         }
         let me = api.me().await?;
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|other, _| !other.starts_with(&format!("{} ", bot.id)));
-        all.insert(key, me.clone());
+        known().insert(bot.id.clone(), (bot.account().to_owned(), me.clone()));
         Ok(me)
     }
 

@@ -1,9 +1,9 @@
 //! Texts: mentions and commands in what comes in, markup and length of what goes out.
 
-use frontdesk_core::split;
 use frontdesk_wire::descriptor::LenUnit;
 
 use super::update::{Entity, User};
+use crate::shared::fit::split_to_fit;
 use crate::shared::markdown::{Dialect, Rendered, Unit, render};
 
 /// Of one message, in UTF-16 units after its markup was read.
@@ -93,21 +93,10 @@ pub(super) fn is_blank(text: &str) -> bool {
     render(Dialect::Telegram, text, MESSAGE_MAX, Unit::Utf16).is_empty()
 }
 
-/// In parts that each fit into a message. A part that does not is cut again.
+/// In parts that each fit into a message.
 pub(super) fn parts(text: &str) -> Vec<String> {
-    let mut fitting = Vec::new();
-    cut(text, MESSAGE_MAX, &mut fitting);
-    fitting
-}
-
-fn cut(text: &str, max: usize, fitting: &mut Vec<String>) {
-    for part in split::split(text, max, LenUnit::Utf16) {
-        if max <= PART_MIN || one_message(&part, MESSAGE_MAX).is_some() || is_blank(&part) {
-            fitting.push(part);
-        } else {
-            cut(&part, max / 2, fitting);
-        }
-    }
+    let fits = |part: &str| one_message(part, MESSAGE_MAX).is_some() || is_blank(part);
+    split_to_fit(text, MESSAGE_MAX, PART_MIN, LenUnit::Utf16, &fits)
 }
 
 #[cfg(test)]

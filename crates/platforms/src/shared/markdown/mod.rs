@@ -29,6 +29,18 @@ mod slice;
 mod split;
 mod table;
 mod telegram;
+/// A text that is shown as it is, although it is put into Markdown: a label, the name of a person.
+pub fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii_punctuation() {
+            out.push('\\');
+        }
+        out.push(if c == '\n' { ' ' } else { c });
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests;
 mod url;
