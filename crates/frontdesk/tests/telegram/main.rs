@@ -5,9 +5,13 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
+
+mod day;
 mod inbound;
 mod outbound;
+mod paused;
 mod schema;
+mod storm;
 mod webhook;
 
 use frontdesk::app::FIRST_TENANT;

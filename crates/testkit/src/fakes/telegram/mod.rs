@@ -5,6 +5,7 @@
 
 mod answer;
 mod calls;
+mod direct;
 mod engine;
 mod faults;
 mod files;
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 
 pub use answer::{ApiError, Response, Transport};
 pub use calls::CallRecord;
+pub use direct::Direct;
 pub use engine::{Delivery, Poll};
 pub use faults::{Fault, FaultRule};
 pub use limits::{Limits, Rate, Window};
@@ -110,6 +112,11 @@ impl FakeTelegram {
     /// The chat as a user sees it: messages that are not deleted, reactions, drafts, actions.
     pub fn chat(&self, bot: i64, chat: i64) -> Option<Value> {
         view::chat(&self.state(), bot, chat)
+    }
+
+    /// The newest message of a chat as a user sees it.
+    pub fn newest(&self, bot: i64, chat: i64) -> Option<Value> {
+        view::newest(&self.state(), bot, chat)
     }
 
     /// What the bot answered to a pressed button, if it has.

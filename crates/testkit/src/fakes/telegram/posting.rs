@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::shapes;
-use super::state::{Chat, ChatKey, ChatKind, State, Stored};
+use super::state::{Chat, ChatKey, ChatKind, MAX_MESSAGES, State, Stored};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Author {
@@ -59,7 +59,11 @@ pub(super) fn post(state: &mut State, key: ChatKey, date_s: u64, author: Author,
     json.extend(post.content);
     let by_bot = if let Author::Bot(bot) = author { Some(bot) } else { None };
     let stored = Stored { json, reply_to, reactions: std::collections::BTreeMap::new(), deleted: false, by_bot };
-    state.chats.get_mut(&key)?.messages.insert(id, stored);
+    let messages = &mut state.chats.get_mut(&key)?.messages;
+    messages.insert(id, stored);
+    if messages.len() > MAX_MESSAGES {
+        messages.pop_first();
+    }
     Some(id)
 }
 

@@ -114,6 +114,7 @@ pub(super) struct Chat {
     pub(super) is_forum: bool,
     /// Status by user: creator, administrator, member, restricted, left, kicked.
     pub(super) members: BTreeMap<i64, String>,
+    /// The latest, at most `MAX_MESSAGES`.
     pub(super) messages: BTreeMap<i64, Stored>,
     pub(super) last_id: i64,
     /// By the id of the message that created it. General is not listed.
@@ -128,6 +129,7 @@ pub(super) struct Chat {
 }
 
 pub(super) const MAX_ACTIONS: usize = 1_000;
+pub(super) const MAX_MESSAGES: usize = 5_000;
 
 impl Chat {
     pub(super) fn new(id: i64, kind: ChatKind) -> Self {

@@ -5,6 +5,12 @@ use serde_json::{Value, json};
 use super::shapes;
 use super::state::{ChatKey, State};
 
+pub(super) fn newest(state: &State, bot: i64, chat: i64) -> Option<Value> {
+    let key = ChatKey::seen_by(chat, bot);
+    let (id, _) = state.chat(key)?.messages.iter().rfind(|(_, stored)| !stored.deleted)?;
+    shapes::message(state, key, *id)
+}
+
 pub(super) fn chat(state: &State, bot: i64, id: i64) -> Option<Value> {
     let key = ChatKey::seen_by(id, bot);
     let chat = state.chat(key)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::super::FakeTelegram;
 use super::super::answer::{ApiError, Response, Transport};
 use super::super::params::Params;
 use super::http::{Reply, Request};
@@ -24,7 +25,7 @@ pub(super) async fn answer(site: &Site, request: &Request) -> Option<Reply> {
         Err(why) => return render(Response::of(Err(ApiError::new(400, why)))).await,
     };
     let response = if method.eq_ignore_ascii_case("getUpdates") {
-        poll(site, token, &params).await
+        poll(&site.fake, || site.clock.now_ms(), token, &params).await
     } else {
         site.fake.handle(site.clock.now_ms(), token, method, &params, &files)
     };
@@ -50,10 +51,15 @@ async fn render(response: Response) -> Option<Reply> {
 }
 
 /// Waits for updates as long as the call says, and ends when another poll takes its place.
-async fn poll(site: &Site, token: &str, params: &Params) -> Response {
+pub(in super::super) async fn poll(
+    fake: &FakeTelegram,
+    now_ms: impl Fn() -> u64,
+    token: &str,
+    params: &Params,
+) -> Response {
     let timeout_s = params.int("timeout").and_then(|it| u64::try_from(it).ok()).unwrap_or(0).min(MAX_POLL_S);
-    let mut changes = site.fake.changes();
-    let poll = match site.fake.begin_poll(token) {
+    let mut changes = fake.changes();
+    let poll = match fake.begin_poll(token) {
         Ok(poll) => poll,
         Err(error) => return Response::of(Err(error)),
     };
@@ -62,7 +68,7 @@ async fn poll(site: &Site, token: &str, params: &Params) -> Response {
     let mut is_over = timeout_s == 0;
     loop {
         changes.borrow_and_update();
-        if let Some(response) = site.fake.try_poll(site.clock.now_ms(), &poll, params, is_over) {
+        if let Some(response) = fake.try_poll(now_ms(), &poll, params, is_over) {
             return response;
         }
         if is_over {

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::FakeTelegram;
+pub(super) use api::poll;
 use clock::Clock;
 use http::{Connection, Reply};
 
