@@ -75,8 +75,10 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
     let is_own = replied.and_then(|to| to.from.as_ref()).map(|from| from.id == me.id);
     let for_us = is_addressed(text, entities, me);
     let cleaned = if text.is_empty() { content.text } else { without_mentions(text, me) };
+    // In a private chat there is no other bot.
+    let is_of_other = for_us.is_command_of_other && message.chat.type_name() != "dm";
     // Only a text is a command; a caption belongs to its file.
-    let is_command = message.text.is_some() && for_us.is_command;
+    let is_command = message.text.is_some() && (for_us.is_command || for_us.is_command_of_other) && !is_of_other;
     let event = MessageEvent {
         text: cleaned,
         message_type: if is_command { "command".into() } else { content.kind.into() },
@@ -89,6 +91,8 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
     let mut intake = intake(bot, me, event);
     intake.addressed = for_us.is_mention || is_command || is_own == Some(true);
     intake.remote_media = content.file.into_iter().collect();
+    // Agents do not look at the name: they would run it as their own command.
+    intake.refused = is_of_other.then(|| "the command names another bot".to_owned());
     if let (true, Some(date)) = (is_edit, message.edit_date) {
         intake.mark = format!("{} {date}", intake.mark);
     }
@@ -322,13 +326,75 @@ fn place(message: &Message) -> String {
     lines.join("\n")
 }
 
-/// The messages of an album become one event: the first one's, with all files and the text of whichever has one.
+/// The messages of an album become one event: the first one's, with all files and every caption once.
 pub(super) fn merge(into: &mut Intake, next: Intake) {
-    if into.event.text.is_empty() {
-        into.event.text = next.event.text;
-    } else if !next.event.text.is_empty() {
-        into.event.text = format!("{}\n{}", into.event.text, next.event.text);
+    let (text, more) = (&mut into.event.text, next.event.text);
+    if text.is_empty() {
+        *text = more;
+    } else if !more.is_empty() && text.split(CAPTION_BREAK).all(|caption| caption.trim() != more.trim()) {
+        text.push_str(CAPTION_BREAK);
+        text.push_str(&more);
     }
     into.addressed |= next.addressed;
+    into.refused = into.refused.take().or(next.refused);
     into.remote_media.extend(next.remote_media);
+}
+
+/// Between the captions of an album, as gateways separate them.
+const CAPTION_BREAK: &str = "\n\n";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ANN: i64 = 501;
+
+    /// What a message of Ann in this chat becomes.
+    fn of(chat: Value, content: Value) -> Intake {
+        let me = User { id: 7, username: Some("desk_bot".into()), ..User::default() };
+        let mut message = json!({ "message_id": 1, "chat": chat, "from": { "id": ANN, "first_name": "Ann" } });
+        message.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        let update = serde_json::from_value(json!({ "message": message })).unwrap();
+        *meaning_of(update, &me, &Bot::bare("bot")).intake.unwrap()
+    }
+
+    fn group() -> Value {
+        json!({ "id": -1, "type": "supergroup", "title": "Group" })
+    }
+
+    fn command(chat: Value, text: &str) -> Intake {
+        let length = text.find(' ').unwrap_or(text.len());
+        let entities = json!([{ "type": "bot_command", "offset": 0, "length": length }]);
+        of(chat, json!({ "text": text, "entities": entities }))
+    }
+
+    #[test]
+    fn a_command_for_another_bot_is_refused_in_groups_only() {
+        let refused = command(group(), "/new@other_bot now");
+        assert_eq!(refused.refused.as_deref(), Some("the command names another bot"));
+        assert!(!refused.addressed);
+        for text in ["/new@desk_bot now", "/new now"] {
+            let taken = command(group(), text);
+            assert_eq!(taken.refused, None, "{text}");
+            assert_eq!((taken.event.text.as_str(), taken.event.message_type.as_str()), ("/new now", "command"));
+        }
+        let private = command(json!({ "id": ANN, "type": "private" }), "/new@other_bot now");
+        assert_eq!((private.refused, private.event.message_type.as_str()), (None, "command"));
+    }
+
+    #[test]
+    fn an_album_has_every_caption_once() {
+        let photo = |caption: Option<&str>| {
+            let photo = json!([{ "file_id": "a", "file_size": 1 }]);
+            of(group(), json!({ "photo": photo, "media_group_id": "g", "caption": caption }))
+        };
+        let mut album = photo(None);
+        for caption in [Some("Meeting agenda"), None, Some("Meeting"), Some("Meeting agenda ")] {
+            merge(&mut album, photo(caption));
+        }
+        assert_eq!(album.event.text, "Meeting agenda\n\nMeeting");
+        assert_eq!(album.remote_media.len(), 5);
+    }
 }

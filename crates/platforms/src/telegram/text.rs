@@ -18,6 +18,8 @@ const PART_MIN: usize = 64;
 pub(super) struct Addressed {
     pub(super) is_mention: bool,
     pub(super) is_command: bool,
+    /// It begins with a command that names another bot.
+    pub(super) is_command_of_other: bool,
 }
 
 /// Whether the message names this bot, or begins with a command for it. Offsets count UTF-16 units.
@@ -35,6 +37,7 @@ pub(super) fn is_addressed(text: &str, entities: &[Entity], me: &User) -> Addres
             "bot_command" if entity.offset == 0 => {
                 // Without a name it is for every bot in the chat.
                 found.is_command = shown.split_once('@').is_none_or(|(_, of)| is_us(of));
+                found.is_command_of_other = !found.is_command;
             }
             _ => {}
         }
@@ -115,7 +118,7 @@ mod tests {
     fn mentions_are_found_by_utf16_offsets() {
         let text = "👋🏽 @desk_BOT hello";
         let found = is_addressed(text, &[entity("mention", 5, 9)], &me());
-        assert_eq!(found, Addressed { is_mention: true, is_command: false });
+        assert_eq!(found, Addressed { is_mention: true, ..Addressed::default() });
         for (offset, length) in [(0, 4), (4, 9), (5, 8), (5, 900), (usize::MAX, 2)] {
             assert_eq!(is_addressed(text, &[entity("mention", offset, length)], &me()), Addressed::default());
         }
@@ -126,9 +129,11 @@ mod tests {
 
     #[test]
     fn commands_are_for_us_unless_they_name_another_bot() {
-        let of = |text: &str, length| is_addressed(text, &[entity("bot_command", 0, length)], &me()).is_command;
-        assert!(of("/start", 6) && of("/start@desk_bot now", 15));
-        assert!(!of("/start@other_bot now", 16));
+        let of = |text: &str, length| is_addressed(text, &[entity("bot_command", 0, length)], &me());
+        let for_us = Addressed { is_command: true, ..Addressed::default() };
+        assert_eq!((&of("/start", 6), &of("/start@desk_bot now", 15)), (&for_us, &for_us));
+        let for_other = Addressed { is_command_of_other: true, ..Addressed::default() };
+        assert_eq!(of("/start@other_bot now", 16), for_other);
     }
 
     #[test]
