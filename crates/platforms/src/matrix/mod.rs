@@ -3,7 +3,8 @@
 //! * `chat_id` is the room id, `thread_id` the root of an `m.thread`, `user_id` is `@user:server`.
 //! * `scope_id` is the server name in the room id. Ids of room version 12 have none; there it is the server of the user
 //!   who created the room.
-//! * A room of two joined members is a direct chat, as is one that the bot was invited to as such (`m.direct`).
+//! * A room of two joined members is a direct chat, as is one without a name that the bot was invited to as such
+//!   (`m.direct`).
 //! * Encrypted rooms are refused: in the room, and in the record of each message.
 
 mod account;

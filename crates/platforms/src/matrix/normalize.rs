@@ -125,7 +125,7 @@ fn said(known: &Known<'_>, kind: &str, content: &Value) -> Option<Made> {
             let caption = if filename.is_some_and(|name| name != body) { body } else { "" };
             made.event.text = String::from(if msgtype == "m.sticker" { body } else { caption });
             match content["url"].as_str() {
-                Some(uri) => made.file = Some(file(content, uri, filename.unwrap_or(body))),
+                Some(uri) => made.file = Some(file(content, msgtype, uri, filename.unwrap_or(body))),
                 None if content["file"].is_object() => made.refusal = Some(ENCRYPTED_FILE.into()),
                 None => return None,
             }
@@ -163,11 +163,18 @@ fn said(known: &Known<'_>, kind: &str, content: &Value) -> Option<Made> {
     (!is_empty || made.is_addressed).then_some(made)
 }
 
-fn file(content: &Value, uri: &str, filename: &str) -> RemoteFile {
+fn file(content: &Value, msgtype: &str, uri: &str, filename: &str) -> RemoteFile {
     let info = &content["info"];
+    // The type is optional, but agents tell pictures from documents by it.
+    let usual = match msgtype {
+        "m.image" | "m.sticker" => "image/png",
+        "m.audio" => "audio/mpeg",
+        "m.video" => "video/mp4",
+        _ => "application/octet-stream",
+    };
     RemoteFile {
         handle: Secret::new(uri),
-        mime: info["mimetype"].as_str().unwrap_or("application/octet-stream").to_owned(),
+        mime: info["mimetype"].as_str().filter(|mime| !mime.is_empty()).unwrap_or(usual).to_owned(),
         filename: Some(filename.to_owned()).filter(|name| !name.is_empty()),
         size: info["size"].as_u64(),
     }

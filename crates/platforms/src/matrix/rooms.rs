@@ -29,7 +29,7 @@ pub(super) struct Room {
     /// How many joined. `None`: too many to say.
     pub(super) joined: Option<usize>,
     pub(super) is_encrypted: bool,
-    /// The account data of the bot says that the room is a direct chat.
+    /// The account data of the bot says that the room is a direct chat, and it has no name.
     pub(super) is_direct: bool,
     /// The server name of the room id; of the creator if the id has none.
     pub(super) scope: Option<String>,
@@ -176,7 +176,8 @@ async fn fetch(client: &Client<'_>, room_id: &str) -> Result<Option<Room>, Fault
     }
     room.is_encrypted = state(client, room_id, "m.room.encryption", &[]).await?.is_some();
     room.name = text_of(state(client, room_id, "m.room.name", &[]).await?.as_ref(), "name");
-    if room.name.is_none() && !room.is_dm() {
+    let is_named = room.name.is_some();
+    if !is_named && !room.is_dm() {
         room.name = text_of(state(client, room_id, "m.room.canonical_alias", &[]).await?.as_ref(), "alias");
     }
     room.topic = text_of(state(client, room_id, "m.room.topic", &[]).await?.as_ref(), "topic");
@@ -185,7 +186,8 @@ async fn fetch(client: &Client<'_>, room_id: &str) -> Result<Option<Room>, Fault
         let created = state(client, room_id, "m.room.create", &[("format", "event")]).await?;
         room.scope = text_of(created.as_ref(), "sender").as_deref().and_then(server_of).map(str::to_owned);
     }
-    if room.joined.is_some_and(|joined| joined > 2) {
+    // Who names a room of several people has made a group of what was a direct chat.
+    if room.joined.is_some_and(|joined| joined > 2) && !is_named {
         // The list may have grown beyond what is read: a room of several people is then a group.
         room.is_direct = match direct_rooms(client).await {
             Ok((_, rooms)) => rooms.iter().any(|direct| direct == room_id),

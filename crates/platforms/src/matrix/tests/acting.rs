@@ -249,6 +249,27 @@ fn members_see_the_room_and_others_do_not() {
 }
 
 #[test]
+fn a_direct_chat_that_grew_is_one_until_somebody_names_it() {
+    for (members, name, chat_type) in [
+        (&[ME, "@ann:example.org"][..], Some("Us"), "dm"),
+        (&[ME, "@ann:example.org", "@ben:other.net"], None, "dm"),
+        (&[ME, "@ann:example.org", "@ben:other.net"], Some("Us three"), "group"),
+    ] {
+        let (table, desk) = world();
+        match name {
+            Some(name) => table.rule(&path("GET", "state/m.room.name/"), 200, json!({ "name": name })),
+            None => table.rule(&path("GET", "state/m.room.name/"), 404, json!({ "errcode": "M_NOT_FOUND" })),
+        }
+        with_room(&table, members);
+        let direct = "GET client/v3/user/%40bot%3Aexample.org/account_data/m.direct";
+        table.rule(direct, 200, json!({ "@ann:example.org": [ROOM] }));
+        let bot = bot("sync");
+        let seen = desk.look(ActingAs::new("home", &bot), ROOM, None).now_or_never().unwrap().unwrap().unwrap();
+        assert_eq!(seen.info.chat_type, chat_type, "{members:?} {name:?}");
+    }
+}
+
+#[test]
 fn long_texts_fit_into_events() {
     let (_, desk) = world();
     for text in ["x".repeat(40_000), "🧊 **b** ".repeat(9_000), "<&\">\n".repeat(12_000), "`\u{1}`".repeat(15_000)] {
