@@ -5,7 +5,8 @@ answers {"id": 1, "ok": true, "value": ...} or {"id": 1, "ok": false, "error": "
 Events are reported as {"event": "inbound" | "interrupt", "name": ...}.
 The version is the one that PYTHONPATH (else the environment) provides; nothing
 of it is replaced, only watched: the adapter's message entry point records the
-event instead of running an agent.
+event instead of running an agent. With `native` it runs one of the gateway's own
+adapters of a platform instead of the relay client.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ import websockets  # noqa: E402
 
 import gateway.relay as relay  # noqa: E402
 from gateway.config import PlatformConfig  # noqa: E402
-from gateway.relay import auth  # noqa: E402
+from gateway.relay import auth, ws_transport  # noqa: E402
 from gateway.relay.adapter import RelayAdapter  # noqa: E402
 from gateway.relay.descriptor import CONTRACT_VERSION, CapabilityDescriptor  # noqa: E402
 from gateway.relay.ws_transport import WebSocketRelayTransport  # noqa: E402
@@ -37,6 +38,17 @@ from gateway.session import build_session_key  # noqa: E402
 
 HAS_RECONNECT = hasattr(WebSocketRelayTransport, "go_idle")
 LINKS = {}
+_event_from_wire = ws_transport._event_from_wire
+
+
+def event_with_wire(raw):
+    """The wire has fields that this version does not read."""
+    event = _event_from_wire(raw)
+    event.wire = raw
+    return event
+
+
+ws_transport._event_from_wire = event_with_wire
 
 
 def plain(value):
@@ -55,6 +67,24 @@ def plain(value):
 
 def tell(record):
     OUT.write(json.dumps(record) + "\n")
+
+
+def seen(event):
+    """What is told of a message, whichever adapter made it."""
+    source = event.source
+    return {
+        "text": event.text,
+        "message_type": event.message_type.value,
+        "message_id": event.message_id,
+        "reply_to_message_id": event.reply_to_message_id,
+        "media_urls": event.media_urls,
+        "channel_context": getattr(event, "channel_context", None),
+        "command": event.get_command(),
+        "command_args": event.get_command_args() if event.get_command() else None,
+        "source": plain(source),
+        "source_dict": plain(source.to_dict()),
+        "session_key": build_session_key(source),
+    }
 
 
 class Link:
@@ -86,21 +116,7 @@ class Link:
         setattr(self.transport, dial_name, counted)
 
     async def _on_message(self, event):
-        source = event.source
-        tell({
-            "event": "inbound", "name": self.name,
-            "text": event.text,
-            "message_type": event.message_type.value,
-            "message_id": event.message_id,
-            "reply_to_message_id": event.reply_to_message_id,
-            "media_urls": event.media_urls,
-            "channel_context": getattr(event, "channel_context", None),
-            "command": event.get_command(),
-            "command_args": event.get_command_args() if event.get_command() else None,
-            "source": plain(source),
-            "source_dict": plain(source.to_dict()),
-            "session_key": build_session_key(source),
-        })
+        tell({"event": "inbound", "name": self.name, **seen(event), "wire": getattr(event, "wire", None)})
         if self.fail_next:
             self.fail_next -= 1
             raise RuntimeError("the handler was told to fail")
@@ -170,6 +186,37 @@ async def cmd_boot(name):
                  secret=os.environ.get("GATEWAY_RELAY_SECRET"),
                  delivery_key=os.environ.get("GATEWAY_RELAY_DELIVERY_KEY"))
     return value
+
+
+class Native:
+    """The gateway's own adapter of a platform, with its message entry point recorded."""
+
+    # Where the adapters keep messages that they will merge with the next ones.
+    WAITING = ("_pending_text_batches", "_pending_photo_batches", "_media_group_events")
+
+    def __init__(self, name, adapter):
+        self.name = name
+        self.adapter = adapter
+        self.gate = asyncio.Event()
+        adapter.handle_message = self._on_message
+
+    async def _on_message(self, event):
+        tell({"event": "inbound", "name": self.name, **seen(event), "reply_to_text": event.reply_to_text,
+              "media_types": event.media_types})
+
+
+async def cmd_native(name, platform, config, extra):
+    """`config` and `extra` are what the gateway would read from its settings."""
+    module = __import__(f"plugins.platforms.{platform}.adapter", fromlist=["adapter"])
+    adapter = getattr(module, f"{platform.capitalize()}Adapter")(PlatformConfig(enabled=True, extra=extra, **config))
+    LINKS[name] = Native(name, adapter)
+    return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}
+
+
+async def cmd_waiting(name):
+    """How many messages a native adapter still holds back."""
+    link = LINKS[name]
+    return sum(len(getattr(link.adapter, kept, ())) for kept in link.WAITING)
 
 
 async def cmd_adapter(name, method, args=(), kwargs=None):

@@ -260,9 +260,9 @@ class Tenant:
 
 
 class Driver:
-    """A process that runs one version of the gateway's relay classes."""
+    """A process that runs one version of the gateway's relay classes, or one of its own adapters."""
 
-    def __init__(self, version):
+    def __init__(self, version, python=sys.executable, **env):
         self.version = version
         self.home = folder(f"home-{version}")
         (self.home / "config.yaml").write_text(
@@ -270,8 +270,8 @@ class Driver:
             "telegram:\n  require_mention: true\n")
         self.log = self.home / "driver.log"
         log = open(self.log, "wb")
-        self.process = start_process([sys.executable, str(HERE / "driver.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                     stderr=log, env=gateway_env(version, self.home), cwd=self.home)
+        self.process = start_process([python, str(HERE / "driver.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=log, env=gateway_env(version, self.home, **env), cwd=self.home)
         log.close()
         self.lock = threading.Condition()
         self.events = []
