@@ -5,6 +5,7 @@ mod lanes;
 mod pacing;
 pub mod scheduler;
 mod sending;
+mod typing;
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +14,8 @@ use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo};
 
 use self::pacing::Pacer;
 use self::sending::{Asked, Sending};
+pub use self::typing::TypingAgain;
+use self::typing::{Typing, ends_typing};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::session::Refused;
@@ -42,6 +45,7 @@ pub struct OutboundPlane {
     sealer: Arc<Sealer>,
     platforms: Arc<Platforms>,
     pacer: Pacer,
+    typing: Typing,
     lease: Arc<Lease>,
     prompts: Arc<Prompts>,
     listener: OnceLock<Arc<dyn Listener>>,
@@ -69,6 +73,7 @@ impl OutboundPlane {
             sealer: sealer.clone(),
             platforms: platforms.clone(),
             pacer: Pacer::new(base.env.clone()),
+            typing: Typing::default(),
             lease: base.lease.clone(),
             prompts: base.prompts.clone(),
             listener: OnceLock::new(),
@@ -137,8 +142,15 @@ impl OutboundPlane {
             listener.sending(caller, &action);
         }
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        if ends_typing(&action.act) {
+            self.typing.end(&caller.tenant, platform, bot, &chat_id);
+        }
+        let typing = matches!(action.act, Act::Typing { .. }).then(|| action.clone());
         match self.try_act(caller, platform, bot, identities, action, asked).await {
             Ok(result) => {
+                if let Some(action) = typing.filter(|action| result.success && !ends_typing(&action.act)) {
+                    self.keep_typing(caller, platform, bot, action);
+                }
                 let outcome = outcome_name(outcome_of(&result));
                 self.meters.actions.get_or_create(&ActionLabels { op, outcome }).inc();
                 result
@@ -269,6 +281,27 @@ impl OutboundPlane {
         found.map(|id| self.directory.bots().bot(platform, &id)).ok_or_else(refused)
     }
 
+    fn keep_typing(&self, caller: &Caller, platform: &str, bot: &str, action: Action) {
+        let Some(lasts_ms) = self.platforms.get(platform).and_then(|found| found.typing_lasts_ms()) else { return };
+        let again = TypingAgain { caller: caller.clone(), platform: platform.to_owned(), bot: bot.to_owned(), action };
+        self.typing.show(again, lasts_ms, self.env.steady_ms());
+    }
+
+    /// Typing indicators that their vendors are about to remove.
+    pub fn typing_due(&self) -> Vec<TypingAgain> {
+        self.typing.due(self.env.steady_ms())
+    }
+
+    /// Shows an indicator again, if the agent may still do that.
+    pub async fn type_again(&self, again: TypingAgain) {
+        let TypingAgain { caller, platform, bot, action } = again;
+        let asked = Asked { ms: self.env.steady_ms(), replaced: 0 };
+        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        if self.try_act(&caller, &platform, &bot, &[], action, asked).await.is_err_and(|refused| !is_rate(&refused)) {
+            self.typing.end(&caller.tenant, &platform, &bot, &chat_id);
+        }
+    }
+
     /// Lets go the actions whose time has come. Returns when the next one's does, on the steady clock.
     pub fn release_due(&self) -> Option<u64> {
         self.pacer.release_due()
@@ -346,6 +379,10 @@ fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool
 fn unavailable(error: &StoreError) -> ActionResult {
     tracing::error!(%error, "an action was refused because the store does not answer");
     ActionResult::refused(Code::Unavailable, "the store is unavailable; nothing was sent")
+}
+
+fn is_rate(result: &ActionResult) -> bool {
+    result.code == Some(Code::RateLimited)
 }
 
 fn outcome_of(result: &ActionResult) -> Outcome {

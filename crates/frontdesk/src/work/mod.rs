@@ -1,4 +1,4 @@
-//! The loops of the desk: waking, alarms, listeners, lists of commands, retention. They spawn and wait; the rules are in
+//! The loops of the desk: waking, alarms, typing, listeners, lists of commands, retention. They spawn and wait; the rules are in
 //! the core.
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
@@ -10,6 +10,7 @@ mod lease;
 mod listeners;
 mod pacing;
 mod retention;
+mod typing;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(alarms::run(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
+    tracker.spawn(typing::repeat(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(retention::forget_old(desk.clone(), retention, stop.clone()));

@@ -12,6 +12,7 @@ mod outbound;
 mod paused;
 mod schema;
 mod storm;
+mod typing;
 mod webhook;
 
 use frontdesk::app::FIRST_TENANT;

@@ -81,6 +81,15 @@ impl World {
                 let _ = tokio::time::timeout(Duration::from_millis(pause.max(1)), desk.outbound().due_earlier()).await;
             }
         });
+        let desk = world.desk.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                for again in desk.outbound().typing_due() {
+                    desk.outbound().type_again(again).await;
+                }
+            }
+        });
         world
     }
 

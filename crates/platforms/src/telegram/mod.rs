@@ -46,6 +46,8 @@ const UPDATE_MAX_BYTES: usize = 512 << 10;
 /// The Bot API gives out no larger files.
 const DOWNLOAD_MAX_BYTES: usize = 20 << 20;
 
+const TYPING_LASTS_MS: u64 = 5_000;
+
 // What Telegram permits, with a margin of 2 to 5 %: 30 messages a second in all, one a second in a chat, 20 a minute in
 // a group. A larger burst would be more than that in some minute, unless the rate were lower.
 const BOT_RATE: Rate = Rate { burst: 1, every_ms: 35 };
@@ -333,6 +335,10 @@ impl Platform for Telegram {
 
     fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
         Box::pin(self.act_once(acting_as, action))
+    }
+
+    fn typing_lasts_ms(&self) -> Option<u64> {
+        Some(TYPING_LASTS_MS)
     }
 
     fn look<'a>(

@@ -171,6 +171,11 @@ pub trait Platform: Send + Sync {
         capability: Option<&'a Secret>,
     ) -> BoxFuture<'a, Acted>;
 
+    /// How long the vendor shows a typing indicator. Where it is known, the desk repeats it while the agent works.
+    fn typing_lasts_ms(&self) -> Option<u64> {
+        None
+    }
+
     /// The chat, if it is there, and whether `viewer` can see it.
     fn look<'a>(
         &'a self,

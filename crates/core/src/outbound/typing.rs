@@ -1,0 +1,91 @@
+//! Typing indicators that stay. Vendors show one for seconds, an agent works for minutes and asks once: it is repeated
+//! until the agent has written, has cleared it, or has not asked again for a minute.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use frontdesk_wire::{Act, Action, ChatId, TenantId};
+
+use crate::directory::Caller;
+
+/// An agent that asks for it and then is silent may have died.
+const REPEATED_FOR_MS: u64 = 60_000;
+/// Repeated this long before the vendor would remove it.
+const EARLY_MS: u64 = 1_000;
+/// More of one tenant are shown once, and not repeated.
+const TENANT_MAX: usize = 256;
+
+/// An indicator that is to be shown again.
+#[derive(Clone)]
+pub struct TypingAgain {
+    pub(super) caller: Caller,
+    pub(super) platform: String,
+    pub(super) bot: String,
+    pub(super) action: Action,
+}
+
+struct Shown {
+    again: TypingAgain,
+    every_ms: u64,
+    next_ms: u64,
+    until_ms: u64,
+}
+
+/// (platform, bot, chat)
+type Place = (String, String, ChatId);
+
+#[derive(Default)]
+pub(super) struct Typing {
+    by_tenant: Mutex<HashMap<TenantId, HashMap<Place, Shown>>>,
+}
+
+impl Typing {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, HashMap<Place, Shown>>> {
+        self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An indicator was shown, which the vendor removes after `lasts_ms`.
+    pub(super) fn show(&self, again: TypingAgain, lasts_ms: u64, now_ms: u64) {
+        let Some(chat_id) = again.action.act.chat_id() else { return };
+        let place = (again.platform.clone(), again.bot.clone(), chat_id.into());
+        let mut tenants = self.lock();
+        let shown = tenants.entry(again.caller.tenant.clone()).or_default();
+        if shown.len() >= TENANT_MAX && !shown.contains_key(&place) {
+            return;
+        }
+        let every_ms = lasts_ms.saturating_sub(EARLY_MS).max(EARLY_MS);
+        shown.insert(place, Shown { again, every_ms, next_ms: now_ms + every_ms, until_ms: now_ms + REPEATED_FOR_MS });
+    }
+
+    pub(super) fn end(&self, tenant: &TenantId, platform: &str, bot: &str, chat_id: &str) {
+        let mut tenants = self.lock();
+        let Some(shown) = tenants.get_mut(tenant) else { return };
+        shown.remove(&(platform.to_owned(), bot.to_owned(), chat_id.into()));
+        if shown.is_empty() {
+            tenants.remove(tenant);
+        }
+    }
+
+    /// Those whose time has come.
+    pub(super) fn due(&self, now_ms: u64) -> Vec<TypingAgain> {
+        let mut due = Vec::new();
+        self.lock().retain(|_, shown| {
+            shown.retain(|_, it| it.until_ms > now_ms);
+            for it in shown.values_mut().filter(|it| it.next_ms <= now_ms) {
+                it.next_ms = now_ms + it.every_ms;
+                due.push(it.again.clone());
+            }
+            !shown.is_empty()
+        });
+        due
+    }
+}
+
+/// Whether the vendor removes the indicator because of this action. An edit does not change it.
+pub(super) fn ends_typing(act: &Act) -> bool {
+    match act {
+        Act::Typing { content, .. } => content.as_deref() == Some(""),
+        Act::Send { .. } | Act::SendMedia { .. } | Act::Prompt { .. } | Act::Draft { .. } => true,
+        _ => false,
+    }
+}
