@@ -66,12 +66,17 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
     if message.from.as_ref().is_some_and(|from| from.id == me.id) {
         return Meaning::default(); // our own
     }
-    let Some(content) = Content::of(&message) else { return Meaning::default() }; // a service message
+    let Some(mut content) = Content::of(&message) else { return Meaning::default() }; // a service message
     let (text, entities) = match &message.text {
         Some(text) => (text.as_str(), &message.entities),
         None => (message.caption.as_deref().unwrap_or_default(), &message.caption_entities),
     };
     let replied = replied(&message);
+    // "What is this?" is about the file of the other message.
+    let has_file = |content: &Content| content.file.is_some() && content.kind != "sticker";
+    if let ("text", Some(of_other)) = (content.kind, replied.and_then(Content::of).filter(has_file)) {
+        content = Content { text: content.text, ..of_other };
+    }
     let is_own = replied.and_then(|to| to.from.as_ref()).map(|from| from.id == me.id);
     let for_us = is_addressed(text, entities, me);
     let cleaned = if text.is_empty() { content.text } else { without_mentions(text, me) };
@@ -382,6 +387,30 @@ mod tests {
         }
         let private = command(json!({ "id": ANN, "type": "private" }), "/new@other_bot now");
         assert_eq!((private.refused, private.event.message_type.as_str()), (None, "command"));
+    }
+
+    #[test]
+    fn a_question_about_a_file_brings_the_file() {
+        let photo = json!([{ "file_id": "a", "file_size": 1 }]);
+        let other = |content: Value| {
+            let mut message = json!({ "message_id": 5, "chat": group(), "from": { "id": 502, "first_name": "Ben" } });
+            message.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+            message
+        };
+        let asked =
+            of(group(), json!({ "text": "what is this?", "reply_to_message": other(json!({ "photo": photo })) }));
+        let (text, kind) = (asked.event.text.as_str(), asked.event.message_type.as_str());
+        assert_eq!((text, kind, asked.remote_media.len()), ("what is this?", "photo", 1));
+        assert_eq!(asked.event.reply_to_message_id.as_deref(), Some("5"));
+        let voice = json!({ "file_id": "v", "file_size": 1 });
+        let own = of(group(), json!({ "voice": voice, "reply_to_message": other(json!({ "photo": photo })) }));
+        assert_eq!(
+            (own.event.message_type.as_str(), own.remote_media.len()),
+            ("voice", 1),
+            "a file of its own is meant"
+        );
+        let plain = of(group(), json!({ "text": "yes", "reply_to_message": other(json!({ "text": "noon?" })) }));
+        assert_eq!((plain.event.message_type.as_str(), plain.remote_media.len()), ("text", 0));
     }
 
     #[test]
