@@ -86,10 +86,13 @@ class Homeserver:
         }
         config = self.home / "homeserver.yaml"
         config.write_text(json.dumps(settings))
-        command = [python, "-m", "synapse.app.homeserver", "-c", str(config)]
-        subprocess.run([*command, "--generate-keys"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with open(self.home / "out.log", "wb") as log:
-            self.process = start_process(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home)
+        self.command = [python, "-m", "synapse.app.homeserver", "-c", str(config)]
+        subprocess.run([*self.command, "--generate-keys"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.start()
+
+    def start(self):
+        with open(self.home / "out.log", "ab") as log:
+            self.process = start_process(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home)
         wait_for(self.is_up, f"Synapse ({self.home})", timeout=90)
 
     def is_up(self):
