@@ -1,7 +1,7 @@
 //! The parsers of platforms that strangers reach, for `FUZZ_SECONDS` each (two by default).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use frontdesk_core::intake::{REMOTE_MEDIA_MAX, Whose};
@@ -18,6 +18,7 @@ use frontdesk_testkit::fuzz::engine::{Outcome, outcome};
 use frontdesk_testkit::fuzz::{Settings, Target, fuzz};
 use frontdesk_wire::Secret;
 use futures_util::FutureExt as _;
+use tokio::runtime::Runtime;
 
 const KEY: &str = "the key of this webhook";
 const NOW_S: u64 = 1_800_000_000;
@@ -99,6 +100,10 @@ impl Outcall for OneRoom {
     }
 }
 
+/// Look-ups have time limits, which are never reached here.
+static CLOCK: LazyLock<Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap());
+
 /// `token NUL body`
 fn transaction(input: &[u8]) -> Outcome {
     let mut parts = input.splitn(2, |byte| *byte == 0);
@@ -120,6 +125,7 @@ fn transaction(input: &[u8]) -> Outcome {
         let door = "/_matrix/app/v1/transactions/{txn}";
         let request = RawRequest { door, headers, query: query.into(), body: body.clone(), ..RawRequest::default() };
         let bot = platform.bot_of(&bots, &request).map(|bot| &**bot);
+        let _inside = CLOCK.enter();
         platform.receive(bot, &request).now_or_never().expect("it waits for nothing")
     };
     // Nobody else has the token.

@@ -9,7 +9,7 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 38] = [
+const TEXTS: [&str; 42] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -48,6 +48,11 @@ const TEXTS: [&str; 38] = [
     "the homeserver refused the request: M_FORBIDDEN (status 403)",
     "the homeserver cannot be reached: no connection: network is down",
     "the room is encrypted, and this server does not send unencrypted messages there",
+    "the message that the thread should begin at was not found in this room",
+    "no thread can begin at this message: it is in a thread, or an edit of another message",
+    "the message has too many reactions to find the one of the bot; nothing was removed",
+    "too many files whose length the server of source_url does not tell are under way for this bot; nothing was sent; \
+     try again later",
 ];
 
 fn main() -> io::Result<()> {

@@ -99,6 +99,11 @@ impl Bots {
         self.registry.read(of_platform)
     }
 
+    /// The same, opened.
+    pub fn all(&self, platform: &str) -> Vec<Arc<Bot>> {
+        self.ids(platform).iter().filter_map(|id| self.added(platform, id)).collect()
+    }
+
     /// Whether this tenant may act as that bot. An empty id means its default bot on that platform.
     pub fn resolve(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
         let common = self.platforms.get(platform).and_then(|found| found.common_bot());
@@ -154,12 +159,9 @@ impl Bots {
             refusal.map_or(Ok(()), Err)?;
         }
         let secrets = ask.secrets.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))).collect();
-        platform.check_bot(&Bot::new(
-            ask.id.as_str(),
-            ask.tenant.as_ref().map(TenantId::from),
-            ask.settings.clone(),
-            secrets,
-        ))
+        let bot = Bot::new(ask.id.as_str(), ask.tenant.as_ref().map(TenantId::from), ask.settings.clone(), secrets);
+        platform.check_bot(&bot)?;
+        platform.clash(&bot, &self.all(&ask.platform))
     }
 
     pub async fn remove(&self, platform: &str, id: &str) -> Result<(), DeskError> {

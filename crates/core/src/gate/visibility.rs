@@ -1,6 +1,7 @@
 //! Cache of which users can see which chat, as platforms reported. No answer counts as no.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +17,27 @@ const ALL_MAX: usize = 200_000;
 #[derive(Default)]
 pub struct VisibilityCache {
     cached: Mutex<Cached>,
-    /// Increased by every `forget`, so that an answer requested before it is not stored after it.
-    age: AtomicU64,
+    /// Increased by every `forget`, so that an answer requested before it is not stored after it. By the hash of the chat,
+    /// so that people who come and go in one chat do not disable the cache for all others.
+    ages: Ages,
+}
+
+const AGES: usize = 256;
+
+struct Ages(Vec<AtomicU64>);
+
+impl Default for Ages {
+    fn default() -> Self {
+        Self((0..AGES).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Ages {
+    fn of(&self, chat_id: &str) -> &AtomicU64 {
+        let mut hasher = DefaultHasher::new();
+        chat_id.hash(&mut hasher);
+        &self.0[usize::try_from(hasher.finish() % AGES as u64).unwrap_or_default()]
+    }
 }
 
 /// Nested maps, so that lookups build no keys.
@@ -73,7 +93,7 @@ impl OfTenant {
 
 impl VisibilityCache {
     pub fn spot<'a>(&self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Spot<'a> {
-        Spot { tenant, platform, bot, chat_id, age: self.age.load(Ordering::Acquire) }
+        Spot { tenant, platform, bot, chat_id, age: self.ages.of(chat_id).load(Ordering::Acquire) }
     }
 
     /// `None`: the platform must be asked.
@@ -86,7 +106,7 @@ impl VisibilityCache {
 
     pub fn keep(&self, spot: Spot<'_>, viewer: &str, sees: Sees, now_ms: u64, life_ms: u64) {
         let mut cached = self.cached();
-        if self.age.load(Ordering::Acquire) != spot.age {
+        if self.ages.of(spot.chat_id).load(Ordering::Acquire) != spot.age {
             return;
         }
         if cached.answers >= ALL_MAX {
@@ -113,7 +133,7 @@ impl VisibilityCache {
 
     /// Called when the members of a chat changed.
     pub fn forget(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
-        self.age.fetch_add(1, Ordering::AcqRel);
+        self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
         let spot = self.spot(tenant, platform, bot, chat_id);
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
@@ -124,15 +144,31 @@ impl VisibilityCache {
 
     /// The same for every tenant that may see this chat of a shared bot.
     pub fn forget_chat(&self, platform: &str, bot: &str, chat_id: &str) {
-        self.age.fetch_add(1, Ordering::AcqRel);
+        self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
         let spot = self.spot("", platform, bot, chat_id);
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
         *answers -= by_tenant.values_mut().map(|tenant| tenant.forget(&spot)).sum::<usize>();
     }
 
+    /// One user came to a chat or left it. What is known of the others stays.
+    pub fn forget_viewer(&self, platform: &str, bot: &str, chat_id: &str, viewer: &str) {
+        self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
+        let spot = self.spot("", platform, bot, chat_id);
+        let mut cached = self.cached();
+        let Cached { by_tenant, answers } = &mut *cached;
+        for tenant in by_tenant.values_mut() {
+            let chats = tenant.chats.get_mut(chat_id).into_iter().flatten();
+            let gone = chats.filter(|chat| spot.is_at(chat)).filter_map(|chat| chat.viewers.remove(viewer)).count();
+            tenant.answers -= gone;
+            *answers -= gone;
+        }
+    }
+
     pub fn forget_all(&self) {
-        self.age.fetch_add(1, Ordering::AcqRel);
+        for age in &self.ages.0 {
+            age.fetch_add(1, Ordering::AcqRel);
+        }
         *self.cached() = Cached::default();
     }
 
@@ -167,6 +203,20 @@ mod tests {
         assert_eq!(cache.known(spot, "gus", 32_000), None, "unknown answers expire sooner");
         cache.keep(spot, "ann", Sees::No, 31_000, LIFE_MS);
         assert_eq!(cache.known(spot, "ann", 31_001), Some(Sees::No));
+    }
+
+    #[test]
+    fn people_who_come_and_go_do_not_disable_the_cache_for_others() {
+        let cache = VisibilityCache::default();
+        let (spot, other) = (cache.spot("t", "p", "b", "c"), cache.spot("t", "p", "b", "elsewhere"));
+        cache.keep(spot, "ann", Sees::Yes, 0, LIFE_MS);
+        cache.keep(spot, "eve", Sees::No, 0, LIFE_MS);
+        cache.forget_viewer("p", "b", "c", "eve");
+        assert_eq!((cache.known(spot, "ann", 1), cache.known(spot, "eve", 1)), (Some(Sees::Yes), None));
+        cache.keep(spot, "eve", Sees::No, 0, LIFE_MS);
+        assert_eq!(cache.known(spot, "eve", 1), None, "the answer was requested before the change");
+        cache.keep(other, "ann", Sees::Yes, 0, LIFE_MS);
+        assert_eq!(cache.known(other, "ann", 1), Some(Sees::Yes), "nothing changed there");
     }
 
     #[test]

@@ -127,6 +127,9 @@ impl Inlet for BotInlet {
         Box::pin(async move {
             match change {
                 Change::Chat(chat_id) => inbound.visibility.forget_chat(platform, bot, &chat_id),
+                Change::Member { chat_id, user_id } => {
+                    inbound.visibility.forget_viewer(platform, bot, &chat_id, &user_id);
+                }
                 Change::ChatMoved { from, to } => {
                     inbound.directory.bots().move_chat(platform, bot, &from, &to).await?;
                     tracing::info!(platform, bot, from, to, "a chat goes on under another id");

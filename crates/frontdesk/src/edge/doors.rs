@@ -85,8 +85,7 @@ async fn try_take(
     let bot = match parameters.get("bot") {
         None => {
             raw.parameters = parameters;
-            let known: Vec<_> = bots.ids(name).iter().filter_map(|id| bots.added(name, id)).collect();
-            platform.bot_of(&known, &raw).cloned()
+            platform.bot_of(&bots.all(name), &raw).cloned()
         }
         Some(id) => {
             let absent = || Refusal::new(Code::NotFound, format!("no {name} bot {id:?} was added"));
@@ -117,6 +116,9 @@ async fn try_take(
     let stored = store(&inlet, heard.receipts, heard.intakes).await;
     for change in moves.into_iter().filter(|_| stored.is_ok()) {
         inlet.changed(change).await.map_err(DeskError::from)?;
+    }
+    for gap in heard.gaps.into_iter().filter(|_| stored.is_ok()) {
+        inlet.gap(gap);
     }
     match stored {
         Ok((receipts, refusal)) => match (heard.answer, refusal.filter(|_| receipts.is_empty())) {

@@ -80,10 +80,10 @@ fn bots(desk: &Desk) -> Bots {
     let mut found = HashMap::new();
     for platform in desk.platforms().all().filter(|platform| platform.listens()) {
         let name = &platform.descriptor().platform;
-        for id in desk.directory().bots().ids(name) {
-            if let Some(bot) = desk.directory().bots().added(name, &id) {
-                found.insert((name.clone(), id), (platform.clone(), bot));
-            }
+        let all = desk.directory().bots().all(name);
+        platform.know_bots(&all);
+        for bot in all {
+            found.insert((name.clone(), bot.id.clone()), (platform.clone(), bot));
         }
     }
     found

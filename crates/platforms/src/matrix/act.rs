@@ -19,6 +19,12 @@ const REACTIONS_LIMIT: Duration = Duration::from_secs(8);
 const TYPING_MS: u64 = 30_000;
 const ENCRYPTED: &str = "the room is encrypted, and this server does not send unencrypted messages there";
 
+const NO_ANCHOR: &str = "the message that the thread should begin at was not found in this room";
+const RELATED_ANCHOR: &str = "no thread can begin at this message: it is in a thread, or an edit of another message";
+/// Pages of a hundred reactions that are searched.
+const REACTION_PAGES: usize = 5;
+const TOO_MANY_REACTIONS: &str = "the message has too many reactions to find the one of the bot; nothing was removed";
+
 type Done = Result<ActionResult, Failed>;
 
 /// One action on its way: as whom, and under which key.
@@ -104,7 +110,10 @@ impl Attempt<'_> {
             Act::ThreadCreate { chat_id, thread_name, message_id } => {
                 // A thread begins at a message and has no name.
                 let root = match message_id {
-                    Some(anchor) => Some(anchor.clone()),
+                    Some(anchor) => {
+                        self.check_anchor(chat_id, anchor).await?;
+                        Some(anchor.clone())
+                    }
                     None => self.send(chat_id, "", content::text("m.text", thread_name)).await?.message_id,
                 };
                 Ok(ActionResult { thread_id: root, ..ActionResult::done() })
@@ -125,8 +134,8 @@ impl Attempt<'_> {
         }
     }
 
-    async fn send(&self, room_id: &str, suffix: &str, content: Map<String, Value>) -> Done {
-        if !content::fits(&content) {
+    async fn send(&self, room_id: &str, suffix: &str, mut content: Map<String, Value>) -> Done {
+        if !content::make_fit(&mut content) {
             let text = "the message is too long for one event; send it in parts";
             return Err(ActionResult::refused(Code::TooLarge, text).into());
         }
@@ -193,21 +202,48 @@ impl Attempt<'_> {
         }
     }
 
-    /// A reaction is an event of its own: it is looked for among those of the message, then redacted.
+    /// A reaction is an event of its own: it is looked for among those of the message, then redacted. If there is none,
+    /// nothing has to be done.
     async fn unreact(&self, room_id: &str, event_id: &str, key: &str) -> Done {
         let parts = ["client", "v1", "rooms", room_id, "relations", event_id, "m.annotation", "m.reaction"];
-        let found = match self.client.get(&parts, &[("limit", "100")]).await {
-            Ok(found) => found,
-            Err(fault) if fault.is_absent() => return Ok(ActionResult::done()),
-            Err(fault) => return Err(fault.into()),
-        };
         let me = self.client.account.user_id;
-        let own = found["chunk"].as_array().into_iter().flatten();
-        let own = own.filter(|it| it["sender"] == me && it["content"]["m.relates_to"]["key"] == key);
-        for reaction in own.filter_map(|it| it["event_id"].as_str()) {
-            self.redact(room_id, reaction).await?;
+        let mut from: Option<String> = None;
+        for _ in 0..REACTION_PAGES {
+            let mut query = vec![("limit", "100")];
+            query.extend(from.as_deref().map(|from| ("from", from)));
+            let found = match self.client.get(&parts, &query).await {
+                Ok(found) => found,
+                Err(fault) if fault.is("M_NOT_FOUND") => return Ok(ActionResult::done()), // the message is gone
+                Err(fault) => return Err(unsent(fault).into()),
+            };
+            let own = found["chunk"].as_array().into_iter().flatten();
+            let mut own = own.filter(|it| it["sender"] == me && it["content"]["m.relates_to"]["key"] == key);
+            // A user has each reaction once.
+            if let Some(reaction) = own.find_map(|it| it["event_id"].as_str()) {
+                return self.redact(room_id, reaction).await;
+            }
+            from = found["next_batch"].as_str().map(str::to_owned);
+            if from.is_none() {
+                return Ok(ActionResult::done());
+            }
         }
-        Ok(ActionResult::done())
+        Err(ActionResult::refused(Code::PlatformFailed, TOO_MANY_REACTIONS).into())
+    }
+
+    /// A thread begins at a message that is there and is in no thread itself.
+    async fn check_anchor(&self, room_id: &str, event_id: &str) -> Result<(), Failed> {
+        let event = self.client.get(&["client", "v3", "rooms", room_id, "event", event_id], &[]).await;
+        let event = match event {
+            Ok(event) => event,
+            Err(fault) if fault.is("M_NOT_FOUND") => {
+                return Err(ActionResult::refused(Code::NotFound, NO_ANCHOR).into());
+            }
+            Err(fault) => return Err(unsent(fault).into()),
+        };
+        match event["content"]["m.relates_to"]["rel_type"].is_string() {
+            true => Err(ActionResult::refused(Code::PlatformFailed, RELATED_ANCHOR).into()),
+            false => Ok(()),
+        }
     }
 
     async fn media(
@@ -219,7 +255,7 @@ impl Attempt<'_> {
         filename: Option<&str>,
     ) -> Result<Map<String, Value>, Failed> {
         self.refuse_encrypted(room_id).await?; // before the file is at the homeserver
-        let file = self.platform.file(self.acting_as, source_url).await?;
+        let (file, _held) = self.platform.file(self.acting_as, source_url).await?;
         let name = filename.map(str::to_owned).or_else(|| file.filename.clone()).unwrap_or_else(|| "file".into());
         let mut info = json!({ "mimetype": file.mime });
         if let Some(size) = file.size {
@@ -252,17 +288,20 @@ impl Attempt<'_> {
     }
 
     async fn room_info(&self, room_id: &str) -> Result<ChatInfo, Failed> {
-        let room = self.platform.rooms.room(self.client, room_id, self.platform.env.steady_ms()).await?;
+        let room = self.platform.rooms.room(self.client, room_id, self.platform.env.steady_ms()).await;
+        let room = room.map_err(unsent)?;
         let absent = || ActionResult::refused(Code::NotFound, "the bot is not in this room");
         Ok(room.ok_or_else(absent)?.info(room_id, self.client.account.user_id))
     }
 }
 
 /// A question that comes before the action: if it fails, nothing was sent.
-fn unsent(fault: Fault) -> Fault {
+pub(super) fn unsent(fault: Fault) -> Fault {
     match fault {
         Fault::Unreachable { why, .. } => Fault::Unreachable { why, may_have_happened: false },
-        Fault::Refused { status: 500.., .. } => Fault::Unreachable { why: fault.to_string(), may_have_happened: false },
+        Fault::TooLarge(_) | Fault::Refused { status: 500.., .. } => {
+            Fault::Unreachable { why: fault.to_string(), may_have_happened: false }
+        }
         other => other,
     }
 }

@@ -1,5 +1,6 @@
 //! Calls to the homeserver, and why they fail.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
@@ -9,6 +10,8 @@ use super::account::{Account, Mode};
 
 /// An answer to a small question.
 const ANSWER_MAX_BYTES: usize = 512 << 10;
+/// A homeserver that joins a room of another server asks around for long.
+const JOIN_TIME: Duration = Duration::from_secs(30);
 /// If the homeserver limits us and does not say for how long.
 const LIMITED_MS: u64 = 5_000;
 /// However short a wait the homeserver asks for.
@@ -125,23 +128,47 @@ impl<'a> Client<'a> {
         self.ask(&self.url(parts, &[]), &Ask { method: HttpMethod::Post, json: Some(json), ..Ask::GET }).await
     }
 
+    /// The same, for what makes the homeserver ask other servers.
+    pub(super) async fn post_long(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
+        let ask = Ask { method: HttpMethod::Post, json: Some(json), time: Some(JOIN_TIME), ..Ask::GET };
+        self.ask(&self.url(parts, &[]), &ask).await
+    }
+
     pub(super) async fn put(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
         self.ask(&self.url(parts, &[]), &Ask { method: HttpMethod::Put, json: Some(json), ..Ask::GET }).await
     }
 
     /// With a transaction id in the path, so that a second attempt has no second effect: what is lost on the way is asked
-    /// once more. If that fails too, the first attempt may still have happened, whatever the second one says.
+    /// once more. A homeserver that has carried out the first attempt answers the second one with its result, before it
+    /// judges it. So a refusal is certain; if there is no answer again, or the rate is limited (which is judged before
+    /// that), the first attempt may have happened.
     pub(super) async fn put_once(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
         match self.put(parts, json).await {
             Err(Fault::Unreachable { may_have_happened: true, .. } | Fault::Refused { status: 500.., .. }) => {
-                let in_doubt = |fault: Fault| Fault::Unreachable { why: fault.to_string(), may_have_happened: true };
-                self.put(parts, json).await.map_err(in_doubt)
+                self.put(parts, json).await.map_err(|fault| match fault {
+                    Fault::Refused { status: 400..500, .. } => fault,
+                    fault => Fault::Unreachable { why: fault.to_string(), may_have_happened: true },
+                })
             }
             other => other,
         }
     }
 
+    /// Joins a room. `via` are servers that may know it.
+    pub(super) async fn join(&self, room_id: &str, via: &BTreeSet<&str>) -> Result<Value, Fault> {
+        // Older homeservers know the parameter by its earlier name.
+        let query: Vec<_> = via.iter().flat_map(|server| [("via", *server), ("server_name", *server)]).collect();
+        let url = self.url(&["client", "v3", "join", room_id], &query);
+        let body = Value::Object(serde_json::Map::new());
+        self.ask(&url, &Ask { method: HttpMethod::Post, json: Some(&body), time: Some(JOIN_TIME), ..Ask::GET }).await
+    }
+
     pub(super) async fn ask(&self, url: &str, ask: &Ask<'_>) -> Result<Value, Fault> {
+        self.ask_sized(url, ask).await.map(|(answer, _)| answer)
+    }
+
+    /// The answer, and how many bytes it had.
+    pub(super) async fn ask_sized(&self, url: &str, ask: &Ask<'_>) -> Result<(Value, usize), Fault> {
         let json = ask.json.map(Value::to_string);
         loop {
             let body = json.as_deref().map_or(Body::Empty, Body::Json);
@@ -153,7 +180,7 @@ impl<'a> Client<'a> {
                     tracing::debug!(bot = self.account.bot.id, wait_ms, "the homeserver limits the rate of requests");
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                 }
-                read => return read,
+                read => return read.map(|json| (json, answer.body.len())),
             }
         }
     }

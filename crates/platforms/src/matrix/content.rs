@@ -75,6 +75,26 @@ fn user_ids(text: &str, found: &mut BTreeSet<String>) {
     }
 }
 
+/// Leaves out what can be done without until the content fits: the markup, then the text for clients that show no edits.
+/// `false`: the text itself is too long.
+pub(super) fn make_fit(content: &mut Map<String, Value>) -> bool {
+    if fits(content) {
+        return true;
+    }
+    let drop_markup = |content: &mut Map<String, Value>| {
+        content.remove("format");
+        content.remove("formatted_body");
+    };
+    match content.get_mut("m.new_content").and_then(Value::as_object_mut) {
+        Some(new) => drop_markup(new),
+        None => drop_markup(content),
+    }
+    if !fits(content) && content.contains_key("m.new_content") {
+        content.insert("body".into(), "*".into());
+    }
+    fits(content)
+}
+
 pub(super) fn fits(content: &Map<String, Value>) -> bool {
     serde_json::to_string(content).is_ok_and(|json| json.len() <= CONTENT_MAX_BYTES)
 }

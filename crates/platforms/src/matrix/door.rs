@@ -3,19 +3,29 @@
 //! A transaction that comes again has the same id and the same events. Each event is stored once by its own id, so a
 //! repeated transaction stores nothing, also after a restart and at another server of the same store.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use frontdesk_core::intake::Verified;
+use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Answer, Bot, Door, Heard, Method, RawRequest, Reply};
 use frontdesk_wire::secret::same_bytes;
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::Homeservers;
 use super::account::{Account, Mode};
 use super::client::{Client, Fault};
 use super::gather::Gathered;
+use super::patience::Patience;
+use super::rooms::locked;
 
 const TRANSACTIONS: &str = "/_matrix/app/v1/transactions/{txn}";
+/// Attempts of one transaction that reached the homeserver.
+const ATTEMPTS_MAX: u32 = 3;
+/// Transactions whose attempts are counted; the homeserver has one under way at a time.
+const TRANSACTIONS_MAX: usize = 1_000;
+const ROOMS_AT_ONCE: usize = 16;
 /// A hundred events of the longest size, which is what Synapse sends at most, each with the state that it replaces and what
 /// the homeserver adds. A longer one would come again for ever. The body is read only after the token was found to be right.
 const BODY_MAX_BYTES: usize = 32 << 20;
@@ -92,22 +102,105 @@ impl Homeservers {
         };
         let account = Account::of(bot).map_err(|why| refused(503, "M_UNKNOWN", &why))?;
         let client = Client::new(&*self.outcall, &account);
-        let mut gathered = Gathered::default();
-        for event in events {
-            let Some(room_id) = event["room_id"].as_str() else { continue };
-            let proof = || Verified::by("hs_token of the application service");
-            let one = std::slice::from_ref(event);
-            if let Err(fault) = self.gather(&client, room_id, one, proof, &mut gathered).await {
+        let txn = request.parameters.get("txn").map(String::as_str).unwrap_or_default();
+        let is_last = self.attempts.is_last(&bot.id, txn);
+        match self.take_events(&client, events, is_last).await {
+            Ok(Gathered { intakes, changes, gaps, .. }) => {
+                self.attempts.end(&bot.id, txn);
+                Ok(Heard { changes, gaps, ..Heard::events(intakes, Answer::Fixed(done())) })
+            }
+            Err(fault) => {
                 // The homeserver sends the transaction again.
-                tracing::warn!(%fault, bot = bot.id, "a transaction was not taken");
-                return Err(later(&fault));
+                tracing::warn!(%fault, bot = bot.id, txn, "a transaction was not taken");
+                Err(refused(503, "M_UNKNOWN", &format!("not now: {fault}")))
             }
         }
-        let Gathered { intakes, changes } = gathered;
-        Ok(Heard { changes, ..Heard::events(intakes, Answer::Fixed(done())) })
+    }
+
+    /// Rooms are read at the same time, so that a slow one holds up no other.
+    async fn take_events(&self, client: &Client<'_>, events: &[Value], is_last: bool) -> Result<Gathered, Fault> {
+        let mut rooms: Vec<(&str, Vec<Value>)> = Vec::new();
+        for event in events {
+            let Some(room_id) = event["room_id"].as_str() else { continue };
+            match rooms.iter_mut().find(|(known, _)| *known == room_id) {
+                Some((_, of_room)) => of_room.push(event.clone()),
+                None => rooms.push((room_id, vec![event.clone()])),
+            }
+        }
+        let mut reading: Vec<BoxFuture<'_, Result<Gathered, Fault>>> = Vec::new();
+        for (room_id, events) in rooms {
+            reading.push(Box::pin(async move {
+                let proof = || Verified::by("hs_token of the application service");
+                let mut gathered = Gathered::default();
+                let patience = Patience::pushed(is_last);
+                self.gather(client, room_id, &events, proof, patience, &mut gathered).await?;
+                self.give_errands(client, &mut gathered, is_last).await?;
+                Ok(gathered)
+            }));
+        }
+        let mut all = Gathered::default();
+        let mut reading = stream::iter(reading).buffered(ROOMS_AT_ONCE);
+        while let Some(read) = reading.next().await {
+            all.absorb(read?);
+        }
+        Ok(all)
+    }
+
+    /// The listener does them. If it runs at another server, they are done here.
+    async fn give_errands(&self, client: &Client<'_>, gathered: &mut Gathered, is_last: bool) -> Result<(), Fault> {
+        let mut left = std::mem::take(&mut gathered.errands);
+        while let Some(errand) = left.pop() {
+            if self.errands.hand_over(&client.account.bot.id, &errand).await? {
+                continue;
+            }
+            match self.try_errand(client, &errand, "", Patience::pushed(is_last), gathered).await {
+                Ok(next) => left.extend(next),
+                Err(fault) if is_last && !fault.is_elsewhere() && !fault.is_token() => {
+                    gathered.gaps.push(errand.loss(&fault, self.env.now_ms()));
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
     }
 }
 
-fn later(fault: &Fault) -> Reply {
-    refused(503, "M_UNKNOWN", &format!("not now: {fault}"))
+/// How often each transaction was tried. The homeserver sends nothing else before it is taken, so one that fails because of
+/// what a single room needs is taken in the end without that.
+#[derive(Default)]
+pub(super) struct Attempts(Mutex<HashMap<(String, String), u32>>);
+
+impl Attempts {
+    /// Counts this one.
+    fn is_last(&self, bot: &str, txn: &str) -> bool {
+        let mut counts = locked(&self.0);
+        if counts.len() >= TRANSACTIONS_MAX {
+            counts.clear();
+        }
+        let count = counts.entry((bot.to_owned(), txn.to_owned())).or_default();
+        *count += 1;
+        *count >= ATTEMPTS_MAX
+    }
+
+    fn end(&self, bot: &str, txn: &str) {
+        locked(&self.0).remove(&(bot.to_owned(), txn.to_owned()));
+    }
+}
+
+/// Transactions are told apart by their token alone, so two bots cannot have the same one.
+pub(super) fn clash(bot: &Bot, others: &[Arc<Bot>]) -> Result<(), String> {
+    let is_pushed = |bot: &Bot| Account::of(bot).is_ok_and(|account| account.mode == Mode::AppService);
+    let Some(own) = bot.secret("hs_token").filter(|_| is_pushed(bot)) else { return Ok(()) };
+    let is_same = |other: &&Arc<Bot>| {
+        let known = other.secret("hs_token").filter(|_| is_pushed(other));
+        known.is_some_and(|it| same_bytes(it.expose().as_bytes(), own.expose().as_bytes()))
+    };
+    match others.iter().filter(|other| other.id != bot.id).find(is_same) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "the bot {:?} has the same hs_token; each bot needs a registration of its own at the homeserver, with tokens \
+             of its own",
+            other.id
+        )),
+    }
 }

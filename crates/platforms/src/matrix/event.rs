@@ -48,6 +48,16 @@ impl RoomEvent {
         self.unsigned["prev_content"]["membership"].as_str().unwrap_or_default()
     }
 
+    /// An edit says only with the original what it changes, a reaction only with the prompt what it chooses.
+    pub(super) fn is_empty_without_related(&self) -> bool {
+        self.kind == "m.reaction" || self.relation().replaces.is_some()
+    }
+
+    /// A program wrote it, as it says itself.
+    pub(super) fn is_automated(&self) -> bool {
+        ["m.automated", "org.matrix.msc1767.automated"].iter().any(|name| self.content[*name] == true)
+    }
+
     pub(super) fn relation(&self) -> Relation<'_> {
         relation(&self.content)
     }
@@ -81,6 +91,12 @@ pub(super) fn relation(content: &Value) -> Relation<'_> {
         reply_to: relates["m.in_reply_to"]["event_id"].as_str().filter(|id| !is_fallback && !id.is_empty()),
         replaces: target.filter(|_| kind == Some("m.replace")),
     }
+}
+
+/// Whether somebody came or went. Without the earlier state that is not known, and counts as yes.
+pub(super) fn is_new_member(event: &RoomEvent) -> bool {
+    let is_in = |membership: &str| membership == "join";
+    event.membership_before().is_empty() || is_in(event.membership()) != is_in(event.membership_before())
 }
 
 /// How many of these events, newest first, are since the bot is in the room. What was said before it was invited is not

@@ -1,28 +1,60 @@
-//! Events of a room, whichever way they came: asks for what is needed to understand them, and does what they ask for.
+//! Events of a room, whichever way they came: asks for what is needed to understand them, and notes what they ask for.
+
+use std::sync::Arc;
 
 use frontdesk_core::intake::{Intake, Verified};
-use frontdesk_core::port::platform::Change;
+use frontdesk_core::port::platform::{Change, Gap};
 use serde_json::{Value, json};
 
 use super::Homeservers;
 use super::account::Mode;
 use super::client::{Client, Fault};
-use super::event::{RoomEvent, beginning};
-use super::normalize::{Known, normalize};
-use super::rooms::{Room, mark_direct, predecessor, successor};
-
-/// Events between an invitation and the join.
-const EARLIER_MAX: &str = "50";
+use super::errand::Errand;
+use super::event::{RoomEvent, is_new_member};
+use super::normalize::{ENCRYPTED, Known, normalize, unresolved};
+use super::patience::Patience;
+use super::rooms::{Room, mark_direct};
 
 const NOT_IN_ROOM: &str = "the bot is no longer in this room, or the homeserver does not let it read the room";
+const OF_OWN_BOT: &str = "it was sent by another bot of this server, and these do not get messages of each other, so \
+                          that they cannot answer each other for ever";
 const NOT_READABLE: &str = "This room is encrypted, and this bot cannot read encrypted messages. To talk to it, create \
                             a room without encryption and invite it there.";
+
+pub(super) fn of_own_token() -> Verified {
+    Verified::by("answer of the homeserver to the bot's own token")
+}
 
 /// What came out of some events.
 #[derive(Default)]
 pub(super) struct Gathered {
     pub(super) intakes: Vec<Intake>,
     pub(super) changes: Vec<Change>,
+    pub(super) gaps: Vec<Gap>,
+    pub(super) errands: Vec<Errand>,
+}
+
+impl Gathered {
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.intakes.extend(other.intakes);
+        self.changes.extend(other.changes);
+        self.gaps.extend(other.gaps);
+        self.errands.extend(other.errands);
+    }
+
+    fn changed(&mut self, change: Change) {
+        if !self.changes.contains(&change) {
+            self.changes.push(change);
+        }
+    }
+}
+
+/// Where events come from.
+struct Stage<'a> {
+    client: &'a Client<'a>,
+    room_id: &'a str,
+    proof: fn() -> Verified,
+    patience: Patience,
 }
 
 impl Homeservers {
@@ -33,18 +65,20 @@ impl Homeservers {
         room_id: &str,
         events: &[Value],
         proof: fn() -> Verified,
+        patience: Patience,
         into: &mut Gathered,
     ) -> Result<(), Fault> {
+        let stage = Stage { client, room_id, proof, patience };
         for raw in events {
             let Some(event) = RoomEvent::read(raw) else {
                 tracing::debug!(bot = client.account.bot.id, room_id, "an event that is not one was left out");
                 continue;
             };
             match event.kind.as_str() {
-                "m.room.member" => self.member(client, room_id, &event, proof, into).await?,
-                "m.room.tombstone" => self.moved(client, room_id, &event, into).await?,
+                "m.room.member" => self.member(&stage, &event, into),
+                "m.room.tombstone" => self.replaced(&stage, &event, into),
                 "m.room.message" | "m.sticker" | "m.reaction" | "m.room.encrypted" => {
-                    self.message(client, room_id, &event, proof, into).await?;
+                    self.message(&stage, &event, into).await?;
                 }
                 _ if event.state_key.is_some() => self.rooms.forget(&client.account.bot.id, room_id),
                 _ => {}
@@ -53,186 +87,172 @@ impl Homeservers {
         Ok(())
     }
 
-    async fn message(
-        &self,
-        client: &Client<'_>,
-        room_id: &str,
-        event: &RoomEvent,
-        proof: fn() -> Verified,
-        into: &mut Gathered,
-    ) -> Result<(), Fault> {
+    async fn message(&self, stage: &Stage<'_>, event: &RoomEvent, into: &mut Gathered) -> Result<(), Fault> {
+        let Stage { client, room_id, proof, patience } = *stage;
         let account = client.account;
         if event.sender == account.user_id {
             return Ok(());
         }
-        let Some(room) = self.rooms.room(client, room_id, self.env.steady_ms()).await? else {
-            // Recorded, so that `explain` can say why nobody got it.
+        // Recorded, so that `explain` can say why nobody got it.
+        let refused = |reason: &str, into: &mut Gathered| {
             let known = Known { account, room_id, room: &Room::default(), related: None };
             if let Some(mut intake) = normalize(&known, event, proof()) {
-                intake.refused = Some(NOT_IN_ROOM.into());
+                intake.refused = Some(reason.into());
                 into.intakes.push(intake);
             }
+        };
+        if self.is_own_bot(&event.sender) {
+            refused(OF_OWN_BOT, into);
             return Ok(());
+        }
+        let bot = &account.bot.id;
+        let room = match patience.ask(self.rooms.room(client, room_id, self.env.steady_ms())).await? {
+            Some(Some(room)) => room,
+            Some(None) => {
+                refused(NOT_IN_ROOM, into);
+                return Ok(());
+            }
+            // Who can see it is asked apart, and not to know that counts as no.
+            None => self.rooms.last_known(bot, room_id).unwrap_or_else(|| Arc::new(Room::unknown(room_id))),
         };
         let related = match event.needs() {
-            Some(event_id) => related(client, room_id, event_id).await?,
-            None => None,
+            Some(event_id) => patience.ask(related(client, room_id, event_id)).await?,
+            None => Some(None),
         };
+        let is_unknown = related.is_none();
+        let related = related.flatten();
         let known = Known { account, room_id, room: &room, related: related.as_ref() };
-        let Some(intake) = normalize(&known, event, proof()) else { return Ok(()) };
+        if is_unknown && event.is_empty_without_related() {
+            into.intakes.push(unresolved(&known, event, proof()));
+            return Ok(());
+        }
+        let Some(mut intake) = normalize(&known, event, proof()) else { return Ok(()) };
         if event.kind == "m.room.encrypted" {
-            self.tell_encrypted(client, room_id).await;
+            self.answer_encrypted(stage, &mut intake, into).await;
         } else if intake.refused.is_none() {
-            self.rooms.note_unread(&account.bot.id, room_id, &event.event_id);
+            self.rooms.note_unread(bot, room_id, &event.event_id);
         }
         into.intakes.push(intake);
         Ok(())
     }
 
-    /// Once per room and start. If it does not work, `explain` still says why nobody got the message.
-    async fn tell_encrypted(&self, client: &Client<'_>, room_id: &str) {
-        if !self.rooms.is_first_note(&client.account.bot.id, room_id) {
+    /// A notice that does not go out is tried again by the listener, and the record of the message says so.
+    async fn answer_encrypted(&self, stage: &Stage<'_>, intake: &mut Intake, into: &mut Gathered) {
+        let Stage { client, room_id, patience, .. } = *stage;
+        let bot = &client.account.bot.id;
+        if patience.must(self.tell_encrypted(client, room_id)).await.is_ok() {
             return;
         }
-        let txn = self.env.random_hex(16);
-        let content = json!({ "msgtype": "m.notice", "body": NOT_READABLE, "m.mentions": {} });
-        let sent = client.put_once(&["client", "v3", "rooms", room_id, "send", "m.room.message", &txn], &content).await;
-        if let Err(fault) = sent {
-            tracing::warn!(%fault, bot = client.account.bot.id, room_id, "the notice about encryption was not sent");
+        let why = self.rooms.note_failure(bot, room_id).unwrap_or_else(|| "the homeserver did not answer".into());
+        intake.refused = Some(format!("{ENCRYPTED}; the room was not told: {why}"));
+        if self.rooms.may_note(bot, room_id) {
+            into.errands.push(Errand::Tell { room_id: room_id.to_owned() });
         }
     }
 
-    async fn member(
-        &self,
-        client: &Client<'_>,
-        room_id: &str,
-        event: &RoomEvent,
-        proof: fn() -> Verified,
-        into: &mut Gathered,
-    ) -> Result<(), Fault> {
-        let account = client.account;
-        self.rooms.forget(&account.bot.id, room_id);
-        into.changes.push(Change::Chat(room_id.to_owned()));
-        // A poller has invitations apart; here it sees those of rooms that it has joined since.
-        if account.mode == Mode::AppService
-            && event.is_own_membership(account.user_id)
-            && event.membership() == "invite"
-        {
-            self.invited(client, room_id, &event.sender, event.content["is_direct"] == true).await?;
-            self.said_before_join(client, room_id, proof, into).await?;
-        }
-        Ok(())
-    }
-
-    /// What was said between the invitation and the join: the homeserver pushes only what comes after the join. What
-    /// comes both ways is stored once.
-    async fn said_before_join(
-        &self,
-        client: &Client<'_>,
-        room_id: &str,
-        proof: fn() -> Verified,
-        into: &mut Gathered,
-    ) -> Result<(), Fault> {
-        let query = [("dir", "b"), ("limit", EARLIER_MAX)];
-        let page = match client.get(&["client", "v3", "rooms", room_id, "messages"], &query).await {
-            Ok(page) => page,
-            Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
-            Err(_) => return Ok(()), // it was not accepted
+    /// Tells the room once per start. `Ok` also if that was done before, or tried often enough.
+    pub(super) async fn tell_encrypted(&self, client: &Client<'_>, room_id: &str) -> Result<(), Fault> {
+        let bot = &client.account.bot.id;
+        let Some(txn) = self.rooms.note_begun(bot, room_id, || self.env.random_hex(16)) else {
+            let unsent = |why| Fault::Unreachable { why, may_have_happened: true };
+            return self.rooms.note_failure(bot, room_id).map_or(Ok(()), |why| Err(unsent(why)));
         };
-        let Some(mut events) = page["chunk"].as_array().cloned() else { return Ok(()) };
-        events.truncate(beginning(&events, client.account.user_id).unwrap_or(events.len()));
-        for event in events.iter().rev().filter_map(RoomEvent::read) {
-            if event.state_key.is_none() {
-                self.message(client, room_id, &event, proof, into).await?;
+        let content = json!({ "msgtype": "m.notice", "body": NOT_READABLE, "m.mentions": {} });
+        let parts = ["client", "v3", "rooms", room_id, "send", "m.room.message", &txn];
+        let sent = client.put_once(&parts, &content).await;
+        if let Err(fault) = &sent {
+            tracing::warn!(%fault, bot, room_id, "the notice about encryption was not sent");
+        }
+        self.rooms.note_ended(bot, room_id, sent.as_ref().err().map(ToString::to_string));
+        sent.map(drop)
+    }
+
+    fn member(&self, stage: &Stage<'_>, event: &RoomEvent, into: &mut Gathered) {
+        let Stage { client, room_id, .. } = *stage;
+        let account = client.account;
+        let user_id = event.state_key.as_deref().unwrap_or_default();
+        if event.is_own_membership(account.user_id) {
+            self.rooms.forget(&account.bot.id, room_id);
+            into.changed(Change::Chat(room_id.to_owned()));
+        } else {
+            let is_in = event.membership() == "join";
+            self.rooms.apply_member(&account.bot.id, room_id, user_id, is_in, event.text("displayname"));
+            // Another name changes nothing about who can see the room.
+            if is_new_member(event) {
+                let (chat_id, user_id) = (room_id.to_owned(), user_id.to_owned());
+                into.changed(Change::Member { chat_id, user_id });
             }
         }
-        Ok(())
+        // A poller has invitations apart; here it sees those of rooms that it has joined since.
+        let is_invited = event.is_own_membership(account.user_id) && event.membership() == "invite";
+        if account.mode == Mode::AppService && is_invited {
+            let is_direct = event.content["is_direct"] == true;
+            let (room_id, inviter) = (room_id.to_owned(), event.sender.clone());
+            into.errands.push(Errand::Invited { room_id, inviter, is_direct });
+        }
     }
 
-    /// Accepts or rejects an invitation, as the bot's setting says.
+    /// Any member can send a message of this type. Only the state of the room counts, which needs the right to change it.
+    fn replaced(&self, stage: &Stage<'_>, event: &RoomEvent, into: &mut Gathered) {
+        let Stage { client, room_id, .. } = *stage;
+        self.rooms.forget(&client.account.bot.id, room_id);
+        into.changed(Change::Chat(room_id.to_owned()));
+        let to = event.text("replacement_room").filter(|to| to.starts_with('!') && to.len() <= ID_MAX_BYTES);
+        let is_wanted = event.state_key.as_deref() == Some("") && client.account.invites.accept(&event.sender);
+        if let Some(to) = to.filter(|_| is_wanted) {
+            let (room_id, to, sender) = (room_id.to_owned(), to.to_owned(), event.sender.clone());
+            into.errands.push(Errand::Moved { room_id, to, sender });
+        }
+    }
+
+    /// Accepts or rejects an invitation, as the bot's setting says. Says whether the bot is in the room. `Err`: try again.
     pub(super) async fn invited(
         &self,
         client: &Client<'_>,
         room_id: &str,
         inviter: &str,
         is_direct: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let account = client.account;
         let bot = &account.bot.id;
-        if !account.invites.accept(inviter) {
-            tracing::info!(bot, room_id, inviter, "an invitation was rejected, as the setting `invites` says");
-            let reason = json!({ "reason": "this bot does not accept your invitations" });
-            let left = client.post(&["client", "v3", "rooms", room_id, "leave"], &reason).await;
-            return tolerate(left, bot, room_id, "rejecting an invitation failed");
-        }
-        let joined = client.post(&["client", "v3", "rooms", room_id, "join"], &json!({})).await;
-        if joined.is_ok() {
-            tracing::info!(bot, room_id, inviter, "an invitation was accepted");
-            if is_direct {
-                let marked = mark_direct(client, room_id, inviter).await.map(|()| Value::Null);
-                tolerate(marked, bot, room_id, "marking a room as a direct chat failed")?;
+        let is_wanted = account.invites.accept(inviter);
+        let (path, body) = match is_wanted {
+            true => ("join", json!({})),
+            false => ("leave", json!({ "reason": "this bot does not accept your invitations" })),
+        };
+        let answered = client.post_long(&["client", "v3", "rooms", room_id, path], &body).await;
+        self.rooms.forget(bot, room_id);
+        match answered {
+            Ok(_) if is_wanted => tracing::info!(bot, room_id, inviter, "an invitation was accepted"),
+            Ok(_) => {
+                tracing::info!(bot, room_id, inviter, "an invitation was rejected, as the setting `invites` says");
+                return Ok(false);
+            }
+            Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
+            Err(fault) => {
+                tracing::warn!(%fault, bot, room_id, inviter, path, "an invitation could not be answered");
+                return Ok(false);
             }
         }
-        self.rooms.forget(bot, room_id);
-        tolerate(joined, bot, room_id, "accepting an invitation failed; the bot must be invited again")
-    }
-
-    /// The room was upgraded: its users go on in another one. The new room must name the old one as its predecessor, so
-    /// that nobody can pass the rights of a room to any other one.
-    async fn moved(
-        &self,
-        client: &Client<'_>,
-        room_id: &str,
-        event: &RoomEvent,
-        into: &mut Gathered,
-    ) -> Result<(), Fault> {
-        let bot = &client.account.bot.id;
-        self.rooms.forget(bot, room_id);
-        into.changes.push(Change::Chat(room_id.to_owned()));
-        let to = event.text("replacement_room").filter(|to| to.starts_with('!'));
-        let Some(to) = to.filter(|_| client.account.invites.accept(&event.sender)) else { return Ok(()) };
-        // Any member can send a message of this type. Only the state of the room counts, which needs the right to change it.
-        if event.state_key.as_deref() != Some("") || successor(client, room_id).await?.as_deref() != Some(to) {
-            tracing::warn!(
-                bot,
-                room_id,
-                to,
-                sender = event.sender,
-                "a room upgrade that the room does not state was ignored"
-            );
-            return Ok(());
+        if is_direct {
+            match mark_direct(client, room_id, inviter).await {
+                Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
+                Err(fault) => tracing::warn!(%fault, bot, room_id, "marking a room as a direct chat failed"),
+                Ok(()) => {}
+            }
         }
-        let joined = client.post(&["client", "v3", "rooms", to, "join"], &json!({})).await;
-        let is_in = joined.is_ok();
-        tolerate(joined, bot, to, "joining the room that replaces another one failed; the bot must be invited there")?;
-        if is_in && predecessor(client, to).await?.as_deref() == Some(room_id) {
-            into.changes.push(Change::ChatMoved { from: room_id.to_owned(), to: to.to_owned() });
-        }
-        Ok(())
+        Ok(true)
     }
 }
 
-/// A room of a server that does not answer must not stop the events of all other rooms, so most failures are only logged.
-/// If our homeserver itself cannot be reached, the same events come again.
-fn tolerate(result: Result<Value, Fault>, bot: &str, room_id: &str, what: &str) -> Result<(), Fault> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(fault) if fault.is_elsewhere() || fault.is_token() => Err(fault),
-        Err(fault) => {
-            tracing::warn!(%fault, bot, room_id, "{what}");
-            Ok(())
-        }
-    }
-}
+/// Ids of Matrix are no longer than this.
+const ID_MAX_BYTES: usize = 255;
 
+/// `None`: it cannot be seen, or was deleted.
 async fn related(client: &Client<'_>, room_id: &str, event_id: &str) -> Result<Option<RoomEvent>, Fault> {
     match client.get(&["client", "v3", "rooms", room_id, "event", event_id], &[]).await {
         Ok(raw) => Ok(RoomEvent::read(&raw)),
-        Err(fault @ Fault::Refused { status: 500.., .. }) => {
-            tracing::warn!(%fault, bot = client.account.bot.id, room_id, event_id, "reading a related event failed");
-            Ok(None) // the message is worth more than what it refers to
-        }
         Err(fault) if fault.is_passing() || fault.is_token() => Err(fault),
-        Err(_) => Ok(None), // it cannot be seen, or was deleted
+        Err(_) => Ok(None),
     }
 }

@@ -1,5 +1,7 @@
 //! Files: fetched from the homeserver with the bot's token when an agent asks for them, and uploaded to it.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_core::port::media::{body_of, read_whole};
@@ -7,10 +9,13 @@ use frontdesk_core::port::outcall::{Body, Call, HttpMethod};
 use frontdesk_core::port::platform::{ActingAs, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Homeservers;
+use super::act::unsent;
 use super::client::{Client, fault, read};
 use super::failed::Failed;
+use super::rooms::locked;
 use crate::shared::source_file::SourceFile;
 
 /// The largest file that is fetched from the homeserver. The server's own limit for files applies as well.
@@ -19,6 +24,24 @@ const FILE_MAX_BYTES: usize = 100 << 20;
 const SOURCE_MAX_BYTES: usize = 25 << 20;
 const FILE_TIME: Duration = Duration::from_secs(20);
 const ERROR_MAX_BYTES: usize = 64 << 10;
+/// Files of unknown length that one bot has in memory at once, and how long a further one waits.
+const HELD_MAX: usize = 2;
+const HELD_TIME: Duration = Duration::from_secs(5);
+const TOO_MANY_FILES: &str = "too many files whose length the server of source_url does not tell are under way for this \
+                              bot; nothing was sent; try again later";
+
+/// Bounds what files of unknown length take.
+#[derive(Default)]
+pub(super) struct HeldFiles(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+impl HeldFiles {
+    fn of(&self, bot: &str) -> Arc<Semaphore> {
+        let mut bots = locked(&self.0);
+        // Those that nobody uses need not be kept.
+        bots.retain(|known, permits| known == bot || permits.available_permits() < HELD_MAX);
+        bots.entry(bot.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(HELD_MAX))).clone()
+    }
+}
 
 /// Server name and id of `mxc://server/id`.
 fn parts_of(uri: &str) -> Option<(&str, &str)> {
@@ -51,16 +74,25 @@ pub(super) async fn fetch(client: &Client<'_>, uri: &str) -> Result<RemoteMedia,
 }
 
 impl Homeservers {
-    /// The file of an action, with its length: homeservers take no upload of unknown length.
-    pub(super) async fn file(&self, acting_as: ActingAs<'_>, source_url: &str) -> Result<SourceFile, Failed> {
+    /// The file of an action, with its length: homeservers take no upload of unknown length. One whose length is not known
+    /// is in memory until the permit is dropped.
+    pub(super) async fn file(
+        &self,
+        acting_as: ActingAs<'_>,
+        source_url: &str,
+    ) -> Result<(SourceFile, Option<OwnedSemaphorePermit>), Failed> {
         let file = self.files.open(acting_as.tenant, source_url, SOURCE_MAX_BYTES).await?;
         if file.size.is_some() {
-            return Ok(file);
+            return Ok((file, None));
         }
+        let held = tokio::time::timeout(HELD_TIME, self.held_files.of(&acting_as.bot.id).acquire_owned()).await;
+        let Ok(Ok(permit)) = held else {
+            return Err(ActionResult::refused(Code::RateLimited, TOO_MANY_FILES).into());
+        };
         let bytes = read_whole(file.body).await.map_err(|error| {
             ActionResult::refused(Code::PlatformFailed, format!("source_url: the answer is incomplete: {error}"))
         })?;
-        Ok(SourceFile { size: Some(bytes.len() as u64), body: body_of(bytes), ..file })
+        Ok((SourceFile { size: Some(bytes.len() as u64), body: body_of(bytes), ..file }, Some(permit)))
     }
 }
 
@@ -75,7 +107,7 @@ pub(super) async fn upload(client: &Client<'_>, file: SourceFile, filename: &str
         let text = format!("the file was not uploaded: {error}");
         ActionResult::refused(Code::Unavailable, text)
     })?;
-    let json = read(&answer)?;
+    let json = read(&answer).map_err(unsent)?; // nothing is in the room yet
     let absent = || ActionResult::refused(Code::PlatformFailed, "the homeserver returned no address for the file");
     Ok(json["content_uri"].as_str().ok_or_else(absent)?.to_owned())
 }

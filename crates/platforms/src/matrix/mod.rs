@@ -3,48 +3,64 @@
 //! * `chat_id` is the room id, `thread_id` the root of an `m.thread`, `user_id` is `@user:server`.
 //! * `scope_id` is the server name in the room id. Ids of room version 12 have none; there it is the server of the user
 //!   who created the room.
-//! * A room of two joined members is a direct chat, as is one without a name that the bot was invited to as such
-//!   (`m.direct`).
+//! * A room of two joined members without a name is a direct chat, as is one that the bot was invited to as such
+//!   (`m.direct`), unless it has a name and more members.
 //! * Encrypted rooms are refused: in the room, and in the record of each message.
 
 mod account;
 mod act;
+mod backfill;
 mod client;
 mod content;
 mod door;
+mod errand;
 mod event;
 mod failed;
 mod gather;
+mod inspect;
+mod listen;
 mod media;
 mod normalize;
+mod patience;
 mod rooms;
 mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Door, Ended, Heard, Inlet, Look, MediaFault, Platform, RawRequest,
-    RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Platform, Rate,
+    RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
-use frontdesk_wire::{Action, ActionResult, Code, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, Code, Descriptor, Secret};
 use serde_json::json;
 
 use self::account::Account;
 use self::act::event_id;
 use self::client::{Client, Fault};
+use self::door::Attempts;
+use self::errand::Errands;
 use self::failed::Failed;
-use self::rooms::{Rooms, is_member};
+use self::media::HeldFiles;
+use self::rooms::{Rooms, is_member, locked};
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "matrix";
 const OPS: [&str; 8] = ["send", "edit", "delete", "typing", "react", "send_media", "prompt", "thread_create"];
+
+/// The budget of all that is sent into rooms.
+const MESSAGES: &str = "messages";
+const USUAL_RATE: Rate = Rate { burst: 10, every_ms: 100 };
+const LIMITED_RATE: Rate = Rate { burst: 10, every_ms: 5_000 };
+/// A limit that the homeserver reported is kept to for this long.
+const LIMITED_FOR_MS: u64 = 600_000;
 
 pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
 
@@ -62,6 +78,19 @@ pub struct Homeservers {
     outcall: Arc<dyn Outcall>,
     files: SourceFiles,
     rooms: Rooms,
+    errands: Errands,
+    attempts: Attempts,
+    own_bots: RwLock<OwnBots>,
+    /// Bots whose homeserver limited them lately, and until when that counts.
+    limited: Mutex<HashMap<String, u64>>,
+    held_files: HeldFiles,
+}
+
+/// All bots of this server.
+#[derive(Default)]
+struct OwnBots {
+    all: Vec<Arc<Bot>>,
+    users: HashSet<String>,
 }
 
 impl Homeservers {
@@ -83,7 +112,22 @@ impl Homeservers {
             outcall: kit.outcall.clone(),
             files: SourceFiles::new(kit),
             rooms: Rooms::default(),
+            errands: Errands::default(),
+            attempts: Attempts::default(),
+            own_bots: RwLock::default(),
+            limited: Mutex::default(),
+            held_files: HeldFiles::default(),
         }
+    }
+
+    /// Whether this is a user of any bot of this server.
+    fn is_own_bot(&self, user_id: &str) -> bool {
+        self.own_bots.read().unwrap_or_else(PoisonError::into_inner).users.contains(user_id)
+    }
+
+    /// For bots that were added before this was refused.
+    fn clash_with_known(&self, bot: &Bot) -> Result<(), String> {
+        door::clash(bot, &self.own_bots.read().unwrap_or_else(PoisonError::into_inner).all)
     }
 
     async fn try_look(&self, bot: &Bot, room_id: &str, viewer: Option<&str>) -> Result<Option<Look>, Fault> {
@@ -101,7 +145,7 @@ impl Homeservers {
             visible,
             scope_id: room.scope.clone(),
             parent_chat_id: None,
-            person: room.other(account.user_id).map(str::to_owned),
+            person: room.other(account.user_id).filter(|_| room.is_dm()).map(str::to_owned),
         }))
     }
 
@@ -126,6 +170,15 @@ impl Platform for Homeservers {
 
     fn check_bot(&self, bot: &Bot) -> Result<(), String> {
         Account::of(bot).map(drop)
+    }
+
+    fn clash(&self, bot: &Bot, others: &[Arc<Bot>]) -> Result<(), String> {
+        door::clash(bot, others)
+    }
+
+    fn know_bots(&self, bots: &[Arc<Bot>]) {
+        let users = bots.iter().filter_map(|bot| bot.setting("user_id")).map(str::to_owned).collect();
+        *self.own_bots.write().unwrap_or_else(PoisonError::into_inner) = OwnBots { all: bots.to_vec(), users };
     }
 
     fn inspect<'a>(&'a self, bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
@@ -159,10 +212,17 @@ impl Platform for Homeservers {
 
     fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
         Box::pin(async move {
-            match self.try_act(acting_as, action).await {
-                Ok(result) => result.into(),
+            let mut acted = match self.try_act(acting_as, action).await {
+                Ok(result) => Acted::from(result),
                 Err(Failed(acted)) => *acted,
+            };
+            let is_message = !matches!(action.act, Act::Typing { .. } | Act::GetChatInfo { .. });
+            if acted.pace.retry_after_ms.is_some() && is_message {
+                acted.pace.bucket = Some(MESSAGES.to_owned());
+                let until_ms = self.env.steady_ms() + LIMITED_FOR_MS;
+                locked(&self.limited).insert(acting_as.bot.id.clone(), until_ms);
             }
+            acted
         })
     }
 
@@ -190,6 +250,18 @@ impl Platform for Homeservers {
             let account = Account::of(bot).map_err(MediaFault::Unavailable)?;
             media::fetch(&Client::new(&*self.outcall, &account), handle.expose()).await
         })
+    }
+
+    /// Ordinary users of Synapse may send 10 messages at once, then one in 5 s. A homeserver may permit more, so that is
+    /// kept to only after it has limited the bot.
+    fn cost(&self, acting_as: ActingAs<'_>, action: &Action) -> Cost {
+        let cost = Cost::of(action);
+        if matches!(action.act, Act::Typing { .. } | Act::GetChatInfo { .. }) {
+            return cost; // not counted by homeservers like messages
+        }
+        let until_ms = locked(&self.limited).get(&acting_as.bot.id).copied().unwrap_or_default();
+        let rate = if until_ms > self.env.steady_ms() { LIMITED_RATE } else { USUAL_RATE };
+        cost.in_bucket(MESSAGES, rate)
     }
 
     fn split(&self, text: &str) -> Vec<String> {

@@ -21,6 +21,9 @@ pub(super) const ENCRYPTED: &str = "the room is encrypted, and this server canno
 const ENCRYPTED_FILE: &str = "the file is encrypted, and this server cannot read encrypted files; send it without \
                               encryption";
 
+const UNRESOLVED: &str = "it edits or answers another message, which the homeserver did not give, so it could not be \
+                          understood; send it again";
+
 /// What is known beside the event.
 pub(super) struct Known<'a> {
     pub(super) account: &'a Account<'a>,
@@ -28,6 +31,17 @@ pub(super) struct Known<'a> {
     pub(super) room: &'a Room,
     /// The event that `RoomEvent::needs` names, if the homeserver has it.
     pub(super) related: Option<&'a RoomEvent>,
+}
+
+/// An edit or a reaction whose original is not known: recorded, so that it is not lost silently.
+pub(super) fn unresolved(known: &Known<'_>, event: &RoomEvent, proof: Verified) -> Intake {
+    let source = source(known, event, None);
+    let message_id = Some(event.event_id.clone());
+    let message = MessageEvent { source, message_id, message_type: "text".into(), ..MessageEvent::default() };
+    let account = known.account;
+    let mut intake = Intake::new(proof, account.bot.whose(), account.bot.id.clone(), message);
+    intake.refused = Some(UNRESOLVED.into());
+    intake
 }
 
 /// `None`: it is nothing for an agent.
@@ -86,6 +100,7 @@ fn source(known: &Known<'_>, event: &RoomEvent, thread_id: Option<String>) -> So
         user_name: name.or_else(localpart),
         parent_chat_id: thread_id.as_ref().map(|_| known.room_id.to_owned()),
         thread_id,
+        is_bot: event.is_automated(),
         ..Source::default()
     };
     source.set_scope(known.room.scope.clone());

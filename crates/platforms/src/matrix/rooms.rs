@@ -1,24 +1,28 @@
 //! What is known of rooms. Asked when it is needed and kept for a short time; an event that changes it makes it forgotten.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::ChatInfo;
+use futures_util::future;
 use serde_json::Value;
 
 use super::account::server_of;
 use super::client::{Ask, Client, Fault};
 
-/// Rooms that are remembered. When there are more, all are forgotten: they are asked again.
+/// Rooms that are remembered. When there are more, old ones are forgotten: they are asked again.
 const ROOMS_MAX: usize = 4_096;
 /// Members whose names are remembered; of a larger room only the number.
 const MEMBERS_MAX: usize = 500;
 /// A list of members that is longer than this is of a large room.
 const MEMBERS_MAX_BYTES: usize = 4 << 20;
 const KEPT_MS: u64 = 300_000;
+/// If somebody came or went while it was asked for.
+const KEPT_BRIEFLY_MS: u64 = 5_000;
 /// Rooms in which a notice about encryption was sent; messages that are known as own ones.
 const NOTED_MAX: usize = 10_000;
+/// Attempts to send that notice.
+const NOTE_ATTEMPTS: u32 = 5;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Room {
@@ -36,8 +40,14 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// What can be told from its id alone.
+    pub(super) fn unknown(room_id: &str) -> Self {
+        Self { scope: server_of(room_id).map(str::to_owned), ..Self::default() }
+    }
+
+    /// Two people in a room that has a name talk about something; without a name they talk to each other.
     pub(super) fn is_dm(&self) -> bool {
-        self.joined == Some(2) || self.is_direct
+        self.is_direct || (self.joined == Some(2) && self.name.is_none())
     }
 
     /// The one other member of a room of two.
@@ -70,27 +80,104 @@ type Key = (String, String);
 
 struct Kept {
     room: Arc<Room>,
+    /// Later than this it is only the last that was known.
     until_ms: u64,
+}
+
+/// What happened in a room while it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Meanwhile {
+    Nothing,
+    Members,
+    State,
+}
+
+/// Questions about one room that are under way.
+struct Asked {
+    count: usize,
+    meanwhile: Meanwhile,
+}
+
+/// A notice about encryption.
+struct Note {
+    txn: String,
+    attempts: u32,
+    is_done: bool,
+    why: Option<String>,
+}
+
+#[derive(Default)]
+struct Memory {
+    kept: HashMap<Key, Kept>,
+    asked: HashMap<Key, Asked>,
+}
+
+impl Memory {
+    fn make_room(&mut self, now_ms: u64) {
+        if self.kept.len() >= ROOMS_MAX {
+            self.kept.retain(|_, kept| kept.until_ms > now_ms);
+        }
+        // Many rooms at once push out any of them, and not all.
+        while self.kept.len() >= ROOMS_MAX {
+            let Some(any) = self.kept.keys().next().cloned() else { break };
+            self.kept.remove(&any);
+        }
+    }
+
+    fn happened(&mut self, key: &Key, what: Meanwhile) {
+        if let Some(asked) = self.asked.get_mut(key) {
+            asked.meanwhile = asked.meanwhile.max(what);
+        }
+    }
 }
 
 #[derive(Default)]
 pub(super) struct Rooms {
-    kept: Mutex<HashMap<Key, Kept>>,
-    /// Counts what was forgotten: an answer that was asked for before that is not kept.
-    forgotten: AtomicU64,
+    memory: Mutex<Memory>,
     /// The latest event of a room that no agent has reacted to, for the read receipt.
     unread: Mutex<HashMap<Key, String>>,
-    noted: Mutex<HashSet<Key>>,
+    noted: Mutex<HashMap<Key, Note>>,
     /// Messages that bots sent: these can be edited without a question.
     own: Mutex<HashSet<Key>>,
 }
 
-fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn key(bot: &str, id: &str) -> Key {
     (bot.to_owned(), id.to_owned())
+}
+
+/// Ends with the question, also if that is dropped.
+struct Asking<'a> {
+    memory: &'a Mutex<Memory>,
+    key: &'a Key,
+}
+
+impl<'a> Asking<'a> {
+    fn begin(memory: &'a Mutex<Memory>, key: &'a Key) -> Self {
+        let mut inner = locked(memory);
+        let asked = inner.asked.entry(key.clone()).or_insert(Asked { count: 0, meanwhile: Meanwhile::Nothing });
+        asked.count += 1;
+        Self { memory, key }
+    }
+
+    fn meanwhile(&self) -> Meanwhile {
+        locked(self.memory).asked.get(self.key).map_or(Meanwhile::State, |asked| asked.meanwhile)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut inner = locked(self.memory);
+        if let Some(asked) = inner.asked.get_mut(self.key) {
+            asked.count -= 1;
+            if asked.count == 0 {
+                inner.asked.remove(self.key);
+            }
+        }
+    }
 }
 
 impl Rooms {
@@ -102,26 +189,58 @@ impl Rooms {
         now_ms: u64,
     ) -> Result<Option<Arc<Room>>, Fault> {
         let key = key(&client.account.bot.id, room_id);
-        if let Some(kept) = locked(&self.kept).get(&key).filter(|kept| kept.until_ms > now_ms) {
+        if let Some(kept) = locked(&self.memory).kept.get(&key).filter(|kept| kept.until_ms > now_ms) {
             return Ok(Some(kept.room.clone()));
         }
-        let before = self.forgotten.load(Ordering::SeqCst);
+        let asking = Asking::begin(&self.memory, &key);
         let Some(room) = fetch(client, room_id).await?.map(Arc::new) else { return Ok(None) };
-        let mut kept = locked(&self.kept);
-        if self.forgotten.load(Ordering::SeqCst) == before {
-            if kept.len() >= ROOMS_MAX {
-                kept.clear();
-            }
-            let it = Kept { room: room.clone(), until_ms: now_ms + KEPT_MS };
-            kept.insert(key, it);
-        }
+        let kept_ms = match asking.meanwhile() {
+            Meanwhile::Nothing => KEPT_MS,
+            // Strangers come and go as they like: that must not make every message a question.
+            Meanwhile::Members => KEPT_BRIEFLY_MS,
+            Meanwhile::State => 0,
+        };
+        let mut memory = locked(&self.memory);
+        memory.make_room(now_ms);
+        memory.kept.insert(key.clone(), Kept { room: room.clone(), until_ms: now_ms + kept_ms });
+        drop(memory);
         Ok(Some(room))
     }
 
+    /// What was known of the room last, however long ago.
+    pub(super) fn last_known(&self, bot: &str, room_id: &str) -> Option<Arc<Room>> {
+        locked(&self.memory).kept.get(&key(bot, room_id)).map(|kept| kept.room.clone())
+    }
+
+    /// The room is asked about again.
     pub(super) fn forget(&self, bot: &str, room_id: &str) {
-        let mut kept = locked(&self.kept);
-        self.forgotten.fetch_add(1, Ordering::SeqCst);
-        kept.remove(&key(bot, room_id));
+        let key = key(bot, room_id);
+        let mut memory = locked(&self.memory);
+        memory.happened(&key, Meanwhile::State);
+        if let Some(kept) = memory.kept.get_mut(&key) {
+            kept.until_ms = 0;
+        }
+    }
+
+    /// Somebody came, went, or has another name.
+    pub(super) fn apply_member(&self, bot: &str, room_id: &str, user_id: &str, is_in: bool, name: Option<&str>) {
+        let key = key(bot, room_id);
+        let mut memory = locked(&self.memory);
+        memory.happened(&key, Meanwhile::Members);
+        let Some(kept) = memory.kept.get_mut(&key) else { return };
+        // The members of a large room are not known, and it stays one.
+        if kept.room.members.is_empty() {
+            return;
+        }
+        let room = Arc::make_mut(&mut kept.room);
+        match is_in {
+            true => drop(room.members.insert(user_id.to_owned(), name.map(str::to_owned))),
+            false => drop(room.members.remove(user_id)),
+        }
+        room.joined = Some(room.members.len());
+        if room.members.len() > MEMBERS_MAX {
+            room.members.clear();
+        }
     }
 
     pub(super) fn note_unread(&self, bot: &str, room_id: &str, event_id: &str) {
@@ -148,10 +267,47 @@ impl Rooms {
         locked(&self.own).contains(&key(bot, event_id))
     }
 
-    /// Whether this room is told for the first time since the start that it is encrypted.
-    pub(super) fn is_first_note(&self, bot: &str, room_id: &str) -> bool {
+    /// The key for a notice about encryption, the same for every attempt. `None`: it was sent, or tried often enough.
+    pub(super) fn note_begun(&self, bot: &str, room_id: &str, txn: impl FnOnce() -> String) -> Option<String> {
         let mut noted = locked(&self.noted);
-        noted.len() < NOTED_MAX && noted.insert(key(bot, room_id))
+        let key = key(bot, room_id);
+        if noted.len() >= NOTED_MAX && !noted.contains_key(&key) {
+            return None;
+        }
+        let new = || Note { txn: txn(), attempts: 0, is_done: false, why: None };
+        let note = noted.entry(key).or_insert_with(new);
+        if note.is_done || note.attempts >= NOTE_ATTEMPTS {
+            return None;
+        }
+        note.attempts += 1;
+        Some(note.txn.clone())
+    }
+
+    pub(super) fn note_ended(&self, bot: &str, room_id: &str, why: Option<String>) {
+        if let Some(note) = locked(&self.noted).get_mut(&key(bot, room_id)) {
+            note.is_done = why.is_none();
+            note.why = why;
+        }
+    }
+
+    pub(super) fn may_note(&self, bot: &str, room_id: &str) -> bool {
+        let noted = locked(&self.noted);
+        noted.get(&key(bot, room_id)).is_some_and(|note| !note.is_done && note.attempts < NOTE_ATTEMPTS)
+    }
+
+    /// Why the room was not told that it is encrypted.
+    pub(super) fn note_failure(&self, bot: &str, room_id: &str) -> Option<String> {
+        locked(&self.noted).get(&key(bot, room_id)).and_then(|note| note.why.clone())
+    }
+
+    /// Encrypted rooms that were not told, with the reason.
+    pub(super) fn note_failures(&self, bot: &str) -> Vec<(String, String)> {
+        let noted = locked(&self.noted);
+        let failed = |((of, room_id), note): (&Key, &Note)| {
+            let why = note.why.clone().filter(|_| of == bot)?;
+            Some((room_id.clone(), why))
+        };
+        noted.iter().filter_map(failed).collect()
     }
 }
 
@@ -174,28 +330,35 @@ async fn fetch(client: &Client<'_>, room_id: &str) -> Result<Option<Room>, Fault
         Err(fault) if fault.is_absent() => return Ok(None),
         Err(fault) => return Err(fault),
     }
-    room.is_encrypted = state(client, room_id, "m.room.encryption", &[]).await?.is_some();
-    room.name = text_of(state(client, room_id, "m.room.name", &[]).await?.as_ref(), "name");
-    let is_named = room.name.is_some();
-    if !is_named && !room.is_dm() {
-        room.name = text_of(state(client, room_id, "m.room.canonical_alias", &[]).await?.as_ref(), "alias");
-    }
-    room.topic = text_of(state(client, room_id, "m.room.topic", &[]).await?.as_ref(), "topic");
+    let (encryption, name, alias, topic, direct) = future::try_join5(
+        state(client, room_id, "m.room.encryption", &[]),
+        state(client, room_id, "m.room.name", &[]),
+        state(client, room_id, "m.room.canonical_alias", &[]),
+        state(client, room_id, "m.room.topic", &[]),
+        is_direct(client, room_id),
+    )
+    .await?;
+    room.is_encrypted = encryption.is_some();
+    room.name = text_of(name.as_ref(), "name").or_else(|| text_of(alias.as_ref(), "alias"));
+    room.topic = text_of(topic.as_ref(), "topic");
+    // Who names a room of several people has made a group of what was a direct chat.
+    let is_small = room.joined.is_some_and(|joined| joined <= 2);
+    room.is_direct = direct && (is_small || text_of(name.as_ref(), "name").is_none());
     room.scope = server_of(room_id).map(str::to_owned);
     if room.scope.is_none() {
         let created = state(client, room_id, "m.room.create", &[("format", "event")]).await?;
         room.scope = text_of(created.as_ref(), "sender").as_deref().and_then(server_of).map(str::to_owned);
     }
-    // Who names a room of several people has made a group of what was a direct chat.
-    if room.joined.is_some_and(|joined| joined > 2) && !is_named {
-        // The list may have grown beyond what is read: a room of several people is then a group.
-        room.is_direct = match direct_rooms(client).await {
-            Ok((_, rooms)) => rooms.iter().any(|direct| direct == room_id),
-            Err(Fault::TooLarge(_)) => false,
-            Err(fault) => return Err(fault),
-        };
-    }
     Ok(Some(room))
+}
+
+/// Whether the account data lists the room as a direct chat. If the list has grown beyond what is read, it is not known.
+async fn is_direct(client: &Client<'_>, room_id: &str) -> Result<bool, Fault> {
+    match direct_rooms(client).await {
+        Ok((_, rooms)) => Ok(rooms.iter().any(|direct| direct == room_id)),
+        Err(Fault::TooLarge(_)) => Ok(false),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// A state event with an empty key. `None`: there is none.

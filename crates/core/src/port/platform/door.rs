@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::inlet::{Change, LateReceipt};
+use super::inlet::{Change, Gap, LateReceipt};
 use crate::intake::{Intake, Receipt};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +93,8 @@ pub struct Heard {
     /// What became of messages that were sent earlier, and what is no longer true of the platform.
     pub receipts: Vec<LateReceipt>,
     pub changes: Vec<Change>,
+    /// What is known to be missing beside the events.
+    pub gaps: Vec<Gap>,
     pub answer: Answer,
     /// Answered instead if the events could not be stored. `None`: the edge says why, with a status that makes the
     /// sender try again.
@@ -101,7 +103,8 @@ pub struct Heard {
 
 impl Heard {
     pub fn events(intakes: Vec<Intake>, answer: Answer) -> Self {
-        Self { intakes, receipts: Vec::new(), changes: Vec::new(), answer, if_not_stored: None }
+        let (receipts, changes, gaps) = (Vec::new(), Vec::new(), Vec::new());
+        Self { intakes, receipts, changes, gaps, answer, if_not_stored: None }
     }
 
     /// Nothing to store: a check of the address by the vendor, an event of no interest.

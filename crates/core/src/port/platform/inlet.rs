@@ -10,6 +10,8 @@ use crate::port::store::{Outcome, StoreError};
 pub enum Change {
     /// Who can see this chat changed, or the chat itself did.
     Chat(String),
+    /// Whether this user can see this chat changed.
+    Member { chat_id: String, user_id: String },
     /// A scope (guild, team, server) changed as a whole.
     Scope(String),
     /// What this person can see changed.

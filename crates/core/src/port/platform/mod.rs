@@ -134,6 +134,14 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
 
+    /// Why a bot cannot be added beside the other bots of the platform: the vendor could not tell them apart.
+    fn clash(&self, _bot: &Bot, _others: &[Arc<Bot>]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// All bots of the platform, told about once a second and before the first of them listens.
+    fn know_bots(&self, _bots: &[Arc<Bot>]) {}
+
     /// What the vendor says about the bot: its token, its webhook, its rights. Limit 20 s.
     fn inspect<'a>(&'a self, _bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
         Box::pin(std::future::ready(Vec::new()))

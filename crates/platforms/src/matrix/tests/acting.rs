@@ -1,23 +1,21 @@
 //! Actions: what is sent, and what is made of the answers.
 
+use std::time::Duration;
+
 use frontdesk_core::port::outcall::OutcallError;
 use frontdesk_core::port::platform::{Acted, ActingAs, MediaFault, Platform as _};
 use frontdesk_wire::{Action, Code, Secret};
-use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use super::super::{Homeservers, PLATFORM};
-use super::{ME, Table, bot, path, with_room, world};
+use super::{ME, Table, bot, path, run, with_room, world};
 
 const ROOM: &str = super::ROOM;
 
 fn act(desk: &Homeservers, action: Value) -> Acted {
     let (bot, action) = (bot("sync"), Action::parse(&action.to_string()).unwrap());
     let acting_as = ActingAs { idempotency_key: Some("5.17.0"), ..ActingAs::new("home", &bot) };
-    // Time limits need a clock, which never has to tick here.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let _inside = runtime.enter();
-    desk.act(acting_as, &action, None).now_or_never().expect("the table answers at once")
+    run(desk.act(acting_as, &action, None))
 }
 
 fn with_answers(table: &Table) {
@@ -68,8 +66,19 @@ fn a_thread_is_named_in_the_metadata() {
     assert!(sent(&table).get("formatted_body").is_none());
     act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "hi", "reply_to": "$q", "metadata": meta }));
     assert_eq!(sent(&table)["m.relates_to"]["is_falling_back"], false);
-    let made = act(&desk, json!({ "op": "thread_create", "chat_id": ROOM, "thread_name": "t", "message_id": "$q" }));
-    assert_eq!(made.result.thread_id.as_deref(), Some("$q"));
+    table.rule(&path("GET", "event/%24q"), 200, json!({ "content": {} }));
+    table.rule(
+        &path("GET", "event/%24inside"),
+        200,
+        json!({ "content": { "m.relates_to": { "rel_type": "m.thread" } } }),
+    );
+    let create = |id: &str| json!({ "op": "thread_create", "chat_id": ROOM, "thread_name": "t", "message_id": id });
+    assert_eq!(act(&desk, create("$q")).result.thread_id.as_deref(), Some("$q"));
+    // Regression: a thread was reported at a message that is not there.
+    for (id, code) in [("$gone", Code::NotFound), ("$inside", Code::PlatformFailed)] {
+        let refused = act(&desk, create(id)).result;
+        assert_eq!((refused.code, refused.thread_id), (Some(code), None), "{id}");
+    }
     let made = act(&desk, json!({ "op": "thread_create", "chat_id": ROOM, "thread_name": "Topic" }));
     assert_eq!((made.result.thread_id.as_deref(), &sent(&table)["body"]), (Some("$sent"), &json!("Topic")));
 }
@@ -169,7 +178,7 @@ fn a_file_of_a_message_is_fetched_with_the_token() {
     let (table, desk) = world();
     let url = "OPEN http://127.0.0.1:8008/_matrix/client/v1/media/download/example.org/abc?";
     table.rule(url, 200, json!("bytes"));
-    let fetch = |uri: &str| desk.fetch_media(&bot("sync"), &Secret::new(uri)).now_or_never().unwrap().map(|it| it.mime);
+    let fetch = |uri: &str| run(desk.fetch_media(&bot("sync"), &Secret::new(uri))).map(|it| it.mime);
     assert_eq!(fetch("mxc://example.org/abc"), Ok("image/png".into()));
     assert_eq!(table.seen("OPEN ")[0].body, json!(true));
     assert!(matches!(fetch("mxc://example.org/gone"), Err(MediaFault::Gone(_))));
@@ -214,6 +223,146 @@ fn refusals_are_told_apart() {
     assert_eq!(act(&desk, send.clone()).result.code, Some(Code::NotFound));
 }
 
+/// Regression: what certainly did not happen was reported as in doubt.
+#[test]
+fn certain_failures_are_not_in_doubt() {
+    let send = json!({ "op": "send", "chat_id": ROOM, "content": "x" });
+    let (table, desk) = world();
+    table.fail(&path("PUT", "send/m.room.message/"), OutcallError::TimedOut);
+    with_room(&table, &[ME, "@ann:example.org"]);
+    let forbidden = json!({ "errcode": "M_FORBIDDEN", "error": "muted" });
+    table.rule(&path("PUT", "send/m.room.message/"), 403, forbidden);
+    let refused = act(&desk, send.clone()).result;
+    assert_eq!((refused.code, refused.ambiguous), (Some(Code::Forbidden), false), "the second answer is certain");
+
+    let (table, desk) = world();
+    with_room(&table, &[ME, "@ann:example.org"]);
+    table.fail(&path("PUT", "send/m.room.message/"), OutcallError::NotSent("connection refused".into()));
+    let refused = act(&desk, send).result;
+    assert_eq!((refused.code, refused.ambiguous), (Some(Code::Unavailable), false));
+    assert!(refused.error.unwrap().contains("connection refused"));
+
+    let (table, desk) = world();
+    table.rule(&path("GET", "joined_members"), 502, json!({}));
+    let unknown = act(&desk, json!({ "op": "get_chat_info", "chat_id": ROOM })).result;
+    assert_eq!((unknown.code, unknown.ambiguous), (Some(Code::Unavailable), false), "a question changes nothing");
+
+    let (table, desk) = world();
+    with_answers(&table);
+    table.rule("OPEN https://files.example/cat.png", 200, json!("bytes"));
+    table.rule("POST media/v3/upload", 502, json!({}));
+    let media = json!({ "op": "send_media", "chat_id": ROOM, "media_kind": "image",
+                        "source_url": "https://files.example/cat.png" });
+    let unsent = act(&desk, media).result;
+    assert_eq!((unsent.code, unsent.ambiguous), (Some(Code::Unavailable), false), "nothing is in the room");
+}
+
+/// Regression: a reaction that the homeserver did not let the bot remove was reported as removed.
+#[test]
+fn a_reaction_that_stays_is_not_reported_as_removed() {
+    let relations = "GET client/v1/rooms/%21room%3Aexample.org/relations/%24m/m.annotation/m.reaction";
+    let unreact = json!({ "op": "react", "chat_id": ROOM, "message_id": "$m", "emoji": "👍", "remove": true });
+    for (status, errcode, code) in [
+        (403, "M_FORBIDDEN", Some(Code::Forbidden)),
+        (404, "M_UNRECOGNIZED", Some(Code::NotFound)),
+        (404, "M_NOT_FOUND", None),
+        (502, "M_UNKNOWN", Some(Code::Unavailable)),
+    ] {
+        let (table, desk) = world();
+        table.rule(relations, status, json!({ "errcode": errcode, "error": "no" }));
+        let result = act(&desk, unreact.clone()).result;
+        assert_eq!((result.code, result.success, result.ambiguous), (code, code.is_none(), false), "{errcode}");
+    }
+    let (table, desk) = world();
+    let relates = json!({ "m.relates_to": { "key": "👍" } });
+    let of = |sender: &str, id: &str| json!({ "sender": sender, "event_id": id, "content": relates });
+    table.rule(&format!("{relations}?limit=100&from=p2"), 200, json!({ "chunk": [of(ME, "$mine")] }));
+    table.rule(relations, 200, json!({ "chunk": [of("@ann:example.org", "$hers")], "next_batch": "p2" }));
+    table.rule(&path("PUT", "redact/%24mine/"), 403, json!({ "errcode": "M_FORBIDDEN", "error": "no" }));
+    let result = act(&desk, unreact).result;
+    assert_eq!(result.code, Some(Code::Forbidden), "it is on the second page, and stays");
+}
+
+/// Regression: an edit in a script of three bytes per character was refused, although it fits without its markup.
+#[test]
+fn a_long_edit_fits_without_its_markup() {
+    let (table, desk) = world();
+    with_answers(&table);
+    table.rule(&path("GET", "event/%24m"), 200, json!({ "sender": ME }));
+    let text = format!("**標題**\n\n{}", "漢".repeat(15_900));
+    let edited = act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$m", "content": text })).result;
+    assert!(edited.success, "{edited:?}");
+    let new = sent(&table)["m.new_content"].clone();
+    assert!(new.get("formatted_body").is_none() && new["body"].as_str().unwrap().ends_with("漢漢"), "nothing is cut");
+    assert!(sent(&table).to_string().len() < 60_000);
+    let text = "🧊".repeat(16_000);
+    let refused = act(&desk, json!({ "op": "edit", "chat_id": ROOM, "message_id": "$m", "content": text })).result;
+    assert_eq!(refused.code, Some(Code::TooLarge), "the text alone is larger than an event");
+}
+
+#[test]
+fn a_homeserver_that_limits_the_bot_slows_it_down() {
+    let (table, desk) = world();
+    with_room(&table, &[ME, "@ann:example.org"]);
+    let bot = bot("sync");
+    let send = Action::parse(&json!({ "op": "send", "chat_id": ROOM, "content": "x" }).to_string()).unwrap();
+    let typing = Action::parse(&json!({ "op": "typing", "chat_id": ROOM }).to_string()).unwrap();
+    let pace = || desk.cost(ActingAs::new("home", &bot), &send).buckets[0].1.every_ms;
+    assert_eq!(pace(), 100);
+    let limit = json!({ "errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 2_500 });
+    table.rule(&path("PUT", "send/"), 429, limit);
+    let limited = act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "x" }));
+    assert_eq!((limited.pace.retry_after_ms, limited.pace.bucket.as_deref()), (Some(2_500), Some("messages")));
+    assert_eq!(pace(), 5_000, "as Synapse permits ordinary users");
+    assert!(desk.cost(ActingAs::new("home", &bot), &typing).buckets.is_empty(), "typing is not counted there");
+}
+
+#[test]
+fn few_files_of_unknown_length_are_in_memory() {
+    let (table, desk) = world();
+    with_answers(&table);
+    table.rule("OPEN https://files.example/", 200, json!("bytes"));
+    let uploaded = json!({ "content_uri": "mxc://example.org/new" });
+    table.slow("POST media/v3/upload", Duration::from_secs(10), 200, uploaded);
+    let bot = bot("sync");
+    let media =
+        json!({ "op": "send_media", "chat_id": ROOM, "media_kind": "image", "source_url": "https://files.example/a" });
+    let action = Action::parse(&media.to_string()).unwrap();
+    let send = || desk.act(ActingAs::new("home", &bot), &action, None);
+    let results = run(futures_util::future::join_all([send(), send(), send()]));
+    let codes: Vec<_> = results.into_iter().map(|acted| acted.result.code).collect();
+    assert_eq!(codes, [None, None, Some(Code::RateLimited)]);
+    assert_eq!(run(send()).result.code, None, "afterwards there is room again");
+}
+
+/// Regression: two people in a room with a name were a direct chat.
+#[test]
+fn a_room_with_a_name_is_a_direct_chat_only_if_the_account_says_so() {
+    for (name, alias, direct, kind) in [
+        (None, None, false, "dm"),
+        (Some("Ops"), None, false, "group"),
+        (None, Some("#ops:example.org"), false, "group"),
+        (Some("Ann and bot"), None, true, "dm"),
+    ] {
+        let (table, desk) = world();
+        with_room(&table, &[ME, "@ann:example.org"]);
+        if let Some(name) = name {
+            table.rule(&path("GET", "state/m.room.name/"), 200, json!({ "name": name }));
+        }
+        if let Some(alias) = alias {
+            table.rule(&path("GET", "state/m.room.canonical_alias/"), 200, json!({ "alias": alias }));
+        }
+        if direct {
+            let data = json!({ "@ann:example.org": [ROOM] });
+            table.rule("GET client/v3/user/%40bot%3Aexample.org/account_data/m.direct", 200, data);
+        }
+        let bot = bot("sync");
+        let look = run(desk.look(ActingAs::new("home", &bot), ROOM, None)).unwrap().unwrap();
+        assert_eq!(look.info.chat_type, kind, "{name:?} {alias:?}");
+        assert_eq!(look.person.is_some(), kind == "dm");
+    }
+}
+
 #[test]
 fn nothing_is_sent_into_an_encrypted_room() {
     let (table, desk) = world();
@@ -233,9 +382,7 @@ fn members_see_the_room_and_others_do_not() {
     table.rule(&member, 200, json!({ "membership": "join" }));
     table.rule(&path("GET", "state/m.room.member/%40cat%3Aexample.org"), 200, json!({ "membership": "leave" }));
     let bot = bot("sync");
-    let look = |viewer: Option<&str>| {
-        desk.look(ActingAs::new("home", &bot), ROOM, viewer).now_or_never().unwrap().unwrap().unwrap()
-    };
+    let look = |viewer: Option<&str>| run(desk.look(ActingAs::new("home", &bot), ROOM, viewer)).unwrap().unwrap();
     let seen = look(Some("@ann:example.org"));
     assert_eq!((seen.visible, seen.person.as_deref()), (Some(true), Some("@ann:example.org")));
     assert_eq!((seen.scope_id.as_deref(), seen.info.chat_type.as_str()), (Some("example.org"), "dm"));
@@ -244,7 +391,7 @@ fn members_see_the_room_and_others_do_not() {
     look(Some("@ann:example.org"));
     assert_eq!((table.seen(&member).len(), table.seen(&path("GET", "joined_members")).len()), (2, 1));
     assert_eq!(look(None).visible, None);
-    let other = desk.look(ActingAs::new("home", &bot), "!other:example.org", None).now_or_never().unwrap();
+    let other = run(desk.look(ActingAs::new("home", &bot), "!other:example.org", None));
     assert!(other.unwrap().is_none());
 }
 

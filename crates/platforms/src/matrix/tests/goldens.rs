@@ -16,7 +16,8 @@ fn room(members: usize) -> Room {
     let members: BTreeMap<_, _> =
         all[..members].iter().map(|(id, name)| ((*id).to_owned(), Some((*name).to_owned()))).collect();
     let joined = Some(members.len());
-    Room { name: Some("Ops".into()), members, joined, scope: Some("example.org".into()), ..Room::default() }
+    let is_direct = members.len() == 2;
+    Room { name: Some("Ops".into()), members, joined, is_direct, scope: Some("example.org".into()), ..Room::default() }
 }
 
 /// What an agent gets of it, and what the server does besides.

@@ -7,29 +7,28 @@ use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Platform as _};
 use frontdesk_core::port::store::StoreError;
-use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use super::super::Homeservers;
-use super::{BASE, ME, Table, bot, bot_with, path, with_room, world};
+use super::{BASE, ME, Table, bot, bot_with, path, run, with_room, world};
 
 const ROOM: &str = super::ROOM;
 
 /// In the order in which it was told.
 #[derive(Debug, PartialEq)]
-enum Told {
+pub(super) enum Told {
     Text(String),
     Refused(String),
     Changed(String),
     Moved(String),
-    Gap,
+    Gap(String),
     Cursor(String),
 }
 
 #[derive(Default)]
-struct Record {
-    told: Mutex<Vec<Told>>,
-    is_full: bool,
+pub(super) struct Record {
+    pub(super) told: Mutex<Vec<Told>>,
+    pub(super) is_full: bool,
 }
 
 impl Record {
@@ -37,7 +36,23 @@ impl Record {
         self.told.lock().unwrap().push(told);
     }
 
-    fn texts(&self) -> Vec<String> {
+    pub(super) fn gaps(&self) -> Vec<String> {
+        let told = self.told.lock().unwrap();
+        told.iter().filter_map(|it| if let Told::Gap(why) = it { Some(why.clone()) } else { None }).collect()
+    }
+
+    pub(super) fn refusals(&self) -> Vec<String> {
+        let told = self.told.lock().unwrap();
+        told.iter().filter_map(|it| if let Told::Refused(why) = it { Some(why.clone()) } else { None }).collect()
+    }
+
+    /// The one that was saved last.
+    pub(super) fn cursor(&self) -> Option<String> {
+        let told = self.told.lock().unwrap();
+        told.iter().rev().find_map(|it| if let Told::Cursor(cursor) = it { Some(cursor.clone()) } else { None })
+    }
+
+    pub(super) fn texts(&self) -> Vec<String> {
         let told = self.told.lock().unwrap();
         told.iter().filter_map(|it| if let Told::Text(text) = it { Some(text.clone()) } else { None }).collect()
     }
@@ -70,8 +85,8 @@ impl Inlet for Record {
         Box::pin(std::future::ready(Ok(true)))
     }
 
-    fn gap(&self, _: Gap) {
-        self.say(Told::Gap);
+    fn gap(&self, gap: Gap) {
+        self.say(Told::Gap(gap.reason));
     }
 
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -80,31 +95,31 @@ impl Inlet for Record {
     }
 }
 
-fn text(id: &str, body: &str) -> Value {
+pub(super) fn text(id: &str, body: &str) -> Value {
     json!({ "event_id": id, "sender": "@ann:example.org", "type": "m.room.message", "origin_server_ts": 5,
             "content": { "msgtype": "m.text", "body": body } })
 }
 
-fn own(id: &str, membership: &str, before: &str) -> Value {
+pub(super) fn own(id: &str, membership: &str, before: &str) -> Value {
     json!({ "event_id": id, "sender": ME, "type": "m.room.member", "state_key": ME,
             "content": { "membership": membership }, "unsigned": { "prev_content": { "membership": before } } })
 }
 
-fn joined(next: &str, events: Vec<Value>) -> Value {
+pub(super) fn joined(next: &str, events: Vec<Value>) -> Value {
     json!({ "next_batch": next, "rooms": { "join": { ROOM: { "timeline": { "events": events } } } } })
 }
 
-fn greeted(table: &Table) {
+pub(super) fn greeted(table: &Table) {
     table.rule("GET client/v3/account/whoami", 200, json!({ "user_id": ME }));
     with_room(table, &[ME, "@ann:example.org", "@ben:other.net"]);
 }
 
-fn stopped(table: &Table) {
+pub(super) fn stopped(table: &Table) {
     table.rule("GET client/v3/sync", 401, json!({ "errcode": "M_UNKNOWN_TOKEN", "error": "logged out" }));
 }
 
-fn listen(desk: &Homeservers, bot: &Bot, cursor: Option<&str>, inlet: &Record) -> Ended {
-    desk.listen(bot, cursor.map(str::to_owned), inlet).now_or_never().expect("the table answers at once")
+pub(super) fn listen(desk: &Homeservers, bot: &Bot, cursor: Option<&str>, inlet: &Record) -> Ended {
+    run(desk.listen(bot, cursor.map(str::to_owned), inlet))
 }
 
 #[test]
@@ -163,7 +178,7 @@ fn what_an_answer_left_out_is_read_and_otherwise_reported() {
     let record = Record::default();
     listen(&desk, &bot("sync"), Some("s1"), &record);
     assert_eq!(record.texts().len(), 500);
-    assert!(record.told.into_inner().unwrap().contains(&Told::Gap));
+    assert!(record.gaps()[0].contains("only the latest 500 events"), "{:?}", record.gaps());
 }
 
 #[test]
@@ -278,7 +293,7 @@ fn an_invitation_to_a_room_that_cannot_be_reached_stops_nothing() {
     let record = Record::default();
     listen(&desk, &bot("sync"), Some("s1"), &record);
     assert_eq!(record.texts(), ["one"]);
-    assert!(record.told.into_inner().unwrap().contains(&Told::Cursor("s2".into())));
+    assert!(record.cursor().unwrap().contains("\"since\":\"s2\""), "{:?}", record.cursor());
 }
 
 #[test]
@@ -299,7 +314,7 @@ fn a_room_moves_only_if_its_state_and_the_new_room_say_so() {
         }
         table.rule("GET client/v3/sync", 200, joined("s2", vec![tombstone]));
         stopped(&table);
-        table.rule("POST client/v3/rooms/%21new%3Aexample.org/join", 200, json!({}));
+        table.rule("POST client/v3/join/%21new%3Aexample.org?", 200, json!({}));
         let create = json!({ "predecessor": { "room_id": predecessor } });
         table.rule("GET client/v3/rooms/%21new%3Aexample.org/state/m.room.create/", 200, create);
         let stated = json!({ "replacement_room": stated });
@@ -336,12 +351,12 @@ fn the_inviter_is_the_one_of_the_invitation_itself() {
 fn a_check_of_the_bot_says_what_the_homeserver_says() {
     let (table, desk) = world();
     greeted(&table);
-    let check = || desk.inspect(&bot("sync")).now_or_never().unwrap();
+    let check = || run(desk.inspect(&bot("sync")));
     table.rule("GET client/v3/joined_rooms", 200, json!({ "joined_rooms": [ROOM] }));
     let found: Vec<_> = check().into_iter().map(|it| (it.check, it.ok)).collect();
     assert_eq!(found, [("token", true), ("rooms", true)]);
     let (table, desk) = world();
     table.rule("GET client/v3/account/whoami", 401, json!({ "errcode": "M_UNKNOWN_TOKEN", "error": "logged out" }));
-    let found = desk.inspect(&bot("sync")).now_or_never().unwrap();
+    let found = run(desk.inspect(&bot("sync")));
     assert!(!found[0].ok && found[0].text.contains("logged out"), "{found:?}");
 }

@@ -3,14 +3,16 @@
 mod acting;
 mod goldens;
 mod listening;
+mod patient;
 mod pushing;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::{body_of, read_whole};
 use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, OpenAnswer, Outcall, OutcallError};
-use frontdesk_core::port::platform::Bot;
+use frontdesk_core::port::platform::{ActingAs, Bot};
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::Secret;
 use serde_json::{Value, json};
@@ -29,7 +31,14 @@ pub(super) struct Seen {
     pub(super) body: Value,
 }
 
-type Rule = (String, Result<(u16, Value), OutcallError>);
+/// What a request begins with, how long the answer takes, and the answer.
+type Rule = (String, Duration, Result<(u16, Value), OutcallError>);
+
+/// With a clock that goes on when everybody waits.
+pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_hours(24), future).await.expect("it ends") })
+}
 
 /// Answers by the first rule that the request begins with; a rule is used up unless it is the last of its kind.
 #[derive(Default)]
@@ -40,20 +49,33 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn rule(&self, what: &str, status: u16, body: Value) {
-        self.rules.lock().unwrap().push((what.to_owned(), Ok((status, body))));
+        self.slow(what, Duration::ZERO, status, body);
+    }
+
+    pub(super) fn slow(&self, what: &str, time: Duration, status: u16, body: Value) {
+        self.rules.lock().unwrap().push((what.to_owned(), time, Ok((status, body))));
     }
 
     pub(super) fn fail(&self, what: &str, error: OutcallError) {
-        self.rules.lock().unwrap().push((what.to_owned(), Err(error)));
+        self.rules.lock().unwrap().push((what.to_owned(), Duration::ZERO, Err(error)));
     }
 
-    fn answer(&self, what: &str) -> Result<(u16, Value), OutcallError> {
+    async fn answer(&self, what: &str) -> Result<(u16, Value), OutcallError> {
+        let (_, time, answer) = self.take_rule(what);
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+        }
+        answer
+    }
+
+    fn take_rule(&self, what: &str) -> Rule {
         let mut rules = self.rules.lock().unwrap();
-        let Some(at) = rules.iter().position(|(known, _)| what.starts_with(known.as_str())) else {
-            return Ok((404, json!({ "errcode": "M_NOT_FOUND", "error": "no rule" })));
+        let Some(at) = rules.iter().position(|(known, ..)| what.starts_with(known.as_str())) else {
+            let absent = json!({ "errcode": "M_NOT_FOUND", "error": "no rule" });
+            return (what.to_owned(), Duration::ZERO, Ok((404, absent)));
         };
-        let is_last = !rules[at + 1..].iter().any(|(known, _)| *known == rules[at].0);
-        if is_last { rules[at].1.clone() } else { rules.remove(at).1 }
+        let is_last = !rules[at + 1..].iter().any(|(known, ..)| *known == rules[at].0);
+        if is_last { rules[at].clone() } else { rules.remove(at) }
     }
 
     /// Requests whose first words these are.
@@ -88,7 +110,7 @@ impl Outcall for Table {
                 _ => Value::Null,
             };
             self.seen.lock().unwrap().push(Seen { what: what.clone(), body });
-            let (status, body) = self.answer(&what)?;
+            let (status, body) = self.answer(&what).await?;
             Ok(Answer { status, body: body.to_string().into_bytes(), ..Answer::default() })
         })
     }
@@ -97,12 +119,16 @@ impl Outcall for Table {
         Box::pin(async move {
             let what = format!("OPEN {}", call.url);
             self.seen.lock().unwrap().push(Seen { what: what.clone(), body: call.bearer.is_some().into() });
-            let (status, body) = self.answer(&what)?;
+            let (status, body) = self.answer(&what).await?;
             let headers = vec![("content-type".to_owned(), "image/png".to_owned())];
             let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
             Ok(OpenAnswer { status, headers, body: body_of(text.into_bytes()) })
         })
     }
+}
+
+pub(super) fn acting_as(bot: &Bot) -> ActingAs<'_> {
+    ActingAs::new("home", bot)
 }
 
 pub(super) fn bot(mode: &str) -> Bot {
@@ -134,7 +160,10 @@ pub(super) fn with_room(table: &Table, members: &[&str]) {
     let named = |id: &&str| ((*id).to_owned(), json!({ "display_name": id[1..4].to_owned() }));
     let joined: serde_json::Map<String, Value> = members.iter().map(named).collect();
     table.rule(&path("GET", "joined_members"), 200, json!({ "joined": joined }));
-    table.rule(&path("GET", "state/m.room.name/"), 200, json!({ "name": "Ops" }));
+    // Two people without a name for their room talk to each other.
+    if members.len() != 2 {
+        table.rule(&path("GET", "state/m.room.name/"), 200, json!({ "name": "Ops" }));
+    }
 }
 
 /// A request of the room.

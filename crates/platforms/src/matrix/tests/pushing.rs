@@ -1,15 +1,16 @@
 //! An application service: who may push, and what is taken.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use frontdesk_core::port::platform::{Answer, Bot, Heard, Platform as _, RawRequest, Reply};
-use futures_util::FutureExt as _;
+use frontdesk_wire::Secret;
 use serde_json::{Value, json};
 
 use super::super::Homeservers;
-use super::{ME, Table, bot, bot_with, path, with_room, world};
+use super::{ME, Table, bot, bot_with, path, run, with_room, world};
 
-fn request(token: Option<&str>, query: &str, body: &Value) -> RawRequest {
+pub(super) fn request(token: Option<&str>, query: &str, body: &Value) -> RawRequest {
     let header = |token: &str| ("authorization".to_owned(), format!("Bearer {token}"));
     RawRequest {
         door: "/_matrix/app/v1/transactions/{txn}",
@@ -24,7 +25,12 @@ fn request(token: Option<&str>, query: &str, body: &Value) -> RawRequest {
 /// As the edge does it.
 fn push(desk: &Homeservers, bots: &[Arc<Bot>], request: &RawRequest) -> Result<Heard, Reply> {
     let bot = desk.bot_of(bots, request);
-    desk.receive(bot.map(|bot| &**bot), request).now_or_never().expect("the table answers at once")
+    run(desk.receive(bot.map(|bot| &**bot), request))
+}
+
+/// To the bot of the application service.
+pub(super) fn push_one(desk: &Homeservers, body: &Value) -> Result<Heard, Reply> {
+    push(desk, &bots(), &request(Some("pushed"), "", body))
 }
 
 fn said(body: &str) -> Value {
@@ -100,4 +106,62 @@ fn an_invitation_in_a_transaction_is_accepted() {
     let heard = push(&desk, &bots(), &request(Some("pushed"), "", &json!({ "events": [invite] })));
     assert_eq!(heard.unwrap_or_else(|reply| panic!("{reply:?}")).changes.len(), 1);
     assert_eq!(table.seen(&path("POST", "join")).len(), 1);
+}
+
+/// Regression: the look-ups of one room delayed the events of all others.
+#[test]
+fn a_slow_room_delays_a_transaction_only_shortly() {
+    let (table, desk) = world();
+    let minute = Duration::from_mins(1);
+    table.slow(&path("GET", "joined_members"), minute, 200, json!({}));
+    let quick = json!({ "joined": { ME: {}, "@ann:example.org": {}, "@ben:other.net": {} } });
+    table.rule("GET client/v3/rooms/%21quick%3Aexample.org/joined_members", 200, quick);
+    let mut other = said("quick");
+    other["room_id"] = "!quick:example.org".into();
+    let body = json!({ "events": [said("one"), said("two"), other] });
+    let (heard, took) = run(async {
+        let began = tokio::time::Instant::now();
+        let request = request(Some("pushed"), "", &body);
+        (desk.receive(Some(&bot("appservice")), &request).await, began.elapsed())
+    });
+    let heard = heard.unwrap_or_else(|reply| panic!("{reply:?}"));
+    let texts: Vec<&str> = heard.intakes.iter().map(|it| it.event.text.as_str()).collect();
+    assert_eq!(texts, ["one", "two", "quick"], "all of them, with what is known");
+    assert!(took <= Duration::from_secs(6), "{took:?}");
+}
+
+/// Regression: an edit was dropped if the homeserver failed at that moment.
+#[test]
+fn an_edit_that_cannot_be_resolved_comes_again_and_is_recorded_in_the_end() {
+    let (table, desk) = world();
+    with_people(&table);
+    table.rule(&path("GET", "event/%24original"), 502, json!({}));
+    let mut edit = said("better");
+    edit["content"]["m.relates_to"] = json!({ "rel_type": "m.replace", "event_id": "$original" });
+    edit["content"]["m.new_content"] = json!({ "msgtype": "m.text", "body": "better" });
+    let body = json!({ "events": [edit, said("next")] });
+    for _ in 0..2 {
+        assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
+    }
+    let heard = push_one(&desk, &body).unwrap_or_else(|reply| panic!("{reply:?}"));
+    assert!(heard.intakes[0].refused.as_ref().is_some_and(|why| why.contains("could not be understood")));
+    assert_eq!(heard.intakes[1].event.text, "next");
+}
+
+#[test]
+fn two_bots_cannot_have_one_token() {
+    let (_, desk) = world();
+    let of = |id: &str, mode: &str, token: &str| {
+        let settings = [("homeserver_url", "https://x.org"), ("user_id", "@a:x.org"), ("mode", mode)];
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let secrets = [("as_token", "a"), ("hs_token", token), ("access_token", "b")];
+        let secrets = secrets.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+        Arc::new(Bot::new(id, None, settings, secrets))
+    };
+    let known = [of("one", "appservice", "same"), of("poller", "sync", "other")];
+    let why = desk.clash(&of("two", "appservice", "same"), &known).unwrap_err();
+    assert!(why.contains("\"one\"") && why.contains("hs_token") && !why.contains("same_"), "{why}");
+    assert_eq!(desk.clash(&of("one", "appservice", "same"), &known), Ok(()), "itself, changed");
+    assert_eq!(desk.clash(&of("two", "appservice", "other"), &known), Ok(()), "the other one polls");
+    assert_eq!(desk.clash(&of("two", "sync", "same"), &known), Ok(()));
 }

@@ -1,0 +1,83 @@
+//! How long look-ups may take, and what an attempt does without them.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::client::Fault;
+
+/// For all look-ups of one room together, while other rooms wait.
+pub(super) const FIRST_LIMIT: Duration = Duration::from_secs(5);
+/// The same when nobody waits.
+const LATER_LIMIT: Duration = Duration::from_mins(1);
+
+/// One attempt to understand some events of a room.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    limit: Duration,
+    until: Instant,
+    /// What is not known at the end is left out. Else the attempt fails, and the same events come again.
+    gives_up_slow: bool,
+    /// The same for what the homeserver fails to answer.
+    gives_up_failing: bool,
+}
+
+impl Patience {
+    fn of(limit: Duration, gives_up_slow: bool, gives_up_failing: bool) -> Self {
+        Self { limit, until: Instant::now() + limit, gives_up_slow, gives_up_failing }
+    }
+
+    /// A poll: other rooms wait, and the room can be read again.
+    pub(super) fn first() -> Self {
+        Self::of(FIRST_LIMIT, false, false)
+    }
+
+    /// An errand that can be repeated.
+    pub(super) fn later() -> Self {
+        Self::of(LATER_LIMIT, false, false)
+    }
+
+    /// Not repeated after this.
+    pub(super) fn last() -> Self {
+        Self::of(LATER_LIMIT, true, true)
+    }
+
+    /// As `last`, while other rooms wait.
+    pub(super) fn last_now() -> Self {
+        Self::of(FIRST_LIMIT, true, true)
+    }
+
+    /// A transaction: the homeserver repeats the whole of it, so a slow room does without.
+    pub(super) fn pushed(is_last: bool) -> Self {
+        Self::of(FIRST_LIMIT, true, is_last)
+    }
+
+    /// `None`: not known, and this attempt does without it.
+    pub(super) async fn ask<T>(&self, asked: impl Future<Output = Result<T, Fault>>) -> Result<Option<T>, Fault> {
+        match timeout_at(self.until, asked).await {
+            Ok(Ok(found)) => Ok(Some(found)),
+            // If the homeserver cannot be reached at all, nothing is known of any room.
+            Ok(Err(fault)) if fault.is_token() || fault.is_elsewhere() => Err(fault),
+            Ok(Err(fault)) if self.gives_up_failing => {
+                tracing::warn!(%fault, "a look-up failed; the event is taken without it");
+                Ok(None)
+            }
+            Ok(Err(fault)) => Err(fault),
+            Err(_) if self.gives_up_slow => {
+                tracing::warn!(limit = ?self.limit, "a look-up took too long; the event is taken without it");
+                Ok(None)
+            }
+            Err(_) => Err(self.too_slow()),
+        }
+    }
+
+    /// The same for what this attempt cannot do without.
+    pub(super) async fn must<T>(&self, asked: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        timeout_at(self.until, asked).await.unwrap_or_else(|_| Err(self.too_slow()))
+    }
+
+    fn too_slow(&self) -> Fault {
+        let why = format!("it took longer than {} s", self.limit.as_secs());
+        Fault::Unreachable { why, may_have_happened: true }
+    }
+}
