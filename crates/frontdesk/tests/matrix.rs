@@ -124,3 +124,52 @@ async fn each_part_of_each_message_has_a_key_of_its_own() {
     );
     harness.finish().await;
 }
+
+/// Regression: the second of two bots with one token never got anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_bots_cannot_share_a_token_of_the_homeserver() {
+    let (harness, _, _) = scene().await;
+    let bot = |id: &str, token: &str| {
+        json!({
+            "platform": "matrix", "id": id, "tenant": FIRST_TENANT,
+            "settings": { "homeserver_url": "http://127.0.0.1:1", "user_id": "@two:example.org", "mode": "appservice" },
+            "secrets": { "as_token": "ours", "hs_token": token },
+        })
+    };
+    let refused = harness.admin("POST", "/bots", &bot("two", "theirs")).await;
+    assert_eq!(refused.status, 400);
+    let text = refused.json().to_string();
+    assert!(text.contains("same hs_token") && text.contains("registration of its own"), "{text}");
+    harness.admin("POST", "/bots", &bot("two", "others")).await.expect(201);
+    harness.finish().await;
+}
+
+/// Regression: two bots of one server in a room answered each other for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_another_bot_of_this_server_is_recorded_and_not_delivered() {
+    let (harness, account, _) = scene().await;
+    let other = json!({
+        "platform": "matrix", "id": "two", "tenant": FIRST_TENANT,
+        "settings": { "homeserver_url": "http://127.0.0.1:1", "user_id": "@two:example.org" },
+        "secrets": { "access_token": "x" },
+    });
+    harness.admin("POST", "/bots", &other).await.expect(201);
+    let link = json!({ "tenant": FIRST_TENANT, "platform": "matrix", "user_id": "@two:example.org", "instance": "g" });
+    harness.admin("POST", "/bindings", &link).await.expect(201);
+    let mut explained = Value::Null;
+    // The platform learns of new bots within a second.
+    for number in 1..50 {
+        let mut said = text(&format!("${number}"), "hello bot");
+        said["sender"] = "@two:example.org".into();
+        push(&harness, "theirs", &number.to_string(), json!([said])).await.expect(200);
+        let reply = harness.admin("GET", &format!("/events/ev-{number}/explain"), &Value::Null).await;
+        explained = if reply.status == 200 { reply.json() } else { Value::Null };
+        if explained.to_string().contains("another bot of this server") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(explained.to_string().contains("another bot of this server"), "{explained}");
+    drop(account);
+    harness.finish().await;
+}
