@@ -311,7 +311,7 @@ impl InboundPlane {
                         let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await;
                         let took_ms = self.env.steady_ms().saturating_sub(began_ms);
                         left = left.saturating_sub(Duration::from_millis(took_ms));
-                        self.visibility.keep(spot, &viewer, sees, now_ms, self.rules.visibility_ttl_ms);
+                        self.visibility.keep(spot, &viewer, sees, self.env.now_ms(), self.rules.visibility_ttl_ms);
                         sight.note(viewer, sees);
                     }
                 }

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::Homeservers;
 use super::account::Account;
-use super::client::{Client, Fault};
+use super::client::Client;
 use super::content::{self, REACTIONS_MAX, option_key};
-use super::failed::Failed;
+use super::failed::{Failed, unsent};
 use super::media::upload;
 
 /// What is done beside an action does not delay its result longer than this.
@@ -292,17 +292,6 @@ impl Attempt<'_> {
         let room = room.map_err(unsent)?;
         let absent = || ActionResult::refused(Code::NotFound, "the bot is not in this room");
         Ok(room.ok_or_else(absent)?.info(room_id, self.client.account.user_id))
-    }
-}
-
-/// A question that comes before the action: if it fails, nothing was sent.
-pub(super) fn unsent(fault: Fault) -> Fault {
-    match fault {
-        Fault::Unreachable { why, .. } => Fault::Unreachable { why, may_have_happened: false },
-        Fault::TooLarge(_) | Fault::Refused { status: 500.., .. } => {
-            Fault::Unreachable { why: fault.to_string(), may_have_happened: false }
-        }
-        other => other,
     }
 }
 

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::Homeservers;
 use super::client::{Ask, Client, Fault};
+use super::deadline::Deadline;
 use super::event::beginning;
 use super::gather::Gathered;
-use super::patience::Patience;
 
 /// Events of one room that are read back, in count and in bytes.
 const EVENTS_MAX: usize = 500;
@@ -29,7 +29,7 @@ struct Backfill<'a> {
     room_id: &'a str,
     /// Not beyond this token.
     to: Option<&'a str>,
-    patience: Patience,
+    deadline: Deadline,
     /// Newest first while they are collected.
     events: Vec<Value>,
     bytes: usize,
@@ -43,7 +43,7 @@ impl Homeservers {
         room_id: &str,
         timeline: &Value,
         since: &str,
-        patience: Patience,
+        deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<Vec<Value>, Fault> {
         let mut events: Vec<Value> = timeline["events"].as_array().cloned().unwrap_or_default();
@@ -52,7 +52,7 @@ impl Homeservers {
             Some(token) => From::Token(token.to_owned()),
             None => From::Nowhere,
         };
-        let reading = Backfill { client, room_id, to: Some(since), patience, events, bytes: 0 };
+        let reading = Backfill { client, room_id, to: Some(since), deadline, events, bytes: 0 };
         self.read_back(reading, from, into).await
     }
 
@@ -63,10 +63,10 @@ impl Homeservers {
         room_id: &str,
         since: &str,
         until: &str,
-        patience: Patience,
+        deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<Vec<Value>, Fault> {
-        let reading = Backfill { client, room_id, to: Some(since), patience, events: Vec::new(), bytes: 0 };
+        let reading = Backfill { client, room_id, to: Some(since), deadline, events: Vec::new(), bytes: 0 };
         self.read_back(reading, From::Token(until.to_owned()), into).await
     }
 
@@ -76,10 +76,10 @@ impl Homeservers {
         &self,
         client: &Client<'_>,
         room_id: &str,
-        patience: Patience,
+        deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<Vec<Value>, Fault> {
-        let reading = Backfill { client, room_id, to: None, patience, events: Vec::new(), bytes: 0 };
+        let reading = Backfill { client, room_id, to: None, deadline, events: Vec::new(), bytes: 0 };
         let mut events = self.read_back(reading, From::Now, into).await?;
         // The rest of what happened in the room is pushed.
         events.retain(|event| event["state_key"].is_null());
@@ -127,7 +127,7 @@ impl Homeservers {
 impl Backfill<'_> {
     /// Where the next page begins. `None`: it was not read.
     async fn page(&mut self, from: &From) -> Result<Option<From>, Fault> {
-        let Some((mut page, bytes)) = self.patience.ask(self.fetch(from)).await? else { return Ok(None) };
+        let Some((mut page, bytes)) = self.deadline.ask(self.fetch(from)).await? else { return Ok(None) };
         let events = match page["chunk"].take() {
             Value::Array(events) => events,
             _ => Vec::new(),

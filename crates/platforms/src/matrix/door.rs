@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use super::Homeservers;
 use super::account::{Account, Mode};
 use super::client::{Client, Fault};
+use super::deadline::Deadline;
 use super::gather::Gathered;
-use super::patience::Patience;
-use super::rooms::locked;
+use super::lock::locked;
 
 const TRANSACTIONS: &str = "/_matrix/app/v1/transactions/{txn}";
 /// Attempts of one transaction that reached the homeserver.
@@ -132,9 +132,9 @@ impl Homeservers {
             reading.push(Box::pin(async move {
                 let proof = || Verified::by("hs_token of the application service");
                 let mut gathered = Gathered::default();
-                let patience = Patience::pushed(is_last);
-                self.gather(client, room_id, &events, proof, patience, &mut gathered).await?;
-                self.give_errands(client, &mut gathered, is_last).await?;
+                let deadline = Deadline::pushed(is_last);
+                self.gather(client, room_id, &events, proof, deadline, &mut gathered).await?;
+                self.give_tasks(client, &mut gathered, is_last).await?;
                 Ok(gathered)
             }));
         }
@@ -147,16 +147,16 @@ impl Homeservers {
     }
 
     /// The listener does them. If it runs at another server, they are done here.
-    async fn give_errands(&self, client: &Client<'_>, gathered: &mut Gathered, is_last: bool) -> Result<(), Fault> {
-        let mut left = std::mem::take(&mut gathered.errands);
-        while let Some(errand) = left.pop() {
-            if self.errands.hand_over(&client.account.bot.id, &errand).await? {
+    async fn give_tasks(&self, client: &Client<'_>, gathered: &mut Gathered, is_last: bool) -> Result<(), Fault> {
+        let mut left = std::mem::take(&mut gathered.tasks);
+        while let Some(task) = left.pop() {
+            if self.tasks.hand_over(&client.account.bot.id, &task).await? {
                 continue;
             }
-            match self.try_errand(client, &errand, "", Patience::pushed(is_last), gathered).await {
+            match self.try_task(client, &task, "", Deadline::pushed(is_last), gathered).await {
                 Ok(next) => left.extend(next),
                 Err(fault) if is_last && !fault.is_elsewhere() && !fault.is_token() => {
-                    gathered.gaps.push(errand.loss(&fault, self.env.now_ms()));
+                    gathered.gaps.push(task.loss(&fault, self.env.now_ms()));
                 }
                 Err(fault) => return Err(fault),
             }

@@ -37,3 +37,14 @@ impl From<Fault> for Failed {
         Self(Box::new(Acted { result, pace: Pace { retry_after_ms, ..Pace::default() }, receipt_id: None }))
     }
 }
+
+/// A question that comes before the action: if it fails, nothing was sent.
+pub(super) fn unsent(fault: Fault) -> Fault {
+    match fault {
+        Fault::Unreachable { why, .. } => Fault::Unreachable { why, may_have_happened: false },
+        Fault::TooLarge(_) | Fault::Refused { status: 500.., .. } => {
+            Fault::Unreachable { why: fault.to_string(), may_have_happened: false }
+        }
+        other => other,
+    }
+}

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::Homeservers;
 use super::account::Mode;
 use super::client::{Client, Fault};
-use super::errand::Errand;
+use super::deadline::Deadline;
 use super::event::{RoomEvent, is_new_member};
 use super::normalize::{ENCRYPTED, Known, normalize, unresolved};
-use super::patience::Patience;
 use super::rooms::{Room, mark_direct};
+use super::task::Task;
 
 const NOT_IN_ROOM: &str = "the bot is no longer in this room, or the homeserver does not let it read the room";
 const OF_OWN_BOT: &str = "it was sent by another bot of this server, and these do not get messages of each other, so \
@@ -31,7 +31,7 @@ pub(super) struct Gathered {
     pub(super) intakes: Vec<Intake>,
     pub(super) changes: Vec<Change>,
     pub(super) gaps: Vec<Gap>,
-    pub(super) errands: Vec<Errand>,
+    pub(super) tasks: Vec<Task>,
 }
 
 impl Gathered {
@@ -39,7 +39,7 @@ impl Gathered {
         self.intakes.extend(other.intakes);
         self.changes.extend(other.changes);
         self.gaps.extend(other.gaps);
-        self.errands.extend(other.errands);
+        self.tasks.extend(other.tasks);
     }
 
     fn changed(&mut self, change: Change) {
@@ -54,7 +54,7 @@ struct Stage<'a> {
     client: &'a Client<'a>,
     room_id: &'a str,
     proof: fn() -> Verified,
-    patience: Patience,
+    deadline: Deadline,
 }
 
 impl Homeservers {
@@ -65,10 +65,10 @@ impl Homeservers {
         room_id: &str,
         events: &[Value],
         proof: fn() -> Verified,
-        patience: Patience,
+        deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<(), Fault> {
-        let stage = Stage { client, room_id, proof, patience };
+        let stage = Stage { client, room_id, proof, deadline };
         for raw in events {
             let Some(event) = RoomEvent::read(raw) else {
                 tracing::debug!(bot = client.account.bot.id, room_id, "an event that is not one was left out");
@@ -88,14 +88,14 @@ impl Homeservers {
     }
 
     async fn message(&self, stage: &Stage<'_>, event: &RoomEvent, into: &mut Gathered) -> Result<(), Fault> {
-        let Stage { client, room_id, proof, patience } = *stage;
+        let Stage { client, room_id, proof, deadline } = *stage;
         let account = client.account;
         if event.sender == account.user_id {
             return Ok(());
         }
         // Recorded, so that `explain` can say why nobody got it.
         let refused = |reason: &str, into: &mut Gathered| {
-            let known = Known { account, room_id, room: &Room::default(), related: None };
+            let known = Known { account, room_id, room: &Room::unknown(room_id), related: None };
             if let Some(mut intake) = normalize(&known, event, proof()) {
                 intake.refused = Some(reason.into());
                 into.intakes.push(intake);
@@ -106,7 +106,7 @@ impl Homeservers {
             return Ok(());
         }
         let bot = &account.bot.id;
-        let room = match patience.ask(self.rooms.room(client, room_id, self.env.steady_ms())).await? {
+        let room = match deadline.ask(self.rooms.room(client, room_id, self.env.steady_ms())).await? {
             Some(Some(room)) => room,
             Some(None) => {
                 refused(NOT_IN_ROOM, into);
@@ -116,13 +116,16 @@ impl Homeservers {
             None => self.rooms.last_known(bot, room_id).unwrap_or_else(|| Arc::new(Room::unknown(room_id))),
         };
         let related = match event.needs() {
-            Some(event_id) => patience.ask(related(client, room_id, event_id)).await?,
+            Some(event_id) => deadline.ask(related(client, room_id, event_id)).await?,
             None => Some(None),
         };
         let is_unknown = related.is_none();
         let related = related.flatten();
         let known = Known { account, room_id, room: &room, related: related.as_ref() };
         if is_unknown && event.is_empty_without_related() {
+            if !deadline.is_last() {
+                return Err(deadline.too_slow());
+            }
             into.intakes.push(unresolved(&known, event, proof()));
             return Ok(());
         }
@@ -138,24 +141,24 @@ impl Homeservers {
 
     /// A notice that does not go out is tried again by the listener, and the record of the message says so.
     async fn answer_encrypted(&self, stage: &Stage<'_>, intake: &mut Intake, into: &mut Gathered) {
-        let Stage { client, room_id, patience, .. } = *stage;
+        let Stage { client, room_id, deadline, .. } = *stage;
         let bot = &client.account.bot.id;
-        if patience.must(self.tell_encrypted(client, room_id)).await.is_ok() {
+        if deadline.must(self.tell_encrypted(client, room_id)).await.is_ok() {
             return;
         }
-        let why = self.rooms.note_failure(bot, room_id).unwrap_or_else(|| "the homeserver did not answer".into());
+        let why = self.notes.failure(bot, room_id).unwrap_or_else(|| "the homeserver did not answer".into());
         intake.refused = Some(format!("{ENCRYPTED}; the room was not told: {why}"));
-        if self.rooms.may_note(bot, room_id) {
-            into.errands.push(Errand::Tell { room_id: room_id.to_owned() });
+        if self.notes.may_try(bot, room_id) {
+            into.tasks.push(Task::Tell { room_id: room_id.to_owned() });
         }
     }
 
     /// Tells the room once per start. `Ok` also if that was done before, or tried often enough.
     pub(super) async fn tell_encrypted(&self, client: &Client<'_>, room_id: &str) -> Result<(), Fault> {
         let bot = &client.account.bot.id;
-        let Some(txn) = self.rooms.note_begun(bot, room_id, || self.env.random_hex(16)) else {
+        let Some(txn) = self.notes.begin(bot, room_id, || self.env.random_hex(16)) else {
             let unsent = |why| Fault::Unreachable { why, may_have_happened: true };
-            return self.rooms.note_failure(bot, room_id).map_or(Ok(()), |why| Err(unsent(why)));
+            return self.notes.failure(bot, room_id).map_or(Ok(()), |why| Err(unsent(why)));
         };
         let content = json!({ "msgtype": "m.notice", "body": NOT_READABLE, "m.mentions": {} });
         let parts = ["client", "v3", "rooms", room_id, "send", "m.room.message", &txn];
@@ -163,7 +166,7 @@ impl Homeservers {
         if let Err(fault) = &sent {
             tracing::warn!(%fault, bot, room_id, "the notice about encryption was not sent");
         }
-        self.rooms.note_ended(bot, room_id, sent.as_ref().err().map(ToString::to_string));
+        self.notes.end(bot, room_id, sent.as_ref().err().map(ToString::to_string));
         sent.map(drop)
     }
 
@@ -188,7 +191,7 @@ impl Homeservers {
         if account.mode == Mode::AppService && is_invited {
             let is_direct = event.content["is_direct"] == true;
             let (room_id, inviter) = (room_id.to_owned(), event.sender.clone());
-            into.errands.push(Errand::Invited { room_id, inviter, is_direct });
+            into.tasks.push(Task::Invited { room_id, inviter, is_direct });
         }
     }
 
@@ -201,7 +204,7 @@ impl Homeservers {
         let is_wanted = event.state_key.as_deref() == Some("") && client.account.invites.accept(&event.sender);
         if let Some(to) = to.filter(|_| is_wanted) {
             let (room_id, to, sender) = (room_id.to_owned(), to.to_owned(), event.sender.clone());
-            into.errands.push(Errand::Moved { room_id, to, sender });
+            into.tasks.push(Task::Moved { room_id, to, sender });
         }
     }
 

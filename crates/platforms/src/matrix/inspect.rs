@@ -60,7 +60,7 @@ impl Homeservers {
             Err(fault) => BotFinding::new("rooms", false, fault.to_string()),
         };
         let mut found = vec![token, rooms];
-        let untold = self.rooms.note_failures(&bot.id);
+        let untold = self.notes.failures(&bot.id);
         if !untold.is_empty() {
             let named: Vec<String> =
                 untold.iter().take(NAMED_MAX).map(|(room_id, why)| format!("{room_id}: {why}")).collect();

@@ -12,10 +12,9 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Homeservers;
-use super::act::unsent;
 use super::client::{Client, fault, read};
-use super::failed::Failed;
-use super::rooms::locked;
+use super::failed::{Failed, unsent};
+use super::lock::locked;
 use crate::shared::source_file::SourceFile;
 
 /// The largest file that is fetched from the homeserver. The server's own limit for files applies as well.

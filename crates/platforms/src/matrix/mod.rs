@@ -12,18 +12,22 @@ mod act;
 mod backfill;
 mod client;
 mod content;
+mod deadline;
 mod door;
-mod errand;
 mod event;
 mod failed;
 mod gather;
 mod inspect;
 mod listen;
+mod lock;
 mod media;
 mod normalize;
-mod patience;
+mod notes;
 mod rooms;
+mod run_task;
+mod store;
 mod sync;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -45,10 +49,12 @@ use self::account::Account;
 use self::act::event_id;
 use self::client::{Client, Fault};
 use self::door::Attempts;
-use self::errand::Errands;
 use self::failed::Failed;
+use self::lock::locked;
 use self::media::HeldFiles;
-use self::rooms::{Rooms, is_member, locked};
+use self::notes::Notes;
+use self::rooms::{Rooms, is_member};
+use self::task::TaskQueue;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -78,7 +84,8 @@ pub struct Homeservers {
     outcall: Arc<dyn Outcall>,
     files: SourceFiles,
     rooms: Rooms,
-    errands: Errands,
+    notes: Notes,
+    tasks: TaskQueue,
     attempts: Attempts,
     own_bots: RwLock<OwnBots>,
     /// Bots whose homeserver limited them lately, and until when that counts.
@@ -112,7 +119,8 @@ impl Homeservers {
             outcall: kit.outcall.clone(),
             files: SourceFiles::new(kit),
             rooms: Rooms::default(),
-            errands: Errands::default(),
+            notes: Notes::default(),
+            tasks: TaskQueue::default(),
             attempts: Attempts::default(),
             own_bots: RwLock::default(),
             limited: Mutex::default(),

@@ -1,7 +1,7 @@
 //! What is known of rooms. Asked when it is needed and kept for a short time; an event that changes it makes it forgotten.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use frontdesk_wire::ChatInfo;
 use futures_util::future;
@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::account::server_of;
 use super::client::{Ask, Client, Fault};
+use super::lock::locked;
 
 /// Rooms that are remembered. When there are more, old ones are forgotten: they are asked again.
 const ROOMS_MAX: usize = 4_096;
@@ -19,10 +20,8 @@ const MEMBERS_MAX_BYTES: usize = 4 << 20;
 const KEPT_MS: u64 = 300_000;
 /// If somebody came or went while it was asked for.
 const KEPT_BRIEFLY_MS: u64 = 5_000;
-/// Rooms in which a notice about encryption was sent; messages that are known as own ones.
+/// Messages that are known as own ones.
 const NOTED_MAX: usize = 10_000;
-/// Attempts to send that notice.
-const NOTE_ATTEMPTS: u32 = 5;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Room {
@@ -98,14 +97,6 @@ struct Asked {
     meanwhile: Meanwhile,
 }
 
-/// A notice about encryption.
-struct Note {
-    txn: String,
-    attempts: u32,
-    is_done: bool,
-    why: Option<String>,
-}
-
 #[derive(Default)]
 struct Memory {
     kept: HashMap<Key, Kept>,
@@ -136,13 +127,8 @@ pub(super) struct Rooms {
     memory: Mutex<Memory>,
     /// The latest event of a room that no agent has reacted to, for the read receipt.
     unread: Mutex<HashMap<Key, String>>,
-    noted: Mutex<HashMap<Key, Note>>,
     /// Messages that bots sent: these can be edited without a question.
     own: Mutex<HashSet<Key>>,
-}
-
-pub(super) fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
-    it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn key(bot: &str, id: &str) -> Key {
@@ -265,49 +251,6 @@ impl Rooms {
 
     pub(super) fn is_own(&self, bot: &str, event_id: &str) -> bool {
         locked(&self.own).contains(&key(bot, event_id))
-    }
-
-    /// The key for a notice about encryption, the same for every attempt. `None`: it was sent, or tried often enough.
-    pub(super) fn note_begun(&self, bot: &str, room_id: &str, txn: impl FnOnce() -> String) -> Option<String> {
-        let mut noted = locked(&self.noted);
-        let key = key(bot, room_id);
-        if noted.len() >= NOTED_MAX && !noted.contains_key(&key) {
-            return None;
-        }
-        let new = || Note { txn: txn(), attempts: 0, is_done: false, why: None };
-        let note = noted.entry(key).or_insert_with(new);
-        if note.is_done || note.attempts >= NOTE_ATTEMPTS {
-            return None;
-        }
-        note.attempts += 1;
-        Some(note.txn.clone())
-    }
-
-    pub(super) fn note_ended(&self, bot: &str, room_id: &str, why: Option<String>) {
-        if let Some(note) = locked(&self.noted).get_mut(&key(bot, room_id)) {
-            note.is_done = why.is_none();
-            note.why = why;
-        }
-    }
-
-    pub(super) fn may_note(&self, bot: &str, room_id: &str) -> bool {
-        let noted = locked(&self.noted);
-        noted.get(&key(bot, room_id)).is_some_and(|note| !note.is_done && note.attempts < NOTE_ATTEMPTS)
-    }
-
-    /// Why the room was not told that it is encrypted.
-    pub(super) fn note_failure(&self, bot: &str, room_id: &str) -> Option<String> {
-        locked(&self.noted).get(&key(bot, room_id)).and_then(|note| note.why.clone())
-    }
-
-    /// Encrypted rooms that were not told, with the reason.
-    pub(super) fn note_failures(&self, bot: &str) -> Vec<(String, String)> {
-        let noted = locked(&self.noted);
-        let failed = |((of, room_id), note): (&Key, &Note)| {
-            let why = note.why.clone().filter(|_| of == bot)?;
-            Some((room_id.clone(), why))
-        };
-        noted.iter().filter_map(failed).collect()
     }
 }
 

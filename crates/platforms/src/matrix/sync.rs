@@ -1,6 +1,7 @@
 //! A plain account: `/sync` as a long poll. The token is saved after the events before it are stored, or noted as still to
 //! be read.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
@@ -10,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::Homeservers;
 use super::client::{Ask, Client, Fault};
-use super::errand::{Errand, Place};
+use super::deadline::Deadline;
 use super::gather::{Gathered, of_own_token};
-use super::listen::{Stop, save, store};
-use super::patience::Patience;
+use super::store::{Stop, note, save, store};
+use super::task::{Cursor, Task};
 
 /// The homeserver holds the poll for this long if nothing happens.
 const POLL_MS: &str = "20000";
@@ -52,8 +53,9 @@ pub(super) async fn next_news(client: &Client<'_>, since: Option<String>) -> Res
 fn is_about_token(fault: &Fault) -> bool {
     match fault {
         Fault::TooLarge(_) => true,
-        Fault::Refused { status: 400..500, .. } => {
-            !fault.is_token() && !matches!(fault, Fault::Refused { status: 403, .. })
+        // Said by the homeserver itself, and not by what is before it while it is restarted.
+        Fault::Refused { status: 400..500, errcode, .. } => {
+            errcode.starts_with("M_") && !fault.is_token() && !fault.is_absent()
         }
         _ => false,
     }
@@ -84,12 +86,12 @@ async fn ask(client: &Client<'_>, since: Option<&str>) -> Result<Value, Fault> {
 }
 
 /// The invitation itself is the last one. What is before it comes from the server of the inviter, unchecked.
-fn invitation(room_id: &str, room: &Value, me: &str) -> Option<Errand> {
+fn invitation(room_id: &str, room: &Value, me: &str) -> Option<Task> {
     let is_own =
         |it: &&Value| it["type"] == "m.room.member" && it["state_key"] == me && it["content"]["membership"] == "invite";
     let own = room["invite_state"]["events"].as_array()?.iter().rev().find(is_own)?;
     let (inviter, is_direct) = (own["sender"].as_str()?.to_owned(), own["content"]["is_direct"] == true);
-    Some(Errand::Invited { room_id: room_id.to_owned(), inviter, is_direct })
+    Some(Task::Invited { room_id: room_id.to_owned(), inviter, is_direct })
 }
 
 /// One room of an answer.
@@ -99,66 +101,69 @@ struct RoomNews<'a> {
     timeline: &'a Value,
     since: &'a str,
     is_left: bool,
-    /// Whether it may be read again later.
-    may_wait: bool,
+    /// How many rooms may still be read later.
+    free: &'a AtomicUsize,
 }
 
 impl Homeservers {
-    /// Stores what an answer brings, then saves its token. Gives back new errands. A room that cannot be read in time
+    /// Stores what an answer brings, then saves its token. Gives back new tasks. A room that cannot be read in time
     /// becomes one, so that it holds up no other room.
     pub(super) async fn take_news(
         &self,
         client: &Client<'_>,
-        place: &mut Place,
+        cursor: &mut Cursor,
         news: News,
         inlet: &dyn Inlet,
-    ) -> Result<Vec<Errand>, Stop> {
+    ) -> Result<Vec<Task>, Stop> {
         let News { answer, next, anew } = news;
-        let since = place.since.take().filter(|_| anew.is_none());
+        let since = cursor.since.take().filter(|_| anew.is_none());
         let rooms = |kind: &str| answer["rooms"][kind].as_object().into_iter().flatten();
         let me = client.account.user_id;
-        let mut errands: Vec<Errand> =
+        let free = AtomicUsize::new(cursor.free_behind());
+        let mut tasks: Vec<Task> =
             rooms("invite").filter_map(|(room_id, room)| invitation(room_id, room, me)).collect();
         // Without a token it is the first poll: what was said before is not for us.
         if let Some(since) = &since {
-            let may_wait = place.has_room_behind();
             let both = rooms("leave").map(|room| (true, room)).chain(rooms("join").map(|room| (false, room)));
-            let (behind, fresh): (Vec<_>, Vec<_>) = both.partition(|(_, (room_id, _))| place.is_behind(room_id));
-            place.skipped.extend(behind.into_iter().map(|(_, (room_id, _))| room_id.clone()));
+            let (behind, fresh): (Vec<_>, Vec<_>) = both.partition(|(_, (room_id, _))| cursor.is_behind(room_id));
+            cursor.skipped.extend(behind.into_iter().map(|(_, (room_id, _))| room_id.clone()));
             let mut news: Vec<BoxFuture<'_, _>> = Vec::new();
             for (is_left, (room_id, room)) in fresh {
-                let room = RoomNews { room_id, timeline: &room["timeline"], since, is_left, may_wait };
+                let room = RoomNews { room_id, timeline: &room["timeline"], since, is_left, free: &free };
                 news.push(Box::pin(self.take_room(client, room, inlet)));
             }
             let mut reading = stream::iter(news).buffer_unordered(ROOMS_AT_ONCE);
             while let Some(read) = reading.next().await {
-                errands.extend(read?);
+                tasks.extend(read?);
             }
         }
         if let Some(reason) = anew {
             inlet.gap(Gap { since_ms: 0, until_ms: self.env.now_ms(), reason });
         }
-        place.since = Some(next);
-        errands.retain(|errand| place.add(errand));
-        save(place, inlet).await?;
-        Ok(errands)
+        cursor.since = Some(next);
+        let tasks = note(cursor, tasks, inlet, self.env.now_ms());
+        save(cursor, inlet).await?;
+        Ok(tasks)
     }
 
-    async fn take_room(&self, client: &Client<'_>, news: RoomNews<'_>, inlet: &dyn Inlet) -> Result<Vec<Errand>, Stop> {
-        let RoomNews { room_id, since, may_wait, .. } = news;
-        let patience = if may_wait { Patience::first() } else { Patience::last_now() };
-        match self.read_room(client, news, patience).await {
-            Ok(gathered) => store(gathered, inlet).await,
-            // Then no room can be read, and the same answer comes again.
-            Err(fault) if fault.is_token() || fault.is_elsewhere() => Err(fault.into()),
-            Err(fault) => {
-                tracing::warn!(%fault, bot = client.account.bot.id, room_id, "a room could not be read; trying again");
-                Ok(vec![Errand::Behind { room_id: room_id.to_owned(), since: since.to_owned() }])
+    async fn take_room(&self, client: &Client<'_>, news: RoomNews<'_>, inlet: &dyn Inlet) -> Result<Vec<Task>, Stop> {
+        let RoomNews { room_id, since, free, .. } = news;
+        let mut read = self.read_room(client, news, Deadline::first()).await;
+        if let Err(fault) = &read {
+            // If the homeserver cannot be reached, no room can be read, and the same answer comes again.
+            if !fault.is_token() && !fault.is_elsewhere() {
+                tracing::warn!(%fault, bot = client.account.bot.id, room_id, "a room could not be read in time");
+                if free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok() {
+                    return Ok(vec![Task::Behind { room_id: room_id.to_owned(), since: since.to_owned() }]);
+                }
+                // Too many rooms are late already: this one goes on without what takes too long.
+                read = self.read_room(client, news, Deadline::last_now()).await;
             }
         }
+        store(read?, inlet).await
     }
 
-    async fn read_room(&self, client: &Client<'_>, news: RoomNews<'_>, patience: Patience) -> Result<Gathered, Fault> {
+    async fn read_room(&self, client: &Client<'_>, news: RoomNews<'_>, deadline: Deadline) -> Result<Gathered, Fault> {
         let RoomNews { room_id, timeline, since, is_left, .. } = news;
         let mut gathered = Gathered::default();
         let events = match is_left {
@@ -167,13 +172,13 @@ impl Homeservers {
                 let said = timeline["events"].as_array().into_iter().flatten();
                 said.filter(|it| it["state_key"].is_null()).cloned().collect()
             }
-            false => self.timeline(client, room_id, timeline, since, patience, &mut gathered).await?,
+            false => self.timeline(client, room_id, timeline, since, deadline, &mut gathered).await?,
         };
         if is_left || timeline["limited"] == true {
             self.rooms.forget(&client.account.bot.id, room_id);
             gathered.changes.push(Change::Chat(room_id.to_owned()));
         }
-        self.gather(client, room_id, &events, of_own_token, patience, &mut gathered).await?;
+        self.gather(client, room_id, &events, of_own_token, deadline, &mut gathered).await?;
         Ok(gathered)
     }
 }

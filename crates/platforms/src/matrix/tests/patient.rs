@@ -15,7 +15,7 @@ use super::{BASE, ME, Table, bot, bot_with, path, run, with_room, world};
 const ROOM: &str = super::ROOM;
 const SLOW: Duration = Duration::from_secs(14);
 
-/// The poll that ends the listener comes after errands had their time.
+/// The poll that ends the listener comes after tasks had their time.
 fn stopped_later(table: &Table, time: Duration) {
     let gone = json!({ "errcode": "M_UNKNOWN_TOKEN", "error": "logged out" });
     table.slow("GET client/v3/sync", time, 401, gone);
@@ -114,6 +114,23 @@ fn a_room_that_is_never_read_is_reported_and_given_up() {
     // The room is not known, and who can see it is asked apart.
     assert_eq!(record.texts(), ["quick", "slow"]);
     assert_eq!(record.cursor().as_deref(), Some("s2"));
+}
+
+/// Whatever strangers do, the list of rooms that are read later is bounded; the rest is taken with what is known.
+#[test]
+fn many_slow_rooms_are_read_with_what_is_known() {
+    let (table, desk) = world();
+    table.rule("GET client/v3/account/whoami", 200, json!({ "user_id": ME }));
+    table.slow("GET client/v3/rooms/", Duration::from_mins(20), 200, json!({}));
+    let room =
+        |n: usize| (format!("!{n}:x"), json!({ "timeline": { "events": [text(&format!("${n}"), &n.to_string())] } }));
+    let rooms: serde_json::Map<String, Value> = (0..70).map(room).collect();
+    table.rule("GET client/v3/sync", 200, json!({ "next_batch": "s2", "rooms": { "join": rooms } }));
+    stopped_later(&table, Duration::from_secs(30));
+    let record = Record::default();
+    listen(&desk, &bot("sync"), Some("s1"), &record);
+    assert_eq!(record.texts().len(), 6);
+    assert_eq!(record.cursor().unwrap().matches("behind").count(), 64);
 }
 
 fn reaction() -> Value {

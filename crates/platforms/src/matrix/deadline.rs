@@ -9,11 +9,11 @@ use super::client::Fault;
 /// For all look-ups of one room together, while other rooms wait.
 pub(super) const FIRST_LIMIT: Duration = Duration::from_secs(5);
 /// The same when nobody waits.
-const LATER_LIMIT: Duration = Duration::from_mins(1);
+const LATER_LIMIT: Duration = Duration::from_mins(5);
 
 /// One attempt to understand some events of a room.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Deadline {
     limit: Duration,
     until: Instant,
     /// What is not known at the end is left out. Else the attempt fails, and the same events come again.
@@ -22,7 +22,7 @@ pub(super) struct Patience {
     gives_up_failing: bool,
 }
 
-impl Patience {
+impl Deadline {
     fn of(limit: Duration, gives_up_slow: bool, gives_up_failing: bool) -> Self {
         Self { limit, until: Instant::now() + limit, gives_up_slow, gives_up_failing }
     }
@@ -32,7 +32,7 @@ impl Patience {
         Self::of(FIRST_LIMIT, false, false)
     }
 
-    /// An errand that can be repeated.
+    /// A task that can be repeated.
     pub(super) fn later() -> Self {
         Self::of(LATER_LIMIT, false, false)
     }
@@ -76,7 +76,12 @@ impl Patience {
         timeout_at(self.until, asked).await.unwrap_or_else(|_| Err(self.too_slow()))
     }
 
-    fn too_slow(&self) -> Fault {
+    /// Whether the same events do not come again.
+    pub(super) fn is_last(&self) -> bool {
+        self.gives_up_failing
+    }
+
+    pub(super) fn too_slow(&self) -> Fault {
         let why = format!("it took longer than {} s", self.limit.as_secs());
         Fault::Unreachable { why, may_have_happened: true }
     }
