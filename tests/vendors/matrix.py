@@ -12,6 +12,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -163,16 +165,34 @@ def fetch(url, token):
 
 
 class Wire(Stub):
-    """Between the server under test and Synapse. It can lose the answer to a message that Synapse has taken."""
+    """Between the server under test and Synapse. It can lose the answer to a message that Synapse has taken, delay requests
+    with a text in their path, and refuse them."""
 
     def __init__(self, port):
         self.lose = 0
+        self.slow = None  # text in the path, seconds
+        self.refuse = []  # text in the path, status, errcode; each for one request
+        self.refusing = threading.Lock()
         outer = self
 
         class Handler(Quiet):
             def pass_on(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")}
+                with outer.refusing:
+                    refusal = next((it for it in outer.refuse if it[0] in self.path), None)
+                    if refusal:
+                        outer.refuse.remove(refusal)
+                if refusal:
+                    data = json.dumps({"errcode": refusal[2], "error": "refused by the test"}).encode()
+                    self.send_response(refusal[1])
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data)
+                    return
+                if outer.slow and outer.slow[0] in self.path:
+                    time.sleep(outer.slow[1])
                 upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
                 try:
                     upstream.request(self.command, self.path, body, headers)
@@ -452,6 +472,54 @@ def what_is_said_while_the_server_is_down_comes_once_and_in_order(s):
     same(seen, wanted, "the messages")
     s.ann.say(s.dm, "last")
     s.link.inbound("last", timeout=30)
+
+
+@check
+def a_slow_room_holds_up_no_other(s):
+    room = s.ann.room(s.me, s.ben.id, name="Slow")
+    s.ben.join(room)
+    wait_for(lambda: s.me in s.ann.members(room), "the bot in the room", timeout=20)
+    s.wire.slow = (quote(room), 8)
+    s.ann.say(room, "slow")
+    s.ann.say(s.dm, "quick")
+    s.link.inbound("quick", timeout=12)
+    # While it is not known who sees the room, nobody gets its messages. A poller reads it again; what is pushed is recorded.
+    s.wire.slow = None
+    if s.mode == "sync":
+        s.link.inbound("slow", timeout=40)
+
+
+@check
+def an_invitation_survives_failures_of_the_homeserver(s):
+    s.wire.refuse = [("/join", 503, "M_UNKNOWN"), ("/join", 502, "M_UNKNOWN")]
+    room = s.ann.room(s.me, s.ben.id, name="Later")
+    wait_for(lambda: s.me in s.ann.members(room), "the bot in the room", timeout=30)
+    same(s.wire.refuse, [], "refusals that were still to come")
+
+
+@check
+def an_upgraded_room_is_followed(s):
+    room = s.ann.room(s.me, s.ben.id, name="Old", preset="public_chat")
+    wait_for(lambda: s.me in s.ann.members(room), "the bot in the room", timeout=20)
+    new = s.ann.ask("POST", f"/rooms/{quote(room)}/upgrade", {"new_version": "11"})["replacement_room"]
+    wait_for(lambda: s.me in s.ann.members(new), "the bot in the new room", timeout=60)
+    s.ann.say(new, "in the new room")
+    s.link.inbound("in the new room", timeout=30)
+
+
+@check
+def a_refused_token_begins_anew(s):
+    if s.mode != "sync":
+        return
+    s.wire.refuse = [("/sync", 400, "M_UNKNOWN")]
+
+    def is_told():
+        return "the poll began anew" in s.desk.log.read_text(errors="replace")
+
+    wait_for(is_told, "the gap in the log", timeout=40)
+    time.sleep(1)
+    s.ann.say(s.dm, "after the gap")
+    s.link.inbound("after the gap", timeout=30)
 
 
 @check
