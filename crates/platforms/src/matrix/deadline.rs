@@ -58,15 +58,9 @@ impl Deadline {
             Ok(Ok(found)) => Ok(Some(found)),
             // If the homeserver cannot be reached at all, nothing is known of any room.
             Ok(Err(fault)) if fault.is_token() || fault.is_elsewhere() => Err(fault),
-            Ok(Err(fault)) if self.gives_up_failing => {
-                tracing::warn!(%fault, "a look-up failed; the event is taken without it");
-                Ok(None)
-            }
+            Ok(Err(_)) if self.gives_up_failing => Ok(None),
             Ok(Err(fault)) => Err(fault),
-            Err(_) if self.gives_up_slow => {
-                tracing::warn!(limit = ?self.limit, "a look-up took too long; the event is taken without it");
-                Ok(None)
-            }
+            Err(_) if self.gives_up_slow => Ok(None),
             Err(_) => Err(self.too_slow()),
         }
     }

@@ -96,8 +96,8 @@ impl Homeservers {
             return Ok(Heard::nothing(done()));
         }
         let not_json = |_| refused(400, "M_NOT_JSON", "the body is not JSON");
-        let body: Value = serde_json::from_slice(&request.body).map_err(not_json)?;
-        let Some(events) = body["events"].as_array() else {
+        let mut body: Value = serde_json::from_slice(&request.body).map_err(not_json)?;
+        let Some(Value::Array(events)) = body.get_mut("events").map(Value::take) else {
             return Err(refused(400, "M_BAD_JSON", "the body has no list of events"));
         };
         let account = Account::of(bot).map_err(|why| refused(503, "M_UNKNOWN", &why))?;
@@ -118,13 +118,13 @@ impl Homeservers {
     }
 
     /// Rooms are read at the same time, so that a slow one holds up no other.
-    async fn take_events(&self, client: &Client<'_>, events: &[Value], is_last: bool) -> Result<Gathered, Fault> {
-        let mut rooms: Vec<(&str, Vec<Value>)> = Vec::new();
+    async fn take_events(&self, client: &Client<'_>, events: Vec<Value>, is_last: bool) -> Result<Gathered, Fault> {
+        let mut rooms: Vec<(String, Vec<Value>)> = Vec::new();
         for event in events {
             let Some(room_id) = event["room_id"].as_str() else { continue };
-            match rooms.iter_mut().find(|(known, _)| *known == room_id) {
-                Some((_, of_room)) => of_room.push(event.clone()),
-                None => rooms.push((room_id, vec![event.clone()])),
+            match rooms.iter_mut().find(|(known, _)| known == room_id) {
+                Some((_, of_room)) => of_room.push(event),
+                None => rooms.push((room_id.to_owned(), vec![event])),
             }
         }
         let mut reading: Vec<BoxFuture<'_, Result<Gathered, Fault>>> = Vec::new();
@@ -133,7 +133,7 @@ impl Homeservers {
                 let proof = || Verified::by("hs_token of the application service");
                 let mut gathered = Gathered::default();
                 let deadline = Deadline::pushed(is_last);
-                self.gather(client, room_id, &events, proof, deadline, &mut gathered).await?;
+                self.gather(client, &room_id, &events, proof, deadline, &mut gathered).await?;
                 self.give_tasks(client, &mut gathered, is_last).await?;
                 Ok(gathered)
             }));

@@ -113,7 +113,10 @@ impl Homeservers {
                 return Ok(());
             }
             // Who can see it is asked apart, and not to know that counts as no.
-            None => self.rooms.last_known(bot, room_id).unwrap_or_else(|| Arc::new(Room::unknown(room_id))),
+            None => {
+                tracing::warn!(bot, room_id, "a room was not looked up in time; its message is taken without that");
+                self.rooms.last_known(bot, room_id).unwrap_or_else(|| Arc::new(Room::unknown(room_id)))
+            }
         };
         let related = match event.needs() {
             Some(event_id) => deadline.ask(related(client, room_id, event_id)).await?,

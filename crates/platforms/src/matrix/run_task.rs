@@ -25,6 +25,10 @@ impl Homeservers {
         match task {
             Task::Invited { room_id, inviter, is_direct } => {
                 let is_in = deadline.must(self.invited(client, room_id, inviter, *is_direct)).await?;
+                if is_in {
+                    // The members of an upgraded room that is not public are invited to the new one.
+                    into.changes.extend(deadline.must(moved_from(client, room_id)).await?);
+                }
                 let is_pushed = client.account.mode == Mode::AppService;
                 Ok((is_in && is_pushed).then(|| Task::Earlier { room_id: room_id.clone() }))
             }
@@ -77,9 +81,14 @@ impl Homeservers {
                 return Ok(());
             }
         }
-        if predecessor(client, to).await?.as_deref() == Some(room_id) {
-            into.changes.push(Change::ChatMoved { from: room_id.to_owned(), to: to.to_owned() });
-        }
+        into.changes.extend(moved_from(client, to).await?);
         Ok(())
     }
+}
+
+/// The room replaces another one, and both say so.
+async fn moved_from(client: &Client<'_>, room_id: &str) -> Result<Option<Change>, Fault> {
+    let Some(from) = predecessor(client, room_id).await? else { return Ok(None) };
+    let is_stated = successor(client, &from).await?.as_deref() == Some(room_id);
+    Ok(is_stated.then(|| Change::ChatMoved { from, to: room_id.to_owned() }))
 }

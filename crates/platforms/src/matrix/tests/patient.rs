@@ -321,6 +321,25 @@ fn an_upgraded_room_is_joined_by_servers_that_know_it() {
     assert!(record.told.lock().unwrap().contains(&Told::Moved("!new".into())));
 }
 
+/// The members of an upgraded room that is not public are invited to the new one: the routes move then.
+#[test]
+fn a_room_moves_also_by_an_invitation() {
+    let new = "!new:example.org";
+    for (stated, moved) in [(new, true), ("!else:example.org", false)] {
+        let (table, desk) = world();
+        greeted(&table);
+        table.rule("GET client/v3/sync", 200, invitation(new));
+        stopped_later(&table, Duration::from_mins(1));
+        table.rule("POST client/v3/rooms/%21new%3Aexample.org/join", 200, json!({}));
+        let create = json!({ "predecessor": { "room_id": ROOM } });
+        table.rule("GET client/v3/rooms/%21new%3Aexample.org/state/m.room.create/", 200, create);
+        table.rule(&path("GET", "state/m.room.tombstone/"), 200, json!({ "replacement_room": stated }));
+        let record = Record::default();
+        listen(&desk, &bot("sync"), Some("s1"), &record);
+        assert_eq!(record.told.lock().unwrap().contains(&Told::Moved(new.into())), moved);
+    }
+}
+
 fn coming(id: usize, membership: &str, before: &str) -> Value {
     let user_id = format!("@u{}:evil.net", id % 10);
     json!({ "event_id": format!("$m{id}"), "sender": user_id, "type": "m.room.member", "state_key": user_id,
