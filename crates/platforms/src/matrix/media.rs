@@ -37,7 +37,7 @@ impl HeldFiles {
     fn of(&self, bot: &str) -> Arc<Semaphore> {
         let mut bots = locked(&self.0);
         // Those that nobody uses need not be kept.
-        bots.retain(|known, permits| known == bot || permits.available_permits() < HELD_MAX);
+        bots.retain(|_, permits| Arc::strong_count(permits) > 1);
         bots.entry(bot.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(HELD_MAX))).clone()
     }
 }

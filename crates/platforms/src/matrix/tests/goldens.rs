@@ -69,6 +69,25 @@ fn events_become_messages() {
     }
 }
 
+/// Regression: no message was known as one of a program.
+#[test]
+fn a_message_that_is_marked_as_automated_is_of_a_bot() {
+    let bot = bot("sync");
+    let account = Account::of(&bot).unwrap();
+    let room = room(4);
+    let known = Known { account: &account, room_id: ROOM, room: &room, related: None };
+    for (mark, is_bot) in [(json!(true), true), (json!(false), false), (json!("true"), false), (Value::Null, false)] {
+        for name in ["m.automated", "org.matrix.msc1767.automated"] {
+            let content = json!({ "msgtype": "m.text", "body": "x", name: mark });
+            let event =
+                json!({ "event_id": "$1", "sender": "@ann:example.org", "type": "m.room.message", "content": content });
+            let event = RoomEvent::read(&event).unwrap();
+            let intake = normalize(&known, &event, Verified::by("a test")).unwrap();
+            assert_eq!(intake.event.source.is_bot, is_bot, "{name} {mark}");
+        }
+    }
+}
+
 /// Any JSON in any place: no panic, and what is taken has an author and an id.
 #[test]
 fn no_event_breaks_the_normalizer() {
