@@ -47,7 +47,19 @@ pub(super) async fn next_news(client: &Client<'_>, since: Option<String>) -> Res
     };
     let missing = || Fault::Unreachable { why: "its answer has no next_batch".into(), may_have_happened: false };
     let next = answer["next_batch"].as_str().ok_or_else(missing)?.to_owned();
+    if since.is_some_and(|since| is_backwards(&since, &next)) && anew.is_none() {
+        anew = Some(
+            "the homeserver went back behind the latest poll, perhaps to a backup; messages may be missing".into(),
+        );
+    }
     Ok(News { answer, next, anew })
+}
+
+/// Synapse does not refuse a token of a future that it has lost: it answers with nothing, and an earlier token. Tokens of
+/// other homeservers are not read.
+fn is_backwards(since: &str, next: &str) -> bool {
+    let position = |token: &str| token.strip_prefix('s')?.split_once('_')?.0.parse::<u64>().ok();
+    position(since).zip(position(next)).is_some_and(|(since, next)| next < since)
 }
 
 fn is_about_token(fault: &Fault) -> bool {

@@ -213,6 +213,30 @@ fn a_refused_token_begins_anew_with_a_gap() {
     assert!(record.gaps().is_empty());
 }
 
+/// Synapse answers a token that it does not know any more with an earlier one: what was said since the restore is missing.
+#[test]
+fn a_homeserver_that_went_back_is_told_as_a_gap() {
+    for (since, next, is_gap) in [
+        ("s1001_1_0", "s8_1_0", true),
+        ("s8_2_0", "s8_1_0", false),
+        ("s8_1_0", "s9_1_0", false),
+        ("t9", "t8", false),
+        ("m9~1.2_1", "s8_1", false),
+    ] {
+        let (table, desk) = world();
+        greeted(&table);
+        table.rule("GET client/v3/sync", 200, json!({ "next_batch": next }));
+        stopped(&table);
+        let record = Record::default();
+        listen(&desk, &bot("sync"), Some(since), &record);
+        assert_eq!(
+            (record.gaps().len(), record.cursor().as_deref()),
+            (usize::from(is_gap), Some(next)),
+            "{since} {next}"
+        );
+    }
+}
+
 /// Regression: an answer that is too large whatever is left out of it was asked for again for ever.
 #[test]
 fn an_answer_that_is_always_too_large_begins_anew_with_a_gap() {
