@@ -68,7 +68,6 @@ DIFFERENCES = {
     "unknown_kind_of_message": {"events": (0, 1, NO_HANDLER)},
     "sticker": {"events": (0, 1, NO_HANDLER)},
     "location": {"events": (0, 1, NO_HANDLER)},
-    "edit": {"events": (0, 1, "an edit is an event with message_is_edit, as of Telegram; the native adapter skips it")},
     "image_with_a_name_that_is_not_of_an_image": {"text": ("dot", "", FILE_NAME)},
     "image_as_a_reply": {
         "reply_to_message_id": (None, EVENT_ID, "the native adapter does not read replies of files"),

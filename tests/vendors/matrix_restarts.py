@@ -92,8 +92,10 @@ def a_thousand_messages_come_once_through_restarts_of_both(s):
             answers[text] = (got["source"]["chat_id"], answer(s, got["source"]["chat_id"], f"answer to {text}"))
     speaker.join(120)
     same([text for text, count in seen.items() if count > 1], [], "messages that came twice")
-    for room in rooms:
-        same(order[room], sorted(order[room]), "the order in a room")
+    if s.mode == "sync":
+        # What Synapse forgot to push when it stopped is found by a later poll, behind newer messages.
+        for room in rooms:
+            same(order[room], sorted(order[room]), "the order in a room")
     claimed = 0
     shown = {room: Counter(e["content"].get("body") for e in s.ann.messages(room, limit=1000)) for room in rooms}
     for text, (room, result) in answers.items():

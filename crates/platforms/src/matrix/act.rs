@@ -16,7 +16,7 @@ use super::media::upload;
 /// What is done beside an action does not delay its result longer than this.
 const EXTRA_LIMIT: Duration = Duration::from_secs(2);
 const REACTIONS_LIMIT: Duration = Duration::from_secs(8);
-const TYPING_MS: u64 = 30_000;
+pub(super) const TYPING_MS: u64 = 30_000;
 const ENCRYPTED: &str = "the room is encrypted, and this server does not send unencrypted messages there";
 
 const NO_ANCHOR: &str = "the message that the thread should begin at was not found in this room";

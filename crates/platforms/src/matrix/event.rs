@@ -24,7 +24,8 @@ pub(super) struct RoomEvent {
 pub(super) struct Relation<'a> {
     pub(super) thread: Option<&'a str>,
     pub(super) reply_to: Option<&'a str>,
-    pub(super) replaces: Option<&'a str>,
+    /// A later version of another message.
+    pub(super) is_edit: bool,
 }
 
 impl RoomEvent {
@@ -48,9 +49,9 @@ impl RoomEvent {
         self.unsigned["prev_content"]["membership"].as_str().unwrap_or_default()
     }
 
-    /// An edit says only with the original what it changes, a reaction only with the prompt what it chooses.
+    /// A reaction says only with the prompt what it chooses.
     pub(super) fn is_empty_without_related(&self) -> bool {
-        self.kind == "m.reaction" || self.relation().replaces.is_some()
+        self.kind == "m.reaction"
     }
 
     /// A program wrote it, as it says itself.
@@ -71,8 +72,8 @@ impl RoomEvent {
                 relates["event_id"].as_str().filter(|_| is_option)
             }
             "m.room.message" | "m.sticker" => {
-                let Relation { reply_to, replaces, .. } = self.relation();
-                replaces.or(reply_to)
+                let Relation { reply_to, is_edit, .. } = self.relation();
+                reply_to.filter(|_| !is_edit)
             }
             _ => None,
         }
@@ -89,7 +90,7 @@ pub(super) fn relation(content: &Value) -> Relation<'_> {
     Relation {
         thread,
         reply_to: relates["m.in_reply_to"]["event_id"].as_str().filter(|id| !is_fallback && !id.is_empty()),
-        replaces: target.filter(|_| kind == Some("m.replace")),
+        is_edit: kind == Some("m.replace"),
     }
 }
 

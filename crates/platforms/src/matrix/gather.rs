@@ -49,11 +49,13 @@ impl Gathered {
     }
 }
 
+type Proof = fn() -> Verified;
+
 /// Where events come from.
 struct Stage<'a> {
     client: &'a Client<'a>,
     room_id: &'a str,
-    proof: fn() -> Verified,
+    proof: Proof,
     deadline: Deadline,
 }
 
@@ -64,7 +66,7 @@ impl Homeservers {
         client: &Client<'_>,
         room_id: &str,
         events: &[Value],
-        proof: fn() -> Verified,
+        proof: Proof,
         deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<(), Fault> {

@@ -1,4 +1,10 @@
-//! The listener of a bot: polls if it is a plain account, and does its tasks beside that.
+//! The listener of a bot: polls, and does its tasks beside that.
+//!
+//! A plain account gets everything by polls. To an application service the homeserver pushes, and a rare poll finds what it
+//! did not push: Synapse forgets events that it was about to push when it stops, and after a failure it may wait minutes.
+
+use std::future::pending;
+use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Ended, Inlet};
@@ -13,9 +19,11 @@ use super::deadline::Deadline;
 use super::gather::Gathered;
 use super::inspect::greet;
 use super::store::{Stop, note, save, store};
-use super::sync::{News, next_news};
+use super::sync::{News, POLL_MS, next_news};
 use super::task::{ATTEMPTS_MAX, Cursor, Task, pause};
 
+/// Between two polls of an application service.
+const PUSH_CHECK: Duration = Duration::from_mins(1);
 const READS_AT_ONCE: usize = 8;
 const OTHERS_AT_ONCE: usize = 8;
 
@@ -83,7 +91,7 @@ impl Homeservers {
         let mut running = Running::new();
         let left = begun(cursor.tasks.clone(), &mut cursor);
         running.extend(left.into_iter().map(|this| self.attempt(client, inlet, &slots, this)));
-        let mut polling = poll(client, &cursor);
+        let mut polling = poll(client, &cursor, Duration::ZERO);
         loop {
             let done = tokio::select! {
                 biased;
@@ -97,11 +105,13 @@ impl Homeservers {
                     saved.map(|()| begun(new, &mut cursor))
                 }
                 news = &mut polling => {
+                    let is_useless = matches!(&news, Err(fault) if is_refused_poll(client, fault));
                     let taken = match news {
                         Ok(news) => self.take_news(client, &mut cursor, news, inlet).await,
+                        Err(_) if is_useless => Ok(Vec::new()),
                         Err(fault) => Err(fault.into()),
                     };
-                    polling = poll(client, &cursor);
+                    polling = if is_useless { Box::pin(pending()) } else { poll(client, &cursor, PUSH_CHECK) };
                     taken.map(|new| begun(new, &mut cursor))
                 }
             };
@@ -165,11 +175,26 @@ impl Homeservers {
     }
 }
 
-fn poll<'a>(client: &'a Client<'a>, cursor: &Cursor) -> BoxFuture<'a, Result<News, Fault>> {
+/// The next answer; that of an application service is asked for after a pause.
+fn poll<'a>(client: &'a Client<'a>, cursor: &Cursor, pause: Duration) -> BoxFuture<'a, Result<News, Fault>> {
+    let since = cursor.since.clone();
     match client.account.mode {
-        Mode::Sync => Box::pin(next_news(client, cursor.since.clone())),
-        Mode::AppService => Box::pin(std::future::pending()),
+        Mode::Sync => Box::pin(next_news(client, since, POLL_MS)),
+        Mode::AppService => Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            next_news(client, since, 0).await
+        }),
     }
+}
+
+/// A homeserver that does not let application services poll pushes all the same.
+fn is_refused_poll(client: &Client<'_>, fault: &Fault) -> bool {
+    let is_refused = client.account.mode == Mode::AppService && !fault.is_token() && !fault.is_passing();
+    if is_refused {
+        let bot = &client.account.bot.id;
+        tracing::warn!(%fault, bot, "the homeserver does not let the application service poll; it relies on pushes alone");
+    }
+    is_refused
 }
 
 /// A room that was read up to a token has more since then if polls left it out in the meantime.

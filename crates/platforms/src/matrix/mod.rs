@@ -234,6 +234,10 @@ impl Platform for Homeservers {
         })
     }
 
+    fn typing_lasts_ms(&self) -> Option<u64> {
+        Some(act::TYPING_MS)
+    }
+
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,

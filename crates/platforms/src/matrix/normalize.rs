@@ -21,8 +21,11 @@ pub(super) const ENCRYPTED: &str = "the room is encrypted, and this server canno
 const ENCRYPTED_FILE: &str = "the file is encrypted, and this server cannot read encrypted files; send it without \
                               encryption";
 
-const UNRESOLVED: &str = "it edits or answers another message, which the homeserver did not give, so it could not be \
-                          understood; send it again";
+/// Programs that stream an answer edit a message dozens of times. The gateway's own adapter leaves edits out as well.
+const EDIT: &str = "it edits an earlier message, and on Matrix agents are given the first version only; send it as a new \
+                    message";
+const UNRESOLVED: &str = "it answers another message, which the homeserver did not give, so it could not be understood; \
+                          send it again";
 
 /// What is known beside the event.
 pub(super) struct Known<'a> {
@@ -33,7 +36,7 @@ pub(super) struct Known<'a> {
     pub(super) related: Option<&'a RoomEvent>,
 }
 
-/// An edit or a reaction whose original is not known: recorded, so that it is not lost silently.
+/// A reaction whose message is not known: recorded, so that it is not lost silently.
 pub(super) fn unresolved(known: &Known<'_>, event: &RoomEvent, proof: Verified) -> Intake {
     let source = source(known, event, None);
     let message_id = Some(event.event_id.clone());
@@ -62,7 +65,6 @@ pub(super) fn normalize(known: &Known<'_>, event: &RoomEvent, proof: Verified) -
     let whose = known.account.bot.whose();
     let mut message = MessageEvent { source, ..made.event };
     message.message_id.get_or_insert_with(|| event.event_id.clone());
-    message.source.message_is_edit = made.is_edit;
     if message.message_type.is_empty() {
         message.message_type = "text".into();
     }
@@ -70,9 +72,6 @@ pub(super) fn normalize(known: &Known<'_>, event: &RoomEvent, proof: Verified) -
     intake.addressed = made.is_addressed || is_dm;
     intake.remote_media = made.file.into_iter().collect();
     intake.refused = made.refusal;
-    if made.is_edit {
-        intake.mark.clone_from(&event.event_id); // an edit back to an earlier text is another one
-    }
     Some(intake)
 }
 
@@ -81,7 +80,6 @@ struct Made {
     event: MessageEvent,
     thread: Option<String>,
     is_addressed: bool,
-    is_edit: bool,
     file: Option<RemoteFile>,
     refusal: Option<String>,
 }
@@ -108,21 +106,15 @@ fn source(known: &Known<'_>, event: &RoomEvent, thread_id: Option<String>) -> So
 }
 
 fn message(known: &Known<'_>, event: &RoomEvent) -> Option<Made> {
-    let Relation { thread, reply_to, replaces } = event.relation();
-    let Some(original_id) = replaces else {
-        let mut made = said(known, &event.kind, &event.content)?;
-        made.thread = thread.map(str::to_owned);
-        if let Some(reply_to) = reply_to {
-            reply(known, reply_to, &mut made);
-        }
-        return Some(made);
-    };
-    // An edit says nothing about threads, and anybody can claim to edit anything: only the original tells.
-    let original = known.related.filter(|it| it.sender == event.sender && it.event_id == original_id)?;
-    let mut made = said(known, &event.kind, &event.content["m.new_content"])?;
-    made.thread = original.relation().thread.map(str::to_owned);
-    made.event.message_id = Some(original_id.to_owned());
-    made.is_edit = true;
+    let Relation { thread, reply_to, is_edit } = event.relation();
+    if is_edit {
+        return Some(Made { refusal: Some(EDIT.into()), ..Made::default() });
+    }
+    let mut made = said(known, &event.kind, &event.content)?;
+    made.thread = thread.map(str::to_owned);
+    if let Some(reply_to) = reply_to {
+        reply(known, reply_to, &mut made);
+    }
     Some(made)
 }
 

@@ -1,4 +1,4 @@
-//! A plain account: `/sync` as a long poll. The token is saved after the events before it are stored, or noted as still to
+//! `/sync`: the long poll of a plain account, and the check of an application service. The token is saved after the events before it are stored, or noted as still to
 //! be read.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use super::store::{Stop, note, save, store};
 use super::task::{Cursor, Task};
 
 /// The homeserver holds the poll for this long if nothing happens.
-const POLL_MS: &str = "20000";
+pub(super) const POLL_MS: u64 = 20_000;
 const POLL_TIME: Duration = Duration::from_secs(30);
 const POLL_MAX_BYTES: usize = 8 << 20;
 /// Events of one room in one answer, and if such an answer is too large.
@@ -35,11 +35,11 @@ pub(super) struct News {
 
 /// The next answer. A token that the homeserver does not accept, or whose answer is too large whatever is left out of it,
 /// would never work: the bot begins anew, and what it missed is reported.
-pub(super) async fn next_news(client: &Client<'_>, since: Option<String>) -> Result<News, Fault> {
+pub(super) async fn next_news(client: &Client<'_>, since: Option<String>, wait_ms: u64) -> Result<News, Fault> {
     let mut anew = None;
-    let answer = match ask(client, since.as_deref()).await {
+    let answer = match ask(client, since.as_deref(), wait_ms).await {
         Err(fault) if since.is_some() && is_about_token(&fault) => {
-            let answer = ask(client, None).await?;
+            let answer = ask(client, None, 0).await?;
             anew = Some(format!("the poll began anew, because its token is of no use any more: {fault}"));
             answer
         }
@@ -73,7 +73,8 @@ fn is_about_token(fault: &Fault) -> bool {
     }
 }
 
-async fn ask(client: &Client<'_>, since: Option<&str>) -> Result<Value, Fault> {
+async fn ask(client: &Client<'_>, since: Option<&str>, wait_ms: u64) -> Result<Value, Fault> {
+    let wait_ms = if since.is_some() { wait_ms } else { 0 }.to_string();
     let mut result = Err(Fault::TooLarge(0));
     // Of the first answer only the token and the invitations count.
     let limits = if since.is_some() { &TIMELINE[..] } else { &TIMELINE[TIMELINE.len() - 1..] };
@@ -85,7 +86,7 @@ async fn ask(client: &Client<'_>, since: Option<&str>) -> Result<Value, Fault> {
         };
         let room = json!({ "timeline": timeline, "state": none, "ephemeral": none, "account_data": none });
         let filter = json!({ "presence": none, "account_data": none, "room": room }).to_string();
-        let mut query = vec![("filter", filter.as_str()), ("timeout", if since.is_some() { POLL_MS } else { "0" })];
+        let mut query = vec![("filter", filter.as_str()), ("timeout", wait_ms.as_str())];
         query.extend(since.map(|since| ("since", since)));
         let url = client.url(&["client", "v3", "sync"], &query);
         let ask = Ask { time: Some(POLL_TIME), max_bytes: POLL_MAX_BYTES, ..Ask::GET };

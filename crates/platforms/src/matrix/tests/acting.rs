@@ -411,7 +411,7 @@ fn a_direct_chat_that_grew_is_one_until_somebody_names_it() {
         let direct = "GET client/v3/user/%40bot%3Aexample.org/account_data/m.direct";
         table.rule(direct, 200, json!({ "@ann:example.org": [ROOM] }));
         let bot = bot("sync");
-        let seen = desk.look(ActingAs::new("home", &bot), ROOM, None).now_or_never().unwrap().unwrap().unwrap();
+        let seen = run(desk.look(ActingAs::new("home", &bot), ROOM, None)).unwrap().unwrap();
         assert_eq!(seen.info.chat_type, chat_type, "{members:?} {name:?}");
     }
 }

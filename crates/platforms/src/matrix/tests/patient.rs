@@ -144,7 +144,7 @@ fn prompt() -> Value {
             "content": { "org.frontdesk.prompt": { "prompt_id": "p", "options": options } } })
 }
 
-/// Regression: an answer by reaction, or an edit, was dropped if the homeserver failed at that moment.
+/// Regression: an answer by reaction was dropped if the homeserver failed at that moment.
 #[test]
 fn an_answer_by_reaction_survives_a_failure_of_the_homeserver() {
     let (table, desk) = world();
@@ -499,4 +499,37 @@ fn a_slow_talk_before_the_join_does_not_repeat_the_transaction() {
         }
     });
     assert_eq!(record.texts(), ["early"]);
+}
+
+/// Regression: Synapse forgets events that it was about to push when it stops, and nobody noticed.
+#[test]
+fn what_was_not_pushed_is_found_by_a_poll() {
+    let (table, desk) = world();
+    greeted(&table);
+    table.rule("GET client/v3/sync", 200, json!({ "next_batch": "s2" }));
+    table.rule("GET client/v3/sync", 200, joined("s3", vec![text("$1", "missed")]));
+    stopped(&table);
+    let record = Record::default();
+    let took = run(async {
+        let began = Instant::now();
+        desk.listen(&bot("appservice"), Some("s1".into()), &record).await;
+        began.elapsed()
+    });
+    assert_eq!((record.texts(), record.cursor().as_deref()), (vec!["missed".to_owned()], Some("s3")));
+    let polls = table.seen("GET client/v3/sync");
+    assert!(polls.iter().all(|poll| poll.what.contains("timeout=0")), "they do not wait: {}", polls[0].what);
+    assert!(took >= Duration::from_mins(2), "they are rare: {took:?}");
+}
+
+#[test]
+fn an_application_service_that_may_not_poll_relies_on_pushes() {
+    let (table, desk) = world();
+    greeted(&table);
+    table.rule("GET client/v3/sync", 403, json!({ "errcode": "M_FORBIDDEN", "error": "not for you" }));
+    let record = Record::default();
+    let bot = bot("appservice");
+    let listening = desk.listen(&bot, None, &record);
+    let ended = run(async { tokio::time::timeout(Duration::from_hours(1), listening).await });
+    assert!(ended.is_err(), "the listener goes on: {ended:?}");
+    assert_eq!(table.seen("GET client/v3/sync").len(), 1);
 }

@@ -130,16 +130,17 @@ fn a_slow_room_delays_a_transaction_only_shortly() {
     assert!(took <= Duration::from_secs(6), "{took:?}");
 }
 
-/// Regression: an edit was dropped if the homeserver failed at that moment.
+/// Regression: an answer by reaction was dropped if the homeserver failed at that moment.
 #[test]
-fn an_edit_that_cannot_be_resolved_comes_again_and_is_recorded_in_the_end() {
+fn a_reaction_that_cannot_be_resolved_comes_again_and_is_recorded_in_the_end() {
     let (table, desk) = world();
     with_people(&table);
     table.rule(&path("GET", "event/%24original"), 502, json!({}));
-    let mut edit = said("better");
-    edit["content"]["m.relates_to"] = json!({ "rel_type": "m.replace", "event_id": "$original" });
-    edit["content"]["m.new_content"] = json!({ "msgtype": "m.text", "body": "better" });
-    let body = json!({ "events": [edit, said("next")] });
+    let mut reaction = said("better");
+    reaction["type"] = "m.reaction".into();
+    let relation = json!({ "rel_type": "m.annotation", "event_id": "$original", "key": "1\u{fe0f}\u{20e3}" });
+    reaction["content"] = json!({ "m.relates_to": relation });
+    let body = json!({ "events": [reaction, said("next")] });
     for _ in 0..2 {
         assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
     }
