@@ -252,3 +252,40 @@ async fn a_peer_that_does_not_read_is_not_read_from() {
     session.turn(2);
     assert!(session.may_read(), "the peer has read");
 }
+
+/// Regression: a message whose ack was on its way when the server stopped came twice.
+#[tokio::test]
+async fn a_server_that_stops_waits_for_acks_and_sends_nothing_new() {
+    let scene = Scene::new().await;
+    let no = scene.caller.instance.no;
+    let mut session = scene.serving().await;
+    scene.message(1).await;
+    scene.carry_out(&mut session, 10).await;
+    let sent = written(&mut session, 10);
+    session.leave(20);
+    scene.message(2).await;
+    scene.carry_out(&mut session, 30).await;
+    assert_eq!((written(&mut session, 30).len(), session.closing()), (0, None));
+    assert!(session.next_tick_ms(30) <= 100, "it does not sleep past its end");
+    session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": sent[0]["bufferId"] })), 40);
+    scene.carry_out(&mut session, 40).await;
+    assert_eq!(session.closing(), Some(Close::GoingAway), "at once after the last ack");
+    session.end().await;
+    assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, Seq(1));
+
+    // One that does not ack is not waited for long, and one that owes nothing not at all.
+    let mut session = scene.serving().await;
+    scene.carry_out(&mut session, 0).await;
+    assert_eq!(written(&mut session, 0).len(), 1);
+    session.leave(0);
+    session.leave(400);
+    session.turn(499);
+    assert_eq!(session.closing(), None);
+    session.turn(500);
+    assert_eq!(session.closing(), Some(Close::GoingAway));
+    session.end().await;
+    let mut idle = scene.session();
+    idle.leave(0);
+    idle.turn(0);
+    assert_eq!(idle.closing(), Some(Close::GoingAway));
+}

@@ -46,6 +46,9 @@ const SESSION_KEY_MAX_BYTES: usize = 1024;
 const WRITE_MS: u64 = 60_000;
 /// Interval of ticks while something is in flight, and otherwise.
 const BUSY_TICK_MS: u64 = 1_000;
+/// For acks when the server stops.
+const LEAVE_MS: u64 = 500;
+const LEAVE_TICK_MS: u64 = 50;
 const IDLE_TICK_MS: u64 = 30_000;
 /// Time limit for the first hello.
 const HELLO_MS: u64 = 30_000;
@@ -120,6 +123,8 @@ pub struct Session {
     /// Since when a message is being written.
     writing_since_ms: Option<u64>,
     closing: Option<Close>,
+    /// The server stops: no more rows are sent, and acks are waited for until this time.
+    leave_at_ms: Option<u64>,
     /// The connection is closed.
     is_over: bool,
     effects: VecDeque<Effect>,
@@ -183,6 +188,7 @@ impl Session {
             ping: false,
             writing_since_ms: None,
             closing: None,
+            leave_at_ms: None,
             is_over: false,
             effects: VecDeque::new(),
         }
@@ -237,6 +243,24 @@ impl Session {
 
     pub fn close(&mut self, why: Close) {
         self.closing = Some(why);
+    }
+
+    /// The server stops. What was sent without an ack would be sent again after the restart, so acks that are on their
+    /// way are taken before the session closes.
+    pub fn leave(&mut self, now_ms: u64) {
+        self.leave_at_ms.get_or_insert(now_ms + LEAVE_MS);
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leave_at_ms.is_some()
+    }
+
+    fn close_if_left(&mut self, now_ms: u64) {
+        let Some(leave_at_ms) = self.leave_at_ms else { return };
+        let owes = |serving: &Serving| !serving.window.is_empty() && serving.window.acks != Acks::Never;
+        if now_ms >= leave_at_ms || !self.serving.as_ref().is_some_and(owes) {
+            self.closing.get_or_insert(Close::GoingAway);
+        }
     }
 
     /// The socket was closed: nothing more is written, and remaining results only lead to the end.
@@ -330,6 +354,7 @@ impl Session {
             let Some(line) = self.later.next() else { break };
             self.take_frame(&line, now_ms);
         }
+        self.close_if_left(now_ms);
         self.pump(now_ms);
         if self.closing.is_none()
             && !self.is_saving
@@ -378,7 +403,8 @@ impl Session {
 
     /// Moves rows from the mailbox into the outbox as the window allows; after a gap reads them from the ledger.
     fn pump(&mut self, now_ms: u64) {
-        let Some(serving) = self.serving.as_mut().filter(|_| self.closing.is_none() && !self.is_reading) else {
+        let may_send = self.closing.is_none() && self.leave_at_ms.is_none() && !self.is_reading;
+        let Some(serving) = self.serving.as_mut().filter(|_| may_send) else {
             return;
         };
         let room = serving.window.room(now_ms);
@@ -398,7 +424,7 @@ impl Session {
     pub fn read(&mut self, rows: Result<Vec<Row>, StoreError>, limit: usize, now_ms: u64) {
         self.is_reading = false;
         let Some(serving) = self.serving.as_mut() else { return };
-        if self.is_over || self.closing.is_some() {
+        if self.is_over || self.closing.is_some() || self.leave_at_ms.is_some() {
             return serving.mailbox.open_gap(); // this session does not deliver any more
         }
         match rows {
@@ -523,6 +549,9 @@ impl Session {
             if serving.deliver_at_ms > now_ms {
                 self.tick_ms = self.tick_ms.min(serving.deliver_at_ms);
             }
+        }
+        if self.leave_at_ms.is_some() {
+            self.tick_ms = self.tick_ms.min(now_ms + LEAVE_TICK_MS);
         }
         if let Some(since_ms) = self.writing_since_ms {
             self.tick_ms = self.tick_ms.min((since_ms + WRITE_MS).max(now_ms + BUSY_TICK_MS));

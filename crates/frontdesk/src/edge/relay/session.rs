@@ -10,7 +10,6 @@ use frontdesk_core::Desk;
 use frontdesk_core::delivery::session::{Beginning, Effect, Row, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Position, StoreError};
-use frontdesk_wire::Close;
 use futures_util::stream::{FuturesUnordered, SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -102,7 +101,7 @@ impl Carrier {
                 }
                 () = async { match &mailbox { Some(mailbox) => mailbox.notify.notified().await, None => std::future::pending().await } } => {}
                 () = tick.as_mut() => self.session.tick(self.now_ms()),
-                () = stop.cancelled() => self.session.close(Close::GoingAway),
+                () = stop.cancelled(), if !self.session.is_leaving() => self.session.leave(self.now_ms()),
             }
         }
         // Frames that the peer sent before it left are processed, and work in progress is finished.
