@@ -10,6 +10,7 @@ use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest};
 use frontdesk_platforms::hooks::{self, Hooks};
 use frontdesk_platforms::matrix::Homeservers;
+use frontdesk_platforms::shared::markdown::{Dialect, LIMIT_MIN, Unit, render};
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use frontdesk_platforms::telegram::Telegram;
 use frontdesk_platforms::{Kit, NoMedia};
@@ -261,4 +262,42 @@ fn telegram_seeds() -> Vec<Vec<u8>> {
 #[test]
 fn updates_of_telegram() {
     run(&Target { name: "telegram", run: telegram, seeds: telegram_seeds });
+}
+
+/// A byte for the limit, then the text of an agent. Every dialect must take it.
+fn markdown(input: &[u8]) -> Outcome {
+    let Some((limit, text)) = input.split_first() else { return outcome(()) };
+    let limit = LIMIT_MIN + usize::from(*limit) * 4;
+    let text = String::from_utf8_lossy(text);
+    let mut shape = Vec::new();
+    for dialect in Dialect::ALL {
+        for unit in [Unit::Utf16, Unit::Bytes] {
+            let parts = render(dialect, &text, limit, unit);
+            for part in &parts {
+                let length = unit.measure(&part.markup);
+                // One character can be longer than the limit.
+                assert!(length <= limit || limit < 64, "{dialect:?} {unit:?}: {length} of {limit}: {:?}", part.markup);
+                assert!(!part.markup.trim().is_empty() && !part.plain.trim().is_empty(), "{dialect:?}: an empty part");
+            }
+            shape.push(parts.len().min(9));
+        }
+    }
+    outcome(shape)
+}
+
+fn markdown_seeds() -> Vec<Vec<u8>> {
+    [
+        "\u{10}**bold _both_** and `code with \\` tick` ~~gone~~",
+        "\u{20}# Head\n\n> quote\n> more\n\n1. one\n   - two\n     ```rs\n     let x = 1;\n     ```\n2. three",
+        "\u{30}| a | b |\n|---|:-:|\n| x\\|y | [link](https://e.org/a_(b)_c) |\n",
+        "\u{7f}~~~\nfence ``` inside\n~~~\n\n![image](http://e.org/i.png) <https://e.org/?a=1&b=2> \u{202e}rtl\u{200b}",
+        "\u{1}👨‍👩‍👧‍👦🇩🇪e\u{301}漢字 \\* &amp; <b>html</b> <!-- x --> [ref]\n\n[ref]: http://e.org",
+    ]
+    .map(|seed| seed.as_bytes().to_vec())
+    .to_vec()
+}
+
+#[test]
+fn texts_of_agents() {
+    run(&Target { name: "markdown", run: markdown, seeds: markdown_seeds });
 }

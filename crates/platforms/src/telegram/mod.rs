@@ -46,6 +46,8 @@ const UPDATE_MAX_BYTES: usize = 512 << 10;
 /// The Bot API gives out no larger files.
 const DOWNLOAD_MAX_BYTES: usize = 20 << 20;
 
+/// Of the list that clients show.
+const COMMANDS_MAX: usize = 100;
 const TYPING_LASTS_MS: u64 = 5_000;
 
 // What Telegram permits, with a margin of 2 to 5 %: 30 messages a second in all, one a second in a chat, 20 a minute in
@@ -232,17 +234,15 @@ impl Telegram {
 
     async fn declare(&self, bot: &Bot, commands: &[Command]) -> Result<(), String> {
         let api = Api::of(&*self.outcall, bot).ok_or("the bot has no token")?;
-        let fits = |command: &&Command| {
-            let name = command.name.as_str();
-            !name.is_empty()
-                && name.len() <= 32
-                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-        };
         let shown = |command: &Command| {
+            // Telegram knows no hyphens in names; gateways take an underscore for one.
+            let name = command.name.replace('-', "_");
+            let is_plain = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
             let text: String = command.description.chars().take(256).collect();
-            json!({ "command": command.name, "description": if text.trim().is_empty() { command.name.clone() } else { text } })
+            let text = if text.trim().is_empty() { name.clone() } else { text };
+            ((1..=32).contains(&name.len()) && is_plain).then(|| json!({ "command": name, "description": text }))
         };
-        let wanted: Vec<Value> = commands.iter().filter(fits).map(shown).collect();
+        let wanted: Vec<Value> = commands.iter().filter_map(shown).take(COMMANDS_MAX).collect();
         let current: Vec<Value> = api.call("getMyCommands", &json!({})).await.map_err(|error| error.text())?;
         if current == wanted {
             return Ok(());
