@@ -503,6 +503,9 @@ def names_change(s):
     s.ann.ask("PUT", f"/rooms/{quote(s.plain)}/state/m.room.name", {"name": "Plain no more"})
     s.ann.ask("PUT", f"/rooms/{quote(s.plain)}/state/m.room.topic", {"topic": "New"})
     s.ben.ask("PUT", f"/profile/{quote(s.ben.id)}/displayname", {"displayname": "Benjamin"})
+    # Synapse changes the name in the rooms later.
+    member = f"/rooms/{quote(s.plain)}/state/m.room.member/{quote(s.ben.id)}"
+    wait_for(lambda: s.ann.ask("GET", member).get("displayname") == "Benjamin", "the new name in the room")
 
 
 @step
