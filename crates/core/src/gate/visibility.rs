@@ -158,8 +158,13 @@ impl VisibilityCache {
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
         for tenant in by_tenant.values_mut() {
-            let chats = tenant.chats.get_mut(chat_id).into_iter().flatten();
-            let gone = chats.filter(|chat| spot.is_at(chat)).filter_map(|chat| chat.viewers.remove(viewer)).count();
+            let Some(chats) = tenant.chats.get_mut(chat_id) else { continue };
+            let here = chats.iter_mut().filter(|chat| spot.is_at(chat));
+            let gone = here.filter_map(|chat| chat.viewers.remove(viewer)).count();
+            chats.retain(|chat| !chat.viewers.is_empty());
+            if chats.is_empty() {
+                tenant.chats.remove(chat_id);
+            }
             tenant.answers -= gone;
             *answers -= gone;
         }
@@ -217,6 +222,9 @@ mod tests {
         assert_eq!(cache.known(spot, "eve", 1), None, "the answer was requested before the change");
         cache.keep(other, "ann", Sees::Yes, 0, LIFE_MS);
         assert_eq!(cache.known(other, "ann", 1), Some(Sees::Yes), "nothing changed there");
+        cache.forget_viewer("p", "b", "c", "ann");
+        cache.forget_viewer("p", "b", "elsewhere", "ann");
+        assert!(cache.cached().by_tenant.values().all(|it| it.chats.is_empty()), "chats without answers are forgotten");
     }
 
     #[test]

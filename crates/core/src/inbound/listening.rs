@@ -98,6 +98,7 @@ impl Inlet for BotInlet {
                 let given = intake.event.message_id.take().filter(|id| !id.is_empty());
                 intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16)));
                 let refused = inbound.refused(&intake);
+                let is_by_platform = intake.refused.is_some();
                 let one = match intake.refused.take().map_or_else(|| check_source(&intake.event), reason) {
                     Ok(()) => inbound.judge(intake, now_ms).await,
                     Err(error) => Err(error),
@@ -109,7 +110,12 @@ impl Inlet for BotInlet {
                     }
                     Err(error) if is_final(&error) => {
                         let (platform, bot, message_id) = (&self.platform, &self.bot, &refused.delivery.message_id);
-                        tracing::warn!(%error, platform, bot, message_id, "an event was refused");
+                        // What a platform refuses, people cause; it is recorded like the rest.
+                        if is_by_platform {
+                            tracing::debug!(%error, platform, bot, message_id, "an event was refused");
+                        } else {
+                            tracing::warn!(%error, platform, bot, message_id, "an event was refused");
+                        }
                         judged.push(refused.judged(error.to_string()));
                         refusals.push(Some(error));
                     }

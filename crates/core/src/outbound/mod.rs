@@ -15,7 +15,7 @@ use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo};
 use self::pacing::Pacer;
 use self::sending::{Asked, Sending};
 pub use self::typing::TypingAgain;
-use self::typing::{Typing, ends_typing};
+use self::typing::{Place as TypingPlace, Typing, ends_typing};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::session::Refused;
@@ -143,7 +143,7 @@ impl OutboundPlane {
         }
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
         if ends_typing(&action.act) {
-            self.typing.end(&caller.tenant, platform, bot, &chat_id);
+            self.typing.end(&caller.tenant, &TypingPlace::of(platform, bot, &action));
         }
         let typing = matches!(action.act, Act::Typing { .. }).then(|| action.clone());
         match self.try_act(caller, platform, bot, identities, action, asked).await {
@@ -296,9 +296,9 @@ impl OutboundPlane {
     pub async fn type_again(&self, again: TypingAgain) {
         let TypingAgain { caller, platform, bot, action } = again;
         let asked = Asked { ms: self.env.steady_ms(), replaced: 0 };
-        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        let place = TypingPlace::of(&platform, &bot, &action);
         if self.try_act(&caller, &platform, &bot, &[], action, asked).await.is_err_and(|refused| !is_rate(&refused)) {
-            self.typing.end(&caller.tenant, &platform, &bot, &chat_id);
+            self.typing.end(&caller.tenant, &place);
         }
     }
 

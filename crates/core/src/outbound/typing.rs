@@ -1,5 +1,5 @@
-//! Typing indicators that stay. Vendors show one for seconds, an agent works for minutes and asks once: it is repeated
-//! until the agent has written, has cleared it, or has not asked again for a minute.
+//! Typing indicators that stay. Vendors show one for seconds, and an agent that works asks rarely: it is repeated until
+//! the agent has written, has cleared it, or has not asked again for a minute.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,8 +31,25 @@ struct Shown {
     until_ms: u64,
 }
 
-/// (platform, bot, chat)
-type Place = (String, String, ChatId);
+/// Where an indicator is shown: platform, bot, chat and thread.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    platform: String,
+    bot: String,
+    chat_id: ChatId,
+    thread_id: String,
+}
+
+impl Place {
+    pub(super) fn of(platform: &str, bot: &str, action: &Action) -> Self {
+        Self {
+            platform: platform.to_owned(),
+            bot: bot.to_owned(),
+            chat_id: action.act.chat_id().unwrap_or_default().into(),
+            thread_id: action.meta("thread_id").unwrap_or_default().to_owned(),
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Typing {
@@ -46,8 +63,7 @@ impl Typing {
 
     /// An indicator was shown, which the vendor removes after `lasts_ms`.
     pub(super) fn show(&self, again: TypingAgain, lasts_ms: u64, now_ms: u64) {
-        let Some(chat_id) = again.action.act.chat_id() else { return };
-        let place = (again.platform.clone(), again.bot.clone(), chat_id.into());
+        let place = Place::of(&again.platform, &again.bot, &again.action);
         let mut tenants = self.lock();
         let shown = tenants.entry(again.caller.tenant.clone()).or_default();
         if shown.len() >= TENANT_MAX && !shown.contains_key(&place) {
@@ -57,10 +73,10 @@ impl Typing {
         shown.insert(place, Shown { again, every_ms, next_ms: now_ms + every_ms, until_ms: now_ms + REPEATED_FOR_MS });
     }
 
-    pub(super) fn end(&self, tenant: &TenantId, platform: &str, bot: &str, chat_id: &str) {
+    pub(super) fn end(&self, tenant: &TenantId, place: &Place) {
         let mut tenants = self.lock();
         let Some(shown) = tenants.get_mut(tenant) else { return };
-        shown.remove(&(platform.to_owned(), bot.to_owned(), chat_id.into()));
+        shown.remove(place);
         if shown.is_empty() {
             tenants.remove(tenant);
         }
@@ -81,7 +97,7 @@ impl Typing {
     }
 }
 
-/// Whether the vendor removes the indicator because of this action. An edit does not change it.
+/// Whether people see an answer instead of the indicator from this action on. An edit does not change it.
 pub(super) fn ends_typing(act: &Act) -> bool {
     match act {
         Act::Typing { content, .. } => content.as_deref() == Some(""),

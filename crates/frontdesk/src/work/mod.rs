@@ -1,5 +1,5 @@
-//! The loops of the desk: waking, alarms, typing, listeners, lists of commands, retention. They spawn and wait; the rules are in
-//! the core.
+//! The loops of the desk: waking, alarms, typing, listeners, lists of commands, retention. They spawn and wait; the
+//! rules are in the core.
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
 

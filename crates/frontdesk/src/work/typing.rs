@@ -5,21 +5,25 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 const TICK: Duration = Duration::from_millis(500);
-const AT_ONCE: usize = 32;
-/// A vendor that is slow with some holds up the others no longer than this.
+/// Shorter than the time after which one is shown again, so each is under way once at most.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) async fn repeat(desk: Arc<Desk>, stop: CancellationToken) {
+    // A vendor that is slow with one holds up no other.
+    let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(TICK) => {
+                let due = desk.outbound().typing_due();
+                let again = |again| tokio::time::timeout(TIME_LIMIT, desk.outbound().type_again(again));
+                running.extend(due.into_iter().map(again));
+            }
+            Some(_) = running.next(), if !running.is_empty() => {}
             () = stop.cancelled() => return,
         }
-        let due = futures_util::stream::iter(desk.outbound().typing_due());
-        let all = due.for_each_concurrent(AT_ONCE, |again| desk.outbound().type_again(again));
-        let _ = tokio::time::timeout(TIME_LIMIT, all).await; // what is left is due again soon
     }
 }

@@ -73,17 +73,20 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
     };
     let replied = replied(&message);
     // "What is this?" is about the file of the other message.
-    let has_file = |content: &Content| content.file.is_some() && content.kind != "sticker";
-    if let ("text", Some(of_other)) = (content.kind, replied.and_then(Content::of).filter(has_file)) {
-        content = Content { text: content.text, ..of_other };
+    if let ("text", Some(of_other)) = (content.kind, replied.and_then(Content::of)) {
+        content.file = of_other.file;
+        // What somebody else said is not transcribed as if the author had said it.
+        if matches!(of_other.kind, "photo" | "video") {
+            content.kind = of_other.kind;
+        }
     }
     let is_own = replied.and_then(|to| to.from.as_ref()).map(|from| from.id == me.id);
     let for_us = is_addressed(text, entities, me);
     let cleaned = if text.is_empty() { content.text } else { without_mentions(text, me) };
-    // In a private chat there is no other bot.
-    let is_of_other = for_us.is_command_of_other && message.chat.type_name() != "dm";
-    // Only a text is a command; a caption belongs to its file.
-    let is_command = message.text.is_some() && (for_us.is_command || for_us.is_command_of_other) && !is_of_other;
+    // In a private chat there is no other bot. Only a text is a command; a caption belongs to its file.
+    let is_any_command = message.text.is_some() && (for_us.is_command || for_us.is_command_of_other);
+    let is_of_other = is_any_command && for_us.is_command_of_other && message.chat.type_name() != "dm";
+    let is_command = is_any_command && !is_of_other;
     let event = MessageEvent {
         text: cleaned,
         message_type: if is_command { "command".into() } else { content.kind.into() },
@@ -403,6 +406,12 @@ mod tests {
         assert_eq!((text, kind, asked.remote_media.len()), ("what is this?", "photo", 1));
         assert_eq!(asked.event.reply_to_message_id.as_deref(), Some("5"));
         let voice = json!({ "file_id": "v", "file_size": 1 });
+        let asked = of(group(), json!({ "text": "no", "reply_to_message": other(json!({ "voice": voice })) }));
+        assert_eq!(
+            (asked.event.message_type.as_str(), asked.remote_media.len()),
+            ("text", 1),
+            "Ann said nothing aloud"
+        );
         let own = of(group(), json!({ "voice": voice, "reply_to_message": other(json!({ "photo": photo })) }));
         assert_eq!(
             (own.event.message_type.as_str(), own.remote_media.len()),

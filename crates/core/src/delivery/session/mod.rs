@@ -46,10 +46,10 @@ const SESSION_KEY_MAX_BYTES: usize = 1024;
 const WRITE_MS: u64 = 60_000;
 /// Interval of ticks while something is in flight, and otherwise.
 const BUSY_TICK_MS: u64 = 1_000;
-/// For acks when the server stops.
+const IDLE_TICK_MS: u64 = 30_000;
+/// Time limit for acks when the server stops, and how often it is looked at.
 const LEAVE_MS: u64 = 500;
 const LEAVE_TICK_MS: u64 = 50;
-const IDLE_TICK_MS: u64 = 30_000;
 /// Time limit for the first hello.
 const HELLO_MS: u64 = 30_000;
 /// Bytes of rows added to the outbox at once, plus one row. Rows alone do not fill the outbox, so acks are still
