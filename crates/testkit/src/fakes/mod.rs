@@ -1,4 +1,6 @@
 //! Fake servers of vendors. Client libraries that others wrote drive them too (`tests/vendors`), so that they cannot drift
 //! to fit our own code.
 
+pub mod discord;
+mod serving;
 pub mod telegram;

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::super::FakeTelegram;
 use super::super::answer::{ApiError, Response, Transport};
 use super::super::params::Params;
-use super::http::{Reply, Request};
 use super::{Site, body, not_found};
+use crate::fakes::serving::http::{Reply, Request};
 
 /// The vendor's longest.
 const MAX_POLL_S: u64 = 50;
@@ -38,9 +38,7 @@ async fn render(response: Response) -> Option<Reply> {
     }
     match response.transport {
         Transport::Whole => Some(Reply::json(response.status, &response.body)),
-        Transport::Html(page) => {
-            Some(Reply { status: response.status, mime: "text/html".into(), body: page.into_bytes() })
-        }
+        Transport::Html(page) => Some(Reply::new(response.status, "text/html", page.into_bytes())),
         Transport::Dropped => None,
         Transport::Cut => {
             let mut reply = Reply::json(response.status, &response.body);
@@ -85,7 +83,7 @@ pub(in super::super) async fn poll(
 fn download(site: &Site, rest: &str) -> Reply {
     let Some((token, path)) = rest.split_once('/') else { return not_found() };
     match site.fake.file(token, path) {
-        Ok((bytes, mime)) => Reply { status: 200, mime, body: bytes.to_vec() },
+        Ok((bytes, mime)) => Reply::new(200, mime, bytes.to_vec()),
         Err(error) => {
             let body = json!({"ok": false, "error_code": error.code, "description": error.description});
             Reply::json(error.code, &body)

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::super::calls::CallRecord;
 use super::Site;
-use super::http::{Reply, Request};
+use crate::fakes::serving::http::{Reply, Request};
 
 const MAX_WAIT_MS: u64 = 60_000;
 

@@ -2,9 +2,7 @@
 
 mod api;
 mod body;
-mod clock;
 mod control;
-mod http;
 mod webhooks;
 
 use std::io;
@@ -16,9 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::FakeTelegram;
+use crate::fakes::serving::clock::Clock;
+use crate::fakes::serving::http::{Connection, Reply};
 pub(super) use api::poll;
-use clock::Clock;
-use http::{Connection, Reply};
 
 /// It ends, with its connections, when it is dropped.
 pub struct Server {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::super::engine::Delivery;
 use super::super::methods::is_loopback;
 use super::Site;
-use super::http::Connection;
+use crate::fakes::serving::http::Connection;
 
 const MAX_ANSWER: Duration = Duration::from_mins(1);
 /// How often the clock is read while a retry waits, because a test may move it.

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as clients of the Bot API use. By hand, because only a server of our own can drop a connection at
+//! As much of HTTP/1.1 as clients of chat platforms use. By hand, because only a server of our own can drop a connection at
 //! the point that a test wants.
 
 use std::io;
@@ -11,46 +11,51 @@ const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// The first line and the headers, with names in lowercase.
 #[derive(Debug, Default)]
-pub(super) struct Head {
-    pub(super) first: String,
-    pub(super) headers: Vec<(String, String)>,
+pub(in crate::fakes) struct Head {
+    pub(in crate::fakes) first: String,
+    pub(in crate::fakes) headers: Vec<(String, String)>,
 }
 
 impl Head {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(in crate::fakes) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Request {
+pub(in crate::fakes) struct Request {
     head: Head,
     /// Decoded.
-    pub(super) path: String,
-    pub(super) query: String,
-    pub(super) method: String,
-    pub(super) body: Vec<u8>,
+    pub(in crate::fakes) path: String,
+    pub(in crate::fakes) query: String,
+    pub(in crate::fakes) method: String,
+    pub(in crate::fakes) body: Vec<u8>,
 }
 
 impl Request {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(in crate::fakes) fn header(&self, name: &str) -> Option<&str> {
         self.head.header(name)
     }
 }
 
-pub(super) struct Reply {
-    pub(super) status: u16,
-    pub(super) mime: String,
-    pub(super) body: Vec<u8>,
+pub(in crate::fakes) struct Reply {
+    pub(in crate::fakes) status: u16,
+    pub(in crate::fakes) mime: String,
+    pub(in crate::fakes) headers: Vec<(String, String)>,
+    pub(in crate::fakes) body: Vec<u8>,
 }
 
 impl Reply {
-    pub(super) fn json(status: u16, body: &Value) -> Self {
-        Self { status, mime: "application/json".into(), body: body.to_string().into_bytes() }
+    pub(in crate::fakes) fn new(status: u16, mime: impl Into<String>, body: Vec<u8>) -> Self {
+        Self { status, mime: mime.into(), headers: Vec::new(), body }
+    }
+
+    pub(in crate::fakes) fn json(status: u16, body: &Value) -> Self {
+        Self::new(status, "application/json", body.to_string().into_bytes())
     }
 }
 
-pub(super) struct Connection<S> {
+pub(in crate::fakes) struct Connection<S> {
     stream: S,
     held: Vec<u8>,
 }
@@ -60,8 +65,14 @@ fn bad(what: &str) -> io::Error {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    pub(super) fn new(stream: S) -> Self {
+    pub(in crate::fakes) fn new(stream: S) -> Self {
         Self { stream, held: Vec::new() }
+    }
+
+    /// For another protocol, after an upgrade. What was read beyond the request is lost: nothing may follow it.
+    pub(in crate::fakes) async fn upgraded(mut self, head: &str) -> io::Result<S> {
+        self.stream.write_all(head.as_bytes()).await?;
+        Ok(self.stream)
     }
 
     /// `None` when the other side has closed the connection.
@@ -136,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(if to_end { std::mem::take(&mut self.held) } else { Vec::new() })
     }
 
-    pub(super) async fn request(&mut self) -> io::Result<Option<Request>> {
+    pub(in crate::fakes) async fn request(&mut self) -> io::Result<Option<Request>> {
         let Some(head) = self.head().await? else { return Ok(None) };
         if head.header("expect").is_some() {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
@@ -151,7 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Sends a request and reads the status and body of the answer.
-    pub(super) async fn ask(&mut self, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    pub(in crate::fakes) async fn ask(&mut self, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
         self.stream.write_all(request).await?;
         loop {
             let head = self.head().await?.ok_or_else(|| bad("no answer"))?;
@@ -164,14 +175,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    pub(super) async fn reply(&mut self, reply: &Reply) -> io::Result<()> {
-        let head = format!(
-            "HTTP/1.1 {} {}\r\ncontent-type: {}\r\ncontent-length: {}\r\n\r\n",
+    pub(in crate::fakes) async fn reply(&mut self, reply: &Reply) -> io::Result<()> {
+        let mut head = format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: {}\r\ncontent-length: {}\r\n",
             reply.status,
-            if reply.status == 200 { "OK" } else { "Error" },
+            if (200..300).contains(&reply.status) { "OK" } else { "Error" },
             reply.mime,
             reply.body.len()
         );
+        for (name, value) in &reply.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
         let whole = [head.as_bytes(), &reply.body].concat();
         self.stream.write_all(&whole).await?;
         self.stream.flush().await

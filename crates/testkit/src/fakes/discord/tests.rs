@@ -1,0 +1,1 @@
+//! The fake as a whole, without sockets.
