@@ -1,0 +1,76 @@
+"""Discord's published OpenAPI document as a judge of REST answers."""
+
+import json
+import os
+import re
+import urllib.parse
+from pathlib import Path
+
+import jsonschema
+
+NAME = "discord-openapi.json"
+
+
+def find():
+    """The judge, or None and the path where the document was looked for."""
+    folder = os.environ.get("FRONTDESK_SCHEMAS")
+    path = Path(folder or "/nonexistent") / NAME
+    return (Schema(json.loads(path.read_text())), path) if path.is_file() else (None, path)
+
+
+def lenient(value):
+    """Answers may fit several kinds of a channel or component at once: one of them is enough."""
+    if isinstance(value, dict):
+        return {("anyOf" if key == "oneOf" else key): lenient(item) for key, item in value.items()}
+    return [lenient(item) for item in value] if isinstance(value, list) else value
+
+
+class Schema:
+    def __init__(self, document):
+        self.document = lenient(document)
+        self.routes = []
+        for path, methods in document["paths"].items():
+            pattern = re.compile("/".join("[^/]+" if part.startswith("{") else re.escape(part) for part in path.split("/")))
+            self.routes.append((path.count("{"), path, pattern, methods))
+        # "@me" is found before "{id}".
+        self.routes.sort(key=lambda route: route[0])
+        self.validators = {}
+
+    def problems(self, method, path, status, body):
+        path = urllib.parse.unquote(path)
+        for _, name, pattern, methods in self.routes:
+            if pattern.fullmatch(path) and method.lower() in methods:
+                return self._judged(method.lower(), name, status, body)
+        return [f"{method} {path} is not described"]
+
+    def _judged(self, method, name, status, body):
+        where = f"{method} {name} {status}"
+        described = self.document["paths"][name][method]["responses"]
+        answer = described.get(str(status)) or described.get(f"{status // 100}XX")
+        if answer is None:
+            return [] if status >= 500 else [f"{where}: this status is not described"]
+        if "$ref" in answer:
+            answer = self.document["components"]["responses"][answer["$ref"].rsplit("/", 1)[-1]]
+        schema = answer.get("content", {}).get("application/json", {}).get("schema")
+        if schema is None:
+            return [f"{where}: a body that is not described"] if body else []
+        try:
+            value = json.loads(body)
+        except ValueError:
+            return [f"{where}: the body is not JSON"]
+        validator = self._validator(schema)
+        errors = sorted(validator.iter_errors(value), key=lambda error: len(error.absolute_path))
+        return [f"{where} at {'/'.join(map(str, error.absolute_path))}: {explain(error)}" for error in errors[:3]]
+
+    def _validator(self, schema):
+        key = json.dumps(schema, sort_keys=True)
+        if key not in self.validators:
+            whole = {**schema, "components": self.document["components"]}
+            self.validators[key] = jsonschema.Draft202012Validator(whole)
+        return self.validators[key]
+
+
+def explain(error):
+    while error.context:
+        error = max(error.context, key=lambda inner: len(inner.absolute_path))
+    return error.message[:200]
