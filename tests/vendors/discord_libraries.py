@@ -9,7 +9,7 @@ import discord.http
 import hikari
 import yarl
 
-SECONDS = 20
+SECONDS = 10
 
 
 class DiscordPy:
@@ -205,7 +205,7 @@ class DiscordPy:
         return (await self.client.create_dm(discord.Object(user))).id
 
     async def thread_on(self, channel, message, title):
-        return self.channel(await (await self.at(channel).fetch_message(message)).create_thread(name=title))
+        return self.channel(await (await self.client.get_channel(channel).fetch_message(message)).create_thread(name=title))
 
     async def thread(self, channel, title, private=False):
         kind = discord.ChannelType.private_thread if private else discord.ChannelType.public_thread
@@ -296,7 +296,8 @@ NAMES = {
     hikari.GuildChannelDeleteEvent: "guild_channel_delete", hikari.GuildTypingEvent: "raw_typing",
     hikari.DMTypingEvent: "raw_typing", hikari.InteractionCreateEvent: "interaction",
     hikari.ShardReadyEvent: "shard_ready", hikari.ShardResumedEvent: "resumed", hikari.ShardDisconnectedEvent: "disconnect",
-    hikari.StartedEvent: "ready",
+    # The cache is whole when the guild has come.
+    hikari.GuildAvailableEvent: "ready",
 }
 
 
@@ -316,7 +317,11 @@ class Hikari:
     def listener(self, name):
         async def heard(event):
             convert = getattr(self, f"on_{name}", lambda _: {})
-            self.events.put_nowait({"name": name, **convert(event)})
+            try:
+                self.events.put_nowait({"name": name, **convert(event)})
+            except Exception as error:
+                # The library would only log it.
+                self.events.put_nowait({"name": name, "error": repr(error)})
         return heard
 
     def on_message(self, event):
@@ -376,21 +381,20 @@ class Hikari:
                 "message_id": it.message.id if getattr(it, "message", None) else None, "channel": it.channel_id}
 
     def message(self, it):
-        quoted = it.referenced_message
-        reference = it.message_reference
-        guild = it.guild_id if it.guild_id is not hikari.UNDEFINED else None
-        member = getattr(it, "member", None)
-        return {"id": it.id, "channel": it.channel_id, "guild": guild, "author": it.author.id,
-                "nick": member.nickname if member else None, "text": it.content or "", "type": int(it.type),
-                "mentions": list(it.user_mentions_ids or []), "roles": list(it.role_mention_ids or []),
-                "reply_to": reference.id if reference and reference.id else None, "edited": it.edited_timestamp is not None,
+        # An edit may leave out what did not change.
+        known = lambda name, without: getattr(it, name, None) or without  # noqa: E731
+        quoted, reference, member = known("referenced_message", None), known("message_reference", None), known("member", None)
+        return {"id": it.id, "channel": it.channel_id, "guild": known("guild_id", None), "author": it.author.id,
+                "nick": member.nickname if member else None, "text": known("content", ""), "type": int(known("type", 0)),
+                "mentions": list(known("user_mentions_ids", [])), "roles": list(known("role_mention_ids", [])),
+                "reply_to": reference.id if reference and reference.id else None, "edited": bool(known("edited_timestamp", None)),
                 "quoted": quoted.content if quoted else None,
-                "files": [(file.filename, file.size, file.url) for file in it.attachments],
-                "stickers": [sticker.name for sticker in it.stickers], "embeds": [embed.title for embed in it.embeds],
-                "buttons": [child.custom_id for row in it.components or [] for child in row.components],
-                "reactions": {str(reaction.emoji): (reaction.count, reaction.is_me) for reaction in it.reactions},
-                "snapshots": [snapshot.content for snapshot in it.message_snapshots or []],
-                "ephemeral": bool(it.flags & hikari.MessageFlag.EPHEMERAL)}
+                "files": [(file.filename, file.size, file.url) for file in known("attachments", [])],
+                "stickers": [sticker.name for sticker in known("stickers", [])], "embeds": [embed.title for embed in known("embeds", [])],
+                "buttons": [child.custom_id for row in known("components", []) for child in row.components],
+                "reactions": {str(reaction.emoji): (reaction.count, reaction.is_me) for reaction in known("reactions", [])},
+                "snapshots": [snapshot.content for snapshot in known("message_snapshots", [])],
+                "ephemeral": bool(known("flags", 0) & hikari.MessageFlag.EPHEMERAL)}
 
     def channel(self, it):
         return {"id": it.id, "title": it.name, "parent": it.parent_id, "owner": it.owner_id, "type": int(it.type)}

@@ -16,7 +16,7 @@ GENERAL, FORUM, HIDDEN = 1100000000000000101, 1100000000000000102, 1100000000000
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 SEND = "POST channels/:id/messages"
 VIEW_CHANNEL = 1 << 10
-SECONDS = 20
+SECONDS = 10
 
 
 class Failed(Exception):
@@ -117,6 +117,8 @@ class Scene:
             except asyncio.TimeoutError:
                 raise Failed(f"no event of {names} came") from None
             if event["name"] in names:
+                if "error" in event:
+                    raise Failed(f"{event['name']} could not be read: {event['error']}")
                 return event
 
     async def refused(self, code, awaitable, text=None):

@@ -28,6 +28,10 @@ def lenient(value):
 class Schema:
     def __init__(self, document):
         self.document = lenient(document)
+        # The document says that codes inside a form's errors are numbers; its own examples have names.
+        coded = {"type": "object", "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+                 "required": ["code", "message"]}
+        self.document["components"]["schemas"]["InnerErrors"]["properties"]["_errors"]["items"] = coded
         self.routes = []
         for path, methods in document["paths"].items():
             pattern = re.compile("/".join("[^/]+" if part.startswith("{") else re.escape(part) for part in path.split("/")))

@@ -40,6 +40,12 @@ pub(super) struct Interaction {
     metadata: Value,
 }
 
+impl Interaction {
+    fn opened_form(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| answer["type"] == 9)
+    }
+}
+
 /// A request to an endpoint. Its signature is made when it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Post {
@@ -90,8 +96,13 @@ pub(super) fn begin(state: &mut State, now_ms: u64, new: New) -> Value {
     if let Some(name) = &new.name {
         metadata["name"] = json!(name);
     }
-    if let Some(on) = new.on {
+    if let Some(on) = new.on.filter(|_| new.kind == 3) {
         metadata["interacted_message_id"] = snowflake::text(on);
+    }
+    if new.kind == 5 {
+        // The form was opened by the latest interaction of this user that was answered with one.
+        let opened = state.interactions.by_id.values().rev().find(|it| it.user == new.user && it.opened_form());
+        metadata["triggering_interaction_metadata"] = opened.map_or(Value::Null, |it| it.metadata.clone());
     }
     let kept = &mut state.interactions.by_id;
     kept.insert(

@@ -76,7 +76,8 @@ fn stored(call: &mut Call<'_>, guild: Id, given: &Value) -> (Value, bool) {
     } else {
         made["guild_id"] = snowflake::text(guild);
     }
-    for (name, value) in given.as_object().into_iter().flatten().filter(|(name, _)| *name != "id") {
+    let is_given = |(name, value): &(&String, &Value)| *name != "id" && !value.is_null();
+    for (name, value) in given.as_object().into_iter().flatten().filter(is_given) {
         made[name] = value.clone();
     }
     made["type"] = json!(kind);

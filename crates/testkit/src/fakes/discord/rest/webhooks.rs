@@ -14,12 +14,13 @@ pub(super) fn callback(call: &mut Call<'_>, id: &str, token: &str) -> Answer {
     call.state.interactions.get(id).filter(|it| it.token == token).ok_or_else(unknown)?;
     let given = call.request.body.clone();
     interactions::respond(call, id, &given)?;
-    if call.request.query("with_response") != Some("true") {
+    let with_response = call.request.query("with_response").unwrap_or_default();
+    if !matches!(with_response, "true" | "True" | "1") {
         return Ok((204, Value::Null));
     }
     let found = call.state.interactions.get(id).ok_or_else(unknown)?;
     let (channel, original, kind, answer) = (found.channel, found.original, found.kind, given["type"].clone());
-    let mut value = json!({"interaction": {"id": id.to_string(), "type": kind}, "resource": {"type": answer}});
+    let mut value = json!({"interaction": {"id": id.to_string(), "type": kind}});
     if let Some(original) = original {
         let (_, message) = shown(call, channel, original)?;
         let flags = message["flags"].as_u64().unwrap_or(0);
@@ -27,7 +28,9 @@ pub(super) fn callback(call: &mut Call<'_>, id: &str, token: &str) -> Answer {
         about["response_message_id"] = text(original);
         about["response_message_loading"] = json!(flags & (1 << 7) != 0);
         about["response_message_ephemeral"] = json!(flags & (1 << 6) != 0);
-        value["resource"]["message"] = message;
+        if answer == 4 || answer == 7 {
+            value["resource"] = json!({"type": answer, "message": message});
+        }
     }
     Ok((200, value))
 }

@@ -89,8 +89,10 @@ async fn converse(
             () = tokio::time::sleep(CLOCK_STEP) => {}
             message = socket.next() => {
                 let message = message?.ok()?;
-                if let Some(text) = message.as_text() {
-                    site.fake.receive(site.clock.now_ms(), id, text);
+                // Clients send JSON as text or as bytes.
+                if message.is_text() || message.is_binary() {
+                    let text = String::from_utf8_lossy(message.as_payload());
+                    site.fake.receive(site.clock.now_ms(), id, &text);
                 } else if let Some((code, _)) = message.as_close() {
                     return Some(code.into());
                 }
