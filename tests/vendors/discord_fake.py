@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import discord_schema  # noqa: E402
-from discord_checks import CHECKS  # noqa: E402
+from discord_trouble import CHECKS  # noqa: E402
 from discord_libraries import LIBRARIES  # noqa: E402
 from discord_scene import Failed, Fake, Scene, watch_answers  # noqa: E402
 

@@ -10,6 +10,7 @@ import hikari
 import yarl
 
 SECONDS = 10
+CONNECT = discord.gateway.DiscordWebSocket.from_client
 
 
 class DiscordPy:
@@ -31,10 +32,7 @@ class DiscordPy:
         # It counts the time since the last frame of any kind.
         self.client = Client(intents=intents or discord.Intents.all(), heartbeat_timeout=3, max_ratelimit_timeout=60)
         self.tree = discord.app_commands.CommandTree(self.client)
-        if plain:
-            connect = discord.gateway.DiscordWebSocket.from_client.__func__
-            self.plain = lambda client, **more: connect(discord.gateway.DiscordWebSocket, client, compress=False, **more)
-        self.is_plain, self.task, self.last_error = plain, None, None
+        self.is_plain, self.task = plain, None
 
     def on(self, event, args):
         convert = getattr(self, f"on_{event}", None)
@@ -120,7 +118,7 @@ class DiscordPy:
     async def open(self):
         await self.client.login(self.token)
         if self.is_plain:
-            discord.gateway.DiscordWebSocket.from_client = self.plain
+            discord.gateway.DiscordWebSocket.from_client = lambda client, **more: CONNECT(client, compress=False, **more)
         self.task = asyncio.create_task(self.client.connect(reconnect=True))
 
     async def ended(self):
@@ -138,8 +136,7 @@ class DiscordPy:
         await self.client.close()
         if self.task:
             await asyncio.wait([self.task], timeout=SECONDS)
-        if self.is_plain:
-            del discord.gateway.DiscordWebSocket.from_client
+        discord.gateway.DiscordWebSocket.from_client = CONNECT
 
     def code_of(self, error):
         return error.code

@@ -31,4 +31,9 @@ impl Clock {
     pub(in crate::fakes) fn advance_ms(&self, by_ms: u64) {
         self.ahead_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
+
+    /// Takes back what was added.
+    pub(in crate::fakes) fn reset(&self) {
+        self.ahead_ms.store(0, Ordering::SeqCst);
+    }
 }

@@ -9,7 +9,7 @@
 //! | `POST limits` | other rate limits; `{"enabled": false}` for none |
 //! | `POST endpoint` | `{"bot": B, "url": U}`: proves the endpoint as the vendor does, and sets it if it passes |
 //! | `POST clock` | `{"advance_ms": n}` |
-//! | `POST reset` | forgets everything |
+//! | `POST reset` | forgets everything, also what was added to the clock |
 //! | `GET calls?after=N&method=M&count=K&wait_ms=T` | calls behind number N; waits until K of method M are there |
 //! | `GET channel?id=C` | a channel as users see it |
 //! | `GET interaction?id=I&wait_ms=T` | what became of an interaction; waits until it is answered |
@@ -140,7 +140,10 @@ fn write(site: &Site, name: &str, body: &[u8]) -> Result<Value, String> {
             site.clock.advance_ms(by_ms);
             return Ok(site.clock.now_ms().into());
         }
-        "reset" => site.fake.reset(),
+        "reset" => {
+            site.fake.reset();
+            site.clock.reset();
+        }
         _ => return Err(format!("POST /control/{name} is not known")),
     }
     Ok(true.into())
