@@ -2,12 +2,13 @@
 
   FRONTDESK_FAKE_DISCORD_BIN=path/to/examples/fake_discord tests/vendors/discord_fake.py [--only PATTERN]
 
-Every REST answer is also judged by Discord's OpenAPI document, if it is there (FRONTDESK_SCHEMAS names its folder), and
+Every REST answer and the objects of dispatches are also judged by Discord's OpenAPI document, if it is there (FRONTDESK_SCHEMAS names its folder), and
 signatures of interactions by discord-interactions. One line per check; the last line is the tally.
 """
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import re
@@ -27,12 +28,18 @@ from discord_scene import Failed, Fake, Scene, watch_answers  # noqa: E402
 
 class Judge:
     def __init__(self, schema):
-        self.schema, self.judged, self.problems, self.ignores = schema, 0, [], False
+        self.schema, self.judged, self.dispatches, self.problems, self.ignores = schema, 0, 0, [], False
 
     def seen(self, method, path, status, body):
         if self.schema and not self.ignores:
             self.judged += 1
             self.problems += self.schema.problems(method, path, status, body)
+
+    def dispatched(self, text):
+        frame = json.loads(text)
+        if self.schema and frame.get("op") == 0:
+            self.dispatches += 1
+            self.problems += self.schema.problems_of_dispatch(frame)
 
 
 async def attempt(fake, library, judge, function):
@@ -83,13 +90,10 @@ def main():
                     failed += 1
                     text = str(exc) if isinstance(exc, Failed) else f"{type(exc).__name__}: {exc}"
                     print(f"FAILED {name}: {text}", flush=True)
-                    if os.environ.get("FRONTDESK_TRACE"):
-                        import traceback
-                        traceback.print_exc()
     finally:
         fake.close()
     if schema:
-        print(f"{judge.judged} answers were judged by Discord's OpenAPI document")
+        print(f"{judge.judged} answers and {judge.dispatches} dispatches were judged by Discord's OpenAPI document")
     print(f"{passed} passed, {failed} failed", flush=True)
     return 0 if passed and not failed else 1
 

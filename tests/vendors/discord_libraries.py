@@ -18,7 +18,7 @@ class DiscordPy:
     refusal = discord.HTTPException
     heartbeat_ms = 400
 
-    def __init__(self, fake, token, intents=None, plain=False):
+    def __init__(self, fake, token, intents=None, plain=False, patience_s=60, judge=None):
         discord.http.Route.BASE = fake.base_url
         discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(fake.gateway_url)
         self.token, self.events = token, asyncio.Queue()
@@ -30,11 +30,15 @@ class DiscordPy:
                 lib.on(event, args)
 
         # It counts the time since the last frame of any kind.
-        self.client = Client(intents=intents or discord.Intents.all(), heartbeat_timeout=3, max_ratelimit_timeout=60)
+        self.client = Client(intents=intents or discord.Intents.all(), heartbeat_timeout=patience_s, max_ratelimit_timeout=60,
+                             enable_debug_events=True)
+        self.judge = judge
         self.tree = discord.app_commands.CommandTree(self.client)
         self.is_plain, self.task = plain, None
 
     def on(self, event, args):
+        if event == "socket_raw_receive" and self.judge:
+            self.judge.dispatched(args[0])
         convert = getattr(self, f"on_{event}", None)
         if convert:
             self.events.put_nowait({"name": event, **(convert(*args) or {})})
@@ -303,7 +307,8 @@ class Hikari:
     refusal = hikari.HTTPResponseError
     heartbeat_ms = 400
 
-    def __init__(self, fake, token, intents=None):
+    def __init__(self, fake, token, intents=None, patience_s=None, judge=None):
+        # It counts acks, so it needs no patience of its own.
         self.events = asyncio.Queue()
         self.client = hikari.GatewayBot(token, banner=None, logs=None, rest_url=fake.base_url, suppress_optimization_warning=True,
                                         intents=hikari.Intents(intents.value) if intents else hikari.Intents.ALL)

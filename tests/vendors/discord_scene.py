@@ -16,7 +16,7 @@ GENERAL, FORUM, HIDDEN = 1100000000000000101, 1100000000000000102, 1100000000000
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 SEND = "POST channels/:id/messages"
 VIEW_CHANNEL = 1 << 10
-SECONDS = 10
+SECONDS = 20
 
 
 class Failed(Exception):
@@ -103,7 +103,7 @@ class Scene:
     def __init__(self, fake, library, judge, bot=None, **more):
         self.fake = fake
         make_world(fake, **(bot or {}))
-        self.lib = library(fake, TOKEN, **more)
+        self.lib = library(fake, TOKEN, judge=judge, **more)
         self.judge = judge
 
     def say(self, text, channel=GENERAL, by=ANN, **more):

@@ -1,4 +1,4 @@
-"""Discord's published OpenAPI document as a judge of REST answers."""
+"""Discord's published OpenAPI document as a judge of REST answers, and of objects in dispatches."""
 
 import json
 import os
@@ -9,6 +9,13 @@ from pathlib import Path
 import jsonschema
 
 NAME = "discord-openapi.json"
+# Dispatches are not described themselves; their objects are those of REST.
+DISPATCHES = {
+    "MESSAGE_CREATE": "MessageResponse", "MESSAGE_UPDATE": "MessageResponse", "GUILD_CREATE": "GuildResponse",
+    "CHANNEL_CREATE": "GuildChannelResponse", "CHANNEL_UPDATE": "GuildChannelResponse", "CHANNEL_DELETE": "GuildChannelResponse",
+    "THREAD_CREATE": "ThreadResponse", "THREAD_UPDATE": "ThreadResponse", "GUILD_MEMBER_ADD": "GuildMemberResponse",
+    "GUILD_MEMBER_UPDATE": "GuildMemberResponse",
+}
 
 
 def find():
@@ -32,6 +39,8 @@ class Schema:
         coded = {"type": "object", "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
                  "required": ["code", "message"]}
         self.document["components"]["schemas"]["InnerErrors"]["properties"]["_errors"]["items"] = coded
+        # It knows replies, but not yet forwarded messages, which its own snapshots are about.
+        self.document["components"]["schemas"]["MessageReferenceType"] = {"type": "integer", "enum": [0, 1]}
         self.routes = []
         for path, methods in document["paths"].items():
             pattern = re.compile("/".join("[^/]+" if part.startswith("{") else re.escape(part) for part in path.split("/")))
@@ -62,6 +71,28 @@ class Schema:
             value = json.loads(body)
         except ValueError:
             return [f"{where}: the body is not JSON"]
+        return self._found(where, schema, value)
+
+    def problems_of_dispatch(self, frame):
+        """The object of a dispatch, or those in it."""
+        name, data = frame["t"], frame["d"]
+        found = []
+        if name in DISPATCHES:
+            found += self._found(name, self._of(DISPATCHES[name]), data)
+        if name == "GUILD_CREATE":
+            for field, kind in (("channels", "GuildChannelResponse"), ("threads", "ThreadResponse"), ("members", "GuildMemberResponse")):
+                for item in data[field]:
+                    found += self._found(f"{name} {field}", self._of(kind), item)
+        if name in ("GUILD_ROLE_CREATE", "GUILD_ROLE_UPDATE"):
+            found += self._found(name, self._of("GuildRoleResponse"), data["role"])
+        if name == "INTERACTION_CREATE" and "message" in data:
+            found += self._found(f"{name} message", self._of("MessageResponse"), data["message"])
+        return found
+
+    def _of(self, kind):
+        return {"$ref": f"#/components/schemas/{kind}"}
+
+    def _found(self, where, schema, value):
         validator = self._validator(schema)
         errors = sorted(validator.iter_errors(value), key=lambda error: len(error.absolute_path))
         return [f"{where} at {'/'.join(map(str, error.absolute_path))}: {explain(error)}" for error in errors[:3]]

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import copy
+import io
 import json
 import socket
 import time
@@ -33,7 +35,7 @@ async def a_socket_without_compression(s):
     await heard(s, "plain")
 
 
-@check(starts_itself=True)
+@check(starts_itself=True, options={"patience_s": 3})
 async def withheld_acks_make_it_resume(s):
     s.fake.control("gateway", {"identify_every_ms": 0, "heartbeat_interval_ms": s.lib.heartbeat_ms})
     await s.lib.open()
@@ -305,7 +307,10 @@ async def endpoint(key, answer, verifies=True):
     async def take(request):
         body = await request.read()
         signature, timestamp = request.headers["X-Signature-Ed25519"], request.headers["X-Signature-Timestamp"]
-        if verifies and not discord_interactions.verify_key(body, signature, timestamp, key):
+        # The library prints its verdict.
+        with contextlib.redirect_stdout(io.StringIO()):
+            is_valid = discord_interactions.verify_key(body, signature, timestamp, key)
+        if verifies and not is_valid:
             seen.append(("bad signature", None))
             return aiohttp.web.Response(status=401, text="Bad request signature")
         given = json.loads(body)
@@ -370,3 +375,26 @@ async def endpoints_that_are_slow_or_do_not_verify(s):
         same((result["endpoint"]["status"], result["endpoint"]["error"], result["answer"]),
              (None, "no answer within 3 s", None), "a slow endpoint")
         release.set()
+
+
+@check(only="discord.py")
+async def the_description_finds_mistakes(s):
+    if not s.judge.schema:
+        return
+    path = f"/channels/{GENERAL}/messages"
+    _, _, good = await raw(s, "POST", path[1:], json={"content": "a", "embeds": [{"title": "t"}]})
+    judged = lambda body, status=200: len(s.judge.schema.problems("POST", path, status, json.dumps(body)))  # noqa: E731
+    same(judged(good), 0, "a good message")
+    mistakes = {
+        "a missing field": lambda it: it.pop("timestamp"),
+        "an id as a number": lambda it: it.update(id=1),
+        "a flag as a number": lambda it: it.update(tts=0),
+        "an author without a name": lambda it: it["author"].pop("username"),
+        "an embed without a type": lambda it: it["embeds"][0].pop("type"),
+    }
+    for what, change in mistakes.items():
+        changed = copy.deepcopy(good)
+        change(changed)
+        same(judged(changed), 1, what)
+    same(judged(good, 418) > 0, True, "a status that is not described")
+    same(len(s.judge.schema.problems("POST", "/no/such/path", 200, b"{}")), 1, "an unknown route")

@@ -28,9 +28,8 @@ pub(super) fn needed(event: &str, in_guild: bool) -> u64 {
         "GUILD_MEMBER_ADD" | "GUILD_MEMBER_UPDATE" | "GUILD_MEMBER_REMOVE" => GUILD_MEMBERS,
         // With either intent; without GUILD_MEMBERS only what concerns the bot itself, which the sender decides.
         "THREAD_MEMBERS_UPDATE" => GUILDS | GUILD_MEMBERS,
-        _ if event.starts_with("GUILD_") || event.starts_with("CHANNEL_") || event.starts_with("THREAD_") => {
-            if in_guild { GUILDS } else { 0 }
-        }
+        _ if !in_guild => 0,
+        _ if event.starts_with("GUILD_") || event.starts_with("CHANNEL_") || event.starts_with("THREAD_") => GUILDS,
         _ => 0,
     }
 }

@@ -178,6 +178,24 @@ pub(super) fn typing(state: &mut State, now_ms: u64, channel: Id, user: Id) {
     });
 }
 
+/// The part of a message that is shown where it was forwarded to.
+pub(super) fn snapshot(state: &State, channel: Id, message: &Message) -> Value {
+    let shown = shapes::message(state, channel, message, 0);
+    let names = [
+        "type",
+        "content",
+        "attachments",
+        "embeds",
+        "components",
+        "timestamp",
+        "edited_timestamp",
+        "flags",
+        "mentions",
+        "mention_roles",
+    ];
+    names.iter().map(|name| ((*name).to_owned(), shown[name].clone())).collect()
+}
+
 /// An attachment as it is stored; the address comes when it is shown.
 pub(super) fn attach(state: &mut State, now_ms: u64, channel: Id, file: &File<'_>) -> Value {
     let filename: String = file.name.chars().map(|it| if it.is_whitespace() || it == '/' { '_' } else { it }).collect();

@@ -78,7 +78,9 @@ pub(in super::super) fn apply(state: &mut State, bot: Id, fault: &SocketFault) -
         SocketFault::Close { code } => live.iter().for_each(|id| close(state, *id, code, "Closed by a test.")),
         SocketFault::Reconnect => live.iter().for_each(|id| push(state, *id, op(7, json!(null)))),
         SocketFault::InvalidSession { resumable } => {
-            live.iter().for_each(|id| push(state, *id, op(9, json!(resumable))));
+            for id in &live {
+                push(state, *id, op(9, json!(resumable)));
+            }
             if !resumable {
                 forget(state, bot);
             }

@@ -77,7 +77,7 @@ pub struct NewGuild {
     pub channels: Vec<NewChannel>,
 }
 
-pub(super) fn add_bot(state: &mut State, new: NewBot) -> Done {
+pub(super) fn add_bot(state: &mut State, new: NewBot) -> Value {
     let denied = new.denied.iter().fold(0, |all, name| {
         all | match name.as_str() {
             "message_content" => intents::MESSAGE_CONTENT,
@@ -97,15 +97,15 @@ pub(super) fn add_bot(state: &mut State, new: NewBot) -> Done {
         nonces: VecDeque::new(),
     };
     state.bots.insert(new.id, bot);
-    Ok(json!({"id": new.id.to_string(), "public_key": signing::public_key(new.id)}))
+    json!({"id": new.id.to_string(), "public_key": signing::public_key(new.id)})
 }
 
-pub(super) fn add_user(state: &mut State, new: NewUser) -> Done {
+pub(super) fn add_user(state: &mut State, new: NewUser) -> Value {
     let user =
         User { id: new.id, username: new.username, global_name: new.global_name, bot: new.bot, closed_dm: false };
     let shown = shapes::user(&user);
     state.users.insert(new.id, user);
-    Ok(shown)
+    shown
 }
 
 fn role(new: NewRole, position: usize) -> Role {

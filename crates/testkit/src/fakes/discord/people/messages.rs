@@ -70,9 +70,7 @@ pub(super) fn say(state: &mut State, now_ms: u64, say: Say) -> Done {
     }
     if let Some((there, id)) = say.forward {
         let found = state.message(there, id).ok_or_else(|| ActError::missing("message", id))?;
-        let copied = shapes::message(state, there, found, 0);
-        let names = ["content", "attachments", "embeds", "timestamp", "edited_timestamp", "flags", "mentions", "type"];
-        message.snapshot = Some(names.iter().map(|name| ((*name).to_owned(), copied[name].clone())).collect());
+        message.snapshot = Some(posting::snapshot(state, there, found));
         message.reference = Some((there, id));
     }
     for name in say.stickers {
@@ -121,6 +119,9 @@ pub(super) fn react(state: &mut State, channel: Id, id: Id, from: Id, emoji: &st
 }
 
 pub(super) fn typing(state: &mut State, now_ms: u64, channel: Id, from: Id) -> Done {
+    if !state.channels.contains_key(&channel) {
+        return Err(ActError::missing("channel", channel));
+    }
     posting::typing(state, now_ms, channel, from);
     Ok(Value::Null)
 }

@@ -136,8 +136,8 @@ pub enum Act {
 
 pub(super) fn act(state: &mut State, now_ms: u64, act: Act) -> Done {
     match act {
-        Act::AddBot(bot) => guilds::add_bot(state, bot),
-        Act::AddUser(user) => guilds::add_user(state, user),
+        Act::AddBot(bot) => Ok(guilds::add_bot(state, bot)),
+        Act::AddUser(user) => Ok(guilds::add_user(state, user)),
         Act::AddGuild(guild) => guilds::add_guild(state, now_ms, guild),
         Act::AddChannel(channel) => guilds::add_channel(state, now_ms, channel),
         Act::ChangeChannel { channel, fields } => guilds::change_channel(state, now_ms, channel, fields),

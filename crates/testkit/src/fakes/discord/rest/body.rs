@@ -168,20 +168,7 @@ fn reference(call: &Call<'_>, channel: Id, body: &Value, message: &mut Message) 
     };
     message.reference = Some((there, id));
     if is_forward {
-        let copied = super::super::shapes::message(call.state, there, found, call.bot);
-        let names = [
-            "content",
-            "attachments",
-            "embeds",
-            "timestamp",
-            "edited_timestamp",
-            "flags",
-            "mentions",
-            "mention_roles",
-            "type",
-            "components",
-        ];
-        message.snapshot = Some(names.iter().map(|name| ((*name).to_owned(), copied[name].clone())).collect());
+        message.snapshot = Some(posting::snapshot(call.state, there, found));
     } else {
         message.kind = 19;
     }

@@ -6,7 +6,7 @@ use super::super::answer::{Answer, ApiError};
 use super::super::permissions::{ATTACH_FILES, MANAGE_MESSAGES, READ_HISTORY, SEND_IN_THREADS, SEND_MESSAGES};
 use super::super::posting;
 use super::super::snowflake::{self, Id};
-use super::super::state::Message;
+use super::super::state::{Channel, Message};
 use super::{Call, body, number, shown};
 
 /// How long a nonce is remembered: the vendor says a few minutes.
@@ -170,7 +170,7 @@ fn delete(call: &mut Call<'_>, channel: &str, message: &str) -> Answer {
     let is_own = call.state.message(place, id).is_some_and(|message| message.author == call.bot);
     if !is_own {
         call.channel(channel, MANAGE_MESSAGES)?;
-        if call.state.channels.get(&place).is_some_and(|place| place.is_dm()) {
+        if call.state.channels.get(&place).is_some_and(Channel::is_dm) {
             return Err(ApiError::new(403, 50003, "Cannot execute action on a DM channel"));
         }
     }

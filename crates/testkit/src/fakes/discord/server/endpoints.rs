@@ -78,7 +78,8 @@ async fn exchange(post: &Post) -> Outcome {
     if let Some(query) = url.query() {
         target = format!("{target}?{query}");
     }
-    let signed: String = post.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let signed: Vec<String> = post.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let signed = signed.concat();
     let head = format!(
         "POST {target} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: Discord-Interactions/1.0 \
          (+https://discord.com)\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n{signed}\r\n",

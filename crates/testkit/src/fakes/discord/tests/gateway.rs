@@ -1,3 +1,5 @@
+//! Sessions of the gateway.
+
 use super::*;
 
 const ALL: u64 = 0x7fff | 1 << 15;

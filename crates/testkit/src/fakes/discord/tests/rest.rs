@@ -1,3 +1,5 @@
+//! Calls over REST.
+
 use super::*;
 
 fn messages() -> String {
