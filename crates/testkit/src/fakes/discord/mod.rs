@@ -7,6 +7,7 @@
 mod answer;
 mod calls;
 mod channels;
+mod direct;
 mod faults;
 mod files;
 mod gateway;
@@ -34,6 +35,7 @@ use tokio::sync::watch;
 
 pub use answer::{ApiError, Response, Transport};
 pub use calls::CallRecord;
+pub use direct::Direct;
 pub use faults::{Fault, FaultRule, Scope};
 pub use gateway::{GatewaySettings, Out, SocketFault};
 pub use interactions::Post;

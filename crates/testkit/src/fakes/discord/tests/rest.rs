@@ -99,3 +99,25 @@ fn interactions_have_three_seconds_and_fifteen_minutes() {
     assert_eq!(fake.handle(NOW + 900_000, &more).status, 200);
     assert_eq!(fake.handle(NOW + 900_001, &more).body["code"], 50027);
 }
+
+#[tokio::test]
+async fn calls_without_sockets_carry_headers_and_faults() {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use frontdesk_core::port::outcall::{Call, Outcall as _};
+
+    let fake = world();
+    fake.set_limits(Limits::default());
+    let direct = Direct { fake: fake.clone(), env: Arc::new(crate::TestEnv::new(1)), latency: Duration::ZERO };
+    let url = format!("http://discord.test/api/v10/{}", messages());
+    let token = format!("Bot {TOKEN}");
+    let headers = [("authorization", token.as_str())];
+    let send = || Call { headers: &headers, ..Call::post(&url, r#"{"content":"hi"}"#, 1_000_000) };
+    let answer = direct.call(send()).await.unwrap();
+    assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some("4")));
+    fake.fault(FaultRule { method: "*".into(), fault: Fault::Slow { delay_ms: 60_000 }, times: 1 });
+    let soon = Call { time: Some(Duration::from_millis(50)), ..send() };
+    assert!(direct.call(soon).await.is_err(), "it took too long");
+    assert_eq!(fake.channel(GENERAL).unwrap()["messages"].as_array().unwrap().len(), 2);
+}
