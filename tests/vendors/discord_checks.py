@@ -320,6 +320,12 @@ async def buttons_menus_and_forms(s):
     await s.fake.answered(made)
     seen = await s.lib.fetch(GENERAL, sent["id"])
     same((seen["text"], seen["buttons"]), ("cancelled", []), "message updated")
+    menu = await s.lib.send(GENERAL, "which?", menu=("pick", ["a", "b"]))
+    made = s.fake.act("interact", kind="select", bot=BOT, by=ANN, channel=GENERAL, message=menu["id"], custom_id="pick", values=["b"])
+    got = await s.next("interaction")
+    same((got["kind"], got["custom_id"], got["values"]), (3, "pick", ["b"]), "chosen")
+    await s.lib.answer(got["it"], "b it is")
+    await s.fake.answered(made)
 
 
 @check

@@ -54,7 +54,7 @@ async def attempt(fake, library, judge, function):
         if judge.problems:
             raise Failed(f"not as described: {'; '.join(judge.problems[:5])}")
     finally:
-        await scene.lib.close()
+        await asyncio.wait_for(scene.lib.close(), 30)
 
 
 def main():

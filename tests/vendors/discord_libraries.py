@@ -162,7 +162,7 @@ class DiscordPy:
             view.add_item(discord.ui.Button(label=name, custom_id=name))
         return view
 
-    async def send(self, channel, text=None, reply_to=None, files=(), buttons=None, no_mentions=False, nonce=None, embed=None):
+    async def send(self, channel, text=None, reply_to=None, files=(), buttons=None, no_mentions=False, menu=None, embed=None):
         more = {}
         if reply_to:
             more["reference"] = discord.MessageReference(message_id=reply_to, channel_id=channel)
@@ -170,8 +170,9 @@ class DiscordPy:
             more["view"] = self.buttons(*buttons)
         if no_mentions:
             more["allowed_mentions"] = discord.AllowedMentions.none()
-        if nonce:
-            more["nonce"] = nonce
+        if menu:
+            options = [discord.SelectOption(label=name, value=name) for name in menu[1]]
+            more["view"] = discord.ui.View(timeout=None).add_item(discord.ui.Select(custom_id=menu[0], options=options))
         if embed:
             more["embed"] = discord.Embed(title=embed)
         files = [discord.File(io.BytesIO(content), name) for name, content in files]
@@ -438,7 +439,7 @@ class Hikari:
                 "members": {member.id: member.nickname for member in it.get_members().values()},
                 "roles": {role.name for role in it.get_roles().values()}}
 
-    async def send(self, channel, text=None, reply_to=None, files=(), buttons=None, no_mentions=False, nonce=None, embed=None):
+    async def send(self, channel, text=None, reply_to=None, files=(), buttons=None, no_mentions=False, menu=None, embed=None):
         more = {"content": text} if text is not None else {}
         if reply_to:
             more.update(reply=reply_to, mentions_reply=True)
@@ -446,6 +447,12 @@ class Hikari:
             row = self.client.rest.build_message_action_row()
             for name in buttons:
                 row.add_interactive_button(hikari.ButtonStyle.SECONDARY, name, label=name)
+            more["component"] = row
+        if menu:
+            row = self.client.rest.build_message_action_row()
+            picker = row.add_text_menu(menu[0])
+            for name in menu[1]:
+                picker.add_option(name, name)
             more["component"] = row
         if not no_mentions:
             more.update(user_mentions=True, role_mentions=True, mentions_everyone=True)

@@ -194,6 +194,11 @@ impl FakeDiscord {
         gateway::take_out(&mut state, connection)
     }
 
+    /// The clock was moved ahead under clients whose own clocks were not.
+    fn forgive_beats(&self, by_ms: u64) {
+        self.state().gateway.forgive_beats(by_ms);
+    }
+
     /// The socket is gone; the code is that of the client's close frame.
     pub fn disconnected(&self, now_ms: u64, connection: u64, code: Option<u16>) {
         self.change_at(now_ms, |state| gateway::disconnected(state, now_ms, connection, code));

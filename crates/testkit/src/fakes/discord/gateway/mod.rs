@@ -105,6 +105,12 @@ impl Gateway {
             "max_concurrency": 1})
     }
 
+    pub(super) fn forgive_beats(&mut self, by_ms: u64) {
+        for connection in self.connections.values_mut() {
+            connection.last_beat_ms += by_ms;
+        }
+    }
+
     /// Live sockets of a bot that have identified.
     pub(super) fn live(&self, bot: Id) -> Vec<u64> {
         let of_bot = self.sessions.values().filter(|session| session.bot == bot);
