@@ -14,7 +14,7 @@ use super::snowflake::Id;
 use super::state::State;
 pub(super) use frames::receive;
 use session::Session;
-pub(super) use session::Viewer;
+pub(super) use session::{Audience, Viewer, dispatch};
 pub use trouble::SocketFault;
 pub(super) use trouble::apply as trouble;
 
@@ -222,5 +222,3 @@ fn note(state: &mut State, at_ms: u64, bot: Option<Id>, what: &str, params: Valu
         fault: None,
     });
 }
-
-pub(super) use session::{Audience, dispatch};

@@ -6,7 +6,7 @@ use super::super::answer::{Answer, ApiError};
 use super::super::permissions::{ATTACH_FILES, MANAGE_MESSAGES, READ_HISTORY, SEND_IN_THREADS, SEND_MESSAGES};
 use super::super::posting;
 use super::super::snowflake::{self, Id};
-use super::super::state::{Channel, Message};
+use super::super::state::Channel;
 use super::{Call, body, number, shown};
 
 /// How long a nonce is remembered: the vendor says a few minutes.
@@ -160,7 +160,7 @@ pub(in super::super) fn apply_edit(call: &mut Call<'_>, place: Id, id: Id) -> Re
         posting::notify(call.state, channel, &mut edited, &given["allowed_mentions"]);
     }
     let is_edit = !was_loading && (given.get("content").is_some() || given.get("embeds").is_some());
-    posting::update(call.state, call.now_ms, place, id, is_edit, |message| *message = Message { ..edited });
+    posting::update(call.state, call.now_ms, place, id, is_edit, |message| *message = edited);
     Ok(())
 }
 
