@@ -230,6 +230,9 @@ class Tenant:
         if platform == "telegram":
             token = "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr"
             more = {"settings": {"base_url": "http://127.0.0.1:9"}, "secrets": {"token": token}}
+        if platform == "discord":
+            settings = {"base_url": "http://127.0.0.1:9/api/v10", "gateway_url": "ws://127.0.0.1:9"}
+            more = {"settings": settings, "secrets": {"token": "MTEwMDAwMDAwMDAwMDAwMDAwMQ.closed.port-of-the-loopback-interface"}}
         self.desk.admin("POST", "/bots", {"platform": platform, "id": ident, "tenant": self.name, **more})
 
     def bind(self, user, instance, platform="relay"):

@@ -2,6 +2,7 @@
 //! have what, and never sees another platform.
 
 pub mod chat;
+pub mod discord;
 pub mod hooks;
 mod kit;
 pub mod matrix;
@@ -16,7 +17,7 @@ pub use kit::{Kit, Listed, NoMedia, SettingsError};
 
 /// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
 /// above.
-const LISTED: &[Listed] = &[hooks::LISTED, matrix::LISTED, telegram::LISTED];
+const LISTED: &[Listed] = &[discord::LISTED, hooks::LISTED, matrix::LISTED, telegram::LISTED];
 
 /// All platforms of the box, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {

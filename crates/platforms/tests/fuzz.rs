@@ -8,6 +8,7 @@ use frontdesk_core::intake::{REMOTE_MEDIA_MAX, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest};
+use frontdesk_platforms::discord::Discord;
 use frontdesk_platforms::hooks::{self, Hooks};
 use frontdesk_platforms::matrix::Homeservers;
 use frontdesk_platforms::shared::markdown::{Dialect, LIMIT_MIN, Unit, render};
@@ -300,4 +301,70 @@ fn markdown_seeds() -> Vec<Vec<u8>> {
 #[test]
 fn texts_of_agents() {
     run(&Target { name: "markdown", run: markdown, seeds: markdown_seeds });
+}
+
+/// A frame of the gateway socket.
+fn discord(input: &[u8]) -> Outcome {
+    let kit = Kit {
+        env: Arc::new(TestEnv::default()),
+        outcall: Arc::new(NoDiscord),
+        media: Arc::new(NoMedia),
+        public_url: String::new(),
+        settings: toml::Table::new(),
+    };
+    let secrets = [("token".to_owned(), Secret::new("0123456789abcdef0123456789"))].into();
+    let bot = Bot::new("dc", None, [].into(), secrets);
+    let text = String::from_utf8_lossy(input).into_owned();
+    let read = CLOCK.block_on(Discord::new(&kit).read_frame(&bot, "7001", &text));
+    let shape = read.ok().flatten().map(|intake| {
+        let event = &intake.event;
+        assert_eq!((&intake.whose, intake.bot.as_str()), (&Whose::Shared, "dc"));
+        assert_eq!(event.source.platform, "discord");
+        assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);
+        let about = (event.source.chat_type.clone(), event.source.thread_id.is_some(), intake.addressed);
+        (intake.refused.is_some(), event.message_type.clone(), about, event.reply_to.is_some(), event.text.is_empty())
+    });
+    outcome(shape)
+}
+
+/// Every channel is a thread of itself.
+struct NoDiscord;
+
+impl Outcall for NoDiscord {
+    fn check(&self, _: &str) -> Result<(), OutcallError> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        assert!(
+            call.url.starts_with("https://discord.com/api/v10/channels/") && !call.url.contains(".."),
+            "{}",
+            call.url
+        );
+        let body = br#"{"id":"5","type":11,"guild_id":"3","name":"t","parent_id":"5","topic":"x"}"#;
+        Box::pin(std::future::ready(Ok(Answer { body: body.to_vec(), ..Answer::of(200) })))
+    }
+}
+
+fn discord_seeds() -> Vec<Vec<u8>> {
+    let message = |rest: &str| {
+        let base = r#""id":"9","channel_id":"5","author":{"id":"8","username":"ann"}"#;
+        format!(r#"{{"op":0,"s":3,"t":"MESSAGE_CREATE","d":{{{base},{rest}}}}}"#)
+    };
+    [
+        message(r#""guild_id":"3","content":"<@7001> hi","mentions":[{"id":"7001"}],"member":{"nick":"A"},"type":0"#),
+        message(r#""content":"","attachments":[{"id":"1","filename":"a.png","content_type":"image/png","size":3}]"#),
+        message(r#""content":"x","type":19,"message_reference":{"message_id":"2"},"referenced_message":{"id":"2","channel_id":"5","author":{"id":"7001"},"content":"y"}"#),
+        message(r#""content":"","embeds":[{"title":"t","description":"d"}],"sticker_items":[{"name":"s"}],"webhook_id":"4""#),
+        message(r#""guild_id":"3","content":"@r","mention_roles":["6"],"flags":8192,"edited_timestamp":"2026""#),
+        message(r#""content":"x","type":21"#),
+        r#"{"op":11}"#.to_owned(),
+    ]
+    .map(String::into_bytes)
+    .to_vec()
+}
+
+#[test]
+fn frames_of_discord() {
+    run(&Target { name: "discord", run: discord, seeds: discord_seeds });
 }

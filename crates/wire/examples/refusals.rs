@@ -9,7 +9,7 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 42] = [
+const TEXTS: [&str; 50] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -53,6 +53,15 @@ const TEXTS: [&str; 42] = [
     "the message has too many reactions to find the one of the bot; nothing was removed",
     "too many files whose length the server of source_url does not tell are under way for this bot; nothing was sent; \
      try again later",
+    "Discord refused it: Unknown Channel (404, code 10003)",
+    "Discord limits the rate; it asks to wait 7 s",
+    "Discord did not answer: status 502",
+    "Discord refused too many requests of this server in the last ten minutes, and would ban its address for more; \
+     nothing was sent",
+    "\"x\" is no id of a channel of Discord",
+    "the thread was not created by this bot",
+    "the thread has another name by now",
+    "there is no such channel, or the bot may not see it",
 ];
 
 fn main() -> io::Result<()> {

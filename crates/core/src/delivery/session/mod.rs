@@ -140,6 +140,11 @@ struct Serving {
 }
 
 impl Serving {
+    /// A peer that never acks owes none.
+    fn is_owed_acks(&self) -> bool {
+        !self.window.is_empty() && self.window.acks != Acks::Never
+    }
+
     fn take_unsaved(&mut self) -> Option<Settlement> {
         let settlement = self.window.take_unsaved()?;
         Some(Settlement { session: self.mailbox.session(), ..settlement })
@@ -251,18 +256,6 @@ impl Session {
         self.leave_at_ms.get_or_insert(now_ms + LEAVE_MS);
     }
 
-    pub fn is_leaving(&self) -> bool {
-        self.leave_at_ms.is_some()
-    }
-
-    fn close_if_left(&mut self, now_ms: u64) {
-        let Some(leave_at_ms) = self.leave_at_ms else { return };
-        let owes = |serving: &Serving| !serving.window.is_empty() && serving.window.acks != Acks::Never;
-        if now_ms >= leave_at_ms || !self.serving.as_ref().is_some_and(owes) {
-            self.closing.get_or_insert(Close::GoingAway);
-        }
-    }
-
     /// The socket was closed: nothing more is written, and remaining results only lead to the end.
     pub fn hang_up(&mut self) {
         self.is_over = true;
@@ -350,11 +343,14 @@ impl Session {
     /// Processes orders, waiting frames and rows. Called after every input.
     pub fn turn(&mut self, now_ms: u64) {
         self.take_orders();
-        while self.may_take_later() {
+        while self.closing.is_none() && self.hello.is_none() && !self.outbox.is_full() {
             let Some(line) = self.later.next() else { break };
             self.take_frame(&line, now_ms);
         }
-        self.close_if_left(now_ms);
+        let is_owed = self.serving.as_ref().is_some_and(Serving::is_owed_acks);
+        if self.leave_at_ms.is_some_and(|leave_at_ms| now_ms >= leave_at_ms || !is_owed) {
+            self.closing.get_or_insert(Close::GoingAway);
+        }
         self.pump(now_ms);
         if self.closing.is_none()
             && !self.is_saving
@@ -364,10 +360,6 @@ impl Session {
             self.effects.push_back(Effect::Save(settlement));
         }
         self.note_outbox();
-    }
-
-    fn may_take_later(&self) -> bool {
-        self.closing.is_none() && self.hello.is_none() && !self.outbox.is_full()
     }
 
     fn take_orders(&mut self) {

@@ -64,7 +64,7 @@ impl Carrier {
     async fn live(mut self: Box<Self>, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>) {
         let stop = self.app.stop.clone();
         let mut tick = std::pin::pin!(sleep_until(self.started));
-        let (mut is_writing, mut is_gone) = (false, false);
+        let (mut is_writing, mut is_gone, mut is_leaving) = (false, false, false);
         loop {
             self.turn();
             if self.session.closing().is_some() {
@@ -101,7 +101,10 @@ impl Carrier {
                 }
                 () = async { match &mailbox { Some(mailbox) => mailbox.notify.notified().await, None => std::future::pending().await } } => {}
                 () = tick.as_mut() => self.session.tick(self.now_ms()),
-                () = stop.cancelled(), if !self.session.is_leaving() => self.session.leave(self.now_ms()),
+                () = stop.cancelled(), if !is_leaving => {
+                    is_leaving = true;
+                    self.session.leave(self.now_ms());
+                }
             }
         }
         // Frames that the peer sent before it left are processed, and work in progress is finished.

@@ -1,0 +1,384 @@
+//! What agents do.
+
+use frontdesk_core::port::outcall::{HttpMethod, Part, PartValue};
+use frontdesk_core::port::platform::{Acted, ActingAs, Bot, MediaFault, RemoteMedia};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Secret};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::api::{Answered, Api, ApiError, WHOLE_BOT};
+use super::guilds::Channel;
+use super::{Discord, PLATFORM};
+use crate::shared::fit::split_to_fit;
+use crate::shared::markdown::{Dialect, Unit, render};
+use crate::shared::source_file::SourceFile;
+
+pub(super) const MESSAGE_MAX: usize = 2_000;
+const PART_MIN: usize = 64;
+/// What a server without boosts takes.
+const UPLOAD_MAX_BYTES: usize = 10 << 20;
+const DOWNLOAD_MAX_BYTES: usize = 25 << 20;
+const THREAD_NAME_MAX: usize = 100;
+const PUBLIC_THREAD: u8 = 11;
+/// Minutes without a message after which Discord archives a thread.
+const ARCHIVE_AFTER_MIN: u32 = 1_440;
+
+#[derive(Deserialize)]
+struct Sent {
+    id: String,
+}
+
+/// In parts that each fit into a message.
+pub(super) fn parts(text: &str) -> Vec<String> {
+    let fits = |part: &str| rendered(part).is_some() || is_blank(part);
+    split_to_fit(text, MESSAGE_MAX, PART_MIN, frontdesk_wire::descriptor::LenUnit::Chars, &fits)
+}
+
+fn rendered(text: &str) -> Option<String> {
+    let mut parts = render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars);
+    (parts.len() == 1).then(|| parts.remove(0).markup)
+}
+
+fn is_blank(text: &str) -> bool {
+    render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars).is_empty()
+}
+
+/// The rate limit of a channel, by name.
+pub(super) fn channel_bucket(channel: &str) -> String {
+    format!("channel:{channel}")
+}
+
+/// The channel that an action is for: a thread is a channel of its own.
+pub(super) fn channel_of(action: &Action) -> &str {
+    action.meta("thread_id").filter(|id| !id.is_empty()).or(action.act.chat_id()).unwrap_or_default()
+}
+
+#[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
+fn id(given: &str, what: &str) -> Result<String, ActionResult> {
+    let is_id = !given.is_empty() && given.len() <= 20 && given.bytes().all(|byte| byte.is_ascii_digit());
+    match is_id {
+        true => Ok(given.to_owned()),
+        false => Err(ActionResult::refused(Code::BadRequest, format!("{given:?} is no id of a {what} of Discord"))),
+    }
+}
+
+fn paced<T>(outcome: Result<Answered<T>, ApiError>, result: impl FnOnce(T) -> ActionResult) -> Acted {
+    match outcome {
+        Ok(Answered { value, pause_ms }) => {
+            let mut acted = Acted::from(result(value));
+            acted.pace.pause_ms = pause_ms;
+            acted
+        }
+        Err(error) => error.into(),
+    }
+}
+
+/// Who is pinged: people whom the text names, and whom it answers. Never everybody, and no roles.
+fn allowed_mentions() -> Value {
+    json!({ "parse": ["users"], "replied_user": true })
+}
+
+/// At most 25 characters. Discord answers with the first message if the same nonce comes again within minutes.
+fn nonce(key: &str) -> String {
+    hex::encode(&frontdesk_core::short_hash(&[key])[..12])
+}
+
+impl Discord {
+    /// A limit that is reached is that of the channel, unless Discord says that it is global.
+    pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
+        let Some(api) = self.api(acting_as.bot) else {
+            let text = format!("bot {:?} was not added", acting_as.bot.id);
+            return ActionResult::refused(Code::UnknownIdentity, text).into();
+        };
+        let mut acted = self.try_act(&api, acting_as, action).await.unwrap_or_else(Acted::from);
+        let is_paused = acted.pace.retry_after_ms.is_some() || acted.pace.pause_ms.is_some();
+        let is_of_bot = acted.pace.bucket.take().as_deref() == Some(WHOLE_BOT);
+        acted.pace.bucket = (is_paused && !is_of_bot).then(|| channel_bucket(channel_of(action)));
+        acted
+    }
+
+    async fn try_act(&self, api: &Api<'_>, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
+        let channel = self.target(acting_as.bot, action).await?;
+        Ok(match &action.act {
+            Act::Send { content, reply_to, .. } => {
+                let body = message(content, reply_to.as_deref(), acting_as.idempotency_key)?;
+                let path = format!("/channels/{channel}/messages");
+                paced(api.send::<Sent>(HttpMethod::Post, &path, &Value::Object(body)).await, |it| {
+                    ActionResult::sent(it.id)
+                })
+            }
+            Act::Edit { message_id, content, .. } => {
+                let Some(text) = rendered(content) else { return Err(not_one_message(content)) };
+                let path = format!("/channels/{channel}/messages/{}", id(message_id, "message")?);
+                let body = json!({ "content": text, "allowed_mentions": allowed_mentions() });
+                paced(api.send::<Sent>(HttpMethod::Patch, &path, &body).await, |it| ActionResult::sent(it.id))
+            }
+            Act::Delete { message_id, .. } => {
+                let path = format!("/channels/{channel}/messages/{}", id(message_id, "message")?);
+                done_if_absent(api.bare(HttpMethod::Delete, &path).await)
+            }
+            Act::Typing { content, .. } if content.as_deref() == Some("") => ActionResult::done().into(),
+            Act::Typing { .. } => {
+                paced(api.bare(HttpMethod::Post, &format!("/channels/{channel}/typing")).await, |_| {
+                    ActionResult::done()
+                })
+            }
+            Act::React { message_id, emoji, remove, .. } => {
+                let (message_id, emoji) = (id(message_id, "message")?, encoded(emoji)?);
+                let path = format!("/channels/{channel}/messages/{message_id}/reactions/{emoji}/@me");
+                match remove {
+                    true => done_if_absent(api.bare(HttpMethod::Delete, &path).await),
+                    false => paced(api.bare(HttpMethod::Put, &path).await, |_| ActionResult::done()),
+                }
+            }
+            Act::SendMedia { source_url, content, filename, reply_to, .. } => {
+                let (reply_to, key) = (reply_to.as_deref(), acting_as.idempotency_key);
+                let body = match content.as_deref().filter(|text| !is_blank(text)) {
+                    Some(text) => message(text, reply_to, key)?,
+                    None => empty(reply_to, key)?,
+                };
+                self.send_media(api, acting_as.tenant, &channel, source_url, filename.as_deref(), body).await?
+            }
+            Act::ThreadCreate { thread_name, message_id, .. } => {
+                create_thread(api, &channel, thread_name, message_id.as_deref()).await?
+            }
+            Act::ThreadRename { message_id, chat_id, .. } => {
+                let thread = self.thread_in(acting_as.bot, chat_id, message_id).await?;
+                self.rename(api, acting_as.bot, &thread, &action.act).await?
+            }
+            Act::GetChatInfo { chat_id } => match self.channel(acting_as.bot, chat_id).await {
+                Ok(Some(found)) => {
+                    let name = found.name.clone().unwrap_or_else(|| found.id.clone());
+                    let info = ChatInfo { name, chat_type: found.type_name().into() };
+                    ActionResult { chat_info: Some(info), ..ActionResult::done() }.into()
+                }
+                Ok(None) => {
+                    ActionResult::refused(Code::NotFound, "there is no such channel, or the bot may not see it").into()
+                }
+                Err(error) => error.into(),
+            },
+            Act::Prompt { .. } | Act::Draft { .. } | Act::FollowUp { .. } => {
+                return Err(ActionResult::refused(Code::UnsupportedOp, "Discord does not support this here"));
+            }
+        })
+    }
+
+    /// The channel that an action goes to. The server has checked that the agent may write to the chat; a thread must be
+    /// one of that chat.
+    async fn target(&self, bot: &Bot, action: &Action) -> Result<String, ActionResult> {
+        let chat_id = id(action.act.chat_id().unwrap_or_default(), "channel")?;
+        match action.meta("thread_id").filter(|thread| !thread.is_empty()) {
+            Some(thread) => self.thread_in(bot, &chat_id, thread).await,
+            None => Ok(chat_id),
+        }
+    }
+
+    /// The id of a thread of this channel, or of the thread itself.
+    async fn thread_in(&self, bot: &Bot, chat_id: &str, thread: &str) -> Result<String, ActionResult> {
+        let thread = id(thread, "thread")?;
+        if thread == chat_id {
+            return Ok(thread);
+        }
+        match self.channel(bot, &thread).await {
+            Ok(Some(found)) if found.parent() == Some(chat_id) => Ok(thread),
+            Ok(_) => Err(ActionResult::egress_declined(PLATFORM)),
+            Err(error) => Err(Acted::from(error).result),
+        }
+    }
+
+    async fn send_media(
+        &self,
+        api: &Api<'_>,
+        tenant: &str,
+        channel: &str,
+        source_url: &str,
+        filename: Option<&str>,
+        body: Map<String, Value>,
+    ) -> Result<Acted, ActionResult> {
+        let file = self.files.open(tenant, source_url, UPLOAD_MAX_BYTES).await?;
+        if file.size.is_some_and(|size| size > UPLOAD_MAX_BYTES as u64) {
+            let text = format!("Discord takes files of at most {UPLOAD_MAX_BYTES} bytes");
+            return Err(ActionResult::refused(Code::TooLarge, text));
+        }
+        let SourceFile { mime, filename: known, size, body: bytes } = file;
+        let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| "file".to_owned());
+        let payload = Value::Object(body).to_string();
+        let parts = vec![
+            Part { name: "payload_json", value: PartValue::Text(&payload) },
+            Part {
+                name: "files[0]",
+                value: PartValue::File { filename: &filename, mime: &mime, length: size, body: bytes },
+            },
+        ];
+        let path = format!("/channels/{channel}/messages");
+        Ok(paced(api.upload::<Sent>(&path, parts).await, |it| ActionResult::sent(it.id)))
+    }
+
+    async fn rename(&self, api: &Api<'_>, bot: &Bot, thread: &str, act: &Act) -> Result<Acted, ActionResult> {
+        let Act::ThreadRename { thread_name, only_if_current_name, only_if_connector_created, .. } = act else {
+            return Err(ActionResult::refused(Code::BadRequest, "this is no rename"));
+        };
+        if only_if_current_name.is_some() || *only_if_connector_created {
+            // Asked from Discord itself: a guard must not rely on what was known before.
+            let found: Channel = match api.get(&format!("/channels/{thread}")).await {
+                Ok(found) => found,
+                Err(error) => return Ok(error.into()),
+            };
+            let me = match self.own_id(bot).await {
+                Ok(me) => me,
+                Err(error) => return Ok(error.into()),
+            };
+            let conflict = |text: &str| ActionResult::refused(Code::Conflict, text);
+            if *only_if_connector_created && found.owner_id.as_deref() != Some(me.as_str()) {
+                return Err(conflict("the thread was not created by this bot"));
+            }
+            if only_if_current_name.as_ref().is_some_and(|name| found.name.as_ref() != Some(name)) {
+                return Err(conflict("the thread has another name by now"));
+            }
+        }
+        let body = json!({ "name": thread_title(thread_name)? });
+        let path = format!("/channels/{thread}");
+        Ok(paced(api.send::<Value>(HttpMethod::Patch, &path, &body).await, |_| ActionResult::done()))
+    }
+
+    /// The handle names channel, message and attachment: URLs of files expire, so a fresh one is asked for.
+    pub(super) async fn fetch(&self, bot: &Bot, handle: &Secret) -> Result<RemoteMedia, MediaFault> {
+        let gone = |text: &str| MediaFault::Gone(text.to_owned());
+        let api = self.api(bot).ok_or_else(|| gone("the bot was removed"))?;
+        let mut ids = handle.expose().splitn(3, '/');
+        let (Some(channel), Some(message), Some(file)) = (ids.next(), ids.next(), ids.next()) else {
+            return Err(gone("its place is not known"));
+        };
+        let found: Value = api.get(&format!("/channels/{channel}/messages/{message}")).await.map_err(|error| {
+            match error.status() {
+                Some(403 | 404) => MediaFault::Gone(error.text()),
+                _ => MediaFault::Unavailable(error.text()),
+            }
+        })?;
+        let attachments = found["attachments"].as_array().into_iter().flatten();
+        let url = attachments.filter(|it| it["id"] == file).find_map(|it| it["url"].as_str());
+        let url = url.ok_or_else(|| gone("the message has no such file any more"))?;
+        let answer = self.outcall.open(api.file_call(url, DOWNLOAD_MAX_BYTES)).await;
+        let answer = answer.map_err(|error| MediaFault::Unavailable(error.to_string()))?;
+        match answer.status {
+            200..300 => {
+                let mime = answer.header("content-type").unwrap_or("application/octet-stream").to_owned();
+                Ok(RemoteMedia { mime, filename: None, body: answer.body })
+            }
+            404 | 410 => Err(MediaFault::Gone(format!("status {}", answer.status))),
+            status => Err(MediaFault::Unavailable(format!("status {status}"))),
+        }
+    }
+}
+
+fn done_if_absent(outcome: Result<Answered<Value>, ApiError>) -> Acted {
+    match outcome {
+        Err(error) if error.status() == Some(404) => ActionResult::done().into(),
+        outcome => paced(outcome, |_| ActionResult::done()),
+    }
+}
+
+#[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
+fn message(content: &str, reply_to: Option<&str>, key: Option<&str>) -> Result<Map<String, Value>, ActionResult> {
+    let Some(text) = rendered(content) else { return Err(not_one_message(content)) };
+    let mut body = empty(reply_to, key)?;
+    body.insert("content".into(), text.into());
+    Ok(body)
+}
+
+/// A message without a text.
+#[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
+fn empty(reply_to: Option<&str>, key: Option<&str>) -> Result<Map<String, Value>, ActionResult> {
+    let mut body = Map::new();
+    body.insert("allowed_mentions".into(), allowed_mentions());
+    if let Some(reply_to) = reply_to.filter(|it| !it.is_empty()) {
+        // A message that was deleted in the meantime is no reason to lose the answer.
+        let reference = json!({ "message_id": id(reply_to, "message")?, "fail_if_not_exists": false });
+        body.insert("message_reference".into(), reference);
+    }
+    if let Some(key) = key {
+        body.insert("nonce".into(), nonce(key).into());
+        body.insert("enforce_nonce".into(), true.into());
+    }
+    Ok(body)
+}
+
+fn not_one_message(content: &str) -> ActionResult {
+    if is_blank(content) {
+        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
+    }
+    ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} characters"))
+}
+
+#[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
+fn thread_title(name: &str) -> Result<String, ActionResult> {
+    match name.trim() {
+        "" => Err(ActionResult::refused(Code::BadRequest, "the name of the thread is empty")),
+        name => Ok(name.chars().take(THREAD_NAME_MAX).collect()),
+    }
+}
+
+async fn create_thread(api: &Api<'_>, channel: &str, name: &str, anchor: Option<&str>) -> Result<Acted, ActionResult> {
+    let mut body = json!({ "name": thread_title(name)?, "auto_archive_duration": ARCHIVE_AFTER_MIN });
+    let path = if let Some(anchor) = anchor.filter(|anchor| !anchor.is_empty()) {
+        format!("/channels/{channel}/messages/{}/threads", id(anchor, "message")?)
+    } else {
+        body["type"] = PUBLIC_THREAD.into();
+        format!("/channels/{channel}/threads")
+    };
+    let made = api.send::<Sent>(HttpMethod::Post, &path, &body).await;
+    Ok(paced(made, |it| ActionResult { thread_id: Some(it.id), ..ActionResult::done() }))
+}
+
+/// An emoji as a part of a path. Custom ones are `name:id`, also in the form of a text.
+#[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
+fn encoded(emoji: &str) -> Result<String, ActionResult> {
+    let emoji =
+        emoji.trim_start_matches("<a:").trim_start_matches("<:").trim_start_matches(':').trim_end_matches(['>', ':']);
+    // Dots alone would name another path.
+    if emoji.chars().all(|c| c == '.') {
+        return Err(ActionResult::refused(Code::BadRequest, format!("{emoji:?} is no emoji")));
+    }
+    let part = |byte: u8| match byte {
+        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'-' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    Ok(emoji.bytes().map(part).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_fits_into_a_message_after_rendering() {
+        for text in ["a_b*c ".repeat(2_000), "**bold** [x](http://a.example/?q=1)\n\n".repeat(300), "😀".repeat(5_000)]
+        {
+            let parts = parts(&text);
+            assert!(parts.len() > 1);
+            for part in &parts {
+                assert!(rendered(part).unwrap().chars().count() <= MESSAGE_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_pings_nobody_by_accident_and_has_a_nonce() {
+        let body = message("hello @everyone", Some("12"), Some("1700.7.0")).unwrap();
+        assert_eq!(body["allowed_mentions"], json!({ "parse": ["users"], "replied_user": true }));
+        assert_eq!(body["message_reference"]["message_id"], "12");
+        let nonce = body["nonce"].as_str().unwrap();
+        assert!(nonce.len() <= 25 && body["enforce_nonce"] == true);
+        assert_eq!(message("x", None, Some("1700.7.0")).unwrap()["nonce"], nonce);
+        assert_ne!(message("x", None, Some("1700.7.1")).unwrap()["nonce"], nonce);
+        assert!(message("x", Some("../1"), None).is_err() && message(" ", None, None).is_err());
+    }
+
+    #[test]
+    fn emoji_are_parts_of_a_path() {
+        assert_eq!(encoded("👍").unwrap(), "%F0%9F%91%8D");
+        assert_eq!(encoded("<:ok:123>").unwrap(), "ok%3A123");
+        assert_eq!(encoded("../@me").unwrap(), "%2E%2E%2F%40me");
+        assert!(encoded("..").is_err() && encoded("").is_err());
+    }
+}

@@ -1,0 +1,180 @@
+//! Discord: the gateway socket in, REST out.
+//!
+//! * `scope_id` is the guild, `chat_id` the channel; in a thread `chat_id` and `thread_id` are the thread, and
+//!   `parent_chat_id` its channel.
+//! * Who sees a channel follows from roles and overwrites. What Discord does not say counts as no.
+
+mod act;
+mod api;
+mod guilds;
+mod inspect;
+mod invalid;
+mod look;
+mod normalize;
+mod permissions;
+mod socket;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use frontdesk_core::Env;
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::outcall::Outcall;
+use frontdesk_core::port::platform::{
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Ended, Inlet, Look, MediaFault, Platform, Rate, RemoteMedia,
+};
+use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::descriptor::LenUnit;
+use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
+use serde::Deserialize;
+
+use self::act::{MESSAGE_MAX, channel_bucket, channel_of};
+use self::guilds::{Guilds, User};
+use self::invalid::InvalidRequests;
+use crate::shared::source_file::SourceFiles;
+use crate::{Kit, Listed, SettingsError};
+
+pub const PLATFORM: &str = "discord";
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+
+const TYPING_LASTS_MS: u64 = 10_000;
+
+// What Discord permits, with a margin: 50 requests a second in all, 5 messages in 5 s in a channel. Limits of routes that
+// its answers tell are obeyed beside these.
+const BOT_RATE: Rate = Rate { burst: 5, every_ms: 23 };
+const CHANNEL_RATE: Rate = Rate { burst: 4, every_ms: 1_050 };
+
+const OPS: [&str; 9] =
+    ["send", "edit", "delete", "typing", "get_chat_info", "send_media", "react", "thread_create", "thread_rename"];
+
+fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
+    let _: NoSettings = kit.section(PLATFORM)?;
+    Ok(Arc::new(Discord::new(kit)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoSettings {}
+
+pub struct Discord {
+    env: Arc<dyn Env>,
+    outcall: Arc<dyn Outcall>,
+    files: SourceFiles,
+    descriptor: Descriptor,
+    guilds: Guilds,
+    invalid: InvalidRequests,
+    /// Who each bot is, as Discord said, beside the account that was asked about.
+    known: Mutex<HashMap<String, (String, User)>>,
+}
+
+impl Discord {
+    pub fn new(kit: &Kit) -> Self {
+        let descriptor = Descriptor {
+            supports_edit: true,
+            supports_threads: true,
+            markdown_dialect: "discord".into(),
+            len_unit: LenUnit::Chars,
+            emoji: "💬".into(),
+            platform_hint: "You are talking on Discord. Write Markdown; tables become monospace text.".into(),
+            supported_ops: OPS.map(str::to_owned).to_vec(),
+            ..Descriptor::plain(PLATFORM, "Discord", MESSAGE_MAX)
+        };
+        Self {
+            env: kit.env.clone(),
+            outcall: kit.outcall.clone(),
+            files: SourceFiles::new(kit),
+            descriptor,
+            guilds: Guilds::default(),
+            invalid: InvalidRequests::default(),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Platform for Discord {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn bot_names(&self) -> Option<BotNames> {
+        Some(BotNames {
+            settings: &["base_url", "gateway_url", "application_id", "public_key", "socket"],
+            required: &["token"],
+            secrets: &["token"],
+        })
+    }
+
+    fn check_bot(&self, bot: &Bot) -> Result<(), String> {
+        let token = bot.secret("token").map_or("", Secret::expose);
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if token.len() < 20 || !token.chars().all(plain) {
+            return Err("the token must be that of the bot, as the developer portal shows it, without \"Bot \"".into());
+        }
+        for (name, schemes) in [("base_url", ["https://", "http://"]), ("gateway_url", ["wss://", "ws://"])] {
+            if let Some(url) = bot.setting(name)
+                && !schemes.iter().any(|scheme| url.starts_with(scheme) && url.len() > scheme.len())
+            {
+                return Err(format!("{name} {url:?} must begin with {} or {}", schemes[0], schemes[1]));
+            }
+        }
+        match bot.setting("socket").unwrap_or("on") {
+            "on" | "off" => Ok(()),
+            other => Err(format!("socket must be on or off, not {other:?}")),
+        }
+    }
+
+    fn inspect<'a>(&'a self, bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
+        Box::pin(self.findings(bot))
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+
+    fn listen<'a>(&'a self, bot: &'a Bot, cursor: Option<String>, inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+        Box::pin(async move {
+            match bot.setting("socket") {
+                Some("off") => Ended::Never,
+                _ => self.listen_as(bot, cursor, inlet).await,
+            }
+        })
+    }
+
+    fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
+        Box::pin(self.act_once(acting_as, action))
+    }
+
+    fn typing_lasts_ms(&self) -> Option<u64> {
+        Some(TYPING_LASTS_MS)
+    }
+
+    fn look<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a str,
+        viewer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+        Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
+    }
+
+    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+        Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
+    }
+
+    fn fetch_media<'a>(&'a self, bot: &'a Bot, handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {
+        Box::pin(self.fetch(bot, handle))
+    }
+
+    fn split(&self, text: &str) -> Vec<String> {
+        act::parts(text)
+    }
+
+    fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
+        let cost = Cost::of(action).in_bucket("bot", BOT_RATE);
+        match &action.act {
+            Act::Typing { .. } | Act::GetChatInfo { .. } => cost,
+            _ => cost.in_bucket(channel_bucket(channel_of(action)), CHANNEL_RATE),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Who can see a channel: the effective `VIEW_CHANNEL` of a member, from roles and overwrites.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+const ADMINISTRATOR: u64 = 1 << 3;
+const VIEW_CHANNEL: u64 = 1 << 10;
+const MANAGE_THREADS: u64 = 1 << 34;
+
+/// Permissions are numbers in text.
+fn bits(value: &Value) -> u64 {
+    value.as_str().and_then(|text| text.parse().ok()).or_else(|| value.as_u64()).unwrap_or(0)
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Role {
+    pub(super) id: String,
+    permissions: Value,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Overwrite {
+    id: String,
+    allow: Value,
+    deny: Value,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Member {
+    pub(super) roles: Vec<String>,
+}
+
+/// Of one guild.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rights<'a> {
+    pub(super) guild_id: &'a str,
+    pub(super) owner_id: &'a str,
+    pub(super) roles: &'a [Role],
+}
+
+/// All permissions of a member in a channel. The overwrites of a thread are those of its parent.
+fn effective(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[Overwrite]) -> u64 {
+    if rights.owner_id == user_id {
+        return u64::MAX;
+    }
+    // The role of everybody has the id of the guild.
+    let has = |role: &str| role == rights.guild_id || member.roles.iter().any(|own| own == role);
+    let base = rights.roles.iter().filter(|role| has(&role.id)).fold(0, |all, role| all | bits(&role.permissions));
+    if base & ADMINISTRATOR != 0 {
+        return u64::MAX;
+    }
+    let mut all = base;
+    let of_everybody = overwrites.iter().find(|it| it.id == rights.guild_id);
+    if let Some(overwrite) = of_everybody {
+        all = (all & !bits(&overwrite.deny)) | bits(&overwrite.allow);
+    }
+    let of_roles = overwrites.iter().filter(|it| it.id != rights.guild_id && member.roles.contains(&it.id));
+    let (allow, deny) = of_roles.fold((0, 0), |(allow, deny), it| (allow | bits(&it.allow), deny | bits(&it.deny)));
+    all = (all & !deny) | allow;
+    if let Some(own) = overwrites.iter().find(|it| it.id == user_id) {
+        all = (all & !bits(&own.deny)) | bits(&own.allow);
+    }
+    all
+}
+
+/// Whether the member sees the channel, and whether private threads of it too without being in them.
+pub(super) fn sees(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[Overwrite]) -> (bool, bool) {
+    let all = effective(rights, user_id, member, overwrites);
+    let is_seen = all & VIEW_CHANNEL != 0;
+    (is_seen, is_seen && all & MANAGE_THREADS != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn role(id: &str, permissions: u64) -> Role {
+        serde_json::from_value(json!({ "id": id, "permissions": permissions.to_string() })).unwrap()
+    }
+
+    fn overwrite(id: &str, allow: u64, deny: u64) -> Overwrite {
+        serde_json::from_value(json!({ "id": id, "allow": allow.to_string(), "deny": deny.to_string() })).unwrap()
+    }
+
+    /// The order of the vendor's documents, one step after another, for one permission.
+    fn slowly(
+        owner: bool,
+        everybody: u64,
+        own_roles: &[(String, u64)],
+        overwrites: &[(String, u64, u64)],
+        user: &str,
+    ) -> bool {
+        if owner {
+            return true;
+        }
+        let mut base = everybody & VIEW_CHANNEL != 0;
+        let mut is_admin = everybody & ADMINISTRATOR != 0;
+        for (_, permissions) in own_roles {
+            base |= permissions & VIEW_CHANNEL != 0;
+            is_admin |= permissions & ADMINISTRATOR != 0;
+        }
+        if is_admin {
+            return true;
+        }
+        let find = |id: &str| overwrites.iter().find(|it| it.0 == id);
+        let apply = |seen: bool, it: Option<&(String, u64, u64)>| match it {
+            Some((_, allow, _)) if allow & VIEW_CHANNEL != 0 => true,
+            Some((_, _, deny)) if deny & VIEW_CHANNEL != 0 => false,
+            _ => seen,
+        };
+        let mut seen = apply(base, find("g"));
+        let of_roles: Vec<_> = own_roles.iter().filter_map(|(id, _)| find(id)).collect();
+        if of_roles.iter().any(|it| it.2 & VIEW_CHANNEL != 0) {
+            seen = false;
+        }
+        if of_roles.iter().any(|it| it.1 & VIEW_CHANNEL != 0) {
+            seen = true;
+        }
+        apply(seen, find(user))
+    }
+
+    #[test]
+    fn generated_guilds_agree_with_the_documented_order() {
+        let mut dice = 7_u64;
+        let mut throw = |below: u64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % below
+        };
+        let mut counts = [0; 2];
+        for _ in 0..20_000 {
+            let mut some = || match throw(8) {
+                0 => ADMINISTRATOR,
+                1..=3 => VIEW_CHANNEL,
+                4 => VIEW_CHANNEL | MANAGE_THREADS,
+                _ => 1 << 11,
+            };
+            let everybody = some() & !ADMINISTRATOR;
+            let all_roles: Vec<(String, u64)> = (0..4).map(|number| (format!("r{number}"), some())).collect();
+            let own: Vec<(String, u64)> = all_roles.iter().filter(|_| throw(2) == 0).cloned().collect();
+            let ids = ["g", "r0", "r1", "r2", "r3", "ann", "ben"];
+            let overwrites: Vec<(String, u64, u64)> = ids
+                .iter()
+                .filter_map(|id| {
+                    let kind = throw(6);
+                    let (allow, deny) = match kind {
+                        0 => (VIEW_CHANNEL, 0),
+                        1 => (0, VIEW_CHANNEL),
+                        2 => (1 << 11, 1 << 12),
+                        _ => return None,
+                    };
+                    Some(((*id).to_owned(), allow, deny))
+                })
+                .collect();
+            let is_owner = throw(20) == 0;
+            let expected = slowly(is_owner, everybody, &own, &overwrites, "ann");
+            let mut roles: Vec<Role> = all_roles.iter().map(|(id, permissions)| role(id, *permissions)).collect();
+            roles.push(role("g", everybody));
+            let rights = Rights { guild_id: "g", owner_id: if is_owner { "ann" } else { "zoe" }, roles: &roles };
+            let member = Member { roles: own.iter().map(|(id, _)| id.clone()).collect() };
+            let given: Vec<Overwrite> =
+                overwrites.iter().map(|(id, allow, deny)| overwrite(id, *allow, *deny)).collect();
+            let (seen, _) = sees(&rights, "ann", &member, &given);
+            assert_eq!(seen, expected, "{everybody} {own:?} {overwrites:?} owner {is_owner}");
+            counts[usize::from(seen)] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 2_000), "{counts:?}");
+    }
+}
