@@ -44,9 +44,25 @@ impl Homeservers {
         let done = Attempt { platform: self, client: &client, acting_as, action }.run().await?;
         if let Some(room_id) = action.act.chat_id().filter(|_| !matches!(action.act, Act::GetChatInfo { .. })) {
             // The action is done: its result must not wait long for this.
-            let _ = tokio::time::timeout(EXTRA_LIMIT, self.mark_read(&client, room_id)).await;
+            let extras = async { tokio::join!(self.mark_read(&client, room_id), self.end_typing(&client, action)) };
+            let _ = tokio::time::timeout(EXTRA_LIMIT, extras).await;
         }
         Ok(done)
+    }
+
+    /// Not every homeserver ends it when the message is there. Nothing depends on it.
+    async fn end_typing(&self, client: &Client<'_>, action: &Action) {
+        let (Act::Send { chat_id, .. } | Act::SendMedia { chat_id, .. } | Act::Prompt { chat_id, .. }) = &action.act
+        else {
+            return;
+        };
+        if !self.rooms.take_typing(&client.account.bot.id, chat_id, self.env.steady_ms()) {
+            return;
+        }
+        let parts = ["client", "v3", "rooms", chat_id, "typing", client.account.user_id];
+        if let Err(fault) = client.put(&parts, &json!({ "typing": false })).await {
+            tracing::debug!(%fault, room_id = %chat_id, "the typing indicator was not removed");
+        }
     }
 
     /// An agent takes its turn, so it has read what was said. Nothing depends on it.
@@ -188,6 +204,9 @@ impl Attempt<'_> {
             true => json!({ "typing": true, "timeout": TYPING_MS }),
             false => json!({ "typing": false }),
         };
+        // Noted before, because it may be shown also if the answer is lost.
+        let until_ms = is_typing.then(|| self.platform.env.steady_ms() + TYPING_MS);
+        self.platform.rooms.note_typing(&self.acting_as.bot.id, room_id, until_ms);
         self.client.put(&parts, &body).await?;
         Ok(ActionResult::done())
     }

@@ -16,6 +16,8 @@ const BYTES_MAX: usize = 8 << 20;
 /// Events of one page, and if such a page is too large.
 const PAGE: [&str; 2] = ["100", "10"];
 const PAGE_MAX_BYTES: usize = 4 << 20;
+/// Pages without events in a row. A homeserver sends such a page if the bot may see none of its events.
+const EMPTY_MAX: u32 = 5;
 
 /// Where to read from, backwards.
 enum From {
@@ -33,6 +35,8 @@ struct Backfill<'a> {
     /// Newest first while they are collected.
     events: Vec<Value>,
     bytes: usize,
+    /// Pages without events since the latest one that had some.
+    empty: u32,
 }
 
 impl Homeservers {
@@ -52,7 +56,7 @@ impl Homeservers {
             Some(token) => From::Token(token.to_owned()),
             None => From::Nowhere,
         };
-        let reading = Backfill { client, room_id, to: Some(since), deadline, events, bytes: 0 };
+        let reading = Backfill { client, room_id, to: Some(since), deadline, events, bytes: 0, empty: 0 };
         self.read_back(reading, from, into).await
     }
 
@@ -66,7 +70,7 @@ impl Homeservers {
         deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<Vec<Value>, Fault> {
-        let reading = Backfill { client, room_id, to: Some(since), deadline, events: Vec::new(), bytes: 0 };
+        let reading = Backfill { client, room_id, to: Some(since), deadline, events: Vec::new(), bytes: 0, empty: 0 };
         self.read_back(reading, From::Token(until.to_owned()), into).await
     }
 
@@ -79,7 +83,7 @@ impl Homeservers {
         deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<Vec<Value>, Fault> {
-        let reading = Backfill { client, room_id, to: None, deadline, events: Vec::new(), bytes: 0 };
+        let reading = Backfill { client, room_id, to: None, deadline, events: Vec::new(), bytes: 0, empty: 0 };
         let mut events = self.read_back(reading, From::Now, into).await?;
         // The rest of what happened in the room is pushed.
         events.retain(|event| event["state_key"].is_null());
@@ -101,6 +105,10 @@ impl Homeservers {
             if reading.events.len() >= EVENTS_MAX || reading.bytes >= BYTES_MAX {
                 let count = reading.events.len();
                 missed(format!("room {room_id}: only the latest {count} events of a longer time were read"));
+                break;
+            }
+            if reading.empty >= EMPTY_MAX {
+                missed(format!("room {room_id}: earlier events were not found within {EMPTY_MAX} empty pages"));
                 break;
             }
             from = match reading.page(&from).await {
@@ -133,10 +141,8 @@ impl Backfill<'_> {
             _ => Vec::new(),
         };
         let end = page["end"].as_str().filter(|end| !matches!(from, From::Token(token) if token == end));
-        let next = match end.filter(|_| !events.is_empty()) {
-            Some(end) => From::Token(end.to_owned()),
-            None => From::Nowhere,
-        };
+        let next = end.map_or(From::Nowhere, |end| From::Token(end.to_owned()));
+        self.empty = if events.is_empty() { self.empty + 1 } else { 0 };
         self.bytes += bytes;
         self.events.extend(events);
         Ok(Some(next))

@@ -29,6 +29,9 @@ pub(super) enum Fault {
     Refused { status: u16, errcode: String, error: String },
     #[error("the answer of the homeserver is over {0} bytes")]
     TooLarge(usize),
+    /// Will not work later either, and says nothing about the token.
+    #[error("{0}")]
+    Final(String),
 }
 
 impl Fault {
@@ -57,7 +60,7 @@ impl Fault {
         match self {
             Self::Unreachable { .. } | Self::Limited { .. } => true,
             Self::Refused { status, .. } => *status >= 500,
-            Self::TooLarge(_) => false,
+            Self::TooLarge(_) | Self::Final(_) => false,
         }
     }
 }
@@ -146,7 +149,12 @@ impl<'a> Client<'a> {
         match self.put(parts, json).await {
             Err(Fault::Unreachable { may_have_happened: true, .. } | Fault::Refused { status: 500.., .. }) => {
                 self.put(parts, json).await.map_err(|fault| match fault {
-                    Fault::Refused { status: 400..500, .. } => fault,
+                    // Said by the homeserver itself, and not by what is before it.
+                    Fault::Refused { status: 400..500, ref errcode, .. }
+                        if errcode.starts_with("M_") && !fault.is_token() =>
+                    {
+                        fault
+                    }
                     fault => Fault::Unreachable { why: fault.to_string(), may_have_happened: true },
                 })
             }

@@ -32,7 +32,7 @@ impl From<Fault> for Failed {
             Fault::Refused { status: 404, .. } => result(Code::NotFound),
             Fault::Refused { status: 413, .. } => result(Code::TooLarge),
             fault if fault.is("M_TOO_LARGE") => result(Code::TooLarge),
-            Fault::Refused { .. } => result(Code::PlatformFailed),
+            Fault::Refused { .. } | Fault::Final(_) => result(Code::PlatformFailed),
         };
         Self(Box::new(Acted { result, pace: Pace { retry_after_ms, ..Pace::default() }, receipt_id: None }))
     }

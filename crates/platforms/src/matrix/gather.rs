@@ -12,7 +12,7 @@ use super::client::{Client, Fault};
 use super::deadline::Deadline;
 use super::event::{RoomEvent, is_new_member};
 use super::normalize::{ENCRYPTED, Known, normalize, unresolved};
-use super::rooms::{Room, mark_direct};
+use super::rooms::Room;
 use super::task::Task;
 
 const NOT_IN_ROOM: &str = "the bot is no longer in this room, or the homeserver does not let it read the room";
@@ -148,23 +148,18 @@ impl Homeservers {
     async fn answer_encrypted(&self, stage: &Stage<'_>, intake: &mut Intake, into: &mut Gathered) {
         let Stage { client, room_id, deadline, .. } = *stage;
         let bot = &client.account.bot.id;
-        if deadline.must(self.tell_encrypted(client, room_id)).await.is_ok() {
-            return;
-        }
-        let why = self.notes.failure(bot, room_id).unwrap_or_else(|| "the homeserver did not answer".into());
+        let Err(why) = deadline.must(self.tell_encrypted(client, room_id)).await else { return };
         intake.refused = Some(format!("{ENCRYPTED}; the room was not told: {why}"));
         if self.notes.may_try(bot, room_id) {
             into.tasks.push(Task::Tell { room_id: room_id.to_owned() });
         }
     }
 
-    /// Tells the room once per start. `Ok` also if that was done before, or tried often enough.
+    /// Tells the room once per start. `Ok` also if that was done before.
     pub(super) async fn tell_encrypted(&self, client: &Client<'_>, room_id: &str) -> Result<(), Fault> {
         let bot = &client.account.bot.id;
-        let Some(txn) = self.notes.begin(bot, room_id, || self.env.random_hex(16)) else {
-            let unsent = |why| Fault::Unreachable { why, may_have_happened: true };
-            return self.notes.failure(bot, room_id).map_or(Ok(()), |why| Err(unsent(why)));
-        };
+        let begun = self.notes.begin(bot, room_id, || self.env.random_hex(16));
+        let Some(txn) = begun.map_err(Fault::Final)? else { return Ok(()) };
         let content = json!({ "msgtype": "m.notice", "body": NOT_READABLE, "m.mentions": {} });
         let parts = ["client", "v3", "rooms", room_id, "send", "m.room.message", &txn];
         let sent = client.put_once(&parts, &content).await;
@@ -243,7 +238,7 @@ impl Homeservers {
             }
         }
         if is_direct {
-            match mark_direct(client, room_id, inviter).await {
+            match self.rooms.mark_direct(client, room_id, inviter).await {
                 Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
                 Err(fault) => tracing::warn!(%fault, bot, room_id, "marking a room as a direct chat failed"),
                 Ok(()) => {}

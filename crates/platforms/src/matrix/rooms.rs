@@ -6,15 +6,21 @@ use std::sync::{Arc, Mutex};
 use frontdesk_wire::ChatInfo;
 use futures_util::future;
 use serde_json::Value;
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::account::server_of;
 use super::client::{Ask, Client, Fault};
 use super::lock::locked;
 
-/// Rooms that are remembered. When there are more, old ones are forgotten: they are asked again.
+/// Rooms that are remembered, in count and in bytes. When there are more, old ones are forgotten: they are asked again.
 const ROOMS_MAX: usize = 4_096;
+const ROOMS_MAX_BYTES: usize = 64 << 20;
+/// Of a name or a topic.
+const NAME_MAX_CHARS: usize = 256;
 /// Members whose names are remembered; of a larger room only the number.
 const MEMBERS_MAX: usize = 500;
+/// What a member takes beside its id and name.
+const MEMBER_BYTES: usize = 64;
 /// A list of members that is longer than this is of a large room.
 const MEMBERS_MAX_BYTES: usize = 4 << 20;
 const KEPT_MS: u64 = 300_000;
@@ -64,6 +70,13 @@ impl Room {
         self.name.clone().or_else(of_person)
     }
 
+    /// About what it takes to remember it.
+    fn bytes(&self) -> usize {
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let members: usize = self.members.iter().map(|(id, name)| MEMBER_BYTES + id.len() + of(name)).sum();
+        members + of(&self.name) + of(&self.topic) + of(&self.scope)
+    }
+
     pub(super) fn chat_type(&self) -> &'static str {
         if self.is_dm() { "dm" } else { "group" }
     }
@@ -81,6 +94,7 @@ struct Kept {
     room: Arc<Room>,
     /// Later than this it is only the last that was known.
     until_ms: u64,
+    bytes: usize,
 }
 
 /// What happened in a room while it was asked for.
@@ -100,18 +114,32 @@ struct Asked {
 #[derive(Default)]
 struct Memory {
     kept: HashMap<Key, Kept>,
+    /// Of all that are kept.
+    bytes: usize,
     asked: HashMap<Key, Asked>,
 }
 
 impl Memory {
-    fn make_room(&mut self, now_ms: u64) {
-        if self.kept.len() >= ROOMS_MAX {
+    fn keep(&mut self, key: &Key, room: Arc<Room>, now_ms: u64, kept_ms: u64) {
+        self.remove(key);
+        let bytes = room.bytes();
+        let is_full = |this: &Self| this.kept.len() >= ROOMS_MAX || this.bytes + bytes > ROOMS_MAX_BYTES;
+        if is_full(self) {
             self.kept.retain(|_, kept| kept.until_ms > now_ms);
+            self.bytes = self.kept.values().map(|kept| kept.bytes).sum();
         }
         // Many rooms at once push out any of them, and not all.
-        while self.kept.len() >= ROOMS_MAX {
+        while is_full(self) {
             let Some(any) = self.kept.keys().next().cloned() else { break };
-            self.kept.remove(&any);
+            self.remove(&any);
+        }
+        self.bytes += bytes;
+        self.kept.insert(key.clone(), Kept { room, until_ms: now_ms + kept_ms, bytes });
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(kept) = self.kept.remove(key) {
+            self.bytes -= kept.bytes;
         }
     }
 
@@ -129,6 +157,10 @@ pub(super) struct Rooms {
     unread: Mutex<HashMap<Key, String>>,
     /// Messages that bots sent: these can be edited without a question.
     own: Mutex<HashSet<Key>>,
+    /// Rooms that show a bot as typing, and until when.
+    typing: Mutex<HashMap<Key, u64>>,
+    /// For each bot, held while its list of direct chats is changed.
+    direct: Mutex<HashMap<String, Arc<AsyncMutex<()>>>>,
 }
 
 fn key(bot: &str, id: &str) -> Key {
@@ -186,10 +218,7 @@ impl Rooms {
             Meanwhile::Members => KEPT_BRIEFLY_MS,
             Meanwhile::State => 0,
         };
-        let mut memory = locked(&self.memory);
-        memory.make_room(now_ms);
-        memory.kept.insert(key.clone(), Kept { room: room.clone(), until_ms: now_ms + kept_ms });
-        drop(memory);
+        locked(&self.memory).keep(&key, room.clone(), now_ms, kept_ms);
         Ok(Some(room))
     }
 
@@ -220,12 +249,19 @@ impl Rooms {
         }
         let room = Arc::make_mut(&mut kept.room);
         match is_in {
-            true => drop(room.members.insert(user_id.to_owned(), name.map(str::to_owned))),
+            true => drop(room.members.insert(user_id.to_owned(), name.map(cut))),
             false => drop(room.members.remove(user_id)),
         }
         room.joined = Some(room.members.len());
         if room.members.len() > MEMBERS_MAX {
             room.members.clear();
+        }
+        let bytes = room.bytes();
+        let before = std::mem::replace(&mut kept.bytes, bytes);
+        memory.bytes = memory.bytes + bytes - before;
+        // Forgotten altogether, because there is no place for more.
+        if memory.bytes > ROOMS_MAX_BYTES {
+            memory.remove(&key);
         }
     }
 
@@ -239,6 +275,31 @@ impl Rooms {
 
     pub(super) fn take_unread(&self, bot: &str, room_id: &str) -> Option<String> {
         locked(&self.unread).remove(&key(bot, room_id))
+    }
+
+    /// `until_ms`: `None` if the bot is no longer shown as typing.
+    pub(super) fn note_typing(&self, bot: &str, room_id: &str, until_ms: Option<u64>) {
+        let mut typing = locked(&self.typing);
+        if typing.len() >= ROOMS_MAX {
+            typing.clear(); // the homeserver ends it by itself
+        }
+        match until_ms {
+            Some(until_ms) => drop(typing.insert(key(bot, room_id), until_ms)),
+            None => drop(typing.remove(&key(bot, room_id))),
+        }
+    }
+
+    /// Whether the bot is shown as typing.
+    pub(super) fn take_typing(&self, bot: &str, room_id: &str, now_ms: u64) -> bool {
+        locked(&self.typing).remove(&key(bot, room_id)).is_some_and(|until_ms| until_ms > now_ms)
+    }
+
+    /// Notes in the account data that the room is a direct chat with this user, as clients do. The whole list is read and
+    /// written, so one join at a time does it.
+    pub(super) async fn mark_direct(&self, client: &Client<'_>, room_id: &str, user_id: &str) -> Result<(), Fault> {
+        let lock = locked(&self.direct).entry(client.account.bot.id.clone()).or_default().clone();
+        let _held = lock.lock().await;
+        mark_direct(client, room_id, user_id).await
     }
 
     pub(super) fn note_own(&self, bot: &str, event_id: &str) {
@@ -265,7 +326,7 @@ async fn fetch(client: &Client<'_>, room_id: &str) -> Result<Option<Room>, Fault
             }
             room.joined = Some(joined.len());
             if joined.len() <= MEMBERS_MAX {
-                let name = |member: &Value| member["display_name"].as_str().map(str::to_owned);
+                let name = |member: &Value| member["display_name"].as_str().map(cut);
                 room.members = joined.iter().map(|(id, member)| (id.clone(), name(member))).collect();
             }
         }
@@ -282,8 +343,8 @@ async fn fetch(client: &Client<'_>, room_id: &str) -> Result<Option<Room>, Fault
     )
     .await?;
     room.is_encrypted = encryption.is_some();
-    room.name = text_of(name.as_ref(), "name").or_else(|| text_of(alias.as_ref(), "alias"));
-    room.topic = text_of(topic.as_ref(), "topic");
+    room.name = text_of(name.as_ref(), "name").or_else(|| text_of(alias.as_ref(), "alias")).as_deref().map(cut);
+    room.topic = text_of(topic.as_ref(), "topic").as_deref().map(cut);
     // Who names a room of several people has made a group of what was a direct chat.
     let is_small = room.joined.is_some_and(|joined| joined <= 2);
     room.is_direct = direct && (is_small || text_of(name.as_ref(), "name").is_none());
@@ -325,6 +386,11 @@ pub(super) async fn successor(client: &Client<'_>, room_id: &str) -> Result<Opti
     Ok(text_of(tombstone.as_ref(), "replacement_room"))
 }
 
+/// Anybody can give a name of any length.
+fn cut(name: &str) -> String {
+    name.chars().take(NAME_MAX_CHARS).collect()
+}
+
 fn text_of(content: Option<&Value>, name: &str) -> Option<String> {
     content?[name].as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }
@@ -342,8 +408,7 @@ async fn direct_rooms(client: &Client<'_>) -> Result<(Value, Vec<String>), Fault
     Ok((data, rooms))
 }
 
-/// Notes in the account data that the room is a direct chat with this user, as clients do.
-pub(super) async fn mark_direct(client: &Client<'_>, room_id: &str, user_id: &str) -> Result<(), Fault> {
+async fn mark_direct(client: &Client<'_>, room_id: &str, user_id: &str) -> Result<(), Fault> {
     let (mut data, rooms) = direct_rooms(client).await?;
     let Some(map) = data.as_object_mut().filter(|_| !rooms.iter().any(|it| it == room_id)) else { return Ok(()) };
     match map.entry(user_id).or_insert_with(|| Value::Array(Vec::new())) {
@@ -360,5 +425,43 @@ pub(super) async fn is_member(client: &Client<'_>, room_id: &str, user_id: &str)
         Ok(content) => Ok(content["membership"] == "join"),
         Err(fault) if fault.is_absent() => Ok(false),
         Err(fault) => Err(fault),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn large(n: usize) -> Arc<Room> {
+        let members = (0..MEMBERS_MAX).map(|at| (format!("@{at}:x"), Some("\u{1f600}".repeat(NAME_MAX_CHARS))));
+        Arc::new(Room {
+            members: members.collect(),
+            joined: Some(MEMBERS_MAX),
+            name: Some(n.to_string()),
+            ..Room::default()
+        })
+    }
+
+    fn is_right(memory: &Memory) -> bool {
+        memory.bytes == memory.kept.values().map(|kept| kept.room.bytes()).sum::<usize>()
+    }
+
+    /// Regression: rooms with long names had no bound in bytes.
+    #[test]
+    fn the_memory_of_rooms_is_bounded_in_bytes() {
+        let rooms = Rooms::default();
+        for n in 0..200 {
+            locked(&rooms.memory).keep(&key("b", &n.to_string()), large(n), 0, 1);
+            let memory = locked(&rooms.memory);
+            assert!(memory.bytes <= ROOMS_MAX_BYTES && is_right(&memory));
+        }
+        let count = locked(&rooms.memory).kept.len();
+        assert!((50..200).contains(&count), "{count}");
+        assert!(rooms.last_known("b", "199").is_some(), "the latest is kept");
+        rooms.apply_member("b", "199", "@0:x", true, Some(&"n".repeat(10_000)));
+        assert_eq!(rooms.last_known("b", "199").unwrap().name_of("@0:x").map(str::len), Some(NAME_MAX_CHARS));
+        rooms.apply_member("b", "199", "@new:x", true, None);
+        assert!(rooms.last_known("b", "199").unwrap().members.is_empty(), "a large room");
+        assert!(is_right(&locked(&rooms.memory)));
     }
 }

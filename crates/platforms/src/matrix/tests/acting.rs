@@ -429,3 +429,64 @@ fn long_texts_fit_into_events() {
     }
     assert_eq!(desk.descriptor().platform, PLATFORM);
 }
+
+/// Regression: the bot was shown as typing for half a minute after its message.
+#[test]
+fn a_message_ends_the_typing_that_was_shown() {
+    let (table, desk) = world();
+    with_answers(&table);
+    let send = || act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "hi" })).result.success;
+    let typing = || table.seen(&path("PUT", "typing/")).into_iter().map(|it| it.body["typing"] == true);
+    assert!(send());
+    assert_eq!(typing().count(), 0, "none was shown");
+    act(&desk, json!({ "op": "typing", "chat_id": ROOM }));
+    assert!(send() && send());
+    assert_eq!(typing().collect::<Vec<_>>(), [true, false]);
+    let prompt = json!({ "op": "prompt", "chat_id": ROOM, "prompt_id": "p", "content": "?",
+                         "options": [{ "id": "yes", "label": "Yes" }] });
+    act(&desk, json!({ "op": "typing", "chat_id": ROOM }));
+    assert!(act(&desk, prompt).result.success);
+    assert_eq!(typing().count(), 4);
+    act(&desk, json!({ "op": "typing", "chat_id": ROOM }));
+    act(&desk, json!({ "op": "typing", "chat_id": ROOM, "content": "" }));
+    assert!(send());
+    assert_eq!(typing().count(), 6, "it was ended already");
+}
+
+#[test]
+fn a_homeserver_that_does_not_end_the_typing_fails_no_message() {
+    let (table, desk) = world();
+    with_room(&table, &[ME, "@ann:example.org", "@ben:other.net"]);
+    table.rule(&path("PUT", "send/m.room.message/"), 200, json!({ "event_id": "$sent" }));
+    table.rule(&path("PUT", "typing/"), 200, json!({}));
+    table.slow(&path("PUT", "typing/"), Duration::from_mins(1), 500, json!({}));
+    let bot = bot("sync");
+    let action = |value: Value| Action::parse(&value.to_string()).unwrap();
+    let (typing, send) = (
+        action(json!({ "op": "typing", "chat_id": ROOM })),
+        action(json!({ "op": "send", "chat_id": ROOM, "content": "hi" })),
+    );
+    let (acted, took) = run(async {
+        desk.act(super::acting_as(&bot), &typing, None).await;
+        let began = tokio::time::Instant::now();
+        (desk.act(super::acting_as(&bot), &send, None).await, began.elapsed())
+    });
+    assert!(acted.result.success && took <= Duration::from_secs(2), "{took:?}");
+}
+
+/// Regression: the refusal of a proxy, or of a token that was withdrawn in between, counted as certain.
+#[test]
+fn a_second_attempt_is_certain_only_if_the_homeserver_judged_it() {
+    for (status, body, is_certain) in [
+        (403, json!({ "errcode": "M_FORBIDDEN", "error": "muted" }), true),
+        (403, json!({ "error": "of a proxy" }), false),
+        (401, json!({ "errcode": "M_UNKNOWN_TOKEN" }), false),
+    ] {
+        let (table, desk) = world();
+        with_room(&table, &[ME, "@ann:example.org", "@ben:other.net"]);
+        table.fail(&path("PUT", "send/"), OutcallError::Failed("connection closed".into()));
+        table.rule(&path("PUT", "send/"), status, body);
+        let result = act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "hi" })).result;
+        assert_eq!((result.success, result.ambiguous), (false, !is_certain), "{result:?}");
+    }
+}
