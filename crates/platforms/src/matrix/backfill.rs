@@ -60,7 +60,7 @@ impl Homeservers {
         self.read_back(reading, from, into).await
     }
 
-    /// Events between two tokens.
+    /// Events between two tokens. Up to now, if `until` is empty.
     pub(super) async fn missed(
         &self,
         client: &Client<'_>,
@@ -71,7 +71,8 @@ impl Homeservers {
         into: &mut Gathered,
     ) -> Result<Vec<Value>, Fault> {
         let reading = Backfill { client, room_id, to: Some(since), deadline, events: Vec::new(), bytes: 0, empty: 0 };
-        self.read_back(reading, From::Token(until.to_owned()), into).await
+        let from = if until.is_empty() { From::Now } else { From::Token(until.to_owned()) };
+        self.read_back(reading, from, into).await
     }
 
     /// What was said between the invitation and the join: only what comes after the join is pushed. What comes both ways

@@ -44,7 +44,7 @@ impl Fault {
         matches!(self, Self::Refused { errcode, .. } if errcode == code)
     }
 
-    /// The token does not work, and will not work later.
+    /// The token does not work, and will not work later. See `token_checked` for when that is certain.
     pub(super) fn is_token(&self) -> bool {
         matches!(self, Self::Refused { status: 401, .. })
             || ["M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"].iter().any(|code| self.is(code))

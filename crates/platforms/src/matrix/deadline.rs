@@ -16,40 +16,34 @@ const LATER_LIMIT: Duration = Duration::from_mins(5);
 pub(super) struct Deadline {
     limit: Duration,
     until: Instant,
-    /// What is not known at the end is left out. Else the attempt fails, and the same events come again.
-    gives_up_slow: bool,
-    /// The same for what the homeserver fails to answer.
-    gives_up_failing: bool,
+    /// What is not known at the end, or what the homeserver fails to answer, is left out. Else the attempt fails, and the
+    /// same events come again.
+    is_last: bool,
 }
 
 impl Deadline {
-    fn of(limit: Duration, gives_up_slow: bool, gives_up_failing: bool) -> Self {
-        Self { limit, until: Instant::now() + limit, gives_up_slow, gives_up_failing }
+    fn of(limit: Duration, is_last: bool) -> Self {
+        Self { limit, until: Instant::now() + limit, is_last }
     }
 
-    /// A poll: other rooms wait, and the room can be read again.
+    /// A poll or a transaction: other rooms wait, and the room can be read again.
     pub(super) fn first() -> Self {
-        Self::of(FIRST_LIMIT, false, false)
+        Self::of(FIRST_LIMIT, false)
     }
 
     /// A task that can be repeated.
     pub(super) fn later() -> Self {
-        Self::of(LATER_LIMIT, false, false)
+        Self::of(LATER_LIMIT, false)
     }
 
     /// Not repeated after this.
     pub(super) fn last() -> Self {
-        Self::of(LATER_LIMIT, true, true)
+        Self::of(LATER_LIMIT, true)
     }
 
     /// As `last`, while other rooms wait.
     pub(super) fn last_now() -> Self {
-        Self::of(FIRST_LIMIT, true, true)
-    }
-
-    /// A transaction: the homeserver repeats the whole of it, so a slow room does without.
-    pub(super) fn pushed(is_last: bool) -> Self {
-        Self::of(FIRST_LIMIT, true, is_last)
+        Self::of(FIRST_LIMIT, true)
     }
 
     /// `None`: not known, and this attempt does without it.
@@ -58,9 +52,9 @@ impl Deadline {
             Ok(Ok(found)) => Ok(Some(found)),
             // If the homeserver cannot be reached at all, nothing is known of any room.
             Ok(Err(fault)) if fault.is_token() || fault.is_elsewhere() => Err(fault),
-            Ok(Err(_)) if self.gives_up_failing => Ok(None),
+            Ok(Err(_)) if self.is_last => Ok(None),
             Ok(Err(fault)) => Err(fault),
-            Err(_) if self.gives_up_slow => Ok(None),
+            Err(_) if self.is_last => Ok(None),
             Err(_) => Err(self.too_slow()),
         }
     }
@@ -72,7 +66,7 @@ impl Deadline {
 
     /// Whether the same events do not come again.
     pub(super) fn is_last(&self) -> bool {
-        self.gives_up_failing
+        self.is_last
     }
 
     pub(super) fn too_slow(&self) -> Fault {

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use frontdesk_core::intake::Verified;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Answer, Bot, Door, Heard, Method, RawRequest, Reply};
 use frontdesk_wire::secret::same_bytes;
@@ -17,8 +16,9 @@ use super::Homeservers;
 use super::account::{Account, Mode};
 use super::client::{Client, Fault};
 use super::deadline::Deadline;
-use super::gather::Gathered;
+use super::gather::{Gathered, Origin};
 use super::lock::locked;
+use super::task::Task;
 
 const TRANSACTIONS: &str = "/_matrix/app/v1/transactions/{txn}";
 /// Attempts of one transaction that reached the homeserver.
@@ -110,6 +110,9 @@ impl Homeservers {
                 Ok(Heard { changes, gaps, ..Heard::events(intakes, Answer::Fixed(done())) })
             }
             Err(fault) => {
+                if !fault.is_elsewhere() {
+                    self.attempts.count(&bot.id, txn);
+                }
                 // The homeserver sends the transaction again.
                 tracing::warn!(%fault, bot = bot.id, txn, "a transaction was not taken");
                 Err(refused(503, "M_UNKNOWN", &format!("not now: {fault}")))
@@ -127,59 +130,101 @@ impl Homeservers {
                 None => rooms.push((room_id.to_owned(), vec![event])),
             }
         }
-        let mut reading: Vec<BoxFuture<'_, Result<Gathered, Fault>>> = Vec::new();
-        for (room_id, events) in rooms {
-            reading.push(Box::pin(async move {
-                let proof = || Verified::by("hs_token of the application service");
-                let mut gathered = Gathered::default();
-                let deadline = Deadline::pushed(is_last);
-                self.gather(client, &room_id, &events, proof, deadline, &mut gathered).await?;
-                self.give_tasks(client, &mut gathered, is_last).await?;
-                Ok(gathered)
-            }));
-        }
-        let mut all = Gathered::default();
-        let mut reading = stream::iter(reading).buffered(ROOMS_AT_ONCE);
-        while let Some(read) = reading.next().await {
-            all.absorb(read?);
+        let read = |(room_id, events): (String, Vec<Value>)| -> BoxFuture<'_, Result<Gathered, Fault>> {
+            Box::pin(async move { self.take_room_events(client, &room_id, &events, is_last).await })
+        };
+        let mut all = at_once(rooms.into_iter().map(read).collect()).await?;
+        // A room that moves takes its routes with it, so what the other tasks bring is there before.
+        let is_move = |task: &Task| matches!(task, Task::Moved { .. });
+        let (moves, others): (Vec<Task>, Vec<Task>) = std::mem::take(&mut all.tasks).into_iter().partition(is_move);
+        for tasks in [others, moves] {
+            let give = |task: Task| -> BoxFuture<'_, Result<Gathered, Fault>> {
+                Box::pin(self.give_task(client, task, is_last))
+            };
+            all.absorb(at_once(tasks.into_iter().map(give).collect()).await?);
         }
         Ok(all)
     }
 
-    /// The listener does them. If it runs at another server, they are done here.
-    async fn give_tasks(&self, client: &Client<'_>, gathered: &mut Gathered, is_last: bool) -> Result<(), Fault> {
-        let mut left = std::mem::take(&mut gathered.tasks);
-        while let Some(task) = left.pop() {
-            if self.tasks.hand_over(&client.account.bot.id, &task).await? {
-                continue;
-            }
-            match self.try_task(client, &task, "", Deadline::pushed(is_last), gathered).await {
-                Ok(next) => left.extend(next),
+    /// What cannot be looked up in time is left to the listener, which has more time. If it runs at another server, the
+    /// homeserver sends the transaction again; the last time it is taken with what is known.
+    async fn take_room_events(
+        &self,
+        client: &Client<'_>,
+        room_id: &str,
+        events: &[Value],
+        is_last: bool,
+    ) -> Result<Gathered, Fault> {
+        let bot = &client.account.bot.id;
+        let mut gathered = Gathered::default();
+        let read = self.gather(client, room_id, events, Origin::Pushed, Deadline::first(), &mut gathered).await;
+        let Err(fault) = read else { return Ok(gathered) };
+        // Who came or went after the event that failed is not known yet.
+        self.rooms.forget(bot, room_id);
+        if fault.is_token() || fault.is_elsewhere() {
+            return Err(fault);
+        }
+        let behind = Task::Behind { room_id: room_id.to_owned(), since: String::new() };
+        if self.tasks.hand_over(bot, &behind).await {
+            tracing::warn!(%fault, bot, room_id, "a room of a transaction was not read in time; the listener reads it");
+            return Ok(gathered);
+        }
+        if !is_last {
+            return Err(fault);
+        }
+        let mut gathered = Gathered::default();
+        self.gather(client, room_id, events, Origin::Pushed, Deadline::last_now(), &mut gathered).await?;
+        Ok(gathered)
+    }
+
+    /// The listener does it. If that runs at another server, or is busy, it is done here: no task does harm twice.
+    async fn give_task(&self, client: &Client<'_>, task: Task, is_last: bool) -> Result<Gathered, Fault> {
+        let mut gathered = Gathered::default();
+        if self.tasks.hand_over(&client.account.bot.id, &task).await {
+            return Ok(gathered);
+        }
+        let mut next = Some(task);
+        while let Some(task) = next.take() {
+            let deadline = if is_last { Deadline::last_now() } else { Deadline::first() };
+            match self.try_task(client, &task, "", deadline, &mut gathered).await {
+                Ok(more) => next = more,
                 Err(fault) if is_last && !fault.is_elsewhere() && !fault.is_token() => {
                     gathered.gaps.push(task.loss(&fault, self.env.now_ms()));
                 }
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(())
+        Ok(gathered)
     }
 }
 
-/// How often each transaction was tried. The homeserver sends nothing else before it is taken, so one that fails because of
+/// In the order of the list.
+async fn at_once(all: Vec<BoxFuture<'_, Result<Gathered, Fault>>>) -> Result<Gathered, Fault> {
+    let mut gathered = Gathered::default();
+    let mut reading = stream::iter(all).buffered(ROOMS_AT_ONCE);
+    while let Some(read) = reading.next().await {
+        gathered.absorb(read?);
+    }
+    Ok(gathered)
+}
+
+/// How often each transaction failed. The homeserver sends nothing else before it is taken, so one that fails because of
 /// what a single room needs is taken in the end without that.
 #[derive(Default)]
 pub(super) struct Attempts(Mutex<HashMap<(String, String), u32>>);
 
 impl Attempts {
-    /// Counts this one.
     fn is_last(&self, bot: &str, txn: &str) -> bool {
+        let failed = locked(&self.0).get(&(bot.to_owned(), txn.to_owned())).copied().unwrap_or_default();
+        failed + 1 >= ATTEMPTS_MAX
+    }
+
+    fn count(&self, bot: &str, txn: &str) {
         let mut counts = locked(&self.0);
         if counts.len() >= TRANSACTIONS_MAX {
             counts.clear();
         }
-        let count = counts.entry((bot.to_owned(), txn.to_owned())).or_default();
-        *count += 1;
-        *count >= ATTEMPTS_MAX
+        *counts.entry((bot.to_owned(), txn.to_owned())).or_default() += 1;
     }
 
     fn end(&self, bot: &str, txn: &str) {

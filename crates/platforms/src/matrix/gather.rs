@@ -11,6 +11,7 @@ use super::account::Mode;
 use super::client::{Client, Fault};
 use super::deadline::Deadline;
 use super::event::{RoomEvent, is_new_member};
+use super::inspect::token_checked;
 use super::normalize::{ENCRYPTED, Known, normalize, unresolved};
 use super::rooms::Room;
 use super::task::Task;
@@ -21,8 +22,22 @@ const OF_OWN_BOT: &str = "it was sent by another bot of this server, and these d
 const NOT_READABLE: &str = "This room is encrypted, and this bot cannot read encrypted messages. To talk to it, create \
                             a room without encryption and invite it there.";
 
-pub(super) fn of_own_token() -> Verified {
-    Verified::by("answer of the homeserver to the bot's own token")
+/// How events came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// By a transaction: each once and in order.
+    Pushed,
+    /// By a question with the token of the bot. For an application service they may be older than what was pushed.
+    Asked,
+}
+
+impl Origin {
+    fn proof(self) -> Verified {
+        match self {
+            Self::Pushed => Verified::by("hs_token of the application service"),
+            Self::Asked => Verified::by("answer of the homeserver to the bot's own token"),
+        }
+    }
 }
 
 /// What came out of some events.
@@ -49,14 +64,19 @@ impl Gathered {
     }
 }
 
-type Proof = fn() -> Verified;
-
 /// Where events come from.
 struct Stage<'a> {
     client: &'a Client<'a>,
     room_id: &'a str,
-    proof: Proof,
+    origin: Origin,
     deadline: Deadline,
+}
+
+impl Stage<'_> {
+    /// Whether each event is newer than what is known of the room.
+    fn is_in_order(&self) -> bool {
+        self.origin == Origin::Pushed || self.client.account.mode == Mode::Sync
+    }
 }
 
 impl Homeservers {
@@ -66,11 +86,15 @@ impl Homeservers {
         client: &Client<'_>,
         room_id: &str,
         events: &[Value],
-        proof: Proof,
+        origin: Origin,
         deadline: Deadline,
         into: &mut Gathered,
     ) -> Result<(), Fault> {
-        let stage = Stage { client, room_id, proof, deadline };
+        let stage = Stage { client, room_id, origin, deadline };
+        if !stage.is_in_order() && events.iter().any(|event| event["type"] == "m.room.member") {
+            // Once for all of them: the room is asked about after the latest of these events.
+            self.rooms.forget(&client.account.bot.id, room_id);
+        }
         for raw in events {
             let Some(event) = RoomEvent::read(raw) else {
                 tracing::debug!(bot = client.account.bot.id, room_id, "an event that is not one was left out");
@@ -90,7 +114,7 @@ impl Homeservers {
     }
 
     async fn message(&self, stage: &Stage<'_>, event: &RoomEvent, into: &mut Gathered) -> Result<(), Fault> {
-        let Stage { client, room_id, proof, deadline } = *stage;
+        let Stage { client, room_id, origin, deadline } = *stage;
         let account = client.account;
         if event.sender == account.user_id {
             return Ok(());
@@ -98,7 +122,7 @@ impl Homeservers {
         // Recorded, so that `explain` can say why nobody got it.
         let refused = |reason: &str, into: &mut Gathered| {
             let known = Known { account, room_id, room: &Room::unknown(room_id), related: None };
-            if let Some(mut intake) = normalize(&known, event, proof()) {
+            if let Some(mut intake) = normalize(&known, event, origin.proof()) {
                 intake.refused = Some(reason.into());
                 into.intakes.push(intake);
             }
@@ -131,10 +155,10 @@ impl Homeservers {
             if !deadline.is_last() {
                 return Err(deadline.too_slow());
             }
-            into.intakes.push(unresolved(&known, event, proof()));
+            into.intakes.push(unresolved(&known, event, origin.proof()));
             return Ok(());
         }
-        let Some(mut intake) = normalize(&known, event, proof()) else { return Ok(()) };
+        let Some(mut intake) = normalize(&known, event, origin.proof()) else { return Ok(()) };
         if event.kind == "m.room.encrypted" {
             self.answer_encrypted(stage, &mut intake, into).await;
         } else if intake.refused.is_none() {
@@ -179,16 +203,18 @@ impl Homeservers {
             into.changed(Change::Chat(room_id.to_owned()));
         } else {
             let is_in = event.membership() == "join";
-            self.rooms.apply_member(&account.bot.id, room_id, user_id, is_in, event.text("displayname"));
+            if stage.is_in_order() {
+                self.rooms.apply_member(&account.bot.id, room_id, user_id, is_in, event.text("displayname"));
+            }
             // Another name changes nothing about who can see the room.
             if is_new_member(event) {
                 let (chat_id, user_id) = (room_id.to_owned(), user_id.to_owned());
                 into.changed(Change::Member { chat_id, user_id });
             }
         }
-        // A poller has invitations apart; here it sees those of rooms that it has joined since.
+        // A poll has invitations apart; among its events are those of rooms that the bot has joined since.
         let is_invited = event.is_own_membership(account.user_id) && event.membership() == "invite";
-        if account.mode == Mode::AppService && is_invited {
+        if stage.origin == Origin::Pushed && is_invited {
             let is_direct = event.content["is_direct"] == true;
             let (room_id, inviter) = (room_id.to_owned(), event.sender.clone());
             into.tasks.push(Task::Invited { room_id, inviter, is_direct });
@@ -224,6 +250,7 @@ impl Homeservers {
             false => ("leave", json!({ "reason": "this bot does not accept your invitations" })),
         };
         let answered = client.post_long(&["client", "v3", "rooms", room_id, path], &body).await;
+        let answered = token_checked(client, answered).await;
         self.rooms.forget(bot, room_id);
         match answered {
             Ok(_) if is_wanted => tracing::info!(bot, room_id, inviter, "an invitation was accepted"),

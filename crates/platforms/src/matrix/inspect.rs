@@ -40,6 +40,18 @@ pub(super) async fn greet(client: &Client<'_>) -> Result<(), Fault> {
     }
 }
 
+/// A fault about the token counts only if the homeserver also says so when it is asked about the token. What another
+/// server answers to a join comes as the answer of ours, so a stranger can choose its error code.
+pub(super) async fn token_checked<T>(client: &Client<'_>, answered: Result<T, Fault>) -> Result<T, Fault> {
+    match answered {
+        Err(fault) if fault.is_token() => {
+            greet(client).await?;
+            Err(Fault::Final(format!("{fault}; the token of the bot works all the same")))
+        }
+        other => other,
+    }
+}
+
 impl Homeservers {
     /// Whether the token works, and in how many rooms the bot is.
     pub(super) async fn findings(&self, bot: &Bot) -> Vec<BotFinding> {

@@ -8,7 +8,8 @@ use super::Homeservers;
 use super::account::{Mode, server_of};
 use super::client::{Client, Fault};
 use super::deadline::Deadline;
-use super::gather::{Gathered, of_own_token};
+use super::gather::{Gathered, Origin};
+use super::inspect::token_checked;
 use super::rooms::{predecessor, successor};
 use super::task::Task;
 
@@ -34,7 +35,7 @@ impl Homeservers {
             }
             Task::Earlier { room_id } => {
                 let events = self.earlier(client, room_id, deadline, into).await?;
-                self.gather(client, room_id, &events, of_own_token, deadline, into).await?;
+                self.gather(client, room_id, &events, Origin::Asked, deadline, into).await?;
                 Ok(None)
             }
             Task::Moved { room_id, to, sender } => {
@@ -47,7 +48,7 @@ impl Homeservers {
             }
             Task::Behind { room_id, since } => {
                 let events = self.missed(client, room_id, since, until, deadline, into).await?;
-                self.gather(client, room_id, &events, of_own_token, deadline, into).await?;
+                self.gather(client, room_id, &events, Origin::Asked, deadline, into).await?;
                 Ok(None)
             }
         }
@@ -70,7 +71,7 @@ impl Homeservers {
         }
         // Our homeserver may know nobody in the new room, so it is told whom to ask.
         let via: BTreeSet<&str> = [to, sender, room_id].into_iter().filter_map(server_of).collect();
-        match client.join(to, &via).await {
+        match token_checked(client, client.join(to, &via).await).await {
             Ok(_) => {}
             Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
             Err(fault) => {

@@ -25,8 +25,8 @@ impl From<Fault> for Stop {
 pub(super) fn note(cursor: &mut Cursor, tasks: Vec<Task>, inlet: &dyn Inlet, now_ms: u64) -> Vec<Task> {
     let is_new = |task: &Task| {
         let added = cursor.add(task);
-        if added == Added::Refused {
-            inlet.gap(task.loss(&"too many joins and notices of this bot wait", now_ms));
+        if let Added::Refused(why) = added {
+            inlet.gap(task.loss(&why, now_ms));
         }
         added == Added::New
     };

@@ -1,5 +1,5 @@
-//! `/sync`: the long poll of a plain account, and the check of an application service. The token is saved after the events before it are stored, or noted as still to
-//! be read.
+//! `/sync`: the long poll of a plain account, and the check of an application service. The token is saved after the events
+//! before it are stored, or noted as still to be read.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,9 +10,11 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::Homeservers;
+use super::account::Mode;
 use super::client::{Ask, Client, Fault};
 use super::deadline::Deadline;
-use super::gather::{Gathered, of_own_token};
+use super::gather::{Gathered, Origin};
+use super::inspect::token_checked;
 use super::store::{Stop, note, save, store};
 use super::task::{Cursor, Task};
 
@@ -87,6 +89,8 @@ async fn ask(client: &Client<'_>, since: Option<&str>, wait_ms: u64) -> Result<V
         let room = json!({ "timeline": timeline, "state": none, "ephemeral": none, "account_data": none });
         let filter = json!({ "presence": none, "account_data": none, "room": room }).to_string();
         let mut query = vec![("filter", filter.as_str()), ("timeout", wait_ms.as_str())];
+        // Such a poll would show the bot as online, and as away soon after.
+        query.extend((client.account.mode == Mode::AppService).then_some(("set_presence", "offline")));
         query.extend(since.map(|since| ("since", since)));
         let url = client.url(&["client", "v3", "sync"], &query);
         let ask = Ask { time: Some(POLL_TIME), max_bytes: POLL_MAX_BYTES, ..Ask::GET };
@@ -129,7 +133,8 @@ impl Homeservers {
         inlet: &dyn Inlet,
     ) -> Result<Vec<Task>, Stop> {
         let News { answer, next, anew } = news;
-        let since = cursor.since.take().filter(|_| anew.is_none());
+        // The token stays until the next one is saved: after a failure the same answer is asked for again.
+        let since = cursor.since.clone().filter(|_| anew.is_none());
         let rooms = |kind: &str| answer["rooms"][kind].as_object().into_iter().flatten();
         let me = client.account.user_id;
         let free = AtomicUsize::new(cursor.free_behind());
@@ -161,7 +166,7 @@ impl Homeservers {
 
     async fn take_room(&self, client: &Client<'_>, news: RoomNews<'_>, inlet: &dyn Inlet) -> Result<Vec<Task>, Stop> {
         let RoomNews { room_id, since, free, .. } = news;
-        let mut read = self.read_room(client, news, Deadline::first()).await;
+        let mut read = token_checked(client, self.read_room(client, news, Deadline::first()).await).await;
         if let Err(fault) = &read {
             // If the homeserver cannot be reached, no room can be read, and the same answer comes again.
             if !fault.is_token() && !fault.is_elsewhere() {
@@ -180,8 +185,14 @@ impl Homeservers {
         let RoomNews { room_id, timeline, since, is_left, .. } = news;
         let mut gathered = Gathered::default();
         let events = match is_left {
-            // What was said before the bot was removed.
+            // What was said before the bot was removed. The rest of it cannot be asked for by who is not in the room.
             true => {
+                if timeline["limited"] == true {
+                    let reason = format!(
+                        "room {room_id}: the bot is no longer in it, and only the latest events before that were read"
+                    );
+                    gathered.gaps.push(Gap { since_ms: 0, until_ms: self.env.now_ms(), reason });
+                }
                 let said = timeline["events"].as_array().into_iter().flatten();
                 said.filter(|it| it["state_key"].is_null()).cloned().collect()
             }
@@ -191,7 +202,7 @@ impl Homeservers {
             self.rooms.forget(&client.account.bot.id, room_id);
             gathered.changes.push(Change::Chat(room_id.to_owned()));
         }
-        self.gather(client, room_id, &events, of_own_token, deadline, &mut gathered).await?;
+        self.gather(client, room_id, &events, Origin::Asked, deadline, &mut gathered).await?;
         Ok(gathered)
     }
 }

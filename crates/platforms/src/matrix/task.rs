@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use frontdesk_core::port::platform::Gap;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::client::Fault;
+use super::account::server_of;
 use super::deadline::FIRST_LIMIT;
 use super::lock::locked;
 
@@ -18,10 +19,12 @@ use super::lock::locked;
 const BEHIND_MAX: usize = 64;
 /// All others. Strangers can cause them, so what is over this is refused.
 const OTHERS_MAX: usize = 64;
+/// Of these, by users of one other server together, and by one user of the bot's own server.
+const BY_ONE_MAX: usize = 8;
 /// Attempts that reached the homeserver: about twenty minutes.
 pub(super) const ATTEMPTS_MAX: u32 = 12;
 const PAUSE_MIN: Duration = Duration::from_secs(2);
-const PAUSE_MAX: Duration = Duration::from_mins(5);
+pub(super) const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -34,7 +37,7 @@ pub(super) enum Task {
     Moved { room_id: String, to: String, sender: String },
     /// Tell the room that it is encrypted.
     Tell { room_id: String },
-    /// Read the events since this token.
+    /// Read the events since this token. Without one: since the token of the listener that it is handed to.
     Behind { room_id: String, since: String },
 }
 
@@ -56,6 +59,20 @@ impl Task {
 
     pub(super) fn is_behind(&self) -> bool {
         matches!(self, Self::Behind { .. })
+    }
+
+    /// Reads pages of events, which waits for the homeserver where it is. All others can begin anew.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self, Self::Behind { .. } | Self::Earlier { .. })
+    }
+
+    /// Who caused it, if that may be a stranger.
+    fn cause(&self) -> Option<&str> {
+        match self {
+            Self::Invited { inviter, .. } => Some(inviter),
+            Self::Moved { sender, .. } => Some(sender),
+            Self::Earlier { .. } | Self::Tell { .. } | Self::Behind { .. } => None,
+        }
     }
 
     /// What is lost when it is given up, and why.
@@ -89,8 +106,8 @@ pub(super) enum Added {
     New,
     /// There is one like it.
     Known,
-    /// There are too many.
-    Refused,
+    /// There are too many, as this says.
+    Refused(&'static str),
 }
 
 /// Where a listener goes on: the token of the next poll, and what is still to be done.
@@ -102,14 +119,41 @@ pub(super) struct Cursor {
     /// Rooms that are behind, and had news since they were asked about.
     #[serde(skip)]
     pub(super) skipped: HashSet<String>,
+    /// Tasks that were begun and did not end.
+    #[serde(skip)]
+    under_way: Vec<Task>,
+    /// The server of the bot.
+    #[serde(skip)]
+    pub(super) own_server: String,
+    /// Rooms that are behind are read up to now. Else up to the token of the latest poll, which goes on from there.
+    #[serde(skip)]
+    pub(super) reads_to_now: bool,
 }
 
 impl Cursor {
-    /// A token alone is one, too.
-    pub(super) fn read(cursor: Option<String>) -> Self {
-        let Some(cursor) = cursor else { return Self::default() };
-        let whole = cursor.starts_with('{').then(|| serde_json::from_str(&cursor).ok()).flatten();
-        whole.unwrap_or(Self { since: Some(cursor).filter(|it| !it.is_empty()), ..Self::default() })
+    /// With what is in it that cannot be read. A token alone is a cursor, too.
+    pub(super) fn read(cursor: Option<String>) -> (Self, Vec<String>) {
+        let Some(text) = cursor.filter(|it| !it.is_empty()) else { return (Self::default(), Vec::new()) };
+        if !text.starts_with('{') {
+            return (Self { since: Some(text), ..Self::default() }, Vec::new());
+        }
+        let Ok(Value::Object(whole)) = serde_json::from_str(&text) else {
+            return (Self::default(), vec!["the saved place is not JSON; the bot begins anew".into()]);
+        };
+        let mut this = Self { since: whole.get("since").and_then(Value::as_str).map(str::to_owned), ..Self::default() };
+        let mut unread = Vec::new();
+        // Another version of this server may know more kinds.
+        for task in whole.get("tasks").and_then(Value::as_array).into_iter().flatten() {
+            match Task::deserialize(task) {
+                Ok(task) => this.tasks.push(task),
+                Err(error) => {
+                    let room_id = task["room_id"].as_str().unwrap_or("not named");
+                    let kind = task["kind"].as_str().unwrap_or("not named");
+                    unread.push(format!("room {room_id}: a saved task of the kind {kind} was not done: {error}"));
+                }
+            }
+        }
+        (this, unread)
     }
 
     pub(super) fn to_text(&self) -> String {
@@ -128,19 +172,51 @@ impl Cursor {
         BEHIND_MAX.saturating_sub(self.tasks.iter().filter(|it| it.is_behind()).count())
     }
 
+    /// A newer task replaces one like it, because what it asks for is what counts now. Only the events since a token
+    /// are all wanted.
     pub(super) fn add(&mut self, task: &Task) -> Added {
-        if self.tasks.iter().any(|it| it.is_like(task)) {
-            return Added::Known;
+        if let Some(like) = self.tasks.iter_mut().find(|it| it.is_like(task)) {
+            if task.is_behind() || like == task {
+                return Added::Known;
+            }
+            *like = task.clone();
+            return Added::New;
         }
         if !task.is_behind() && self.tasks.iter().filter(|it| !it.is_behind()).count() >= OTHERS_MAX {
-            return Added::Refused;
+            return Added::Refused("too many joins and notices of this bot wait");
+        }
+        if self.tasks.iter().filter(|it| self.is_same_cause(task, it)).count() >= BY_ONE_MAX {
+            return Added::Refused("too many joins that were caused by the same user or server wait");
         }
         self.tasks.push(task.clone());
         Added::New
     }
 
-    pub(super) fn remove(&mut self, task: &Task) {
+    /// Other servers can make users as they like, so these count together.
+    fn is_same_cause(&self, one: &Task, other: &Task) -> bool {
+        let Some((one, other)) = one.cause().zip(other.cause()) else { return false };
+        let server = server_of(one);
+        one == other || (server == server_of(other) && server != Some(self.own_server.as_str()))
+    }
+
+    /// `false`: one like it is under way. When that has ended, this one is begun.
+    pub(super) fn begin(&mut self, task: &Task) -> bool {
+        let is_free = !self.under_way.iter().any(|it| it.is_like(task));
+        if is_free {
+            self.under_way.push(task.clone());
+        }
+        is_free
+    }
+
+    /// Gives back the task that has replaced it.
+    pub(super) fn end(&mut self, task: &Task) -> Option<Task> {
         self.tasks.retain(|it| it != task);
+        self.under_way.retain(|it| it != task);
+        self.tasks.iter().find(|it| it.is_like(task)).cloned()
+    }
+
+    pub(super) fn is_replaced(&self, task: &Task) -> bool {
+        !self.tasks.contains(task)
     }
 }
 
@@ -159,24 +235,12 @@ impl TaskQueue {
         receiver
     }
 
-    /// `false`: no listener of this bot runs here. `Err`: it did not save the task in time.
-    pub(super) async fn hand_over(&self, bot: &str, task: &Task) -> Result<bool, Fault> {
-        let Some(listener) = locked(&self.0).get(bot).cloned() else { return Ok(false) };
+    /// `false`: no listener of this bot runs here, or it did not save the task in time.
+    pub(super) async fn hand_over(&self, bot: &str, task: &Task) -> bool {
+        let Some(listener) = locked(&self.0).get(bot).cloned() else { return false };
         let (told, saved) = oneshot::channel();
-        let handing = async {
-            match listener.send((task.clone(), told)).await {
-                Ok(()) => Some(saved.await.is_ok()),
-                Err(_) => None,
-            }
-        };
-        match tokio::time::timeout(FIRST_LIMIT, handing).await {
-            Ok(None) => Ok(false),
-            Ok(Some(true)) => Ok(true),
-            Ok(Some(false)) | Err(_) => {
-                let why = "what it asks for could not be noted in time".to_owned();
-                Err(Fault::Unreachable { why, may_have_happened: false })
-            }
-        }
+        let handing = async { listener.send((task.clone(), told)).await.is_ok() && saved.await.is_ok() };
+        tokio::time::timeout(FIRST_LIMIT, handing).await.unwrap_or(false)
     }
 }
 
@@ -184,25 +248,62 @@ impl TaskQueue {
 mod tests {
     use super::*;
 
+    fn invited(room: usize, inviter: &str) -> Task {
+        Task::Invited { room_id: format!("!{room}:x"), inviter: inviter.into(), is_direct: false }
+    }
+
     #[test]
     fn a_place_is_a_token_or_more() {
-        assert_eq!(Cursor::read(None), Cursor::default());
-        let plain = Cursor::read(Some("s1_2".into()));
+        let read = |text: &str| Cursor::read(Some(text.into())).0;
+        assert_eq!(Cursor::read(None), (Cursor::default(), vec![]));
+        let plain = read("s1_2");
         assert_eq!((plain.since.as_deref(), plain.to_text().as_str()), (Some("s1_2"), "s1_2"));
         let mut cursor = plain;
         let task = Task::Behind { room_id: "!r:x".into(), since: "s0".into() };
         assert_eq!((cursor.add(&task), cursor.add(&task)), (Added::New, Added::Known), "one per room");
-        assert_eq!(Cursor::read(Some(cursor.to_text())), cursor);
+        assert_eq!(read(&cursor.to_text()), cursor);
         let none = Cursor { tasks: vec![task], ..Cursor::default() };
-        assert_eq!(Cursor::read(Some(none.to_text())), none);
+        assert_eq!(read(&none.to_text()), none);
+    }
+
+    /// Regression: the whole text became the token, and everything since then was missed.
+    #[test]
+    fn a_task_of_an_unknown_kind_is_reported_and_the_rest_is_kept() {
+        let text = r#"{"since":"s1","tasks":[{"kind":"tell","room_id":"!r:x"},{"kind":"new","room_id":"!n:x"}]}"#;
+        let (cursor, unread) = Cursor::read(Some(text.into()));
+        assert_eq!(cursor.since.as_deref(), Some("s1"));
+        assert_eq!(cursor.tasks, [Task::Tell { room_id: "!r:x".into() }]);
+        assert!(unread.len() == 1 && unread[0].contains("!n:x"), "{unread:?}");
+        let (cursor, unread) = Cursor::read(Some("{\"since\":".into()));
+        assert_eq!((cursor, unread.len()), (Cursor::default(), 1));
     }
 
     #[test]
     fn strangers_cannot_fill_the_list() {
-        let mut cursor = Cursor::default();
-        let invited = |n: usize| Task::Invited { room_id: format!("!{n}:x"), inviter: "@e:x".into(), is_direct: false };
-        assert_eq!((0..1_000).filter(|n| cursor.add(&invited(*n)) == Added::New).count(), OTHERS_MAX);
-        assert_eq!(cursor.add(&invited(5_000)), Added::Refused);
+        let mut cursor = Cursor { own_server: "own".into(), ..Cursor::default() };
+        let mut rooms = 0..;
+        let mut add = |inviter: &dyn Fn(usize) -> String| {
+            let rooms = rooms.by_ref().take(1_000);
+            rooms.filter(|n| cursor.add(&invited(*n, &inviter(*n))) == Added::New).count()
+        };
+        assert_eq!(add(&|n| format!("@e{n}:evil")), BY_ONE_MAX, "one server");
+        assert_eq!(add(&|_| "@e:own".into()), BY_ONE_MAX, "one user of the own server");
+        assert_eq!(add(&|n| format!("@{n}:own")), OTHERS_MAX - 2 * BY_ONE_MAX);
+        assert!(matches!(cursor.add(&invited(5_000, "@a:b")), Added::Refused(_)));
         assert_eq!(cursor.free_behind(), BEHIND_MAX);
+    }
+
+    /// Regression: a wanted invitation was dropped because the rejection of an unwanted one was pending.
+    #[test]
+    fn a_newer_task_replaces_one_like_it() {
+        let (old, new) = (invited(1, "@eve:evil"), invited(1, "@ann:own"));
+        let mut cursor = Cursor::default();
+        assert_eq!((cursor.add(&old), cursor.begin(&old)), (Added::New, true));
+        assert_eq!((cursor.add(&new), cursor.begin(&new)), (Added::New, false), "not beside the other one");
+        assert!(cursor.is_replaced(&old) && !cursor.is_replaced(&new));
+        assert_eq!(cursor.end(&old), Some(new.clone()));
+        assert!(cursor.begin(&new));
+        assert_eq!(cursor.end(&new), None);
+        assert!(cursor.tasks.is_empty());
     }
 }

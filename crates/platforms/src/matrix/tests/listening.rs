@@ -1,6 +1,7 @@
 //! A plain account: what is polled, taken and saved.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
@@ -115,7 +116,14 @@ pub(super) fn greeted(table: &Table) {
 }
 
 pub(super) fn stopped(table: &Table) {
-    table.rule("GET client/v3/sync", 401, json!({ "errcode": "M_UNKNOWN_TOKEN", "error": "logged out" }));
+    stopped_later(table, Duration::ZERO);
+}
+
+/// The poll that ends the listener comes after tasks had their time.
+pub(super) fn stopped_later(table: &Table, time: Duration) {
+    let gone = || json!({ "errcode": "M_UNKNOWN_TOKEN", "error": "logged out" });
+    table.slow("GET client/v3/sync", time, 401, gone());
+    table.rule("GET client/v3/account/whoami", 401, gone());
 }
 
 pub(super) fn listen(desk: &Homeservers, bot: &Bot, cursor: Option<&str>, inlet: &Record) -> Ended {

@@ -2,6 +2,7 @@
 
 mod acting;
 mod goldens;
+mod hostile;
 mod listening;
 mod patient;
 mod pushing;

@@ -9,17 +9,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::Homeservers;
-use super::listening::{Record, Told, greeted, joined, listen, own, stopped, text};
+use super::listening::{Record, Told, greeted, joined, listen, own, stopped, stopped_later, text};
 use super::{BASE, ME, Table, bot, bot_with, path, run, with_room, world};
 
 const ROOM: &str = super::ROOM;
 const SLOW: Duration = Duration::from_secs(14);
-
-/// The poll that ends the listener comes after tasks had their time.
-fn stopped_later(table: &Table, time: Duration) {
-    let gone = json!({ "errcode": "M_UNKNOWN_TOKEN", "error": "logged out" });
-    table.slow("GET client/v3/sync", time, 401, gone);
-}
 
 /// A poll with the room that is slow, and another one.
 fn two_rooms(next: &str) -> Value {
@@ -436,7 +430,7 @@ fn the_notice_about_encryption_is_tried_again_and_its_failure_is_told() {
     let (table, desk) = world();
     greeted(&table);
     table.rule("GET client/v3/sync", 200, joined("s2", vec![secret("$1")]));
-    stopped_later(&table, Duration::from_hours(1));
+    table.slow("GET client/v3/sync", Duration::from_hours(1), 502, json!({}));
     table.rule(&path("PUT", "send/"), 403, json!({ "errcode": "M_FORBIDDEN", "error": "muted" }));
     let record = Record::default();
     listen(&desk, &bot("sync"), Some("s1"), &record);
@@ -518,6 +512,7 @@ fn what_was_not_pushed_is_found_by_a_poll() {
     assert_eq!((record.texts(), record.cursor().as_deref()), (vec!["missed".to_owned()], Some("s3")));
     let polls = table.seen("GET client/v3/sync");
     assert!(polls.iter().all(|poll| poll.what.contains("timeout=0")), "they do not wait: {}", polls[0].what);
+    assert!(polls.iter().all(|poll| poll.what.contains("set_presence=offline")), "{}", polls[0].what);
     assert!(took >= Duration::from_mins(2), "they are rare: {took:?}");
 }
 
@@ -529,7 +524,7 @@ fn an_application_service_that_may_not_poll_relies_on_pushes() {
     let record = Record::default();
     let bot = bot("appservice");
     let listening = desk.listen(&bot, None, &record);
-    let ended = run(async { tokio::time::timeout(Duration::from_hours(1), listening).await });
+    let ended = run(async { tokio::time::timeout(Duration::from_mins(45), listening).await });
     assert!(ended.is_err(), "the listener goes on: {ended:?}");
-    assert_eq!(table.seen("GET client/v3/sync").len(), 1);
+    assert_eq!(table.seen("GET client/v3/sync").len(), 2, "asked again after half an hour");
 }

@@ -108,7 +108,7 @@ fn an_invitation_in_a_transaction_is_accepted() {
     assert_eq!(table.seen(&path("POST", "join")).len(), 1);
 }
 
-/// Regression: the look-ups of one room delayed the events of all others.
+/// Without a listener at this server the transaction comes again, and in the end it is taken with what is known.
 #[test]
 fn a_slow_room_delays_a_transaction_only_shortly() {
     let (table, desk) = world();
@@ -119,6 +119,9 @@ fn a_slow_room_delays_a_transaction_only_shortly() {
     let mut other = said("quick");
     other["room_id"] = "!quick:example.org".into();
     let body = json!({ "events": [said("one"), said("two"), other] });
+    for _ in 0..2 {
+        assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
+    }
     let (heard, took) = run(async {
         let began = tokio::time::Instant::now();
         let request = request(Some("pushed"), "", &body);
@@ -127,7 +130,7 @@ fn a_slow_room_delays_a_transaction_only_shortly() {
     let heard = heard.unwrap_or_else(|reply| panic!("{reply:?}"));
     let texts: Vec<&str> = heard.intakes.iter().map(|it| it.event.text.as_str()).collect();
     assert_eq!(texts, ["one", "two", "quick"], "all of them, with what is known");
-    assert!(took <= Duration::from_secs(6), "{took:?}");
+    assert!(took <= Duration::from_secs(11), "{took:?}");
 }
 
 /// Regression: an answer by reaction was dropped if the homeserver failed at that moment.
