@@ -17,6 +17,7 @@ use super::account::{Account, Mode};
 use super::client::{Client, Fault};
 use super::deadline::Deadline;
 use super::gather::{Gathered, Origin};
+use super::inspect::token_checked;
 use super::lock::locked;
 use super::task::Task;
 
@@ -158,7 +159,7 @@ impl Homeservers {
         let bot = &client.account.bot.id;
         let mut gathered = Gathered::default();
         let read = self.gather(client, room_id, events, Origin::Pushed, Deadline::first(), &mut gathered).await;
-        let Err(fault) = read else { return Ok(gathered) };
+        let Err(fault) = token_checked(client, read).await else { return Ok(gathered) };
         // Who came or went after the event that failed is not known yet.
         self.rooms.forget(bot, room_id);
         if fault.is_token() || fault.is_elsewhere() {
@@ -173,7 +174,12 @@ impl Homeservers {
             return Err(fault);
         }
         let mut gathered = Gathered::default();
-        self.gather(client, room_id, events, Origin::Pushed, Deadline::last_now(), &mut gathered).await?;
+        let read = self.gather(client, room_id, events, Origin::Pushed, Deadline::last_now(), &mut gathered).await;
+        match token_checked(client, read).await {
+            // What will never be answered must not come again for ever.
+            Err(fault @ Fault::Final(_)) => gathered.gaps.push(behind.loss(&fault, self.env.now_ms())),
+            other => other?,
+        }
         Ok(gathered)
     }
 

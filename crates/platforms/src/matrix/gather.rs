@@ -13,7 +13,7 @@ use super::deadline::Deadline;
 use super::event::{RoomEvent, is_new_member};
 use super::inspect::token_checked;
 use super::normalize::{ENCRYPTED, Known, normalize, unresolved};
-use super::rooms::Room;
+use super::room::Room;
 use super::task::Task;
 
 const NOT_IN_ROOM: &str = "the bot is no longer in this room, or the homeserver does not let it read the room";

@@ -29,7 +29,8 @@ const PUSH_CHECK: Duration = Duration::from_mins(1);
 /// The same after the homeserver refused one.
 const REFUSED_CHECK: Duration = Duration::from_mins(30);
 const READS_AT_ONCE: usize = 8;
-const OTHERS_AT_ONCE: usize = 8;
+/// More than one server can cause.
+const OTHERS_AT_ONCE: usize = 16;
 
 /// A task, how often it was tried, and the token up to which it reads.
 struct Try {

@@ -9,7 +9,7 @@ use super::PLATFORM;
 use super::account::Account;
 use super::content::{chosen_option, option_of_key};
 use super::event::{Relation, RoomEvent, relation, without_quote};
-use super::rooms::Room;
+use super::room::Room;
 
 /// Commands of the server itself that can be written with `!`: many clients keep `/` for themselves.
 const OWN_COMMANDS: [&str; 4] = ["link", "unlink", "whoami", "stop"];

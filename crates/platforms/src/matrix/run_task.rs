@@ -10,7 +10,7 @@ use super::client::{Client, Fault};
 use super::deadline::Deadline;
 use super::gather::{Gathered, Origin};
 use super::inspect::token_checked;
-use super::rooms::{predecessor, successor};
+use super::room_state::{predecessor, successor};
 use super::task::Task;
 
 impl Homeservers {

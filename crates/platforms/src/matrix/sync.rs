@@ -175,7 +175,7 @@ impl Homeservers {
                     return Ok(vec![Task::Behind { room_id: room_id.to_owned(), since: since.to_owned() }]);
                 }
                 // Too many rooms are late already: this one goes on without what takes too long.
-                read = self.read_room(client, news, Deadline::last_now()).await;
+                read = token_checked(client, self.read_room(client, news, Deadline::last_now()).await).await;
             }
         }
         store(read?, inlet).await

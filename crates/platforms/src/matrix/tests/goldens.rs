@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::account::Account;
 use super::super::event::RoomEvent;
 use super::super::normalize::{Known, normalize};
-use super::super::rooms::Room;
+use super::super::room::Room;
 use super::{ME, ROOM, bot};
 
 fn room(members: usize) -> Room {

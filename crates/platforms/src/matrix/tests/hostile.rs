@@ -230,6 +230,21 @@ fn only_attempts_that_reached_the_homeserver_count() {
     assert!(push_one(&desk, &body).is_ok(), "the third one that counts");
 }
 
+/// A room whose look-ups are refused like a bad token holds up the others only until the last attempt.
+#[test]
+fn a_refused_look_up_does_not_hold_up_transactions_for_ever() {
+    let (table, desk) = world();
+    greeted(&table);
+    table.rule("GET client/v3/rooms/%21odd%3Ax/joined_members", 401, of_token("M_UNKNOWN_TOKEN"));
+    let body = json!({ "events": [in_room(text("$1", "odd"), "!odd:x"), in_room(text("$2", "one"), ROOM)] });
+    for _ in 0..2 {
+        assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
+    }
+    let heard = push_one(&desk, &body).unwrap_or_else(|reply| panic!("{reply:?}"));
+    assert_eq!((heard.intakes.len(), heard.gaps.len()), (1, 1));
+    assert!(heard.gaps[0].reason.contains("!odd:x"), "{:?}", heard.gaps);
+}
+
 /// Regression: joins that the homeserver limits held all slots.
 #[test]
 fn a_limited_join_lets_others_go_first() {
@@ -238,7 +253,7 @@ fn a_limited_join_lets_others_go_first() {
     let limited = json!({ "errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 3_000_000 });
     table.rule("POST client/v3/rooms/%21far", 429, limited);
     table.rule(&path("POST", "join"), 200, json!({}));
-    let far: Vec<(String, String)> = (0..8).map(|n| (format!("!far{n}:x{n}.net"), format!("@e:x{n}.net"))).collect();
+    let far: Vec<(String, String)> = (0..16).map(|n| (format!("!far{n}:x{n}.net"), format!("@e:x{n}.net"))).collect();
     let mut all: Vec<(&str, &str)> = far.iter().map(|(room, inviter)| (room.as_str(), inviter.as_str())).collect();
     all.push((ROOM, "@ann:example.org"));
     table.rule("GET client/v3/sync", 200, invited("s2", &all));
@@ -246,7 +261,7 @@ fn a_limited_join_lets_others_go_first() {
     let record = Record::default();
     listen(&desk, &bot("sync"), Some("s1"), &record);
     assert_eq!(table.seen(&path("POST", "join")).len(), 1);
-    assert_eq!(record.cursor().unwrap().matches("invited").count(), 8);
+    assert_eq!(record.cursor().unwrap().matches("invited").count(), 16);
 }
 
 /// Regression: a wanted invitation was dropped while the rejection of an unwanted one was pending, and then rejected.
