@@ -1,10 +1,11 @@
-"""The real gateway, hermes-agent 0.19.0, 0.18.2 and 0.17.0, behind Telegram and behind Matrix.
+"""The real gateway, hermes-agent 0.19.0, 0.18.2 and 0.17.0, behind Telegram, Matrix and Discord.
 
-  FRONTDESK_BIN=path/to/frontdesk FRONTDESK_FAKE_TELEGRAM_BIN=path/to/fake_telegram tests/vendors/gateways.py [--only PATTERN]
+  FRONTDESK_BIN=path/to/frontdesk FRONTDESK_FAKE_TELEGRAM_BIN=path/to/fake_telegram \\
+    FRONTDESK_FAKE_DISCORD_BIN=path/to/fake_discord tests/vendors/gateways.py [--only PATTERN]
 
 Ann's agent is a whole gateway with a stub model, which sleeps until a message wakes it. Ben's agent is the relay adapter of
 the same version, driven call by call, because no published gateway edits, asks or sends files over the relay by itself.
-Telegram is the fake that its client libraries have judged; Matrix is Synapse. One line per check; the last line is the tally.
+Telegram and Discord are the fakes that their client libraries have judged; Matrix is Synapse. One line per check; the last line is the tally.
 """
 
 import json
@@ -24,10 +25,11 @@ sys.path = [path for path in sys.path if path and Path(path).resolve() != here] 
 from harness import (  # noqa: E402
     NEWEST, VERSIONS, Checks, Desk, Driver, Link, Model, Quiet, Stub, Wake, end_process, ensure, folder, gateway_env, request,
     same, start_process, unique, wait_for)
+import discord_scene  # noqa: E402
 from matrix import PNG, Homeserver, fetch, synapse_python  # noqa: E402
 from telegram_scene import Fake  # noqa: E402
 
-PLATFORMS = ("telegram", "matrix")
+PLATFORMS = ("telegram", "matrix", "discord")
 PDF = b"%PDF-1.4\n" + bytes(range(256)) * 40
 checks = []
 
@@ -157,6 +159,48 @@ class MatrixSide:
         pass
 
 
+class DiscordSide:
+    """A fake Discord with a guild of both people."""
+
+    def __init__(self, _stage):
+        self.fake = discord_scene.Fake(os.environ["FRONTDESK_FAKE_DISCORD_BIN"])
+        discord_scene.make_world(self.fake)
+        self.ann, self.ben, self.bot = (str(it) for it in (discord_scene.ANN, discord_scene.BOB, discord_scene.BOT))
+        # Before the bot listens: only the channels are wanted.
+        self.dms = {user: self.fake.act("say", bot=discord_scene.BOT, by=int(user), text="hello")["channel_id"]
+                    for user in (self.ann, self.ben)}
+        self.group = str(discord_scene.GENERAL)
+        # A thread is a chat of its own.
+        self.threaded = self.topic = self.fake.act(
+            "open_thread", channel=discord_scene.GENERAL, by=discord_scene.ANN, name="plans")["id"]
+        self.settings = {"base_url": self.fake.base_url, "gateway_url": self.fake.gateway_url}
+        self.secrets = {"token": discord_scene.TOKEN}
+
+    def ready(self):
+        wait_for(lambda: self.fake.control("calls", method="gateway identify"), "the bot at the gateway", timeout=30)
+
+    def say(self, user, chat, text, topic=None):
+        mention = "" if chat in self.dms.values() else f"<@{self.bot}> "
+        return self.fake.act("say", channel=int(topic or chat), by=int(user), text=mention + text)["id"]
+
+    def messages(self, chat):
+        shown = self.fake.channel(int(chat))["messages"]
+        thread = chat if chat == self.topic else ""
+        return [{"text": m["content"], "thread": thread, "id": m["id"], "message": m}
+                for m in shown if m["author"]["id"] == self.bot]
+
+    def send_file(self, user, chat):
+        file = {"name": "plan.pdf", "mime": "application/pdf", "content_hex": PDF.hex()}
+        self.fake.act("say", channel=int(chat), by=int(user), text="look", files=[file])
+
+    def file_in(self, shown):
+        with self.fake.opener.open(shown["message"]["attachments"][0]["url"], timeout=10) as reply:
+            return reply.read()
+
+    def close(self):
+        self.fake.close()
+
+
 class Gateway:
     """`hermes gateway run` of one version, which is started when it is woken."""
 
@@ -206,7 +250,7 @@ class Scene:
     def __init__(self, stage, platform):
         self.version, self.platform = stage.version, platform
         self.desk = Desk(f"{platform}-{stage.version}")
-        self.side = {"telegram": TelegramSide, "matrix": MatrixSide}[platform](stage)
+        self.side = {"telegram": TelegramSide, "matrix": MatrixSide, "discord": DiscordSide}[platform](stage)
         self.tenant = self.desk.tenant("t")
         self.desk.admin("POST", "/bots", {"platform": platform, "id": "bot", "tenant": self.tenant.name,
                                           "settings": self.side.settings, "secrets": self.side.secrets})
@@ -407,5 +451,8 @@ def on_platform(platform, function):
 
 
 if __name__ == "__main__":
-    all_checks = Checks(on_platform(platform, function) for platform in PLATFORMS for function in checks)
+    # Discord has no buttons yet.
+    wanted = [(platform, function) for platform in PLATFORMS for function in checks
+              if (platform, function) != ("discord", a_pressed_button_reaches_the_agent_that_asked)]
+    all_checks = Checks(on_platform(platform, function) for platform, function in wanted)
     sys.exit(all_checks.run([(version, lambda version=version: Stage(version)) for version in VERSIONS]))

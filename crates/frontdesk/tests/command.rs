@@ -55,6 +55,9 @@ impl Drop for Desk {
 
 fn program(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_frontdesk"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FRONTDESK_")) {
+        command.env_remove(name);
+    }
     command.args(args).arg("--data-dir").arg(folder);
     command
 }

@@ -9,6 +9,7 @@ pub mod env;
 pub mod fakes;
 pub mod folder;
 pub mod fuzz;
+pub mod platform_suite;
 pub mod session;
 pub mod store_suite;
 pub mod world;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answered, Api, ApiError, WHOLE_BOT};
-use super::guilds::Channel;
+use super::guilds::{Channel, PRIVATE_THREAD};
 use super::{Discord, PLATFORM};
 use crate::shared::fit::split_to_fit;
 use crate::shared::markdown::{Dialect, Unit, render};
@@ -43,14 +43,16 @@ fn is_blank(text: &str) -> bool {
     render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars).is_empty()
 }
 
-/// The rate limit of a channel, by name.
-pub(super) fn channel_bucket(channel: &str) -> String {
-    format!("channel:{channel}")
-}
-
-/// The channel that an action is for: a thread is a channel of its own.
-pub(super) fn channel_of(action: &Action) -> &str {
-    action.meta("thread_id").filter(|id| !id.is_empty()).or(action.act.chat_id()).unwrap_or_default()
+/// The rate limit of a route in a channel, by name. Discord counts each kind of request by itself: a thread that was
+/// renamed too often must not silence its channel.
+pub(super) fn route_bucket(action: &Action) -> String {
+    let thread = action.meta("thread_id").filter(|id| !id.is_empty());
+    let channel = thread.or(action.act.chat_id()).unwrap_or_default();
+    match &action.act {
+        Act::ThreadRename { message_id, .. } => format!("rename:{message_id}"),
+        Act::Send { .. } | Act::SendMedia { .. } => format!("send:{channel}"),
+        act => format!("{}:{channel}", act.op()),
+    }
 }
 
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
@@ -93,7 +95,7 @@ impl Discord {
         let mut acted = self.try_act(&api, acting_as, action).await.unwrap_or_else(Acted::from);
         let is_paused = acted.pace.retry_after_ms.is_some() || acted.pace.pause_ms.is_some();
         let is_of_bot = acted.pace.bucket.take().as_deref() == Some(WHOLE_BOT);
-        acted.pace.bucket = (is_paused && !is_of_bot).then(|| channel_bucket(channel_of(action)));
+        acted.pace.bucket = (is_paused && !is_of_bot).then(|| route_bucket(action));
         acted
     }
 
@@ -173,14 +175,15 @@ impl Discord {
         }
     }
 
-    /// The id of a thread of this channel, or of the thread itself.
+    /// The id of a thread of this channel, or of the thread itself. A private thread is not open to everybody who reaches
+    /// its channel.
     async fn thread_in(&self, bot: &Bot, chat_id: &str, thread: &str) -> Result<String, ActionResult> {
         let thread = id(thread, "thread")?;
         if thread == chat_id {
             return Ok(thread);
         }
         match self.channel(bot, &thread).await {
-            Ok(Some(found)) if found.parent() == Some(chat_id) => Ok(thread),
+            Ok(Some(found)) if found.parent() == Some(chat_id) && found.kind != PRIVATE_THREAD => Ok(thread),
             Ok(_) => Err(ActionResult::egress_declined(PLATFORM)),
             Err(error) => Err(Acted::from(error).result),
         }
@@ -218,12 +221,15 @@ impl Discord {
         let Act::ThreadRename { thread_name, only_if_current_name, only_if_connector_created, .. } = act else {
             return Err(ActionResult::refused(Code::BadRequest, "this is no rename"));
         };
+        // Asked from Discord itself: a guard must not rely on what was known before.
+        let found: Channel = match api.get(&format!("/channels/{thread}")).await {
+            Ok(found) => found,
+            Err(error) => return Ok(error.into()),
+        };
+        if !found.is_thread() {
+            return Err(ActionResult::refused(Code::BadRequest, "this is a channel, and only threads are renamed"));
+        }
         if only_if_current_name.is_some() || *only_if_connector_created {
-            // Asked from Discord itself: a guard must not rely on what was known before.
-            let found: Channel = match api.get(&format!("/channels/{thread}")).await {
-                Ok(found) => found,
-                Err(error) => return Ok(error.into()),
-            };
             let me = match self.own_id(bot).await {
                 Ok(me) => me,
                 Err(error) => return Ok(error.into()),

@@ -108,6 +108,7 @@ pub(super) struct Api<'a> {
     own_base: Option<&'a str>,
     authorization: String,
     token: &'a Secret,
+    bot: &'a str,
 }
 
 impl<'a> Api<'a> {
@@ -120,7 +121,7 @@ impl<'a> Api<'a> {
     ) -> Option<Self> {
         let token = bot.secret("token")?;
         let authorization = format!("Bot {}", token.expose());
-        Some(Self { outcall, invalid, now_ms, own_base: bot.setting("base_url"), authorization, token })
+        Some(Self { outcall, invalid, now_ms, own_base: bot.setting("base_url"), authorization, token, bot: &bot.id })
     }
 
     fn base(&self) -> &str {
@@ -128,7 +129,12 @@ impl<'a> Api<'a> {
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
-        self.call(HttpMethod::Get, path, Body::Empty, None).await.map(|answered| answered.value)
+        // Whoever only asks has done nothing.
+        let asked = self.call(HttpMethod::Get, path, Body::Empty, None).await;
+        asked.map(|answered| answered.value).map_err(|error| match error {
+            ApiError::NoAnswer { why, .. } => ApiError::NoAnswer { may_be_done: false, why },
+            error => error,
+        })
     }
 
     pub(super) async fn send<T: DeserializeOwned>(
@@ -161,7 +167,7 @@ impl<'a> Api<'a> {
         body: Body<'_>,
         time: Option<Duration>,
     ) -> Result<Answered<T>, ApiError> {
-        if !self.invalid.may_call(self.now_ms) {
+        if !self.invalid.may_call(self.bot, self.now_ms) {
             return Err(ApiError::TooManyRefused);
         }
         let url = format!("{}{path}", self.base());
@@ -180,7 +186,7 @@ impl<'a> Api<'a> {
         if matches!(answer.status, 401 | 403)
             || (answer.status == 429 && answer.header("x-ratelimit-scope") != Some("shared"))
         {
-            self.invalid.note(self.now_ms);
+            self.invalid.note(self.bot, self.now_ms);
         }
         read(&answer)
     }

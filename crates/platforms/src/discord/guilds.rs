@@ -201,7 +201,10 @@ impl Known {
     }
 
     fn put_channel(&mut self, data: &Value, guild_id: Option<&str>) {
-        let Ok(mut channel) = Channel::deserialize(data) else { return };
+        let Ok(mut channel) = Channel::deserialize(data) else {
+            self.channels.remove(data["id"].as_str().unwrap_or_default()); // what was known of it may be wrong
+            return;
+        };
         if channel.guild_id.is_none() {
             channel.guild_id = guild_id.map(str::to_owned);
         }

@@ -1,32 +1,46 @@
 //! Requests that Discord refused. More than 10,000 of them in ten minutes ban the address of the server; calls stop long
-//! before that.
+//! before that, and the calls of one bot before those of all.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 const WINDOW_MS: u64 = 600_000;
-const STOP_AT: u32 = 2_000;
+const STOP_BOT_AT: u32 = 200;
+const STOP_ALL_AT: u32 = 4_000;
 
-/// Counted in windows of ten minutes for all bots together, because they share the address.
+/// Counted in windows of ten minutes.
 #[derive(Default)]
-pub(super) struct InvalidRequests(Mutex<(u64, u32)>);
+struct Window {
+    since_ms: u64,
+    by_bot: HashMap<String, u32>,
+    all: u32,
+}
+
+#[derive(Default)]
+pub(super) struct InvalidRequests(Mutex<Window>);
 
 impl InvalidRequests {
-    pub(super) fn note(&self, now_ms: u64) {
+    pub(super) fn note(&self, bot: &str, now_ms: u64) {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if now_ms.saturating_sub(window.0) >= WINDOW_MS {
-            *window = (now_ms, 0);
+        if now_ms.saturating_sub(window.since_ms) >= WINDOW_MS {
+            *window = Window { since_ms: now_ms, ..Window::default() };
         }
-        window.1 += 1;
-        if window.1 == STOP_AT {
+        window.all += 1;
+        let count = window.by_bot.entry(bot.to_owned()).or_default();
+        *count += 1;
+        if *count == STOP_BOT_AT {
             tracing::error!(
-                "Discord refused {STOP_AT} requests in ten minutes; calls stop until the ten minutes are over"
+                bot,
+                "Discord refused {STOP_BOT_AT} requests of a bot; its calls stop for up to ten minutes"
             );
         }
     }
 
-    pub(super) fn may_call(&self, now_ms: u64) -> bool {
+    pub(super) fn may_call(&self, bot: &str, now_ms: u64) -> bool {
         let window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        window.1 < STOP_AT || now_ms.saturating_sub(window.0) >= WINDOW_MS
+        let is_over = now_ms.saturating_sub(window.since_ms) >= WINDOW_MS;
+        let is_few = window.all < STOP_ALL_AT && window.by_bot.get(bot).is_none_or(|count| *count < STOP_BOT_AT);
+        is_over || is_few
     }
 }
 
@@ -35,15 +49,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_stop_below_the_line_and_go_on_later() {
+    fn calls_of_one_bot_stop_first_and_go_on_later() {
         let invalid = InvalidRequests::default();
-        for _ in 0..STOP_AT {
-            assert!(invalid.may_call(5));
-            invalid.note(5);
+        for _ in 0..STOP_BOT_AT {
+            assert!(invalid.may_call("a", WINDOW_MS));
+            invalid.note("a", WINDOW_MS);
         }
-        assert!(!invalid.may_call(6));
-        assert!(invalid.may_call(WINDOW_MS + 5));
-        invalid.note(WINDOW_MS + 5);
-        assert!(invalid.may_call(WINDOW_MS + 6));
+        assert!(!invalid.may_call("a", WINDOW_MS + 1) && invalid.may_call("b", WINDOW_MS + 1));
+        for bot in 0..STOP_ALL_AT / 100 {
+            (0..100).for_each(|_| invalid.note(&format!("b{bot}"), WINDOW_MS + 1));
+        }
+        assert!(!invalid.may_call("b", WINDOW_MS + 2), "all of them together");
+        assert!(invalid.may_call("a", 2 * WINDOW_MS) && invalid.may_call("b", 2 * WINDOW_MS));
     }
 }

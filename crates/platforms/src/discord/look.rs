@@ -90,7 +90,9 @@ impl Discord {
             Some(viewer) => self.sees(bot, &channel, viewer).await.map_err(unknown)?,
             None => None,
         };
-        let parent_chat_id = channel.parent().map(str::to_owned);
+        // Who reaches the channel does not reach its private threads.
+        let is_open = channel.kind != PRIVATE_THREAD;
+        let parent_chat_id = channel.parent().filter(|_| is_open).map(str::to_owned);
         Ok(Some(Look { info, visible, scope_id: channel.guild_id, parent_chat_id, person: None }))
     }
 

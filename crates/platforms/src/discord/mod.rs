@@ -28,14 +28,14 @@ use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
 
-use self::act::{MESSAGE_MAX, channel_bucket, channel_of};
+use self::act::{MESSAGE_MAX, route_bucket};
 use self::guilds::{Guilds, User};
 use self::invalid::InvalidRequests;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "discord";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: include_str!("default.toml"), open };
 
 const TYPING_LASTS_MS: u64 = 10_000;
 
@@ -48,13 +48,16 @@ const OPS: [&str; 9] =
     ["send", "edit", "delete", "typing", "get_chat_info", "send_media", "react", "thread_create", "thread_rename"];
 
 fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
-    let _: NoSettings = kit.section(PLATFORM)?;
-    Ok(Arc::new(Discord::new(kit)))
+    let Settings { preview } = kit.section(PLATFORM)?;
+    Ok(Arc::new(Discord { is_preview_on: preview, ..Discord::new(kit) }))
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoSettings {}
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Settings {
+    preview: bool,
+}
 
 pub struct Discord {
     env: Arc<dyn Env>,
@@ -65,6 +68,7 @@ pub struct Discord {
     invalid: InvalidRequests,
     /// Who each bot is, as Discord said, beside the account that was asked about.
     known: Mutex<HashMap<String, (String, User)>>,
+    is_preview_on: bool,
 }
 
 impl Discord {
@@ -87,6 +91,7 @@ impl Discord {
             guilds: Guilds::default(),
             invalid: InvalidRequests::default(),
             known: Mutex::default(),
+            is_preview_on: true,
         }
     }
 }
@@ -105,14 +110,22 @@ impl Platform for Discord {
     }
 
     fn check_bot(&self, bot: &Bot) -> Result<(), String> {
+        if !self.is_preview_on {
+            return Err(
+                "Discord is a preview, with known faults; to try it, set preview = true under [platform.discord], \
+                        or FRONTDESK_PLATFORM_DISCORD_PREVIEW=true"
+                    .into(),
+            );
+        }
         let token = bot.secret("token").map_or("", Secret::expose);
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if token.len() < 20 || !token.chars().all(plain) {
             return Err("the token must be that of the bot, as the developer portal shows it, without \"Bot \"".into());
         }
+        let is_plain = |url: &str| url.bytes().all(|byte| byte.is_ascii_graphic());
         for (name, schemes) in [("base_url", ["https://", "http://"]), ("gateway_url", ["wss://", "ws://"])] {
             if let Some(url) = bot.setting(name)
-                && !schemes.iter().any(|scheme| url.starts_with(scheme) && url.len() > scheme.len())
+                && !(is_plain(url) && schemes.iter().any(|scheme| url.starts_with(scheme) && url.len() > scheme.len()))
             {
                 return Err(format!("{name} {url:?} must begin with {} or {}", schemes[0], schemes[1]));
             }
@@ -172,9 +185,6 @@ impl Platform for Discord {
 
     fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
         let cost = Cost::of(action).in_bucket("bot", BOT_RATE);
-        match &action.act {
-            Act::Typing { .. } | Act::GetChatInfo { .. } => cost,
-            _ => cost.in_bucket(channel_bucket(channel_of(action)), CHANNEL_RATE),
-        }
+        cost.in_bucket(route_bucket(action), CHANNEL_RATE)
     }
 }

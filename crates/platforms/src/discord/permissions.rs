@@ -12,6 +12,12 @@ fn bits(value: &Value) -> u64 {
     value.as_str().and_then(|text| text.parse().ok()).or_else(|| value.as_u64()).unwrap_or(0)
 }
 
+/// What cannot be read denies all.
+fn denied(value: &Value) -> u64 {
+    let is_number = value.as_str().is_some_and(|text| text.parse::<u64>().is_ok()) || value.is_u64();
+    if is_number { bits(value) } else { u64::MAX }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Role {
@@ -55,13 +61,13 @@ fn effective(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[
     let mut all = base;
     let of_everybody = overwrites.iter().find(|it| it.id == rights.guild_id);
     if let Some(overwrite) = of_everybody {
-        all = (all & !bits(&overwrite.deny)) | bits(&overwrite.allow);
+        all = (all & !denied(&overwrite.deny)) | bits(&overwrite.allow);
     }
     let of_roles = overwrites.iter().filter(|it| it.id != rights.guild_id && member.roles.contains(&it.id));
-    let (allow, deny) = of_roles.fold((0, 0), |(allow, deny), it| (allow | bits(&it.allow), deny | bits(&it.deny)));
+    let (allow, deny) = of_roles.fold((0, 0), |(allow, deny), it| (allow | bits(&it.allow), deny | denied(&it.deny)));
     all = (all & !deny) | allow;
     if let Some(own) = overwrites.iter().find(|it| it.id == user_id) {
-        all = (all & !bits(&own.deny)) | bits(&own.allow);
+        all = (all & !denied(&own.deny)) | bits(&own.allow);
     }
     all
 }

@@ -64,7 +64,10 @@ impl Discord {
             return Ended::Misconfigured("the bot has no token".into());
         };
         let cursor: Option<Cursor> = cursor.and_then(|cursor| serde_json::from_str(&cursor).ok());
+        let cursor = cursor.filter(|cursor| !cursor.session_id.is_empty());
         let intents = INTENTS.into_iter().fold(Intents::empty(), |all, intent| all | intent);
+        // The library takes the provider of the process, and panics without one.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default(); // one may be there already
         let mut config = ConfigBuilder::new(token.to_owned(), intents);
         if let Some(url) = bot.setting("gateway_url") {
             config = config.proxy_url(url.trim_end_matches('/').to_owned());
@@ -76,15 +79,13 @@ impl Discord {
             }
         }
         let shard = Shard::with_config(ShardId::ONE, config.build());
-        self.guilds.forget(&bot.id);
+        let _cache = Forgotten::begin(self, &bot.id);
         let queued = AtomicUsize::new(0);
         let (push, frames) = mpsc::channel(QUEUE_MAX);
-        let ended = tokio::select! {
+        tokio::select! {
             ended = read_socket(shard, push, &queued) => ended,
             ended = self.store(bot, frames, &queued, cursor, inlet) => ended,
-        };
-        self.guilds.forget(&bot.id);
-        ended
+        }
     }
 
     /// What a frame of the socket says, if it is a message. The bot has this user id.
@@ -128,6 +129,7 @@ impl Discord {
         inlet: &dyn Inlet,
     ) -> Result<(), String> {
         let mut intakes = Vec::new();
+        let before = stage.cursor.clone();
         for text in batch {
             let Ok(frame) = serde_json::from_str::<Frame>(text) else { continue }; // a heartbeat, or the like
             stage.cursor.sequence = frame.sequence;
@@ -149,6 +151,9 @@ impl Discord {
             }
         }
         take(&mut intakes, inlet).await?;
+        if stage.cursor == before {
+            return Ok(()); // heartbeats
+        }
         let saved = serde_json::to_string(&stage.cursor).map_err(|error| error.to_string())?;
         inlet.save_cursor(saved).await.map_err(|error| format!("saving where to go on failed: {error}"))
     }
@@ -157,6 +162,7 @@ impl Discord {
     fn ready(&self, bot: &Bot, data: &Value, stage: &mut Stage, inlet: &dyn Inlet) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         stage.me = text(&data["user"]["id"]);
+        self.guilds.forget(&bot.id); // they are told anew
         self.know(bot, &data["user"]);
         if !stage.cursor.session_id.is_empty() {
             inlet.gap(Gap {
@@ -216,6 +222,25 @@ impl Discord {
     }
 }
 
+/// What the socket told is forgotten with it, also if the listener is dropped.
+struct Forgotten<'a> {
+    discord: &'a Discord,
+    bot: &'a str,
+}
+
+impl<'a> Forgotten<'a> {
+    fn begin(discord: &'a Discord, bot: &'a str) -> Self {
+        discord.guilds.forget(bot);
+        Self { discord, bot }
+    }
+}
+
+impl Drop for Forgotten<'_> {
+    fn drop(&mut self) {
+        self.discord.guilds.forget(self.bot);
+    }
+}
+
 /// What the storing side knows.
 struct Stage {
     cursor: Cursor,
@@ -242,21 +267,31 @@ async fn read_socket(mut shard: Shard, push: mpsc::Sender<String>, queued: &Atom
     while let Some(item) = shard.next().await {
         match item {
             Ok(Message::Text(text)) => {
-                failures = 0;
+                // A greeting alone does not mean that the connection works.
+                if text.contains("\"op\":0") {
+                    failures = 0;
+                }
                 let bytes = queued.fetch_add(text.len(), Ordering::Relaxed) + text.len();
                 if bytes > QUEUE_MAX_BYTES || push.try_send(text).is_err() {
                     return Ended::Lost("events come faster than they are stored; the session is resumed".into());
                 }
             }
             Ok(Message::Close(frame)) => {
+                let code = frame.map_or(0, |frame| frame.code);
                 if shard.state() == ShardState::FatallyClosed {
-                    return closed(frame.map_or(0, |frame| frame.code));
+                    return closed(code);
+                }
+                failures += 1;
+                if failures >= CONNECTS_MAX {
+                    return Ended::Lost(format!("Discord closes the socket again and again (close code {code})"));
                 }
             }
             Err(error) => {
                 failures += 1;
                 if failures >= CONNECTS_MAX {
-                    return Ended::Lost(format!("the socket of Discord cannot be reached: {error}"));
+                    // The error itself may hold an event.
+                    let why = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+                    return Ended::Lost(format!("the socket of Discord cannot be reached: {why}"));
                 }
             }
         }

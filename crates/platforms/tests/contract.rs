@@ -1,0 +1,113 @@
+//! The contract of platforms, for every one in the box.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use frontdesk_core::port::platform::Bot;
+use frontdesk_platforms::{Kit, NoMedia, default_settings, in_the_box};
+use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::platform_suite::{Subject, Unreachable, check};
+use frontdesk_wire::Secret;
+
+/// A complete bot of a platform, and ids as its vendor writes them.
+struct Example {
+    platform: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    secrets: &'static [(&'static str, &'static str)],
+    chat_id: &'static str,
+    message_id: &'static str,
+}
+
+const EXAMPLES: [Example; 6] = [
+    Example {
+        platform: "discord",
+        // Its socket is dialed by a library: a closed port of the loopback interface.
+        settings: &[("base_url", "http://vendor.example/api/v10"), ("gateway_url", "ws://127.0.0.1:9")],
+        secrets: &[("token", "MTEwMDAwMDAwMDAwMDAwMDAwMQ.secret.of-the-bot-of-discord")],
+        chat_id: "1100000000000000101",
+        message_id: "1100000000000000102",
+    },
+    Example {
+        platform: "hooks",
+        settings: &[],
+        secrets: &[("key", "the-secret-key-of-the-webhook")],
+        chat_id: "builds",
+        message_id: "m1",
+    },
+    Example {
+        platform: "matrix",
+        settings: &[("homeserver_url", "http://vendor.example"), ("user_id", "@bot:vendor.example"), ("mode", "sync")],
+        secrets: &[("access_token", "the-secret-token-of-matrix")],
+        chat_id: "!room:vendor.example",
+        message_id: "$event",
+    },
+    Example {
+        platform: "matrix",
+        settings: &[
+            ("homeserver_url", "http://vendor.example"),
+            ("user_id", "@bot:vendor.example"),
+            ("mode", "appservice"),
+        ],
+        secrets: &[("as_token", "the-secret-as-token"), ("hs_token", "the-secret-hs-token")],
+        chat_id: "!room:vendor.example",
+        message_id: "$event",
+    },
+    Example {
+        platform: "telegram",
+        settings: &[("base_url", "http://vendor.example")],
+        secrets: &[("token", "7001:AAsecretOfTheBotOfTelegramXX")],
+        chat_id: "-1001000000001",
+        message_id: "12",
+    },
+    Example {
+        platform: "telegram",
+        settings: &[("base_url", "http://vendor.example"), ("mode", "webhook")],
+        secrets: &[("token", "7001:AAsecretOfTheBotOfTelegramXX"), ("webhook_secret", "the-secret-of-the-webhook")],
+        chat_id: "501",
+        message_id: "12",
+    },
+];
+
+/// The defaults of all platforms, with previews on.
+fn settings() -> toml::Table {
+    let defaults: toml::Table = default_settings().parse().unwrap();
+    let mut platforms = defaults["platform"].as_table().unwrap().clone();
+    platforms["discord"].as_table_mut().unwrap().insert("preview".into(), true.into());
+    platforms
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_platform_keeps_the_contract() {
+    let vendor = Arc::new(Unreachable::default());
+    let kit = Kit {
+        env: Arc::new(TestEnv::default()),
+        outcall: vendor.clone(),
+        media: Arc::new(NoMedia),
+        public_url: "https://desk.example".into(),
+        settings: settings(),
+    };
+    let platforms = in_the_box(&kit).unwrap();
+    for platform in &platforms {
+        let name = &platform.descriptor().platform;
+        assert!(EXAMPLES.iter().any(|it| it.platform == name), "{name} needs an example here");
+    }
+    for example in &EXAMPLES {
+        let platform = platforms.iter().find(|it| it.descriptor().platform == example.platform).unwrap();
+        let settings = example.settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let secrets = example.secrets.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+        let bot = Bot::new("bot", Some("home".into()), settings, secrets);
+        let values: Vec<&str> = example.secrets.iter().map(|(_, value)| *value).collect();
+        let subject = Subject {
+            platform: &**platform,
+            bot: &bot,
+            secrets: &values,
+            chat_id: example.chat_id,
+            message_id: example.message_id,
+        };
+        check(&subject, &vendor).await;
+    }
+    let urls = vendor.urls.lock().unwrap();
+    let elsewhere: Vec<&String> =
+        urls.iter().filter(|url| !url.starts_with("http://vendor.example") && !url.contains("files.example")).collect();
+    assert!(elsewhere.is_empty() && !urls.is_empty(), "calls beside the base URL: {elsewhere:?}");
+}
