@@ -15,7 +15,7 @@ use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo};
 use self::pacing::Pacer;
 use self::sending::{Asked, Sending};
 pub use self::typing::TypingAgain;
-use self::typing::{Place as TypingPlace, Typing, ends_typing};
+use self::typing::{Place as TypingPlace, Typing, ends_typing, to_repeat};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::session::Refused;
@@ -145,10 +145,10 @@ impl OutboundPlane {
         if ends_typing(&action.act) {
             self.typing.end(&caller.tenant, &TypingPlace::of(platform, bot, &action));
         }
-        let typing = matches!(action.act, Act::Typing { .. }).then(|| action.clone());
+        let typing = to_repeat(&action);
         match self.try_act(caller, platform, bot, identities, action, asked).await {
             Ok(result) => {
-                if let Some(action) = typing.filter(|action| result.success && !ends_typing(&action.act)) {
+                if let Some(action) = typing.filter(|_| result.success) {
                     self.keep_typing(caller, platform, bot, action);
                 }
                 let outcome = outcome_name(outcome_of(&result));

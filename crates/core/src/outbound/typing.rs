@@ -14,6 +14,8 @@ const REPEATED_FOR_MS: u64 = 60_000;
 const EARLY_MS: u64 = 1_000;
 /// More of one tenant are shown once, and not repeated.
 const TENANT_MAX: usize = 256;
+/// Of chat and thread together; ids of vendors are shorter.
+const PLACE_MAX_BYTES: usize = 1_024;
 
 /// An indicator that is to be shown again.
 #[derive(Clone)]
@@ -97,11 +99,46 @@ impl Typing {
     }
 }
 
+/// An indicator as it is kept: where it is shown, and nothing else that the agent wrote. `None`: it is none, it ends one,
+/// or its place is too long for an id of a vendor.
+pub(super) fn to_repeat(action: &Action) -> Option<Action> {
+    let Act::Typing { chat_id, .. } = &action.act else { return None };
+    let thread_id = action.meta("thread_id");
+    let is_short = chat_id.len() + thread_id.map_or(0, str::len) <= PLACE_MAX_BYTES;
+    if ends_typing(&action.act) || !is_short {
+        return None;
+    }
+    let mut kept = Action::from(Act::Typing { chat_id: chat_id.clone(), content: None });
+    kept.metadata.extend(thread_id.map(|thread_id| ("thread_id".to_owned(), thread_id.into())));
+    Some(kept)
+}
+
 /// Whether people see an answer instead of the indicator from this action on. An edit does not change it.
 pub(super) fn ends_typing(act: &Act) -> bool {
     match act {
         Act::Typing { content, .. } => content.as_deref() == Some(""),
         Act::Send { .. } | Act::SendMedia { .. } | Act::Prompt { .. } | Act::Draft { .. } => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_place_of_an_indicator_is_kept() {
+        let parse = |text: &str| Action::parse(text).unwrap();
+        let large = "x".repeat(100_000);
+        let typing = format!(
+            r#"{{"op":"typing","chat_id":"c","content":"{large}","metadata":{{"thread_id":"7","more":"{large}"}}}}"#
+        );
+        let kept = to_repeat(&parse(&typing)).unwrap();
+        assert_eq!((kept.act.chat_id(), kept.meta("thread_id"), kept.metadata.len()), (Some("c"), Some("7"), 1));
+        assert_eq!(kept.act, Act::Typing { chat_id: "c".into(), content: None });
+        let long = format!(r#"{{"op":"typing","chat_id":"c","metadata":{{"thread_id":"{large}"}}}}"#);
+        for none in [long.as_str(), r#"{"op":"typing","chat_id":"c","content":""}"#, r#"{"op":"send","chat_id":"c"}"#] {
+            assert_eq!(to_repeat(&parse(none)), None);
+        }
     }
 }

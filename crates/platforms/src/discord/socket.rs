@@ -27,13 +27,12 @@ const BATCH_MAX: usize = 100;
 /// Attempts to connect before the listener is reported as one that does not listen.
 const CONNECTS_MAX: u32 = 3;
 
-const INTENTS: [Intents; 6] = [
+const INTENTS: [Intents; 5] = [
     Intents::GUILDS,
     Intents::GUILD_MEMBERS,
     Intents::GUILD_MESSAGES,
     Intents::DIRECT_MESSAGES,
     Intents::MESSAGE_CONTENT,
-    Intents::GUILD_MESSAGE_REACTIONS,
 ];
 
 /// Where to go on.
@@ -168,8 +167,7 @@ impl Discord {
             inlet.gap(Gap {
                 since_ms: snowflake_ms(stage.cursor.newest),
                 until_ms: self.env.now_ms(),
-                reason: "Discord did not resume the session; the latest messages of each channel are read instead"
-                    .into(),
+                reason: gap_text(stage.cursor.newest).into(),
             });
             let guilds = data["guilds"].as_array().into_iter().flatten();
             let guilds = guilds.map(|guild| text(&guild["id"])).collect();
@@ -329,6 +327,16 @@ fn changes(kind: &str, data: &Value) -> Vec<Change> {
         "THREAD_UPDATE" | "THREAD_DELETE" | "THREAD_MEMBERS_UPDATE" => vec![Change::Chat(text(&data["id"]))],
         _ => Vec::new(),
     }
+}
+
+/// What is done about a session that was lost after this message.
+fn gap_text(newest: u64) -> &'static str {
+    if newest == 0 {
+        return "Discord did not resume the session, and no message was stored before, so nothing that came in the \
+                meantime is read";
+    }
+    "Discord did not resume the session; at most 100 messages of 50 channels of each guild are read instead, and no direct \
+     messages"
 }
 
 /// Ids begin with the time at which they were made.
