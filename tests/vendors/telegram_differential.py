@@ -91,11 +91,6 @@ DIFFERENCES = {
     "channel_in_the_discussion_group": {
         "events": (1, 0, "the channel speaks, which is not a member of the group: the gate withholds it")},
 }
-# More of them where Telegram calls us.
-OF_WEBHOOK = {
-    "album_of_photos": {
-        "events": (1, 3, "each message comes as a request that is answered at once: there is no offset to hold back")},
-}
 # What the native adapter calls a type, and its registered name.
 SPELLINGS = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg"}
 
@@ -143,7 +138,7 @@ class Scene:
         self.act("add_chat", id=FORUM, kind="supergroup", title="Forum", is_forum=True, members=members)
         self.act("add_chat", id=CHANNEL, kind="channel", title="News", username="news_of", members=members)
         self.message_id = 9000  # of messages that no act makes
-        self.comparison = Comparison({**DIFFERENCES, **(OF_WEBHOOK if mode == "webhook" else {})}, SPELLINGS)
+        self.comparison = Comparison(DIFFERENCES, SPELLINGS)
         self.native = open_native(
             "telegram", {"token": TOKEN},
             {"base_url": f"{self.of_native.url}/bot", "base_file_url": f"{self.of_native.url}/file/bot",

@@ -78,6 +78,7 @@ pub struct Meters {
     pub media_fetches: Family<Why, Counter>,
     pub command_lists: Family<Why, Counter>,
     pub listener_gaps: Counter,
+    pub fragments_refused: Counter,
     pub listener_ends: Family<Why, Counter>,
     pub alarms_armed: Gauge,
     pub alarm_lateness: Lateness,
@@ -145,6 +146,8 @@ impl Meters {
         r.register("alarms_ended", "Finished alarms, by outcome", self.alarms_ended.clone());
         let text = "Times that a platform could not return missed events";
         r.register("listener_gaps", text, self.listener_gaps.clone());
+        let text = "Fragments of events that became events of their own, because a bot had too many";
+        r.register("fragments_refused", text, self.fragments_refused.clone());
         let text = "Bot listeners that ended unexpectedly, by reason";
         r.register("listener_ends", text, self.listener_ends.clone());
         let text = "Lists of commands declared at platforms, by result";

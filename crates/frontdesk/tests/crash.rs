@@ -134,7 +134,7 @@ async fn serve(run: Arc<Run>, instance: usize, account: GatewayAccount, mut dice
             };
             let said = tokio::select! {
                 received = socket.receive() => match received {
-                    Received::Row { buffer_id, message_id, text } => {
+                    Received::Row { buffer_id, message_id, text, .. } => {
                         assert_eq!(text, message_id, "the text of a message must be its id");
                         run.books[instance].lock().unwrap().note(message_id, buffer_id.clone());
                         match dice.below(100) {

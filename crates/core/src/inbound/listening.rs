@@ -19,12 +19,19 @@ pub struct BotInlet {
     platform: String,
     bot: String,
     account: String,
+    /// Of the duty to listen as this bot.
+    token: u64,
 }
 
 impl InboundPlane {
     pub fn inlet(self: &Arc<Self>, platform: &str, bot: &Bot) -> BotInlet {
         let account = bot.account().to_owned();
-        BotInlet { inbound: self.clone(), platform: platform.into(), bot: bot.id.clone(), account }
+        BotInlet { inbound: self.clone(), platform: platform.into(), bot: bot.id.clone(), account, token: 0 }
+    }
+
+    /// For the listener of a bot, which has the duty under this token.
+    pub fn listener_inlet(self: &Arc<Self>, platform: &str, bot: &Bot, token: u64) -> BotInlet {
+        BotInlet { token, ..self.inlet(platform, bot) }
     }
 
     /// Where this bot's listener continues. A cursor belongs to the account of the bot's secrets: another account under
@@ -175,6 +182,6 @@ impl Inlet for BotInlet {
 
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
         let cursor = format!("{}:{cursor}", self.account);
-        self.inbound.cursors.save_cursor(self.platform.clone(), self.bot.clone(), Some(cursor))
+        self.inbound.cursors.save_cursor(self.platform.clone(), self.bot.clone(), self.token, cursor)
     }
 }

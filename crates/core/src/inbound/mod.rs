@@ -3,6 +3,7 @@
 
 mod context;
 mod files;
+mod joining;
 mod listening;
 
 use std::borrow::Cow;
@@ -14,6 +15,7 @@ use frontdesk_wire::event::ContextLine;
 use frontdesk_wire::{
     ChatId, DeskNo, EventId, InstanceNo, MessageEvent, Source, TenantId, build_session_key, session_names, turn_names,
 };
+use tokio::sync::Notify;
 
 pub use self::listening::BotInlet;
 
@@ -32,7 +34,7 @@ use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
 use crate::port::store::{
-    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Journal, Ledger, SealedCapability, StoreError,
+    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Fragments, Journal, Ledger, SealedCapability, StoreError,
 };
 use crate::port::stores::Stores;
 use crate::prompts::Prompts;
@@ -78,6 +80,8 @@ pub struct InboundPlane {
     visibility: VisibilityCache,
     journal: Arc<dyn Journal>,
     cursors: Arc<dyn Cursors>,
+    fragments: Arc<dyn Fragments>,
+    fragment_came: Notify,
     prompts: Arc<Prompts>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -106,6 +110,8 @@ impl InboundPlane {
             visibility: VisibilityCache::default(),
             journal: stores.journal.clone(),
             cursors: stores.cursors.clone(),
+            fragments: stores.fragments.clone(),
+            fragment_came: Notify::new(),
             prompts: base.prompts.clone(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),

@@ -5,6 +5,6 @@ use super::stored::Stored;
 /// A cursor is the platform's own text: an update id, a sequence with its session, a sync token.
 pub trait Cursors: Send + Sync {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>>;
-    /// `None` forgets it.
-    fn save_cursor(&self, platform: String, bot: String, cursor: Option<String>) -> Stored<'_, ()>;
+    /// `token` is that of the duty to listen as the bot. `Conflict`: a later holder of the duty saved one.
+    fn save_cursor(&self, platform: String, bot: String, token: u64, cursor: String) -> Stored<'_, ()>;
 }

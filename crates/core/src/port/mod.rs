@@ -7,6 +7,7 @@ pub mod cursors;
 pub mod data;
 pub mod desks;
 pub mod directory;
+pub mod fragments;
 pub mod inbox;
 pub mod journal;
 pub mod ledger;

@@ -9,6 +9,7 @@ pub use super::cursors::Cursors;
 pub use super::data::Data;
 pub use super::desks::{DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
+pub use super::fragments::{ChatGroups, Claim, Fragment, Fragments, Held};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
@@ -38,6 +39,7 @@ pub trait Store:
     + Upkeep
     + Desks
     + Cursors
+    + Fragments
 {
 }
 impl<T> Store for T where
@@ -55,5 +57,6 @@ impl<T> Store for T where
         + Upkeep
         + Desks
         + Cursors
+        + Fragments
 {
 }

@@ -7,7 +7,7 @@ use super::data::Data;
 use super::inbox::Inbox;
 use super::media::MediaStore;
 use super::skills::Skills;
-use super::store::{ChatLog, Cursors, Desks, Directory, Journal, Ledger, Sessions, Store, Upkeep, Vault};
+use super::store::{ChatLog, Cursors, Desks, Directory, Fragments, Journal, Ledger, Sessions, Store, Upkeep, Vault};
 
 /// The traits of one store, each for the planes that use it.
 #[derive(Clone)]
@@ -26,6 +26,7 @@ pub struct Stores {
     pub upkeep: Arc<dyn Upkeep>,
     pub desks: Arc<dyn Desks>,
     pub cursors: Arc<dyn Cursors>,
+    pub fragments: Arc<dyn Fragments>,
 }
 
 impl<S: Store + 'static> From<Arc<S>> for Stores {
@@ -51,7 +52,8 @@ impl From<Arc<dyn Store>> for Stores {
             chat: store.clone(),
             upkeep: store.clone(),
             desks: store.clone(),
-            cursors: store,
+            cursors: store.clone(),
+            fragments: store,
         }
     }
 }

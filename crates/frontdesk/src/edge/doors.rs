@@ -13,8 +13,9 @@ use axum::routing::{MethodFilter, on};
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::platform::{
-    Answer, Change, Door, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, Reply,
+    Answer, Bot, Change, Door, Heard, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, Reply,
 };
+use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 
 use super::App;
@@ -99,14 +100,16 @@ async fn try_take(
         raw.body = whole(request, door.max_bytes).await?;
     }
     let request = raw;
-    let heard = match platform.receive(bot.as_deref(), &request).await {
+    let mut heard = match platform.receive(bot.as_deref(), &request).await {
         Ok(heard) => heard,
         Err(reply) => {
             note_refusal(app, name, &door, &reply);
             return Ok(reply);
         }
     };
-    let inlet = app.desk.inbound().inlet(name, &bot.unwrap_or_default());
+    let bot = bot.unwrap_or_default();
+    let inlet = app.desk.inbound().inlet(name, &bot);
+    take_fragment(app, platform, &bot, &mut heard).await?;
     // A chat that moves takes its routes with it, so what was said in the old one is stored first.
     let is_move = |change: &Change| matches!(change, Change::ChatMoved { .. });
     let (moves, others): (Vec<Change>, Vec<Change>) = heard.changes.into_iter().partition(is_move);
@@ -134,6 +137,21 @@ async fn try_take(
             }
         },
     }
+}
+
+/// Keeps a fragment of an event until the rest is there. What waits in the same chat and is complete now comes first.
+async fn take_fragment(app: &App, platform: &dyn Platform, bot: &Bot, heard: &mut Heard) -> Result<(), DeskError> {
+    let (name, inbound) = (&platform.descriptor().platform, app.desk.inbound());
+    if let Some(chat_id) = &heard.chat_id {
+        let group = heard.fragment.as_ref().map(|fragment| fragment.group.as_str());
+        inbound.complete_groups(name, bot, chat_id, group).await?;
+    }
+    let Some(fragment) = heard.fragment.take() else { return Ok(()) };
+    if !inbound.hold(name, bot, &fragment).await? {
+        let alone = platform.join(bot, std::slice::from_ref(&fragment.body)).await;
+        heard.intakes.extend(alone.map_err(StoreError::Unavailable)?);
+    }
+    Ok(())
 }
 
 /// Everything that a request brought. An event that is refused does not stop the others.

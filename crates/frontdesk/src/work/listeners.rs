@@ -52,9 +52,10 @@ pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancella
             if running.contains_key(&name) {
                 continue;
             }
-            let Some(me) = take_duty(&desk, &name).await else { continue };
+            let Some((me, token)) = take_duty(&desk, &name).await else { continue };
+            let inlet = Arc::new(desk.inbound().listener_inlet(&name.0, &bot, token));
             let listener = Listener {
-                inlet: TrackedInlet { inlet: Arc::new(desk.inbound().inlet(&name.0, &bot)), tracker: tracker.clone() },
+                inlet: TrackedInlet { inlet, tracker: tracker.clone() },
                 desk: desk.clone(),
                 platform,
                 bot: bot.clone(),
@@ -94,17 +95,10 @@ fn bots(desk: &Desk) -> Bots {
 async fn stop_unwanted(desk: &Desk, wanted: &Bots, running: &mut HashMap<Name, Running>) {
     for (name, listener) in running.iter_mut() {
         let is_wanted = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
-        if !is_wanted {
+        // With another number the duty is not ours any more. If it is still free, a listener begins under a new token,
+        // where the last holder ended.
+        if !is_wanted || listener.desk != desk.lease().me() {
             listener.stop.cancel();
-        }
-    }
-    // With another number a duty is not ours any more, unless it is still free.
-    for (name, listener) in running.iter_mut().filter(|(_, it)| !it.stop.is_cancelled()) {
-        if listener.desk != desk.lease().me() {
-            match take_duty(desk, name).await {
-                Some(me) => listener.desk = me,
-                None => listener.stop.cancel(),
-            }
         }
     }
     let mut ended = Vec::new();
@@ -131,11 +125,12 @@ fn duty((platform, bot): &Name) -> String {
     format!("listen {platform} {bot}")
 }
 
-/// The number of the desk that has the duty now: ours as it was when we asked. `None`: another desk has it.
-async fn take_duty(desk: &Desk, name: &Name) -> Option<DeskNo> {
+/// The number of the desk that has the duty now, ours as it was when we asked, and the token of the duty. `None`: another
+/// desk has it.
+async fn take_duty(desk: &Desk, name: &Name) -> Option<(DeskNo, u64)> {
     let me = desk.lease().me();
     match tokio::time::timeout(TICK, desk.lease().take_duty(&duty(name))).await {
-        Ok(Ok(token)) => token.map(|_| me),
+        Ok(Ok(token)) => token.map(|token| (me, token)),
         Ok(Err(error)) => {
             tracing::warn!(%error, platform = name.0, bot = name.1, "taking over the listener of a bot failed");
             None

@@ -1,4 +1,4 @@
-//! The loops of the desk: waking, alarms, typing, listeners, lists of commands, retention. They spawn and wait; the
+//! The loops of the desk: waking, alarms, typing, listeners, fragments, lists of commands, retention. They spawn and wait; the
 //! rules are in the core.
 //!
 //! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
@@ -6,6 +6,7 @@
 mod agents;
 mod alarms;
 mod commands;
+mod fragments;
 mod lease;
 mod listeners;
 mod pacing;
@@ -30,6 +31,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(typing::repeat(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(fragments::join(desk.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(retention::forget_old(desk.clone(), retention, stop.clone()));
 }

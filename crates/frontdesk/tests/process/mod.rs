@@ -314,6 +314,7 @@ pub(crate) enum Received {
         buffer_id: String,
         message_id: String,
         text: String,
+        media_urls: Vec<String>,
     },
     Frame(Value),
     /// The close code, if the server sent one.
@@ -361,10 +362,12 @@ impl Socket {
                 };
                 let buffer_id = word(&mut frame["bufferId"]);
                 let event = &mut frame["event"];
+                let media_urls = event.get_mut("media_urls").map(Value::take).unwrap_or_default();
                 return Received::Row {
                     buffer_id,
                     message_id: word(&mut event["message_id"]),
                     text: word(&mut event["text"]),
+                    media_urls: serde_json::from_value(media_urls).unwrap_or_default(),
                 };
             }
             match self.stream.next().await {

@@ -72,3 +72,80 @@ async fn a_wrong_token_is_explained() {
     assert!(!found.to_string().contains("AAbbCC"), "{found}");
     scene.harness.finish().await;
 }
+
+fn photo(content: &str) -> Value {
+    json!({ "kind": "photo", "content": content, "caption": (content == "one").then_some("all") })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_album_is_one_event_by_webhook_too_and_comes_before_what_is_said_after_it() {
+    let scene = Scene::without_bot().await;
+    scene.add_bot(json!({ "mode": "webhook" })).await;
+    let mut agent = scene.agent().await;
+    scene.until("setWebhook", |scene| (scene.calls("setWebhook") == 1).then_some(())).await;
+    let album = |scene: &Scene| {
+        let files = ["one", "two", "three"].map(photo);
+        scene.act(json!({"act": "album", "chat": ANN, "from": ANN, "files": files}))
+    };
+    album(&scene);
+    scene.say(ANN, ANN, "what do you see?");
+    let event = agent.event().await.json["event"].clone();
+    assert_eq!((&event["text"], &event["message_type"]), (&json!("all"), &json!("photo")), "{event}");
+    assert_eq!(event["media"].as_array().unwrap().len(), 3, "{event}");
+    assert_eq!(agent.event().await.text(), "what do you see?");
+    // With nothing after it, it is complete after a while. Another album does not belong to it.
+    album(&scene);
+    album(&scene);
+    for _ in 0..2 {
+        let event = agent.event().await.json["event"].clone();
+        assert_eq!((&event["text"], event["media"].as_array().unwrap().len()), (&json!("all"), 3), "{event}");
+    }
+    scene.finish().await;
+}
+
+/// An update of an album, as Telegram would send it again if the answer got lost.
+fn update(number: i64) -> Value {
+    json!({ "update_id": 900 + number, "message": {
+        "message_id": 100 + number, "date": 1, "media_group_id": "album", "chat": { "id": ANN, "type": "private" },
+        "from": { "id": ANN, "is_bot": false, "first_name": "Ann" },
+        "photo": [{ "file_id": format!("f{number}"), "file_unique_id": format!("u{number}"), "width": 1, "height": 1 }],
+    } })
+}
+
+async fn push(harness: &Harness, update: &Value) {
+    let request = harness.request("POST", "/telegram/tg");
+    let request = request.header("x-telegram-bot-api-secret-token", "a-secret-of-the-webhook");
+    harness.send(request.json(update)).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_album_that_was_not_complete_at_a_stop_comes_after_it_and_once() {
+    let scene = Scene::without_bot().await;
+    scene.add_bot(json!({ "mode": "webhook" })).await;
+    scene.until("setWebhook", |scene| (scene.calls("setWebhook") == 1).then_some(())).await;
+    for number in [2, 1, 2] {
+        push(&scene.harness, &update(number)).await;
+    }
+    let Scene { harness, server, ann } = scene;
+    let folder = harness.finish().await;
+    let database = std::fs::read(folder.path().join("data/frontdesk.db")).unwrap();
+    let wal = std::fs::read(folder.path().join("data/frontdesk.db-wal")).unwrap_or_default();
+    for bytes in [database, wal] {
+        assert!(!bytes.windows(9).any(|window| window == b"\"file_id\""), "handles of files are sealed");
+    }
+    let harness = Harness::again(folder, |_| {}).await;
+    let mut agent = harness.dial(&ann.bearer()).await;
+    agent.hello("telegram", "tg").await;
+    let event = agent.event().await.json["event"].clone();
+    assert_eq!((&event["message_id"], event["media"].as_array().unwrap().len()), (&json!("101"), 2), "{event}");
+    // Both were answered; if the answer got lost, they come again.
+    for number in [1, 2] {
+        push(&harness, &update(number)).await;
+    }
+    let said = server
+        .fake
+        .act(0, serde_json::from_value(json!({"act": "say", "chat": ANN, "from": ANN, "text": "x"})).unwrap());
+    said.unwrap();
+    assert_eq!(agent.event().await.text(), "x", "and nothing before it");
+    harness.finish().await;
+}

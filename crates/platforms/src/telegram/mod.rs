@@ -15,11 +15,12 @@ mod update;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use frontdesk_core::intake::Intake;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault,
-    Method, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, HeardFragment, Inlet, Look,
+    MediaFault, Method, Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
@@ -30,9 +31,10 @@ use serde_json::{Value, json};
 
 use self::act::{chat_bucket, info, press_answer};
 use self::api::{Api, ApiError};
-use self::normalize::{Meaning, meaning_of, unreadable};
+use self::normalize::{Meaning, merge, unreadable};
+use self::poll::Read;
 use self::text::MESSAGE_MAX;
-use self::update::{ALLOWED_UPDATES, Chat, Update, User};
+use self::update::{ALLOWED_UPDATES, Chat, User};
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -167,28 +169,48 @@ impl Telegram {
         let me = self.me(&api, bot).await.map_err(|error| Reply::text(503, error.text()))?;
         let value: Value =
             serde_json::from_slice(&request.body).map_err(|_| Reply::text(400, "the body is not valid JSON"))?;
-        let id = value.get("update_id").and_then(Value::as_i64);
-        let id = id.ok_or_else(|| Reply::text(400, "the body is not an update: it has no update_id"))?;
-        let meaning = match serde_json::from_value::<Update>(value) {
-            Ok(update) => meaning_of(update, &me, bot),
-            Err(error) => {
-                // Answered with success: Telegram would send it again and again.
-                let refused = unreadable(bot, &me, id, &error.to_string());
-                return Ok(Heard::events(vec![refused], Answer::Fixed(Reply::json(200, &json!({})))));
-            }
+        let read = Read::of(value, &me, bot);
+        let Read { id, meaning } =
+            read.ok_or_else(|| Reply::text(400, "the body is not an update: it has no update_id"))?;
+        let done = || Answer::Fixed(Reply::json(200, &json!({})));
+        let meaning = match meaning {
+            Ok(meaning) => meaning,
+            // Answered with success: Telegram would send it again and again.
+            Err(why) => return Ok(Heard::events(vec![unreadable(bot, &me, id, &why)], done())),
         };
+        let chat_id = meaning.chat();
+        if let Some(fragment) = fragment_of(&meaning, &me, &request.body) {
+            return Ok(Heard { fragment: Some(fragment), chat_id, ..Heard::events(Vec::new(), done()) });
+        }
         let Meaning { intake, changes, pressed, .. } = meaning;
         let events = intake.map(|intake| *intake).into_iter().collect();
         // The answer may carry a call: the button stops spinning without another request.
         let answer = match pressed {
-            None => Answer::Fixed(Reply::json(200, &json!({}))),
+            None => done(),
             Some(pressed) => Answer::FromReceipts(Box::new(move |receipts| {
                 let mut call = press_answer(&pressed, receipts.first());
                 call["method"] = "answerCallbackQuery".into();
                 Reply::json(200, &call)
             })),
         };
-        Ok(Heard { changes, ..Heard::events(events, answer) })
+        Ok(Heard { changes, chat_id, ..Heard::events(events, answer) })
+    }
+
+    /// The event of an album whose updates came one by one.
+    async fn join_album(&self, bot: &Bot, updates: &[Secret]) -> Result<Vec<Intake>, String> {
+        let api = Api::of(&*self.outcall, bot).ok_or("the bot has no token")?;
+        let me = self.me(&api, bot).await.map_err(|error| error.text())?;
+        let read = |update: &Secret| Read::of(serde_json::from_str(update.expose()).ok()?, &me, bot);
+        let mut read: Vec<Read> = updates.iter().filter_map(read).collect();
+        read.sort_by_key(|update| update.id);
+        let mut joined: Vec<Intake> = Vec::new();
+        for intake in read.into_iter().filter_map(|update| update.meaning.ok()?.intake) {
+            match joined.first_mut() {
+                Some(first) => merge(first, *intake),
+                None => joined.push(*intake),
+            }
+        }
+        Ok(joined)
     }
 
     async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, StoreError> {
@@ -250,6 +272,20 @@ impl Telegram {
         let set: Result<Value, ApiError> = api.call("setMyCommands", &json!({ "commands": wanted })).await;
         set.map(drop).map_err(|error| error.text())
     }
+}
+
+/// Telegram sends the next photo of an album after the last was answered.
+fn fragment_of(meaning: &Meaning, me: &User, body: &[u8]) -> Option<HeardFragment> {
+    let album = meaning.album.as_ref()?;
+    let event = &meaning.intake.as_ref()?.event;
+    let chat_id = event.source.chat_id.to_string();
+    let message_id = event.message_id.as_deref()?;
+    Some(HeardFragment {
+        group: format!("{chat_id}:{album}"),
+        id: format!("{}:{chat_id}:{message_id}", me.id),
+        chat_id,
+        body: Secret::new(std::str::from_utf8(body).ok()?),
+    })
 }
 
 #[derive(Deserialize)]
@@ -331,6 +367,10 @@ impl Platform for Telegram {
                 None => Err(Reply::text(404, "no such bot")),
             }
         })
+    }
+
+    fn join<'a>(&'a self, bot: &'a Bot, fragments: &'a [Secret]) -> BoxFuture<'a, Result<Vec<Intake>, String>> {
+        Box::pin(self.join_album(bot, fragments))
     }
 
     fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {

@@ -32,6 +32,15 @@ impl Meaning {
         Self { changes: vec![change], ..Self::default() }
     }
 
+    /// Where it was said.
+    pub(super) fn chat(&self) -> Option<String> {
+        let moved = self.changes.iter().find_map(|change| match change {
+            Change::ChatMoved { from, .. } => Some(from.clone()),
+            _ => None,
+        });
+        moved.or_else(|| self.intake.as_ref().map(|intake| intake.event.source.chat_id.to_string()))
+    }
+
     fn event(intake: Intake) -> Self {
         Self { intake: Some(Box::new(intake)), ..Self::default() }
     }

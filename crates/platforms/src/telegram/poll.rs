@@ -29,12 +29,19 @@ const PRESSES_AT_ONCE: usize = 8;
 const PRESSES_LIMIT: Duration = Duration::from_secs(5);
 
 /// An update that was read, or why it was not.
-struct Read {
-    id: i64,
-    meaning: Result<Meaning, String>,
+pub(super) struct Read {
+    pub(super) id: i64,
+    pub(super) meaning: Result<Meaning, String>,
 }
 
 impl Read {
+    /// `None`: it has no number.
+    pub(super) fn of(update: Value, me: &User, bot: &Bot) -> Option<Self> {
+        let id = update.get("update_id").and_then(Value::as_i64)?;
+        let meaning = serde_json::from_value::<Update>(update).map(|update| meaning_of(update, me, bot));
+        Some(Self { id, meaning: meaning.map_err(|error| error.to_string()) })
+    }
+
     fn album(&self) -> Option<&str> {
         self.meaning.as_ref().ok()?.album.as_deref()
     }
@@ -95,7 +102,7 @@ impl Telegram {
                 Err(error) => return ended(&error),
             };
             let count = updates.len();
-            let mut read: Vec<Read> = updates.into_iter().filter_map(|update| read(update, me, bot)).collect();
+            let mut read: Vec<Read> = updates.into_iter().filter_map(|update| Read::of(update, me, bot)).collect();
             if read.len() < count {
                 return Ended::Lost("Telegram sent an update without a number".into());
             }
@@ -210,12 +217,6 @@ fn between_moves(read: Vec<Read>) -> Vec<Vec<Read>> {
     }
     parts.retain(|part| !part.is_empty());
     parts
-}
-
-fn read(update: Value, me: &User, bot: &Bot) -> Option<Read> {
-    let id = update.get("update_id").and_then(Value::as_i64)?;
-    let meaning = serde_json::from_value::<Update>(update).map(|update| meaning_of(update, me, bot));
-    Some(Read { id, meaning: meaning.map_err(|error| error.to_string()) })
 }
 
 /// How many updates at the end have to wait because an album among them may not be complete. After a full page there are

@@ -6,6 +6,7 @@ mod cursors;
 mod data;
 mod desks;
 mod directory;
+mod fragments;
 mod inbox;
 mod journal;
 mod ledger;
@@ -73,7 +74,10 @@ struct State {
     skills: BTreeMap<(String, String), skills::Skill>,
     skill_tokens: HashMap<String, String>,
     data: Option<rusqlite::Connection>,
-    cursors: HashMap<(String, String), String>,
+    /// Each with the token of the duty under which it was saved.
+    cursors: HashMap<(String, String), (u64, String)>,
+    fragments: Vec<fragments::Kept>,
+    last_claim: u64,
     desks: BTreeMap<DeskNo, DeskRecord>,
     last_desk: DeskNo,
     /// Who has each duty (0: nobody), and its token.

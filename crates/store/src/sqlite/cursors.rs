@@ -1,11 +1,11 @@
 //! Where each bot's listener goes on after a restart.
 
-use frontdesk_core::port::store::{Cursors, Stored};
+use frontdesk_core::port::store::{Cursors, StoreError, Stored};
 use rusqlite::OptionalExtension as _;
 
 use super::readers::DESK;
 use super::threads::Books;
-use super::{SqliteStore, fault};
+use super::{SqliteStore, fault, signed};
 
 impl Cursors for SqliteStore {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>> {
@@ -16,16 +16,15 @@ impl Cursors for SqliteStore {
         })
     }
 
-    fn save_cursor(&self, platform: String, bot: String, cursor: Option<String>) -> Stored<'_, ()> {
+    fn save_cursor(&self, platform: String, bot: String, token: u64, cursor: String) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            let saved = if let Some(cursor) = cursor {
-                let sql = "INSERT INTO cursor (platform, bot, value) VALUES (?1, ?2, ?3)
-                           ON CONFLICT DO UPDATE SET value = excluded.value";
-                books.connection.execute(sql, (platform, bot, cursor))
-            } else {
-                books.connection.execute("DELETE FROM cursor WHERE platform = ?1 AND bot = ?2", (platform, bot))
-            };
-            saved.map(drop).map_err(fault)
+            let sql = "INSERT INTO cursor (platform, bot, token, value) VALUES (?1, ?2, ?3, ?4)
+                       ON CONFLICT DO UPDATE SET token = excluded.token, value = excluded.value
+                       WHERE token <= excluded.token";
+            match books.connection.execute(sql, (platform, bot, signed(token), cursor)).map_err(fault)? {
+                0 => Err(StoreError::Conflict),
+                _ => Ok(()),
+            }
         };
         self.writer.write(work, |()| {})
     }

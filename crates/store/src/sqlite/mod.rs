@@ -8,6 +8,7 @@ mod cursors;
 pub(crate) mod data;
 mod desks;
 mod directory;
+mod fragments;
 mod heads;
 mod held_media;
 mod inbox;

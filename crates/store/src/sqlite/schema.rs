@@ -11,7 +11,7 @@ pub(crate) const SKILLS_AND_DATA: &str = include_str!("migrations/0005_skills_an
 /// From this migration on numbers are unique; a database with duplicates must be repaired first.
 const UNIQUE_NUMBERS: u32 = 8;
 
-const MIGRATIONS: [(u32, &str); 13] = [
+const MIGRATIONS: [(u32, &str); 14] = [
     (1, include_str!("migrations/0001_spine.sql")),
     (2, include_str!("migrations/0002_own_json.sql")),
     (3, include_str!("migrations/0003_alarms.sql")),
@@ -25,6 +25,7 @@ const MIGRATIONS: [(u32, &str); 13] = [
     (11, include_str!("migrations/0011_ports.sql")),
     (12, include_str!("migrations/0012_sessions.sql")),
     (13, include_str!("migrations/0013_remote_media.sql")),
+    (14, include_str!("migrations/0014_fragments.sql")),
 ];
 
 /// Migrates the database and returns its epoch. `repair` is called before numbers become unique.

@@ -58,16 +58,25 @@ pub async fn a_duty_has_one_live_holder_and_its_token_rises(Harness { store, .. 
 }
 
 pub async fn cursors_are_kept_by_bot(harness: Harness) {
-    let save = async |bot: &str, cursor: Option<&str>| {
-        harness.store.save_cursor("p".into(), bot.into(), cursor.map(str::to_owned)).await.unwrap();
+    let save = async |bot: &str, cursor: &str| {
+        harness.store.save_cursor("p".into(), bot.into(), 1, cursor.to_owned()).await.unwrap();
     };
     assert_eq!(harness.store.cursor("p", "a").await.unwrap(), None);
-    save("a", Some("1")).await;
-    save("a", Some("2")).await;
-    save("b", Some("x")).await;
-    save("b", None).await;
+    save("a", "1").await;
+    save("a", "2").await;
+    save("b", "x").await;
     let harness = harness.reopened();
     assert_eq!(harness.store.cursor("p", "a").await.unwrap().as_deref(), Some("2"));
-    assert_eq!(harness.store.cursor("p", "b").await.unwrap(), None);
+    assert_eq!(harness.store.cursor("p", "b").await.unwrap().as_deref(), Some("x"));
     assert_eq!(harness.store.cursor("q", "a").await.unwrap(), None);
+}
+
+pub async fn an_earlier_holder_of_a_duty_moves_no_cursor(harness: Harness) {
+    let save =
+        async |token, cursor: &str| harness.store.save_cursor("p".into(), "a".into(), token, cursor.into()).await;
+    save(7, "old").await.unwrap();
+    save(8, "new").await.unwrap();
+    assert_eq!(save(7, "older still").await, Err(StoreError::Conflict));
+    let harness = harness.reopened();
+    assert_eq!(harness.store.cursor("p", "a").await.unwrap().as_deref(), Some("new"));
 }

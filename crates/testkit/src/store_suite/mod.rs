@@ -8,6 +8,7 @@ pub mod chat;
 pub mod data;
 pub mod desks;
 pub mod directory;
+pub mod fragments;
 pub mod held_media;
 pub mod inbox;
 pub mod journal;
@@ -85,7 +86,11 @@ macro_rules! store_contract {
                     entries_are_listed_newest_first_by_tenant, entries_survive, entries_of_live_desks_stay_open,
                     a_late_receipt_is_applied_to_its_entry;
                 desks: desk_numbers_are_never_reused, a_lease_must_be_renewed_in_time,
-                    a_duty_has_one_live_holder_and_its_token_rises, cursors_are_kept_by_bot;
+                    a_duty_has_one_live_holder_and_its_token_rises, cursors_are_kept_by_bot,
+                    an_earlier_holder_of_a_duty_moves_no_cursor;
+                fragments: a_group_is_claimed_once_it_is_quiet, a_claim_is_fixed_and_can_be_taken_again,
+                    a_fragment_is_known_after_it_was_joined, a_chat_claims_its_groups_but_one,
+                    fragments_of_a_bot_are_limited, fragments_survive;
                 chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,
                     an_amend_of_another_revision_is_a_conflict, lines_are_read_in_pages, the_latest_lines_are_read_in_order, facts_and_lines_share_a_chat, facts_are_compared_and_set,
                     chats_are_listed_by_tenant, chats_survive,

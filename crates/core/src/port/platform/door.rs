@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use frontdesk_wire::Secret;
 
 use super::inlet::{Change, Gap, LateReceipt};
 use crate::intake::{Intake, Receipt};
@@ -87,9 +88,24 @@ pub enum Answer {
     FromReceipts(ReplyMaker),
 }
 
+/// A fragment of an event that comes in several requests, each after the last was answered.
+pub struct HeardFragment {
+    pub chat_id: String,
+    /// The event that it belongs to, among all events of the bot.
+    pub group: String,
+    /// Tells it from all other fragments of the bot, also after a change of the account.
+    pub id: String,
+    /// What [`Platform::join`](super::Platform::join) gets.
+    pub body: Secret,
+}
+
 /// A request that is genuine.
 pub struct Heard {
     pub intakes: Vec<Intake>,
+    /// Kept until the rest is there; the event is made by [`Platform::join`](super::Platform::join).
+    pub fragment: Option<HeardFragment>,
+    /// Where this was said. Fragments of other events that are kept for this chat are complete.
+    pub chat_id: Option<String>,
     /// What became of messages that were sent earlier, and what is no longer true of the platform.
     pub receipts: Vec<LateReceipt>,
     pub changes: Vec<Change>,
@@ -104,7 +120,7 @@ pub struct Heard {
 impl Heard {
     pub fn events(intakes: Vec<Intake>, answer: Answer) -> Self {
         let (receipts, changes, gaps) = (Vec::new(), Vec::new(), Vec::new());
-        Self { intakes, receipts, changes, gaps, answer, if_not_stored: None }
+        Self { intakes, fragment: None, chat_id: None, receipts, changes, gaps, answer, if_not_stored: None }
     }
 
     /// Nothing to store: a check of the address by the vendor, an event of no interest.

@@ -15,11 +15,12 @@ use serde::{Deserialize, Serialize};
 use super::BoxFuture;
 use super::media::MediaBody;
 use super::stored::StoreError;
+use crate::intake::Intake;
 use crate::split;
 
 pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
-pub use door::{Answer, Door, Heard, Method, RawRequest, Reply, ReplyMaker};
+pub use door::{Answer, Door, Heard, HeardFragment, Method, RawRequest, Reply, ReplyMaker};
 pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
 
 /// A platform that does not say in time who can see a chat, or whose it is, does not know.
@@ -168,6 +169,12 @@ pub trait Platform: Send + Sync {
     /// the one that the path names, or that `bot_of` found.
     fn receive<'a>(&'a self, _bot: Option<&'a Bot>, _request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
         Box::pin(std::future::ready(Err(Reply::text(404, "this platform takes no requests"))))
+    }
+
+    /// Makes events from the fragments of one, in the order in which they came. For the same fragments it makes the same
+    /// events. An error is tried again.
+    fn join<'a>(&'a self, _bot: &'a Bot, _fragments: &'a [Secret]) -> BoxFuture<'a, Result<Vec<Intake>, String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     /// Does one action, perhaps with a capability from the vault. May take long; must not panic. `ambiguous` in the

@@ -1,0 +1,112 @@
+//! Joins the fragments of events that come in several requests.
+//!
+//! A fragment is stored before its request is answered, and the event is made when the group is complete: nothing more
+//! came for a while, or something else was said in its chat. Whoever makes it claims the group first. A claim that was
+//! left by a crash is taken again; it makes the same event, which the ledger knows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_wire::Secret;
+
+use super::{BotInlet, InboundPlane};
+use crate::error::DeskError;
+use crate::port::platform::{Bot, HeardFragment, Inlet as _};
+use crate::port::store::{ChatGroups, Claim, Fragment, Held, StoreError};
+
+/// Nothing new of a group for this long: it is complete.
+const QUIET_MS: u64 = 1_000;
+/// A claim of this age was left.
+const CLAIM_MS: u64 = 10_000;
+/// Between two looks while groups are open, and otherwise.
+const LOOK_SOON: Duration = Duration::from_millis(250);
+const LOOK_LATER: Duration = Duration::from_mins(1);
+const SEAL_KIND: &str = "fragment";
+
+impl InboundPlane {
+    /// Stores a fragment. `false`: there are too many; it has to be an event of its own.
+    pub async fn hold(&self, platform: &str, bot: &Bot, it: &HeardFragment) -> Result<bool, StoreError> {
+        let HeardFragment { chat_id, group, id, body } = it;
+        let fragment = Fragment {
+            platform: platform.to_owned(),
+            bot: bot.id.clone(),
+            chat_id: chat_id.clone(),
+            group: group.clone(),
+            id: id.clone(),
+            at_ms: self.env.now_ms(),
+            sealed: self.sealer.seal(&*self.env, body, &[SEAL_KIND, platform, &bot.id, id]),
+        };
+        let held = self.fragments.hold(fragment).await?;
+        if held == Held::Full {
+            self.meters.fragments_refused.inc();
+        }
+        self.fragment_came.notify_one();
+        Ok(held != Held::Full)
+    }
+
+    /// Something else was said in this chat: the groups that wait there come before it.
+    pub async fn complete_groups(
+        self: &Arc<Self>,
+        platform: &str,
+        bot: &Bot,
+        chat_id: &str,
+        but: Option<&str>,
+    ) -> Result<(), DeskError> {
+        let groups = ChatGroups {
+            platform: platform.to_owned(),
+            bot: bot.id.clone(),
+            chat_id: chat_id.to_owned(),
+            but: but.map(str::to_owned),
+        };
+        for claim in self.fragments.claim_chat(groups, self.env.now_ms()).await? {
+            self.join(claim).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until there may be groups to join. `is_open`: there are some that are not complete.
+    pub async fn fragments_due(&self, is_open: bool) {
+        let pause = if is_open { LOOK_SOON } else { LOOK_LATER };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.fragment_came.notified(), if !is_open => {}
+        }
+    }
+
+    /// Makes events from the groups that are complete. `true`: there are others.
+    pub async fn join_quiet(self: &Arc<Self>) -> bool {
+        let now_ms = self.env.now_ms();
+        let (quiet_since_ms, claimed_until_ms) = (now_ms.saturating_sub(QUIET_MS), now_ms.saturating_sub(CLAIM_MS));
+        match self.fragments.claim_quiet(quiet_since_ms, claimed_until_ms, now_ms).await {
+            Ok((claims, is_more)) => {
+                for claim in claims {
+                    if let Err(error) = self.join(claim).await {
+                        tracing::warn!(%error, "an event was not made from its fragments; trying again later");
+                    }
+                }
+                is_more
+            }
+            Err(error) => {
+                tracing::warn!(%error, "fragments of events were not read; trying again later");
+                false
+            }
+        }
+    }
+
+    async fn join(self: &Arc<Self>, claim: Claim) -> Result<(), DeskError> {
+        let Some(first) = claim.fragments.first() else { return Ok(()) };
+        let (name, bot) = (first.platform.clone(), first.bot.clone());
+        let known = self.platforms.get(&name).zip(self.directory.bots().added(&name, &bot));
+        let Some((platform, bot)) = known else {
+            tracing::warn!(platform = name, bot, "fragments of a bot that was removed are dropped");
+            return Ok(self.fragments.joined(claim.number).await?);
+        };
+        let open = |it: &Fragment| self.sealer.open(&it.sealed, &[SEAL_KIND, &name, &bot.id, &it.id]);
+        let bodies = claim.fragments.iter().map(open).collect::<Result<Vec<Secret>, _>>();
+        let bodies = bodies.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let intakes = platform.join(&bot, &bodies).await.map_err(StoreError::Unavailable)?;
+        let inlet: BotInlet = self.inlet(&name, &bot);
+        inlet.take(intakes).await?; // what is refused is recorded
+        Ok(self.fragments.joined(claim.number).await?)
+    }
+}

@@ -1,0 +1,67 @@
+//! Fragments of events: a vendor that delivers an album one photo per request, and each only after the last was answered.
+//! They are kept until the event is complete.
+//!
+//! A group is open until somebody claims it. A claim fixes which fragments it has, so that every attempt to make an event
+//! of it makes the same one, and a fragment that comes later begins another.
+
+use super::stored::Stored;
+
+/// How long the id of a joined fragment is remembered: a vendor whose request was not answered sends it again.
+pub const JOINED_KEPT_MS: u64 = 2 * 24 * 3_600_000;
+/// Of one bot, not yet joined.
+pub const FRAGMENTS_MAX: usize = 1_000;
+pub const FRAGMENTS_MAX_BYTES: usize = 16 << 20;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fragment {
+    pub platform: String,
+    pub bot: String,
+    /// The chat. What comes in it later than a group comes after it.
+    pub chat_id: String,
+    /// Names the event, among all of the bot.
+    pub group: String,
+    /// Tells it from the others of the bot.
+    pub id: String,
+    pub at_ms: u64,
+    pub sealed: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    New,
+    /// It came before.
+    Known,
+    /// The bot has as many as it may have. It was not stored.
+    Full,
+}
+
+/// The fragments of one group, in the order in which they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub number: u64,
+    pub fragments: Vec<Fragment>,
+}
+
+/// The groups of a bot that are complete because something else was said in their chat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatGroups {
+    pub platform: String,
+    pub bot: String,
+    pub chat_id: String,
+    /// Except this one.
+    pub but: Option<String>,
+}
+
+pub trait Fragments: Send + Sync {
+    fn hold(&self, fragment: Fragment) -> Stored<'_, Held>;
+
+    /// Claims the open groups of a chat.
+    fn claim_chat(&self, groups: ChatGroups, now_ms: u64) -> Stored<'_, Vec<Claim>>;
+
+    /// Claims some open groups that got nothing after `quiet_since_ms`, and again those that were claimed up to
+    /// `claimed_until_ms` and never joined. Forgets joined ones after their time. `true`: there are open groups.
+    fn claim_quiet(&self, quiet_since_ms: u64, claimed_until_ms: u64, now_ms: u64) -> Stored<'_, (Vec<Claim>, bool)>;
+
+    /// An event was made from them.
+    fn joined(&self, claim: u64) -> Stored<'_, ()>;
+}
