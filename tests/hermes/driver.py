@@ -208,6 +208,12 @@ class Native:
 async def cmd_native(name, platform, config, extra):
     """`config` and `extra` are what the gateway would read from its settings."""
     module = __import__(f"plugins.platforms.{platform}.adapter", fromlist=["adapter"])
+    if platform == "discord":
+        # The library has no setting for other servers.
+        import discord
+        import yarl
+        discord.http.Route.BASE = extra.pop("base_url")
+        discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(extra.pop("gateway_url"))
     adapter = getattr(module, f"{platform.capitalize()}Adapter")(PlatformConfig(enabled=True, extra=extra, **config))
     LINKS[name] = Native(name, adapter)
     return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}

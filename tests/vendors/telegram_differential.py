@@ -113,6 +113,11 @@ def without_times(value):
     return [without_times(it) for it in value] if isinstance(value, list) else value
 
 
+def place_of(record):
+    message_id = record["message_id"] or ""
+    return record["source"]["chat_id"], len(message_id), message_id
+
+
 def send(fake, **body):
     call = urllib.request.Request(f"{fake.url}/bot{TOKEN}/sendMessage", data=json.dumps(body).encode(), method="POST",
                                   headers={"Content-Type": "application/json"})
@@ -188,7 +193,8 @@ class Scene:
     def compare(self, name):
         mark = unique("mark")
         self.say(ZED, mark, by=ZED)
-        native, ours = self.native.until(mark), self.relay.until(mark)
+        # The native adapter holds albums back, and hands over a text that came later before them.
+        native, ours = [sorted(side.until(mark), key=place_of) for side in (self.native, self.relay)]
         self.comparison.step(name, native, ours)
 
     def play(self, function):
@@ -411,6 +417,7 @@ def edited_caption(s):
 def album_of_photos(s):
     files = [{"kind": "photo", "content_hex": JPEG.hex(), "caption": caption} for caption in ("all @desk_bot of them", None, "last")]
     s.act("album", chat=GROUP, **{"from": ANN}, files=files)
+    s.say(GROUP, "what is it?")  # which completes the album
 
 
 @step

@@ -208,7 +208,8 @@ pub(super) fn attach(state: &mut State, now_ms: u64, channel: Id, file: &File<'_
         stored["width"] = json!(64);
         stored["height"] = json!(64);
     }
-    if file.mime.starts_with("audio/ogg") {
+    // As clients name a voice message; other sounds have no waveform.
+    if file.mime.starts_with("audio/ogg") && filename.starts_with("voice-message") {
         stored["duration_secs"] = json!(1.5);
         stored["waveform"] = json!("AAAA");
     }
