@@ -1,12 +1,14 @@
 //! The load of a real door: one HTTP request a message, over connections that are kept open.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use aws_lc_rs::signature::Ed25519KeyPair;
 use frontdesk_core::Env as _;
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -26,13 +28,21 @@ pub enum Door {
     Chat,
     /// Signed webhooks
     Hooks,
+    /// Signed interactions of Discord, for `bench interactions`
+    #[value(skip)]
+    Interactions,
+}
+
+/// A person of Discord who is linked to the agent of this number.
+pub(super) fn discord_user(number: u64) -> String {
+    (2_000_000_000_000_000_000 + number).to_string()
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct DoorOrders {
     pub(super) door: Door,
     pub(super) address: String,
-    /// The chat token, or the key of the webhooks.
+    /// The chat token, or the key of the webhooks or interactions.
     pub(super) secret: String,
     pub(super) people: u64,
     pub(super) bytes: usize,
@@ -60,15 +70,43 @@ impl DoorOrders {
                     format!("webhook-id: {id}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
                 (format!("/hooks/h{person}"), headers, body)
             }
+            Door::Interactions => {
+                let id = 1_100_000_000_000_000_000 + number;
+                let body = json!({
+                    "id": id.to_string(), "application_id": "1100000000000000001", "type": 2, "version": 1,
+                    "token": format!("token-of-{id}"), "channel_id": format!("3{person:018}"),
+                    "channel": { "id": format!("3{person:018}"), "type": 1 },
+                    "user": { "id": discord_user(person), "username": format!("u{person}"), "global_name": "A person" },
+                    "data": { "id": "1", "name": "ask", "type": 1,
+                        "options": [{ "name": "question", "type": 3, "value": text }] },
+                });
+                let body = body.to_string();
+                let now_s = (SystemEnv.now_ms() / 1_000).to_string();
+                let signature = self.key().map(|key| key.sign(&[now_s.as_bytes(), body.as_bytes()].concat()));
+                let signature = hex::encode(signature.as_ref().map_or(&[][..], |signature| signature.as_ref()));
+                let headers = format!("X-Signature-Ed25519: {signature}\r\nX-Signature-Timestamp: {now_s}\r\n");
+                ("/interactions/bench".to_owned(), headers, body)
+            }
         };
         format!("POST {path} HTTP/1.1\r\nHost: desk\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
             .into_bytes()
     }
 
+    fn key(&self) -> Option<&'static Ed25519KeyPair> {
+        static KEY: OnceLock<Option<Ed25519KeyPair>> = OnceLock::new();
+        let read = || Ed25519KeyPair::from_seed_unchecked(&hex::decode(&self.secret).ok()?).ok();
+        KEY.get_or_init(read).as_ref()
+    }
+
     async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, read: Vec::with_capacity(4096) })
+        // A deferred answer: an agent gets it.
+        let (status, body) = match self.door {
+            Door::Interactions => ("http/1.1 200", "{\"type\":5}"),
+            _ => ("http/1.1 202", ""),
+        };
+        Ok(Connection { stream, read: Vec::with_capacity(4096), status, body })
     }
 
     /// As fast as the door answers.
@@ -81,18 +119,20 @@ impl DoorOrders {
     }
 
     /// At a fixed rate, whatever the door does: a request that finds no free connection waits, and its age counts.
+    /// Returns the microseconds from each request to its answer.
     pub(super) async fn pace(
         &self,
         messages: u64,
         rate: u64,
         now_us: impl Fn() -> u128 + Clone + Send + 'static,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<u32>> {
         let mut free = Vec::new();
         for _ in 0..CONNECTIONS {
             free.push(self.connect().await?);
         }
         let (give_back, mut free_again) = tokio::sync::mpsc::channel(CONNECTIONS);
         let failed: Arc<Mutex<Option<anyhow::Error>>> = Arc::default();
+        let mut took_us = Vec::with_capacity(usize::try_from(messages).unwrap_or_default());
         let mut tick = tokio::time::interval(TICK);
         let began_us = now_us();
         let mut sent = 0;
@@ -104,36 +144,54 @@ impl DoorOrders {
                 let made_us = now_us();
                 let mut connection = match free.pop() {
                     Some(connection) => connection,
-                    None => free_again.recv().await.context("all connections are gone")?,
+                    None => {
+                        let (connection, took) = free_again.recv().await.context("all connections are gone")?;
+                        took_us.push(took);
+                        connection
+                    }
                 };
                 let request = self.request(sent, made_us);
-                let (give_back, failed) = (give_back.clone(), failed.clone());
+                let (give_back, failed, now_us) = (give_back.clone(), failed.clone(), now_us.clone());
                 tokio::spawn(async move {
                     match connection.send(&request).await {
-                        Ok(()) => drop(give_back.send(connection).await),
+                        Ok(()) => {
+                            let took = u32::try_from(now_us() - made_us).unwrap_or(u32::MAX);
+                            drop(give_back.send((connection, took)).await);
+                        }
                         Err(error) => *failed.lock().await = Some(error),
                     }
                 });
                 sent += 1;
             }
-            while let Ok(connection) = free_again.try_recv() {
+            while let Ok((connection, took)) = free_again.try_recv() {
                 free.push(connection);
+                took_us.push(took);
             }
             if let Some(error) = failed.lock().await.take() {
                 return Err(error);
             }
         }
-        Ok(())
+        drop(give_back);
+        while let Some((_, took)) = free_again.recv().await {
+            took_us.push(took);
+        }
+        match failed.lock().await.take() {
+            Some(error) => Err(error),
+            None => Ok(took_us),
+        }
     }
 }
 
 struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
+    /// What an answer begins with, and what is in its body.
+    status: &'static str,
+    body: &'static str,
 }
 
 impl Connection {
-    /// Sends one request and reads its answer, which must be 202.
+    /// Sends one request and reads its answer, which must be as expected.
     async fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
         self.stream.write_all(request).await?;
         self.read.clear();
@@ -149,7 +207,8 @@ impl Connection {
         while self.read.len() < whole {
             ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the server closed the connection");
         }
-        if !text.starts_with("http/1.1 202") {
+        let body = String::from_utf8_lossy(&self.read[head..whole]);
+        if !text.starts_with(self.status) || !body.contains(self.body) {
             bail!("not accepted: {}", String::from_utf8_lossy(&self.read));
         }
         Ok(())

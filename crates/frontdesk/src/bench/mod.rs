@@ -11,6 +11,7 @@ mod feed;
 mod gate;
 mod idle;
 mod ingest;
+mod interactions;
 mod load;
 mod relay;
 mod report;
@@ -84,6 +85,18 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// Signed interactions of Discord while all agents sleep: time to the answer at a fixed rate
+    Interactions {
+        #[arg(long, default_value_t = 1_000)]
+        agents: usize,
+        /// Interactions per second
+        #[arg(long, default_value_t = 2_000)]
+        rate: u64,
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// Start time, idle memory, memory per idle authenticated connection, binary size
     Idle {
         #[arg(long, default_value_t = 10_000)]
@@ -110,6 +123,9 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
         }
         BenchCommand::Agents { messages, skills, rows, rounds } => {
             runtime.block_on(agents::run(&agents::Plan { messages, skills, rows, rounds: rounds.max(1) }))?
+        }
+        BenchCommand::Interactions { agents, rate, seconds, rounds } => {
+            runtime.block_on(interactions::run(&interactions::Plan { agents, rate, seconds, rounds: rounds.max(1) }))?
         }
         BenchCommand::Idle { sockets } => runtime.block_on(idle::run(sockets))?,
     };

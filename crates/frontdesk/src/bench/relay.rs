@@ -118,6 +118,7 @@ async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<Doo
             }
             HOOK_KEY.to_owned()
         }
+        Door::Interactions => anyhow::bail!("use `bench interactions`"),
     };
     let address = stage.url.trim_start_matches("http://").to_owned();
     Ok(DoorOrders { door, address, secret, people: plan.gateways as u64, bytes: plan.bytes })
