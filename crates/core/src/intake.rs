@@ -78,6 +78,8 @@ pub struct Intake {
     /// Tells it from other events with the same message id, in the same chat and of the same bot: another account under
     /// the id of the bot, another edit of the message. Part of the dedup key.
     pub mark: String,
+    /// What tells this edit from others of the message, where the platform names it. Without it, the text does.
+    pub edit_id: Option<String>,
     /// The platform could not take it (it is malformed or encrypted): it is recorded with this reason, and nobody gets it.
     pub refused: Option<String>,
     /// Ids of stored files that the event refers to. They do not expire while the event is owed.
@@ -101,9 +103,22 @@ impl Intake {
             chat: None,
             remote_media: Vec::new(),
             mark: String::new(),
+            edit_id: None,
             refused: None,
             stored_media: Vec::new(),
         }
+    }
+
+    pub(crate) fn edit(&self) -> &str {
+        edit_of(&self.event, self.edit_id.as_deref())
+    }
+}
+
+/// What tells an edit from others of the same message. Empty: it is no edit.
+pub(crate) fn edit_of<'a>(event: &'a MessageEvent, edit_id: Option<&'a str>) -> &'a str {
+    match event.source.message_is_edit {
+        true => edit_id.unwrap_or(&event.text),
+        false => "",
     }
 }
 

@@ -1,7 +1,7 @@
 //! Cache of which users can see which chat, as platforms reported. No answer counts as no.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +20,8 @@ pub struct VisibilityCache {
     /// Increased by every `forget`, so that an answer requested before it is not stored after it. By the hash of the chat,
     /// so that people who come and go in one chat do not disable the cache for all others.
     ages: Ages,
+    /// The same for what concerns all chats of a bot.
+    bot_ages: Ages,
 }
 
 const AGES: usize = 256;
@@ -33,9 +35,9 @@ impl Default for Ages {
 }
 
 impl Ages {
-    fn of(&self, chat_id: &str) -> &AtomicU64 {
+    fn of(&self, name: impl Hash) -> &AtomicU64 {
         let mut hasher = DefaultHasher::new();
-        chat_id.hash(&mut hasher);
+        name.hash(&mut hasher);
         &self.0[usize::try_from(hasher.finish() % AGES as u64).unwrap_or_default()]
     }
 }
@@ -61,14 +63,14 @@ struct CachedChat {
     viewers: HashMap<String, (Sees, u64)>,
 }
 
-/// A chat to ask about, with the age of the cache.
+/// A chat to ask about, with the ages of the cache.
 #[derive(Clone, Copy)]
 pub struct Spot<'a> {
     tenant: &'a str,
     platform: &'a str,
     bot: &'a str,
     chat_id: &'a str,
-    age: u64,
+    ages: [u64; 2],
 }
 
 impl Spot<'_> {
@@ -93,7 +95,11 @@ impl OfTenant {
 
 impl VisibilityCache {
     pub fn spot<'a>(&self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Spot<'a> {
-        Spot { tenant, platform, bot, chat_id, age: self.ages.of(chat_id).load(Ordering::Acquire) }
+        Spot { tenant, platform, bot, chat_id, ages: self.ages_of(platform, bot, chat_id) }
+    }
+
+    fn ages_of(&self, platform: &str, bot: &str, chat_id: &str) -> [u64; 2] {
+        [self.ages.of(chat_id), self.bot_ages.of((platform, bot))].map(|age| age.load(Ordering::Acquire))
     }
 
     /// `None`: the platform must be asked.
@@ -106,7 +112,7 @@ impl VisibilityCache {
 
     pub fn keep(&self, spot: Spot<'_>, viewer: &str, sees: Sees, now_ms: u64, life_ms: u64) {
         let mut cached = self.cached();
-        if self.ages.of(spot.chat_id).load(Ordering::Acquire) != spot.age {
+        if self.ages_of(spot.platform, spot.bot, spot.chat_id) != spot.ages {
             return;
         }
         if cached.answers >= ALL_MAX {
@@ -170,11 +176,39 @@ impl VisibilityCache {
         }
     }
 
-    pub fn forget_all(&self) {
-        for age in &self.ages.0 {
-            age.fetch_add(1, Ordering::AcqRel);
+    /// What one user can see changed, in any chat of this bot.
+    pub fn forget_person(&self, platform: &str, bot: &str, viewer: &str) {
+        self.bot_ages.of((platform, bot)).fetch_add(1, Ordering::AcqRel);
+        self.forget_where(|chat| {
+            let is_gone = chat.platform == platform && chat.bot == bot && chat.viewers.remove(viewer).is_some();
+            usize::from(is_gone)
+        });
+    }
+
+    /// Roles or channels of a whole scope changed. A chat does not tell its scope, so all chats of the bot are asked about
+    /// again.
+    pub fn forget_bot(&self, platform: &str, bot: &str) {
+        self.bot_ages.of((platform, bot)).fetch_add(1, Ordering::AcqRel);
+        self.forget_where(|chat| {
+            let is_meant = chat.platform == platform && chat.bot == bot;
+            if is_meant { std::mem::take(&mut chat.viewers).len() } else { 0 }
+        });
+    }
+
+    /// `take` removes answers from a chat, and returns how many. Chats without answers are dropped.
+    fn forget_where(&self, take: impl Fn(&mut CachedChat) -> usize) {
+        let mut cached = self.cached();
+        let Cached { by_tenant, answers } = &mut *cached;
+        for tenant in by_tenant.values_mut() {
+            let mut gone = 0;
+            tenant.chats.retain(|_, chats| {
+                gone += chats.iter_mut().map(&take).sum::<usize>();
+                chats.retain(|chat| !chat.viewers.is_empty());
+                !chats.is_empty()
+            });
+            tenant.answers -= gone;
+            *answers -= gone;
         }
-        *self.cached() = Cached::default();
     }
 
     fn cached(&self) -> std::sync::MutexGuard<'_, Cached> {
@@ -239,6 +273,30 @@ mod tests {
         let again = cache.spot("t", "p", "b", "c");
         cache.keep(again, "ann", Sees::No, 2, LIFE_MS);
         assert_eq!(cache.known(again, "ann", 3), Some(Sees::No));
+    }
+
+    #[test]
+    fn a_change_of_one_bot_leaves_what_is_known_of_others() {
+        let cache = VisibilityCache::default();
+        let places = [("t", "p", "b", "c"), ("t", "p", "b", "d"), ("t", "p", "b2", "c"), ("t", "p2", "b", "c")];
+        let spots = places.map(|(tenant, platform, bot, chat)| cache.spot(tenant, platform, bot, chat));
+        let keep = |spots: [Spot<'_>; 4]| {
+            for (spot, viewer) in spots.into_iter().flat_map(|spot| [(spot, "ann"), (spot, "eve")]) {
+                cache.keep(spot, viewer, Sees::Yes, 0, LIFE_MS);
+            }
+        };
+        let known = |viewer: &str| spots.map(|spot| cache.known(spot, viewer, 1).is_some());
+        keep(spots);
+        cache.forget_person("p", "b", "eve");
+        assert_eq!((known("ann"), known("eve")), ([true; 4], [false, false, true, true]));
+        keep(spots);
+        assert_eq!(known("eve"), [false, false, true, true], "these answers were requested before the change");
+        cache.forget_bot("p", "b");
+        assert_eq!((known("ann"), known("eve")), ([false, false, true, true], [false, false, true, true]));
+        keep(places.map(|(tenant, platform, bot, chat)| cache.spot(tenant, platform, bot, chat)));
+        assert_eq!((known("ann"), known("eve")), ([true; 4], [true; 4]));
+        let cached = cache.cached();
+        assert_eq!((cached.answers, cached.by_tenant["t"].answers), (8, 8));
     }
 
     #[test]

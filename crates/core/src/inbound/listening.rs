@@ -46,7 +46,7 @@ impl InboundPlane {
         let cut = |id: &str| id.chars().take(ID_MAX_CHARS).collect::<String>();
         let source = &intake.event.source;
         let message_id = intake.event.message_id.as_deref().unwrap_or_default();
-        let edit = if source.message_is_edit { intake.event.text.as_str() } else { "" };
+        let edit = intake.edit();
         let marks = Marks { whose: &intake.whose, bot: &intake.bot, mark: &intake.mark };
         let tenant = self.directory.read(|view| super::tenant_of(view, &intake.whose, source).map(str::to_owned));
         let delivery = Delivery {
@@ -149,8 +149,8 @@ impl Inlet for BotInlet {
                     inbound.visibility.forget_chat(platform, bot, &from);
                     inbound.visibility.forget_chat(platform, bot, &to);
                 }
-                // Rare, and the cache is short-lived: nothing of it is believed any more.
-                Change::Scope(_) | Change::Person(_) => inbound.visibility.forget_all(),
+                Change::Scope(_) => inbound.visibility.forget_bot(platform, bot),
+                Change::Person(user_id) => inbound.visibility.forget_person(platform, bot, &user_id),
             }
             Ok(())
         })

@@ -29,7 +29,7 @@ use crate::error::DeskError;
 use crate::gate::visibility::VisibilityCache;
 use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
-use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose};
+use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose, edit_of};
 use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
@@ -194,7 +194,9 @@ impl InboundPlane {
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        let Intake { whose, bot, mut event, capabilities, handover, addressed, from_program, chat, mark, .. } = intake;
+        let Intake {
+            whose, bot, mut event, capabilities, handover, addressed, from_program, chat, mark, edit_id, ..
+        } = intake;
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
@@ -204,9 +206,8 @@ impl InboundPlane {
         event.source.message_id = Some(message_id.clone());
         let source = &event.source;
         let session_key = build_session_key(source);
-        let edit = if source.message_is_edit { event.text.as_str() } else { "" };
         let marks = Marks { whose: &whose, bot: &bot, mark: &mark };
-        let dedup = marks.dedup(source, &message_id, edit);
+        let dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
         let found = self.directory.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
         let mut verdict = match (&found, &command) {
