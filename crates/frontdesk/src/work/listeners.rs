@@ -1,6 +1,8 @@
 //! One listener per bot, started again when it ends.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{Desk, DeskError};
 use frontdesk_wire::DeskNo;
+use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -161,12 +164,7 @@ impl Listener {
         }
         loop {
             let mut is_well = false;
-            let listening = async {
-                match desk.inbound().cursor(name, &bot).await {
-                    Ok(cursor) => platform.listen(&bot, cursor, &inlet).await,
-                    Err(error) => Ended::Lost(error.to_string()),
-                }
-            };
+            let listening = listen_once(&desk, &*platform, &bot, &inlet);
             let well_after = async {
                 tokio::time::sleep(WELL_AFTER).await;
                 is_well = true;
@@ -179,12 +177,13 @@ impl Listener {
                 ended = listening => ended,
                 () = well_after => return, // never
             };
+            let lost = if ended.is_ok() { "lost" } else { "panicked" };
             let note = |why: &str, is_final| {
                 let failure = ListenerFailure { why: why.to_owned(), at_ms: desk.env().now_ms(), is_final };
                 desk.directory().bots().note_listener(name, &bot.id, Some(failure));
             };
             let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
-            match ended {
+            match ended.unwrap_or_else(Ended::Lost) {
                 Ended::Never => {
                     desk.directory().bots().note_listener(name, &bot.id, None);
                     return stop.cancelled().await;
@@ -201,7 +200,7 @@ impl Listener {
                     return stop.cancelled().await;
                 }
                 Ended::Lost(why) => {
-                    count("lost");
+                    count(lost);
                     note(&why, false);
                     if is_well {
                         pause = PAUSE_MIN;
@@ -222,6 +221,23 @@ impl Listener {
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
+}
+
+/// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor start it again at once.
+async fn listen_once(desk: &Desk, platform: &dyn Platform, bot: &Bot, inlet: &dyn Inlet) -> Result<Ended, String> {
+    let listening = async {
+        match desk.inbound().cursor(&platform.descriptor().platform, bot).await {
+            Ok(cursor) => platform.listen(bot, cursor, inlet).await,
+            Err(error) => Ended::Lost(error.to_string()),
+        }
+    };
+    let ended = AssertUnwindSafe(listening).catch_unwind().await;
+    ended.map_err(|panic| format!("the listener panicked, which is a defect of the server: {}", text_of(&*panic)))
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason")
 }
 
 /// What changes state runs to its end also when the listener is stopped in between.

@@ -1,7 +1,7 @@
 //! Listeners start, stop, fail and move to another desk.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use frontdesk_core::intake::{Verified, Whose};
 use frontdesk_core::port::platform::{Acted, ActingAs, Look};
@@ -27,7 +27,8 @@ struct Polled {
     most_at_once: AtomicUsize,
     /// How each start ends, first to last; then it listens for ever.
     ends: Mutex<Vec<Ended>>,
-    panics: AtomicBool,
+    /// How many of the next starts panic.
+    panics: AtomicUsize,
     next: Notify,
 }
 
@@ -48,7 +49,7 @@ impl Polled {
             listening: AtomicUsize::new(0),
             most_at_once: AtomicUsize::new(0),
             ends: Mutex::default(),
-            panics: AtomicBool::new(false),
+            panics: AtomicUsize::new(0),
             next: Notify::new(),
         }
     }
@@ -89,7 +90,9 @@ impl Platform for Polled {
             let now = self.listening.fetch_add(1, Ordering::SeqCst) + 1;
             let _listening = Listening(self);
             self.most_at_once.fetch_max(now, Ordering::SeqCst);
-            assert!(!self.panics.swap(false, Ordering::SeqCst), "as a listener with a defect does");
+            let panics = self.panics.load(Ordering::SeqCst);
+            self.panics.store(panics.saturating_sub(1), Ordering::SeqCst);
+            assert_eq!(panics, 0, "as a listener with a defect does");
             let planned = self.ends.lock().unwrap().pop();
             if let Some(ended) = planned {
                 return ended;
@@ -247,12 +250,19 @@ async fn a_listener_that_ends_is_started_again_with_a_growing_pause() {
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_panics_is_started_again_and_one_that_cannot_work_waits_for_a_change() {
     let scene = Scene::new().await;
-    scene.platform.panics.store(true, Ordering::SeqCst);
+    scene.platform.panics.store(3, Ordering::SeqCst);
     scene.add("b", "t").await;
     scene.listen();
-    scene.pass(3).await;
-    assert_eq!(scene.starts().len(), 2);
-    assert_eq!(scene.desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).get(), 1);
+    let mut after = Vec::new();
+    for second in 0..10 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        after.extend(scene.starts().iter().map(|_| second));
+        scene.pass(1).await;
+    }
+    assert_eq!(after, [0, 1, 3, 7], "with a growing pause");
+    let noted = scene.desk.directory().bots().listener_failure("polled", "b").unwrap();
+    assert!(noted.why.contains("panicked") && noted.why.contains("a listener with a defect") && !noted.is_final);
+    assert_eq!(scene.desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).get(), 3);
     *scene.platform.ends.lock().unwrap() = vec![Ended::Misconfigured("the token is not valid".into())];
     scene.add("b", "bad").await;
     scene.pass(100).await;
