@@ -81,11 +81,13 @@ fn identify(state: &mut State, now_ms: u64, connection: u64, data: &Value) {
     let Some(shard) = shard else { return close(state, connection, 4010, "Invalid shard.") };
     let every_ms = state.gateway.settings.identify_every_ms;
     let is_spent = state.gateway.starts_left(now_ms, bot) == 0;
-    let starts = state.gateway.identified_ms.entry(bot).or_default();
-    if is_spent || starts.back().is_some_and(|at| at + every_ms > now_ms) {
+    let bucket = (bot, shard.0 % state.gateway.settings.max_concurrency.max(1));
+    let last_ms = state.gateway.last_identify_ms.get(&bucket);
+    if is_spent || last_ms.is_some_and(|at| at + every_ms > now_ms) {
         return invalid(state, connection);
     }
-    starts.push_back(now_ms);
+    state.gateway.last_identify_ms.insert(bucket, now_ms);
+    state.gateway.identified_ms.entry(bot).or_default().push_back(now_ms);
     let id = format!("{:032x}", u128::from(state.ids.next(now_ms)));
     let session = Session {
         bot,

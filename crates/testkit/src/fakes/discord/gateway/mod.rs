@@ -43,6 +43,10 @@ pub struct GatewaySettings {
     pub identify_every_ms: u64,
     /// IDENTIFY calls of a day.
     pub session_starts: usize,
+    /// How many shards it recommends.
+    pub shards: u64,
+    /// Shards that may identify at the same time; 0 tells clients not to wait at all.
+    pub max_concurrency: u64,
 }
 
 impl Default for GatewaySettings {
@@ -53,6 +57,8 @@ impl Default for GatewaySettings {
             session_ttl_ms: 180_000,
             identify_every_ms: 5_000,
             session_starts: 1_000,
+            shards: 1,
+            max_concurrency: 1,
         }
     }
 }
@@ -77,6 +83,8 @@ pub(super) struct Gateway {
     last_connection: u64,
     /// When each bot identified in the last day.
     identified_ms: BTreeMap<Id, VecDeque<u64>>,
+    /// When shards of a bot identified last; those with the same remainder by `max_concurrency` wait for each other.
+    last_identify_ms: BTreeMap<(Id, u64), u64>,
     /// Upgrades that are answered with 503.
     refuse_connects: u32,
     /// Heartbeats of each bot that get no ack.
@@ -102,7 +110,7 @@ impl Gateway {
         let first = self.identified_ms.get(&bot).and_then(|starts| starts.front());
         let reset_after = first.map_or(0, |at| at + DAY_MS - now_ms);
         json!({"total": self.settings.session_starts, "remaining": remaining, "reset_after": reset_after,
-            "max_concurrency": 1})
+            "max_concurrency": self.settings.max_concurrency})
     }
 
     pub(super) fn forgive_beats(&mut self, by_ms: u64) {
@@ -113,8 +121,11 @@ impl Gateway {
 
     /// Live sockets of a bot that have identified.
     pub(super) fn live(&self, bot: Id) -> Vec<u64> {
-        let of_bot = self.sessions.values().filter(|session| session.bot == bot);
-        of_bot.filter_map(|session| session.connection).collect()
+        self.live_where(|session| session.bot == bot)
+    }
+
+    fn live_where(&self, is_meant: impl Fn(&Session) -> bool) -> Vec<u64> {
+        self.sessions.values().filter(|session| is_meant(session)).filter_map(|session| session.connection).collect()
     }
 
     pub(super) fn view(&self, bot: Option<Id>) -> Value {
@@ -122,7 +133,7 @@ impl Gateway {
         sessions
             .map(|(id, session)| {
                 json!({"session_id": id, "bot": session.bot.to_string(), "seq": session.seq,
-                    "intents": session.intents, "is_connected": session.connection.is_some()})
+                    "intents": session.intents, "shard": [session.shard.0, session.shard.1], "is_connected": session.connection.is_some()})
             })
             .collect()
     }

@@ -12,6 +12,10 @@ use super::{Out, close, push};
 pub enum SocketFault {
     /// The connection ends now, without a close frame.
     Cut,
+    /// The same for the sockets of one shard.
+    CutShard {
+        shard: u64,
+    },
     /// It ends behind so many more dispatches. Later ones wait for a RESUME.
     CutAfter {
         dispatches: u64,
@@ -68,6 +72,13 @@ pub(in super::super) fn apply(state: &mut State, bot: Id, fault: &SocketFault) -
     let op = |op: u8, d: serde_json::Value| Out::Frame(json!({"op": op, "d": d, "s": null, "t": null}));
     match *fault {
         SocketFault::Cut => live.iter().for_each(|id| push(state, *id, Out::Cut)),
+        SocketFault::CutShard { shard } => {
+            let of_shard = state.gateway.live_where(|session| session.bot == bot && session.shard.0 == shard);
+            for id in &of_shard {
+                push(state, *id, Out::Cut);
+            }
+            return of_shard.len();
+        }
         SocketFault::CutAfter { dispatches } => {
             for id in &live {
                 if let Some(connection) = state.gateway.connections.get_mut(id) {

@@ -232,7 +232,8 @@ fn run(call: &mut Call<'_>, parts: &[&str]) -> Answer {
         ("GET", ["gateway", "bot"]) => {
             let limit = call.state.gateway.start_limit(call.now_ms, call.bot);
             let url = call.state.host.replacen("http", "ws", 1);
-            Ok((200, json!({"url": url, "shards": 1, "session_start_limit": limit})))
+            let shards = call.state.gateway.settings.shards;
+            Ok((200, json!({"url": url, "shards": shards, "session_start_limit": limit})))
         }
         (_, ["users", ..]) => guilds::users(call, method, &parts[1..]),
         ("GET", ["oauth2", "applications", "@me"]) => guilds::application(call),

@@ -103,3 +103,34 @@ fn shards_have_their_own_guilds() {
         assert_eq!(names, wanted, "shard {shard}");
     }
 }
+
+#[test]
+fn shards_identify_at_the_same_time_only_as_far_as_it_is_allowed() {
+    let fake = world();
+    fake.set_gateway(GatewaySettings { shards: 4, max_concurrency: 2, ..GatewaySettings::default() });
+    let told = done(&fake, "GET", "gateway/bot", json!(null));
+    assert_eq!((&told["shards"], &told["session_start_limit"]["max_concurrency"]), (&json!(4), &json!(2)));
+    let begins = |shard: u64| {
+        let connection = fake.connect(NOW).unwrap();
+        let data = json!({"token": TOKEN, "intents": ALL, "shard": [shard, 4]});
+        fake.receive(NOW, connection, &json!({"op": 2, "d": data}).to_string());
+        frames(&fake, connection)[1]["t"] == "READY"
+    };
+    assert_eq!([0, 1, 2, 3].map(begins), [true, true, false, false]);
+}
+
+#[test]
+fn direct_messages_come_to_the_first_shard() {
+    let fake = world();
+    let sockets = [0, 1].map(|shard| {
+        let connection = fake.connect(NOW).unwrap();
+        let data = json!({"token": TOKEN, "intents": ALL, "shard": [shard, 2]});
+        fake.receive(NOW, connection, &json!({"op": 2, "d": data}).to_string());
+        frames(&fake, connection);
+        connection
+    });
+    act(&fake, json!({"act": "say", "bot": BOT, "from": ANN, "text": "x"}));
+    assert!(dispatched(&fake, sockets[0]).contains(&"MESSAGE_CREATE".to_owned()));
+    assert_eq!(dispatched(&fake, sockets[1]), [""; 0]);
+    assert_eq!(fake.socket_fault(BOT, &SocketFault::CutShard { shard: 1 }), 1);
+}
