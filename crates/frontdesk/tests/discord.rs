@@ -41,7 +41,7 @@ impl Scene {
     async fn open() -> Self {
         let fake = FakeDiscord::new();
         fake.set_limits(Limits { enabled: false, ..Limits::default() });
-        fake.set_gateway(GatewaySettings { identify_every_ms: 0, ..GatewaySettings::default() });
+        fake.set_gateway(GatewaySettings { identify_every_ms: 0, max_concurrency: 0, ..GatewaySettings::default() });
         let server = fake.serve().await.unwrap();
         let harness = Harness::with(preview).await;
         let (ann, ben) = (harness.add_gateway("ann").await, harness.add_gateway("ben").await);

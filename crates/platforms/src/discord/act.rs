@@ -261,8 +261,11 @@ impl Discord {
                 _ => MediaFault::Unavailable(error.text()),
             }
         })?;
-        let attachments = found["attachments"].as_array().into_iter().flatten();
-        let url = attachments.filter(|it| it["id"] == file).find_map(|it| it["url"].as_str());
+        // Those of a forwarded message are in it too.
+        let forwarded = found["message_snapshots"].as_array().into_iter().flatten().map(|it| &it["message"]);
+        let messages = std::iter::once(&found).chain(forwarded);
+        let mut attachments = messages.flat_map(|it| it["attachments"].as_array().into_iter().flatten());
+        let url = attachments.by_ref().filter(|it| it["id"] == file).find_map(|it| it["url"].as_str());
         let url = url.ok_or_else(|| gone("the message has no such file any more"))?;
         let answer = self.outcall.open(api.file_call(url, DOWNLOAD_MAX_BYTES)).await;
         let answer = answer.map_err(|error| MediaFault::Unavailable(error.to_string()))?;

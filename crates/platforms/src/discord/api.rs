@@ -129,9 +129,14 @@ impl<'a> Api<'a> {
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        self.get_paced(path).await.map(|answered| answered.value)
+    }
+
+    /// With the pause that the route needs after it.
+    pub(super) async fn get_paced<T: DeserializeOwned>(&self, path: &str) -> Result<Answered<T>, ApiError> {
         // Whoever only asks has done nothing.
         let asked = self.call(HttpMethod::Get, path, Body::Empty, None).await;
-        asked.map(|answered| answered.value).map_err(|error| match error {
+        asked.map_err(|error| match error {
             ApiError::NoAnswer { why, .. } => ApiError::NoAnswer { may_be_done: false, why },
             error => error,
         })

@@ -1,21 +1,26 @@
-//! What the socket tells about guilds and channels. Known only while the socket is connected: without it nothing keeps it
-//! fresh, and Discord is asked instead.
+//! What is known of guilds and channels: told by the sockets, or asked for after a session was resumed, when Discord does
+//! not tell it again. It is kept only while the bot listens: without its sockets nothing keeps it fresh.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::permissions::{Overwrite, Role};
+use super::permissions::{Member, Overwrite, Rights, Role, reads};
+use super::snowflake::{number, time_ms};
 
 /// Of one bot; more are asked for when they are needed.
 const CHANNELS_MAX: usize = 50_000;
+/// Questions that failed lately. If there are more, all are asked again.
+const RESTING_MAX: usize = 1_000;
 
 const DM: u8 = 1;
 const GROUP_DM: u8 = 3;
 pub(super) const PRIVATE_THREAD: u8 = 12;
+const CATEGORY: u8 = 4;
 const FORUM: u8 = 15;
+const MEDIA_FORUM: u8 = 16;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -31,6 +36,13 @@ pub(super) struct Channel {
     pub(super) permission_overwrites: Vec<Overwrite>,
     pub(super) recipients: Vec<User>,
     pub(super) last_message_id: Option<String>,
+    pub(super) thread_metadata: ThreadMetadata,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ThreadMetadata {
+    archived: bool,
 }
 
 impl Channel {
@@ -43,7 +55,12 @@ impl Channel {
     }
 
     pub(super) fn is_forum(&self) -> bool {
-        self.kind == FORUM
+        matches!(self.kind, FORUM | MEDIA_FORUM)
+    }
+
+    /// Posts of a forum are threads, and have their own messages.
+    fn has_messages(&self) -> bool {
+        !self.is_forum() && self.kind != CATEGORY
     }
 
     pub(super) fn type_name(&self) -> &'static str {
@@ -84,21 +101,87 @@ pub(super) struct Guild {
     pub(super) roles: Vec<Role>,
     #[serde(skip)]
     pub(super) own_roles: Vec<String>,
+    /// When the bot came into it; 0 if that is not known.
+    #[serde(skip)]
+    pub(super) joined_ms: u64,
+}
+
+impl Guild {
+    /// With what it says about the bot.
+    pub(super) fn of(me: &str, data: &Value) -> Option<Self> {
+        let mut guild = Self::deserialize(data).ok()?;
+        let mut members = data["members"].as_array().into_iter().flatten();
+        if let Some(own) = members.find(|it| it["user"]["id"] == me) {
+            guild.set_own(own);
+        }
+        Some(guild)
+    }
+
+    fn set_own(&mut self, member: &Value) {
+        self.own_roles = texts(&member["roles"]);
+        self.joined_ms = member["joined_at"].as_str().and_then(time_ms).unwrap_or(self.joined_ms);
+    }
 }
 
 #[derive(Default)]
 struct Known {
     guilds: HashMap<String, Guild>,
     channels: HashMap<String, Channel>,
+    /// Counts what the sockets told.
+    changes: u64,
 }
+
+/// A question: the bot, and the id of a guild or a channel.
+type Question = (String, String);
 
 /// By bot.
 #[derive(Default)]
-pub(super) struct Guilds(Mutex<HashMap<String, Known>>);
+pub(super) struct Guilds {
+    known: Mutex<HashMap<String, Known>>,
+    /// Questions that are being asked, so that each is asked once.
+    asking: Mutex<HashMap<Question, Arc<tokio::sync::Mutex<()>>>>,
+    /// Questions that got no answer, and when they are asked again.
+    resting: Mutex<HashMap<Question, u64>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Guilds {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.known)
+    }
+
+    /// The bot begins to listen.
+    pub(super) fn begin(&self, bot: &str) {
+        self.lock().insert(bot.to_owned(), Known::default());
+        locked(&self.resting).retain(|(of, _), _| of != bot);
+    }
+
+    /// What the sockets told so far. `None`: the bot does not listen here, and nothing is kept.
+    pub(super) fn changes(&self, bot: &str) -> Option<u64> {
+        self.lock().get(bot).map(|known| known.changes)
+    }
+
+    /// Whoever holds the lock of it asks; others wait for the answer.
+    pub(super) fn asking(&self, bot: &str, id: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut asking = locked(&self.asking);
+        asking.retain(|_, lock| Arc::strong_count(lock) > 1);
+        asking.entry((bot.to_owned(), id.to_owned())).or_default().clone()
+    }
+
+    /// It got no answer, and is not asked again before this.
+    pub(super) fn rest(&self, bot: &str, id: &str, until_ms: u64) {
+        let mut resting = locked(&self.resting);
+        if resting.len() >= RESTING_MAX {
+            resting.clear();
+        }
+        resting.insert((bot.to_owned(), id.to_owned()), until_ms);
+    }
+
+    pub(super) fn is_resting(&self, bot: &str, id: &str, now_ms: u64) -> bool {
+        locked(&self.resting).get(&(bot.to_owned(), id.to_owned())).is_some_and(|until_ms| now_ms < *until_ms)
     }
 
     pub(super) fn channel(&self, bot: &str, id: &str) -> Option<Channel> {
@@ -109,27 +192,60 @@ impl Guilds {
         self.lock().get(bot)?.guilds.get(id).cloned()
     }
 
-    /// The socket is gone, or begins anew.
+    /// The bot does not listen any more.
     pub(super) fn forget(&self, bot: &str) {
         self.lock().remove(bot);
     }
 
-    /// Channels of a guild with something newer than this message.
-    pub(super) fn with_news(&self, bot: &str, guild_id: &str, after: u64, max: usize) -> Vec<String> {
-        let known = self.lock();
-        let newest = |channel: &Channel| channel.last_message_id.as_ref().and_then(|id| id.parse().ok()).unwrap_or(0);
-        let channels = known.get(bot).into_iter().flat_map(|known| known.channels.values());
-        let channels = channels.filter(|channel| channel.guild_id.as_deref() == Some(guild_id));
-        let mut found: Vec<(u64, String)> =
-            channels.map(|it| (newest(it), it.id.clone())).filter(|(newest, _)| *newest > after).collect();
+    /// The guilds of a session that begins anew.
+    pub(super) fn forget_some(&self, bot: &str, is_meant: impl Fn(&str) -> bool) {
+        let mut bots = self.lock();
+        let Some(known) = bots.get_mut(bot) else { return };
+        known.changes += 1;
+        known.guilds.retain(|id, _| !is_meant(id));
+        known.channels.retain(|_, channel| !channel.guild_id.as_deref().is_some_and(&is_meant));
+    }
+
+    /// Channels and threads of a guild that hold something newer than this message and that the bot may read, the one
+    /// with the newest message first.
+    pub(super) fn with_news(&self, bot: &str, me: &str, guild: &Guild, after: u64) -> Vec<String> {
+        let bots = self.lock();
+        let Some(known) = bots.get(bot) else { return Vec::new() };
+        let rights = Rights { guild_id: &guild.id, owner_id: &guild.owner_id, roles: &guild.roles };
+        let member = Member { roles: guild.own_roles.clone(), ..Member::default() };
+        let may_read = |channel: &&Channel| {
+            let place = channel.parent().and_then(|parent| known.channels.get(parent)).unwrap_or(channel);
+            reads(&rights, me, &member, &place.permission_overwrites)
+        };
+        let newest = |channel: &Channel| channel.last_message_id.as_deref().and_then(number).unwrap_or(0);
+        let of_guild = known.channels.values().filter(|channel| channel.guild_id.as_deref() == Some(&guild.id));
+        let with_news = of_guild.filter(|channel| channel.has_messages() && newest(channel) > after).filter(may_read);
+        let mut found: Vec<(u64, String)> = with_news.map(|it| (newest(it), it.id.clone())).collect();
         found.sort_unstable_by(|a, b| b.cmp(a));
-        found.into_iter().take(max).map(|(_, id)| id).collect()
+        found.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Keeps a guild that was asked for, unless the sockets told something since: it may be newer than the answer.
+    pub(super) fn keep_guild(&self, bot: &str, me: &str, changes: u64, data: &Value) {
+        let mut bots = self.lock();
+        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes == changes) {
+            known.guild(me, data);
+        }
+    }
+
+    /// The same for one channel.
+    pub(super) fn keep_channel(&self, bot: &str, changes: u64, data: &Value) {
+        let mut bots = self.lock();
+        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes == changes) {
+            known.put_channel(data, None);
+        }
     }
 
     /// Takes what an event of the socket says.
     pub(super) fn take(&self, bot: &str, me: &str, kind: &str, data: &Value) {
         let mut bots = self.lock();
-        let known = bots.entry(bot.to_owned()).or_default();
+        let Some(known) = bots.get_mut(bot) else { return };
+        known.changes += 1;
         match kind {
             "GUILD_CREATE" => known.guild(me, data),
             "GUILD_UPDATE" => known.change_guild(data),
@@ -142,7 +258,7 @@ impl Guilds {
             }
             "GUILD_MEMBER_UPDATE" if data["user"]["id"] == me => {
                 if let Some(guild) = known.guild_of(data) {
-                    guild.own_roles = texts(&data["roles"]);
+                    guild.set_own(data);
                 }
             }
             "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE" => known.put_channel(data, None),
@@ -150,6 +266,7 @@ impl Guilds {
                 known.channels.remove(data["id"].as_str().unwrap_or_default());
             }
             "THREAD_LIST_SYNC" => {
+                known.drop_threads(data);
                 for thread in data["threads"].as_array().into_iter().flatten() {
                     known.put_channel(thread, data["guild_id"].as_str());
                 }
@@ -169,9 +286,7 @@ impl Known {
     }
 
     fn guild(&mut self, me: &str, data: &Value) {
-        let Ok(mut guild) = Guild::deserialize(data) else { return };
-        let members = data["members"].as_array().into_iter().flatten();
-        guild.own_roles = members.filter(|it| it["user"]["id"] == me).flat_map(|it| texts(&it["roles"])).collect();
+        let Some(guild) = Guild::of(me, data) else { return };
         for list in ["channels", "threads"] {
             for channel in data[list].as_array().into_iter().flatten() {
                 self.put_channel(channel, Some(&guild.id));
@@ -183,13 +298,26 @@ impl Known {
     fn change_guild(&mut self, data: &Value) {
         let Ok(new) = Guild::deserialize(data) else { return };
         if let Some(guild) = self.guilds.get_mut(&new.id) {
-            *guild = Guild { own_roles: std::mem::take(&mut guild.own_roles), ..new };
+            let own_roles = std::mem::take(&mut guild.own_roles);
+            *guild = Guild { own_roles, joined_ms: guild.joined_ms, ..new };
         }
     }
 
     fn drop_guild(&mut self, id: &str) {
         self.guilds.remove(id);
         self.channels.retain(|_, channel| channel.guild_id.as_deref() != Some(id));
+    }
+
+    /// Threads of these channels, or of the whole guild: those that are still active follow.
+    fn drop_threads(&mut self, data: &Value) {
+        let Some(guild_id) = data["guild_id"].as_str() else { return };
+        let parents: Option<HashSet<String>> =
+            data["channel_ids"].is_array().then(|| texts(&data["channel_ids"]).into_iter().collect());
+        let is_meant = |channel: &Channel| {
+            let is_parent = |parent: &str| parents.as_ref().is_none_or(|parents| parents.contains(parent));
+            channel.guild_id.as_deref() == Some(guild_id) && channel.parent().is_some_and(is_parent)
+        };
+        self.channels.retain(|_, channel| !is_meant(channel));
     }
 
     fn put_role(&mut self, data: &Value) {
@@ -205,11 +333,91 @@ impl Known {
             self.channels.remove(data["id"].as_str().unwrap_or_default()); // what was known of it may be wrong
             return;
         };
+        // Archived threads are many, and rarely needed again.
+        if channel.thread_metadata.archived {
+            self.channels.remove(&channel.id);
+            return;
+        }
         if channel.guild_id.is_none() {
             channel.guild_id = guild_id.map(str::to_owned);
         }
         if self.channels.len() < CHANNELS_MAX || self.channels.contains_key(&channel.id) {
             self.channels.insert(channel.id.clone(), channel);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn guild() -> Value {
+        let hidden = json!([{"id": "3", "allow": "0", "deny": "1024"}]);
+        let mute = json!([{"id": "3", "allow": "0", "deny": "65536"}]);
+        json!({"id": "3", "name": "g", "owner_id": "9", "roles": [{"id": "3", "permissions": "66560"}],
+            "members": [{"user": {"id": "1"}, "roles": ["5"], "joined_at": "2023-11-14T22:13:20.120000+00:00"}],
+            "channels": [{"id": "10", "type": 0, "last_message_id": "100"}, {"id": "11", "type": 15, "last_message_id": "110"},
+                {"id": "12", "type": 0, "last_message_id": "120", "permission_overwrites": hidden},
+                {"id": "13", "type": 0, "last_message_id": "130", "permission_overwrites": mute},
+                {"id": "14", "type": 0, "last_message_id": "50"}, {"id": "15", "type": 4}],
+            "threads": [{"id": "20", "type": 11, "parent_id": "11", "last_message_id": "140"},
+                {"id": "21", "type": 11, "parent_id": "12", "last_message_id": "140"}]})
+    }
+
+    #[test]
+    fn channels_that_can_be_read_back_are_found() {
+        let guilds = Guilds::default();
+        guilds.take("b", "1", "GUILD_CREATE", &guild());
+        assert!(guilds.guild("b", "3").is_none(), "the bot does not listen here");
+        guilds.begin("b");
+        guilds.take("b", "1", "GUILD_CREATE", &guild());
+        let known = guilds.guild("b", "3").unwrap();
+        assert_eq!((known.own_roles.as_slice(), known.joined_ms), (&["5".to_owned()][..], 1_700_000_000_120));
+        assert_eq!(guilds.with_news("b", "1", &known, 60), ["20", "10"]);
+        assert_eq!(guilds.with_news("b", "1", &known, 0), ["20", "10", "14"]);
+    }
+
+    #[test]
+    fn an_answer_that_may_be_older_than_what_the_socket_told_is_not_kept() {
+        let guilds = Guilds::default();
+        guilds.keep_guild("b", "1", 0, &guild());
+        assert_eq!((guilds.changes("b"), guilds.guild("b", "3").is_none()), (None, true), "it does not listen");
+        guilds.begin("b");
+        let asked = guilds.changes("b").unwrap();
+        guilds.take("b", "1", "GUILD_ROLE_UPDATE", &json!({"guild_id": "3", "role": {"id": "3"}}));
+        guilds.keep_guild("b", "1", asked, &guild());
+        assert!(guilds.guild("b", "3").is_none());
+        guilds.keep_guild("b", "1", guilds.changes("b").unwrap(), &guild());
+        assert!(guilds.guild("b", "3").is_some() && guilds.channel("b", "20").is_some());
+    }
+
+    #[test]
+    fn archived_threads_are_forgotten() {
+        let guilds = Guilds::default();
+        guilds.begin("b");
+        guilds.take("b", "1", "GUILD_CREATE", &guild());
+        let archived =
+            json!({"id": "20", "type": 11, "parent_id": "11", "guild_id": "3", "thread_metadata": {"archived": true}});
+        guilds.take("b", "1", "THREAD_UPDATE", &archived);
+        assert!(guilds.channel("b", "20").is_none());
+        let listed =
+            json!({"guild_id": "3", "channel_ids": ["12"], "threads": [{"id": "22", "type": 11, "parent_id": "12"}]});
+        guilds.take("b", "1", "THREAD_LIST_SYNC", &listed);
+        assert!(guilds.channel("b", "21").is_none() && guilds.channel("b", "22").is_some());
+        guilds.forget_some("b", |guild| guild == "3");
+        assert!(guilds.guild("b", "3").is_none() && guilds.channel("b", "10").is_none());
+    }
+
+    #[test]
+    fn a_question_that_failed_rests() {
+        let guilds = Guilds::default();
+        guilds.rest("b", "3", 100);
+        assert!(
+            guilds.is_resting("b", "3", 99) && !guilds.is_resting("b", "3", 100) && !guilds.is_resting("b", "4", 99)
+        );
+        guilds.begin("b");
+        assert!(!guilds.is_resting("b", "3", 99));
     }
 }

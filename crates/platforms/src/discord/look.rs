@@ -8,23 +8,23 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::api::{Api, ApiError};
+use super::ask::Patience;
 use super::guilds::{Channel, Guild, PRIVATE_THREAD, User};
 use super::normalize::{Message, Place, normalize};
 use super::permissions::{Member, Rights, sees};
+use super::snowflake::is_id;
 use super::{Discord, PLATFORM};
 
-/// After a lost session: channels of one guild, and messages of each, that are read at most.
-const CHANNELS_MAX: usize = 50;
-const MESSAGES_MAX: usize = 100;
+/// A question that got no answer is not asked again for each message.
+const REST_MS: u64 = 30_000;
 
 impl Discord {
     pub(super) fn api<'a>(&'a self, bot: &'a Bot) -> Option<Api<'a>> {
         Api::of(&*self.outcall, &self.invalid, self.env.now_ms(), bot)
     }
 
-    fn api_or<'a>(&'a self, bot: &'a Bot) -> Result<Api<'a>, ApiError> {
-        let missing = || ApiError::NoAnswer { may_be_done: false, why: "the bot has no token".into() };
-        self.api(bot).ok_or_else(missing)
+    pub(super) fn api_or<'a>(&'a self, bot: &'a Bot) -> Result<Api<'a>, ApiError> {
+        self.api(bot).ok_or_else(|| no_answer("the bot has no token"))
     }
 
     pub(super) fn know(&self, bot: &Bot, user: &Value) {
@@ -38,13 +38,19 @@ impl Discord {
 
     /// The user id of the bot. A changed token is another account.
     pub(super) async fn own_id(&self, bot: &Bot) -> Result<String, ApiError> {
+        self.own_id_within(bot, Patience::SHORT).await
+    }
+
+    pub(super) async fn own_id_within(&self, bot: &Bot, patience: Patience) -> Result<String, ApiError> {
         let known = || self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((_, me)) = known().get(&bot.id).filter(|(account, _)| account == bot.account()) {
             return Ok(me.id.clone());
         }
-        let me: Value = self.api_or(bot)?.get("/users/@me").await?;
+        let me: Value = self.ask(bot, "/users/@me", patience).await?;
+        let id = me["id"].as_str().filter(|id| is_id(id)).map(str::to_owned);
+        let id = id.ok_or_else(|| no_answer("it did not tell the id of the bot"))?;
         self.know(bot, &me);
-        Ok(me["id"].as_str().unwrap_or_default().to_owned())
+        Ok(id)
     }
 
     /// `None`: there is no such channel, or the bot may not see it.
@@ -52,21 +58,98 @@ impl Discord {
         if let Some(known) = self.guilds.channel(&bot.id, id) {
             return Ok(Some(known));
         }
-        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) {
+        if !is_id(id) {
             return Ok(None);
         }
-        match self.api_or(bot)?.get(&format!("/channels/{id}")).await {
-            Ok(channel) => Ok(Some(channel)),
+        let changes = self.guilds.changes(&bot.id);
+        match self.asked_once(bot, id, self.ask::<Value>(bot, &format!("/channels/{id}"), Patience::SHORT)).await {
+            Ok(data) => {
+                if let Some(changes) = changes {
+                    self.guilds.keep_channel(&bot.id, changes, &data);
+                }
+                let channel = Channel::deserialize(&data);
+                channel.map(Some).map_err(|error| no_answer(&format!("unknown channel: {error}")))
+            }
             Err(error) if matches!(error.status(), Some(400 | 403 | 404)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn guild(&self, bot: &Bot, id: &str) -> Result<Option<Guild>, ApiError> {
+    /// `None`: there is no such guild, or the bot is not in it. While the bot listens, its channels are asked for too, and
+    /// all is kept: after a resumed session Discord does not tell it.
+    pub(super) async fn guild(&self, bot: &Bot, id: &str) -> Result<Option<Guild>, ApiError> {
+        self.guild_within(bot, id, Patience::SHORT).await
+    }
+
+    pub(super) async fn guild_within(
+        &self,
+        bot: &Bot,
+        id: &str,
+        patience: Patience,
+    ) -> Result<Option<Guild>, ApiError> {
+        if !is_id(id) {
+            return Ok(None);
+        }
         if let Some(known) = self.guilds.guild(&bot.id, id) {
             return Ok(Some(known));
         }
-        absent(self.api_or(bot)?.get(&format!("/guilds/{id}")).await)
+        let asking = self.guilds.asking(&bot.id, id);
+        let _turn = asking.lock().await;
+        if let Some(known) = self.guilds.guild(&bot.id, id) {
+            return Ok(Some(known));
+        }
+        let path = format!("/guilds/{id}");
+        let Some(changes) = self.guilds.changes(&bot.id) else {
+            return absent(self.asked_once(bot, id, self.ask(bot, &path, patience)).await);
+        };
+        let Some(data) = absent(self.asked_once(bot, id, self.whole_guild(bot, &path, patience)).await)? else {
+            return Ok(None);
+        };
+        let me = self.own_id(bot).await?;
+        self.guilds.keep_guild(&bot.id, &me, changes, &data);
+        let kept = self.guilds.guild(&bot.id, id);
+        Ok(kept.or_else(|| Guild::of(&me, &data)))
+    }
+
+    /// As the socket tells it when a session begins.
+    async fn whole_guild(&self, bot: &Bot, path: &str, patience: Patience) -> Result<Value, ApiError> {
+        let me = self.own_id_within(bot, patience).await?;
+        let (member, channels, threads) =
+            (format!("{path}/members/{me}"), format!("{path}/channels"), format!("{path}/threads/active"));
+        let (mut guild, member, channels, threads) = tokio::try_join!(
+            self.ask::<Value>(bot, path, patience),
+            self.ask::<Value>(bot, &member, patience),
+            self.ask::<Value>(bot, &channels, patience),
+            self.ask::<Value>(bot, &threads, patience),
+        )?;
+        if !guild.is_object() {
+            return Err(no_answer("unknown guild"));
+        }
+        guild["members"] = vec![member].into();
+        guild["channels"] = channels;
+        guild["threads"] = threads["threads"].clone();
+        Ok(guild)
+    }
+
+    /// A question that failed a moment ago is not asked again.
+    async fn asked_once<T>(
+        &self,
+        bot: &Bot,
+        id: &str,
+        asked: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let now_ms = self.env.now_ms();
+        if self.guilds.is_resting(&bot.id, id, now_ms) {
+            return Err(no_answer("it did not answer the same question a moment ago"));
+        }
+        asked.await.inspect_err(|error| {
+            let rest_ms = match error {
+                ApiError::Limited { retry_after_ms, .. } => *retry_after_ms,
+                ApiError::Refused { .. } => return,
+                _ => REST_MS,
+            };
+            self.guilds.rest(&bot.id, id, self.env.now_ms() + rest_ms);
+        })
     }
 
     pub(super) async fn look_at(
@@ -99,8 +182,7 @@ impl Discord {
     /// `None`: Discord does not say. That counts as no.
     async fn sees(&self, bot: &Bot, channel: &Channel, viewer: &str) -> Result<Option<bool>, ApiError> {
         let Some(guild_id) = channel.guild_id.as_deref() else { return Ok(None) };
-        let is_id = !viewer.is_empty() && viewer.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_id {
+        if !is_id(viewer) {
             return Ok(Some(false));
         }
         let Some(guild) = self.guild(bot, guild_id).await? else { return Ok(None) };
@@ -117,7 +199,7 @@ impl Discord {
         }
         let overwrites = &parent.as_ref().unwrap_or(channel).permission_overwrites;
         let rights = Rights { guild_id, owner_id: &guild.owner_id, roles: &guild.roles };
-        let (is_seen, sees_private) = sees(&rights, viewer, &member, overwrites);
+        let (is_seen, sees_private) = sees(&rights, viewer, &member, overwrites, self.env.now_ms());
         if channel.kind != PRIVATE_THREAD || !is_seen || sees_private {
             return Ok(Some(is_seen));
         }
@@ -125,54 +207,33 @@ impl Discord {
         Ok(Some(absent::<Value>(api.get(&path).await)?.is_some()))
     }
 
-    pub(super) async fn intake(
-        &self,
-        bot: &Bot,
-        me: &str,
-        message: &Message,
-        is_edit: bool,
-    ) -> Result<Option<Intake>, String> {
-        let text = |error: ApiError| error.text();
-        // A direct chat is not announced, and the bot may not ask about every channel.
-        let unknown = || Channel {
-            id: message.channel_id.clone(),
-            kind: u8::from(message.guild_id.is_none()),
-            guild_id: message.guild_id.clone(),
-            ..Channel::default()
+    /// The event of a message. What Discord does not tell in time about its place is left out, and the message goes on.
+    pub(super) async fn intake(&self, bot: &Bot, me: &str, message: &Message, is_edit: bool) -> Option<Intake> {
+        let tell = |error: &ApiError| {
+            let (bot, channel, error) = (&bot.id, &message.channel_id, error.text());
+            tracing::warn!(bot, channel, error, "the place of a message is not known in full");
         };
-        let channel = match (&message.guild_id, self.guilds.channel(&bot.id, &message.channel_id)) {
-            (_, Some(known)) => known,
-            (None, None) => unknown(),
-            (Some(_), None) => self.channel(bot, &message.channel_id).await.map_err(text)?.unwrap_or_else(unknown),
-        };
-        let parent = match channel.parent() {
-            Some(parent) => self.channel(bot, parent).await.map_err(text)?,
+        let guild = match message.guild_id.as_deref() {
+            Some(id) => self.guild_within(bot, id, Patience::FEW).await.inspect_err(tell).unwrap_or_default(),
             None => None,
         };
-        let guild = message.guild_id.as_deref().and_then(|id| self.guilds.guild(&bot.id, id));
+        let channel = match message.guild_id {
+            Some(_) => self.channel(bot, &message.channel_id).await.inspect_err(tell).unwrap_or_default(),
+            // A direct chat is not announced.
+            None => self.guilds.channel(&bot.id, &message.channel_id),
+        };
+        let channel = channel.unwrap_or_else(|| message.unknown_channel());
+        let parent = match channel.parent() {
+            Some(parent) => self.channel(bot, parent).await.inspect_err(tell).unwrap_or_default(),
+            None => None,
+        };
         let place = Place { bot, me, channel: &channel, parent: parent.as_ref(), guild: guild.as_ref() };
-        Ok(normalize(&place, message, is_edit))
+        normalize(&place, message, is_edit)
     }
+}
 
-    /// Messages of a guild after this one, oldest first in each channel.
-    pub(super) async fn missed(&self, bot: &Bot, guild_id: &str, after: u64) -> Vec<Value> {
-        let Some(api) = self.api(bot) else { return Vec::new() };
-        let mut found = Vec::new();
-        for channel in self.guilds.with_news(&bot.id, guild_id, after, CHANNELS_MAX) {
-            let path = format!("/channels/{channel}/messages?after={after}&limit={MESSAGES_MAX}");
-            match api.get::<Vec<Value>>(&path).await {
-                Ok(mut messages) => {
-                    messages.reverse(); // they come newest first
-                    for mut message in messages {
-                        message["guild_id"] = guild_id.into();
-                        found.push(message);
-                    }
-                }
-                Err(error) => tracing::debug!(error = error.text(), channel, "a channel could not be read after a gap"),
-            }
-        }
-        found
-    }
+pub(super) fn no_answer(why: &str) -> ApiError {
+    ApiError::NoAnswer { may_be_done: false, why: why.into() }
 }
 
 /// What is not there, or not for the bot.

@@ -6,13 +6,22 @@
 
 mod act;
 mod api;
+mod ask;
+mod backfill;
+mod cursor;
 mod guilds;
 mod inspect;
 mod invalid;
+mod listening;
 mod look;
 mod normalize;
 mod permissions;
+mod shard;
+mod snowflake;
 mod socket;
+mod starts;
+mod store;
+mod text;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

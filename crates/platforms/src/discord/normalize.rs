@@ -9,11 +9,17 @@ use serde_json::Value;
 
 use super::PLATFORM;
 use super::guilds::{Channel, Guild, User};
+use super::snowflake::time_ms;
+use super::text::{Body, lenient};
 
 /// Kinds of messages that somebody wrote: a text and a reply. The first message of a thread is shown there once more by
 /// another kind, which is left out like the notices of Discord itself.
-const WRITTEN: [u8; 2] = [0, 19];
+const WRITTEN: [u8; 2] = [0, REPLY];
+const REPLY: u8 = 19;
 const IS_VOICE: u64 = 1 << 13;
+/// Discord repeats an edited message whenever something else of it changes (a pin, a preview). An edit that is this old
+/// was told before.
+const EDIT_IS_NEWS_MS: u64 = 24 * 3_600_000;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -21,17 +27,20 @@ pub(super) struct Message {
     pub(super) id: String,
     pub(super) channel_id: String,
     pub(super) guild_id: Option<String>,
+    /// Of the channel. The socket tells it.
+    channel_type: Option<u8>,
     #[serde(rename = "type")]
     kind: u8,
     author: User,
     member: Option<Nick>,
     webhook_id: Option<String>,
-    content: String,
     mentions: Vec<User>,
     mention_roles: Vec<String>,
     attachments: Vec<Attachment>,
-    embeds: Vec<Embed>,
-    sticker_items: Vec<Sticker>,
+    #[serde(flatten)]
+    body: Body,
+    #[serde(rename = "message_snapshots", deserialize_with = "lenient")]
+    forwarded: Vec<Snapshot>,
     #[serde(rename = "message_reference")]
     reference: Option<Reference>,
     #[serde(rename = "referenced_message")]
@@ -57,24 +66,27 @@ struct Attachment {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Embed {
-    title: Option<String>,
-    description: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Sticker {
-    name: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
 struct Reference {
     message_id: Option<String>,
-    /// 1 is a forwarded message, which is no reply.
+    /// 1 is a forwarded message, which is no reply. Announcements that are carried over from another guild, and threads,
+    /// refer to a message too, so the kind of the message counts as well.
     #[serde(rename = "type")]
     kind: u8,
+}
+
+/// A message that was forwarded, as it was then.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Snapshot {
+    message: Forwarded,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Forwarded {
+    attachments: Vec<Attachment>,
+    #[serde(flatten)]
+    body: Body,
 }
 
 /// Where a message was written.
@@ -97,8 +109,16 @@ pub(super) fn read(data: &Value) -> Result<Message, String> {
 
 impl Message {
     /// An update without a time of change is a preview that Discord has added.
-    pub(super) fn is_real_edit(&self) -> bool {
-        self.edited_timestamp.is_some()
+    pub(super) fn is_real_edit(&self, now_ms: u64) -> bool {
+        let Some(edited) = self.edited_timestamp.as_deref() else { return false };
+        time_ms(edited).is_none_or(|edited_ms| edited_ms + EDIT_IS_NEWS_MS > now_ms)
+    }
+
+    /// All that is known of its channel if Discord does not tell more.
+    pub(super) fn unknown_channel(&self) -> Channel {
+        let kind = self.channel_type.unwrap_or_else(|| u8::from(self.guild_id.is_none()));
+        let (id, guild_id) = (self.channel_id.clone(), self.guild_id.clone());
+        Channel { id, kind, guild_id, ..Channel::default() }
     }
 }
 
@@ -110,10 +130,11 @@ pub(super) fn normalize(place: &Place<'_>, message: &Message, is_edit: bool) -> 
     let is_bot = message.author.bot || message.webhook_id.is_some();
     let replied = message.referenced.as_deref().filter(|_| message.is_reply());
     let is_own = replied.map(|to| to.author.id == place.me);
-    let is_mention = message.mentions.iter().any(|user| user.id == place.me) && is_named(&message.content, place.me);
+    let is_mention =
+        message.mentions.iter().any(|user| user.id == place.me) && is_named(&message.body.content, place.me);
     let own_roles = place.guild.map_or(&[][..], |guild| &guild.own_roles);
     let is_role = message.mention_roles.iter().any(|role| own_roles.contains(role));
-    let text = text_of(message, place.me);
+    let text = message.text(place.me);
     let event = MessageEvent {
         message_type: kind_of(message, &text).into(),
         text,
@@ -121,7 +142,7 @@ pub(super) fn normalize(place: &Place<'_>, message: &Message, is_edit: bool) -> 
         message_id: Some(message.id.clone()),
         reply_to_message_id: message.reply_id().map(str::to_owned),
         reply_to: replied.map(|to| ReplyTo {
-            text: Some(text_of(to, place.me)).filter(|text| !text.is_empty()),
+            text: Some(to.text(place.me)).filter(|text| !text.is_empty()),
             author: Some(to.author.shown().to_owned()),
             is_own,
         }),
@@ -132,21 +153,45 @@ pub(super) fn normalize(place: &Place<'_>, message: &Message, is_edit: bool) -> 
     // Bots answer each other with a ping without meaning it.
     let is_answer = is_own == Some(true) && !is_bot;
     intake.addressed = is_mention || is_role || is_answer || place.channel.is_direct();
-    let files = message.attachments.iter().filter(|it| !it.id.is_empty()).take(REMOTE_MEDIA_MAX);
+    let files = message.files().filter(|it| !it.id.is_empty()).take(REMOTE_MEDIA_MAX);
     intake.remote_media = files.map(|file| message.remote(file)).collect();
     if is_edit {
-        intake.mark = message.edited_timestamp.clone().unwrap_or_default();
+        intake.edit_id.clone_from(&message.edited_timestamp);
     }
     Some(intake)
 }
 
 impl Message {
     fn is_reply(&self) -> bool {
-        self.reference.as_ref().is_some_and(|it| it.kind == 0)
+        self.kind == REPLY && self.reference.as_ref().is_some_and(|it| it.kind == 0)
     }
 
     fn reply_id(&self) -> Option<&str> {
-        self.reference.as_ref().filter(|it| it.kind == 0)?.message_id.as_deref()
+        self.reference.as_ref().filter(|_| self.is_reply())?.message_id.as_deref()
+    }
+
+    /// Its own, and those of a message that it forwards.
+    fn files(&self) -> impl Iterator<Item = &Attachment> {
+        self.attachments.iter().chain(self.forwarded.iter().flat_map(|it| &it.message.attachments))
+    }
+
+    /// Without the mentions of the bot.
+    fn text(&self, me: &str) -> String {
+        // People cannot add embeds: those in their messages are previews.
+        let is_person = !self.author.bot && self.webhook_id.is_none();
+        let mut parts = self.body.parts(is_person);
+        if let Some(own) = parts.first_mut().filter(|_| !self.body.content.is_empty()) {
+            let without = own.replace(&format!("<@{me}>"), "").replace(&format!("<@!{me}>"), "");
+            without.trim().clone_into(own);
+        }
+        for Snapshot { message } in &self.forwarded {
+            let text = message.body.parts(false).join("\n");
+            let text =
+                if text.is_empty() { "[Forwarded message]".to_owned() } else { format!("[Forwarded message]\n{text}") };
+            parts.push(text);
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.join("\n")
     }
 
     /// URLs of files expire after a day, so the message is asked for again when the file is needed.
@@ -165,8 +210,12 @@ fn kind_of(message: &Message, text: &str) -> &'static str {
     if message.flags & IS_VOICE != 0 {
         return "voice";
     }
-    let Some(file) = message.attachments.first() else {
-        return if text.starts_with('/') { "command" } else { "text" };
+    let Some(file) = message.files().next() else {
+        return match text {
+            _ if message.body.is_sticker() => "sticker",
+            text if text.starts_with('/') => "command",
+            _ => "text",
+        };
     };
     match file.content_type.as_deref().unwrap_or_default() {
         mime if mime.starts_with("image/") => "photo",
@@ -178,19 +227,6 @@ fn kind_of(message: &Message, text: &str) -> &'static str {
 
 fn is_named(content: &str, me: &str) -> bool {
     content.contains(&format!("<@{me}>")) || content.contains(&format!("<@!{me}>"))
-}
-
-/// Without the mentions of the bot. Embeds and stickers are told where there is no text.
-fn text_of(message: &Message, me: &str) -> String {
-    let text = message.content.replace(&format!("<@{me}>"), "").replace(&format!("<@!{me}>"), "");
-    let text = text.trim();
-    if !text.is_empty() || !message.attachments.is_empty() {
-        return text.to_owned();
-    }
-    let embeds = message.embeds.iter().flat_map(|it| [it.title.as_deref(), it.description.as_deref()]).flatten();
-    let stickers = message.sticker_items.iter().map(|sticker| format!("[Sticker {}]", sticker.name));
-    let told: Vec<String> = embeds.filter(|text| !text.is_empty()).map(str::to_owned).chain(stickers).collect();
-    told.join("\n")
 }
 
 fn source(place: &Place<'_>, message: &Message, is_bot: bool, is_edit: bool) -> Source {
@@ -239,4 +275,113 @@ fn chat_name(place: &Place<'_>, message: &Message) -> Option<String> {
         Some(guild) => format!("{guild} / {name}"),
         None => name,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ME: &str = "7";
+
+    fn event(data: Value, is_edit: bool) -> Intake {
+        let mut message =
+            json!({"id": "9", "channel_id": "5", "guild_id": "3", "author": {"id": "8", "username": "ann"}});
+        message.as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
+        let message = read(&message).unwrap();
+        let channel = message.unknown_channel();
+        let place = Place { bot: &Bot::bare("b"), me: ME, channel: &channel, parent: None, guild: None };
+        normalize(&place, &message, is_edit).unwrap()
+    }
+
+    fn text(data: Value) -> String {
+        event(data, false).event.text
+    }
+
+    #[test]
+    fn embeds_of_programs_are_told_and_previews_are_not() {
+        let embed = |kind: &str, url: &str| {
+            json!({"type": kind, "url": url, "title": "t", "description": "d",
+            "author": {"name": "a"}, "fields": [{"name": "n", "value": "v"}], "footer": {"text": "f"}})
+        };
+        let all = "a\nt\nd\nn: v\nf";
+        let bot = json!({"id": "8", "bot": true});
+        let said = |content: &str, embeds: Value| text(json!({"content": content, "author": bot, "embeds": embeds}));
+        assert_eq!(said("x", json!([embed("rich", "https://e.org/1")])), format!("x\n{all}"));
+        assert_eq!(said("", json!([embed("rich", "")])), all);
+        assert_eq!(said("see https://e.org/1", json!([embed("rich", "https://e.org/1")])), "see https://e.org/1");
+        for kind in ["link", "article", "image", "video", "gifv"] {
+            assert_eq!(said("x", json!([embed(kind, "https://e.org/2")])), "x", "{kind}");
+        }
+        let person = json!({"content": "x https://y.org", "embeds": [embed("rich", "https://e.org/1")]});
+        assert_eq!(text(person), "x https://y.org", "people cannot add embeds");
+        assert_eq!(
+            said("x", json!([{"fields": 3}, 4, embed("rich", "")])),
+            format!("x\n{all}"),
+            "odd ones are left out"
+        );
+    }
+
+    #[test]
+    fn forwarded_messages_are_told_with_their_files() {
+        let snapshot = json!({"content": "hello <@7>", "attachments": [{"id": "2", "content_type": "image/png", "size": 1}],
+            "embeds": [{"type": "rich", "title": "t"}]});
+        let forward = json!({"content": "", "message_reference": {"type": 1, "message_id": "4", "channel_id": "6"},
+            "message_snapshots": [{"message": snapshot}]});
+        let intake = event(forward, false);
+        assert_eq!(intake.event.text, "[Forwarded message]\nhello <@7>\nt");
+        assert_eq!((intake.event.reply_to_message_id, intake.event.message_type.as_str()), (None, "photo"));
+        assert_eq!(intake.remote_media[0].handle.expose(), "5/9/2");
+        assert!(!intake.addressed, "whoever forwards a message does not address the bot");
+        let odd = json!({"content": "x", "message_snapshots": "?", "poll": 3, "sticker_items": null});
+        assert_eq!(text(odd), "x");
+    }
+
+    #[test]
+    fn polls_and_stickers_are_told() {
+        let poll = json!({"question": {"text": "Tea?"}, "answers": [{"answer_id": 1, "poll_media": {"text": "yes"}},
+            {"answer_id": 2, "poll_media": {"emoji": {"name": "👎"}}}]});
+        assert_eq!(text(json!({"content": "", "poll": poll})), "[Poll] Tea?\n1. yes\n2. 👎");
+        let sticker = event(json!({"content": "", "sticker_items": [{"name": "wave"}]}), false).event;
+        assert_eq!((sticker.text.as_str(), sticker.message_type.as_str()), ("[Sticker wave]", "sticker"));
+        let both = event(json!({"content": "hi", "sticker_items": [{"name": "wave"}]}), false).event;
+        assert_eq!((both.text.as_str(), both.message_type.as_str()), ("hi\n[Sticker wave]", "text"));
+    }
+
+    #[test]
+    fn only_replies_are_replies() {
+        let reference = json!({"type": 0, "message_id": "4", "channel_id": "5"});
+        let referenced = json!({"id": "4", "channel_id": "5", "author": {"id": ME}, "content": "y"});
+        let said = |kind: u8, flags: u64| {
+            event(
+                json!({"content": "x", "type": kind, "flags": flags, "message_reference": reference,
+                "referenced_message": referenced}),
+                false,
+            )
+        };
+        let reply = said(19, 0);
+        assert_eq!(reply.event.reply_to_message_id.as_deref(), Some("4"));
+        assert!(reply.addressed && reply.event.reply_to.unwrap().is_own == Some(true));
+        let crosspost = said(0, 1 << 1);
+        assert_eq!((crosspost.event.reply_to_message_id, crosspost.addressed), (None, false));
+        assert!(crosspost.event.reply_to.is_none());
+    }
+
+    #[test]
+    fn an_edit_is_told_by_its_time() {
+        let edited = "2023-11-14T22:13:20.120000+00:00";
+        let intake = event(json!({"content": "x", "edited_timestamp": edited}), true);
+        assert_eq!((intake.edit_id.as_deref(), intake.mark.as_str()), (Some(edited), ""));
+        let is_real = |edited: Value, now_ms| {
+            let message = json!({"id": "9", "channel_id": "5", "edited_timestamp": edited});
+            read(&message).unwrap().is_real_edit(now_ms)
+        };
+        assert!(is_real(edited.into(), 1_700_000_000_120) && is_real("2026".into(), 0));
+        assert!(!is_real(Value::Null, 0), "a preview was added");
+        assert!(
+            !is_real(edited.into(), 1_700_000_000_120 + EDIT_IS_NEWS_MS),
+            "something else of an old message changed"
+        );
+    }
 }

@@ -3,8 +3,11 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::snowflake::time_ms;
+
 const ADMINISTRATOR: u64 = 1 << 3;
 const VIEW_CHANNEL: u64 = 1 << 10;
+const READ_HISTORY: u64 = 1 << 16;
 const MANAGE_THREADS: u64 = 1 << 34;
 
 /// Permissions are numbers in text.
@@ -37,6 +40,16 @@ pub(super) struct Overwrite {
 #[serde(default)]
 pub(super) struct Member {
     pub(super) roles: Vec<String>,
+    /// Until then the member may only look on.
+    pub(super) communication_disabled_until: Option<String>,
+}
+
+impl Member {
+    fn is_timed_out(&self, now_ms: u64) -> bool {
+        let until = self.communication_disabled_until.as_deref();
+        // What cannot be read denies.
+        until.is_some_and(|until| time_ms(until).is_none_or(|until_ms| now_ms < until_ms))
+    }
 }
 
 /// Of one guild.
@@ -73,10 +86,26 @@ fn effective(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[
 }
 
 /// Whether the member sees the channel, and whether private threads of it too without being in them.
-pub(super) fn sees(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[Overwrite]) -> (bool, bool) {
-    let all = effective(rights, user_id, member, overwrites);
+pub(super) fn sees(
+    rights: &Rights<'_>,
+    user_id: &str,
+    member: &Member,
+    overwrites: &[Overwrite],
+    now_ms: u64,
+) -> (bool, bool) {
+    let mut all = effective(rights, user_id, member, overwrites);
+    // Owners and administrators cannot be timed out.
+    if all != u64::MAX && member.is_timed_out(now_ms) {
+        all &= VIEW_CHANNEL | READ_HISTORY;
+    }
     let is_seen = all & VIEW_CHANNEL != 0;
     (is_seen, is_seen && all & MANAGE_THREADS != 0)
+}
+
+/// Whether the member sees the channel and what was written there before.
+pub(super) fn reads(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[Overwrite]) -> bool {
+    let wanted = VIEW_CHANNEL | READ_HISTORY;
+    effective(rights, user_id, member, overwrites) & wanted == wanted
 }
 
 #[cfg(test)]
@@ -167,13 +196,42 @@ mod tests {
             let mut roles: Vec<Role> = all_roles.iter().map(|(id, permissions)| role(id, *permissions)).collect();
             roles.push(role("g", everybody));
             let rights = Rights { guild_id: "g", owner_id: if is_owner { "ann" } else { "zoe" }, roles: &roles };
-            let member = Member { roles: own.iter().map(|(id, _)| id.clone()).collect() };
+            let roles = own.iter().map(|(id, _)| id.clone()).collect();
+            let member = Member { roles, ..Member::default() };
             let given: Vec<Overwrite> =
                 overwrites.iter().map(|(id, allow, deny)| overwrite(id, *allow, *deny)).collect();
-            let (seen, _) = sees(&rights, "ann", &member, &given);
+            let (seen, _) = sees(&rights, "ann", &member, &given, 0);
             assert_eq!(seen, expected, "{everybody} {own:?} {overwrites:?} owner {is_owner}");
             counts[usize::from(seen)] += 1;
         }
         assert!(counts.iter().all(|count| *count > 2_000), "{counts:?}");
+    }
+
+    #[test]
+    fn a_member_who_is_timed_out_only_looks_on() {
+        let roles = [role("g", VIEW_CHANNEL | MANAGE_THREADS), role("admin", ADMINISTRATOR)];
+        let rights = Rights { guild_id: "g", owner_id: "zoe", roles: &roles };
+        let until = |text: &str| Some(text.to_owned());
+        let sees = |user: &str, member: &Member| sees(&rights, user, member, &[], 1_700_000_000_000);
+        let mut member = Member::default();
+        assert_eq!(sees("ann", &member), (true, true));
+        for (text, manages) in
+            [("2023-11-14T22:13:21+00:00", false), ("2023-11-14T22:13:19+00:00", true), ("soon", false)]
+        {
+            member.communication_disabled_until = until(text);
+            assert_eq!(sees("ann", &member), (true, manages), "{text}");
+        }
+        assert_eq!(sees("zoe", &member), (true, true), "the owner");
+        member.roles.push("admin".into());
+        assert_eq!(sees("ann", &member), (true, true), "an administrator");
+    }
+
+    #[test]
+    fn history_needs_its_own_permission() {
+        let roles = [role("g", VIEW_CHANNEL | READ_HISTORY)];
+        let rights = Rights { guild_id: "g", owner_id: "zoe", roles: &roles };
+        assert!(reads(&rights, "ann", &Member::default(), &[]));
+        assert!(!reads(&rights, "ann", &Member::default(), &[overwrite("g", 0, READ_HISTORY)]));
+        assert!(!reads(&rights, "ann", &Member::default(), &[overwrite("g", 0, VIEW_CHANNEL)]));
     }
 }

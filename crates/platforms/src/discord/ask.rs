@@ -1,0 +1,79 @@
+//! Questions to Discord that are repeated after a passing failure: what it asks to wait is waited, within a limit.
+
+use std::time::Duration;
+
+use frontdesk_core::port::platform::Bot;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::Discord;
+use super::api::{Answered, ApiError};
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often it is asked, and how long in all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    attempts: u32,
+    time: Duration,
+}
+
+impl Patience {
+    /// While messages wait for the answer.
+    pub(super) const SHORT: Self = Self { attempts: 3, time: Duration::from_secs(3) };
+    pub(super) const FEW: Self = Self { attempts: 3, time: Duration::from_secs(15) };
+    /// Nobody waits for it.
+    pub(super) const LONG: Self = Self { attempts: 8, time: Duration::from_mins(2) };
+}
+
+impl ApiError {
+    /// The same question may be answered later.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, Self::Limited { .. } | Self::NoAnswer { .. } | Self::TooManyRefused)
+    }
+
+    /// Before it is asked again, after this many attempts. `None`: it is of no use.
+    fn pause(&self, attempts: u32) -> Option<Duration> {
+        match self {
+            Self::Limited { retry_after_ms, .. } => Some(Duration::from_millis(*retry_after_ms)),
+            Self::NoAnswer { .. } => Some(PAUSE * 2_u32.saturating_pow(attempts.min(8))),
+            Self::Refused { .. } | Self::TooManyRefused => None,
+        }
+    }
+}
+
+impl Discord {
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        bot: &Bot,
+        path: &str,
+        patience: Patience,
+    ) -> Result<T, ApiError> {
+        self.ask_paced(bot, path, patience).await.map(|answered| answered.value)
+    }
+
+    /// With the pause that the route needs after it.
+    pub(super) async fn ask_paced<T: DeserializeOwned>(
+        &self,
+        bot: &Bot,
+        path: &str,
+        patience: Patience,
+    ) -> Result<Answered<T>, ApiError> {
+        let until = Instant::now() + patience.time;
+        let mut attempts = 0;
+        loop {
+            let api = self.api_or(bot)?;
+            let late = || ApiError::NoAnswer { may_be_done: false, why: "it took too long".into() };
+            let asked = timeout_at(until, api.get_paced(path)).await.unwrap_or_else(|_| Err(late()));
+            let error = match asked {
+                Ok(answered) => return Ok(answered),
+                Err(error) => error,
+            };
+            attempts += 1;
+            match error.pause(attempts) {
+                Some(pause) if attempts < patience.attempts && Instant::now() + pause < until => sleep(pause).await,
+                _ => return Err(error),
+            }
+        }
+    }
+}

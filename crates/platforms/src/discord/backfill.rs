@@ -1,0 +1,258 @@
+//! Reads back what was written while a session was lost. What is still to be read is part of the cursor, and leaves it
+//! only after its messages were stored: a restart in between goes on with it. What is not read in the end is reported.
+//!
+//! It goes on beside the sockets, so that new messages do not wait for old ones. What comes both ways is stored once.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use frontdesk_core::port::platform::Gap;
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::api::ApiError;
+use super::ask::Patience;
+use super::cursor::Missed;
+use super::listening::Listening;
+use super::look::unreadable;
+use super::normalize::read;
+use super::snowflake::{first_at, ms_of, number};
+use super::store::take;
+
+/// Messages of one page, of one channel, and of all channels after one loss.
+const PAGE: usize = 100;
+const CHANNEL_MAX: usize = 1_000;
+const MESSAGES_MAX: u32 = 10_000;
+const REQUESTS_MAX: u32 = 1_000;
+/// Between two requests, so that answers of agents are not delayed.
+const REQUEST_EVERY: Duration = Duration::from_millis(50);
+/// How long guilds may take to be told by the socket before they are asked for.
+const GRACE: Duration = Duration::from_secs(5);
+/// Attempts in a row that fail for now: about twenty minutes.
+const ATTEMPTS_MAX: u32 = 10;
+const PAUSE_MAX: Duration = Duration::from_mins(5);
+/// Places that a report names.
+const NAMED_MAX: usize = 20;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Guild(String),
+    Direct(String),
+}
+
+impl Place {
+    fn named(&self) -> String {
+        match self {
+            Self::Guild(id) => format!("guild {id}"),
+            Self::Direct(id) => format!("direct chat {id}"),
+        }
+    }
+
+    fn done(&self, missed: &mut Missed) {
+        match self {
+            Self::Guild(id) => missed.guilds.remove(id),
+            Self::Direct(id) => missed.directs.remove(id),
+        };
+    }
+}
+
+enum Trouble {
+    /// It may work later.
+    Passing(String),
+    /// The events could not be stored: the listener ends.
+    Store(String),
+}
+
+/// What was done for one place, also over several attempts.
+#[derive(Default)]
+struct Reading {
+    is_asked: bool,
+    /// Channels that were read, or cannot be.
+    done: HashSet<String>,
+    /// Channels that were not read to the end, and why.
+    unread: Vec<String>,
+}
+
+impl Listening<'_> {
+    /// Returns only if the listener cannot go on, with the reason.
+    pub(super) async fn read_back(&self) -> String {
+        let (mut reading, mut attempts) = (Reading::default(), 0);
+        // Sessions that are resumed do not tell their guilds.
+        let mut has_waited = self.progress.read(|cursor| cursor.shards.iter().all(|it| !it.session_id.is_empty()));
+        loop {
+            if let Err(why) = self.give_up_if_spent().await {
+                return why;
+            }
+            let Some((place, after)) = self.next_place(has_waited) else {
+                let is_waiting = self.progress.read(|cursor| !cursor.missed.is_empty());
+                if is_waiting {
+                    has_waited = timeout(GRACE, self.missed.notified()).await.is_err();
+                } else {
+                    has_waited = false;
+                    self.missed.notified().await;
+                }
+                continue;
+            };
+            let fault = match self.read_place(&place, after, &mut reading).await {
+                Ok(()) => None,
+                Err(Trouble::Store(why)) => return why,
+                Err(Trouble::Passing(why)) if attempts + 1 < ATTEMPTS_MAX => {
+                    let (bot, place) = (&self.bot.id, place.named());
+                    tracing::warn!(bot, place, why, attempts, "reading back what was missed failed; trying again");
+                    sleep(pause(attempts)).await;
+                    attempts += 1;
+                    continue;
+                }
+                Err(Trouble::Passing(why)) => Some(format!("{}: {why}", place.named())),
+            };
+            attempts = 0;
+            let Reading { is_asked, mut unread, .. } = std::mem::take(&mut reading);
+            unread.extend(fault);
+            self.report(after, unread);
+            if let Err(why) = self.finish(&place, is_asked).await {
+                return why;
+            }
+        }
+    }
+
+    /// Direct chats first: people wait there. Then guilds that are known, then those that must be asked for.
+    fn next_place(&self, may_ask: bool) -> Option<(Place, u64)> {
+        self.progress.read(|cursor| {
+            let Missed { guilds, directs, .. } = &cursor.missed;
+            if let Some((channel, after)) = directs.first_key_value() {
+                return Some((Place::Direct(channel.clone()), *after));
+            }
+            let is_known = |id: &&String| self.discord.guilds.guild(&self.bot.id, id).is_some();
+            let known = guilds.keys().find(is_known);
+            let guild = known.or_else(|| guilds.keys().next().filter(|_| may_ask))?;
+            Some((Place::Guild(guild.clone()), guilds[guild]))
+        })
+    }
+
+    async fn finish(&self, place: &Place, is_asked: bool) -> Result<(), String> {
+        let is_last = self.progress.change(|cursor| {
+            place.done(&mut cursor.missed);
+            cursor.missed.is_empty()
+        });
+        // Places without news are saved with the next one that has some.
+        if is_asked || is_last { self.progress.save().await } else { Ok(()) }
+    }
+
+    async fn read_place(&self, place: &Place, after: u64, reading: &mut Reading) -> Result<(), Trouble> {
+        match place {
+            Place::Direct(channel) => self.read_channel(None, channel, after, reading).await,
+            Place::Guild(id) => {
+                let found = self.discord.guild_within(self.bot, id, Patience::LONG).await;
+                // `None`: the bot is not in it any more.
+                let Some(guild) = found.map_err(|error| Trouble::Passing(error.text()))? else { return Ok(()) };
+                let after = after.max(first_at(guild.joined_ms));
+                let me = self.progress.read(|cursor| cursor.me.clone());
+                for channel in self.discord.guilds.with_news(&self.bot.id, &me, &guild, after) {
+                    self.read_channel(Some(id), &channel, after, reading).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Page by page, oldest first.
+    async fn read_channel(
+        &self,
+        guild: Option<&str>,
+        channel: &str,
+        mut after: u64,
+        reading: &mut Reading,
+    ) -> Result<(), Trouble> {
+        if reading.done.contains(channel) {
+            return Ok(());
+        }
+        let place = guild.map_or_else(|| "a direct chat".to_owned(), |guild| format!("guild {guild}"));
+        let mut left = CHANNEL_MAX;
+        loop {
+            let why = match (left, self.is_spent()) {
+                (0, _) => format!("more than {CHANNEL_MAX} messages"),
+                (_, true) => "too much was missed to read all of it".to_owned(),
+                _ => match self.page(channel, after, reading).await {
+                    Ok(page) => {
+                        let count = page.len();
+                        after = page.iter().filter_map(|it| number(it["id"].as_str()?)).fold(after, u64::max);
+                        self.take_page(guild, page).await.map_err(Trouble::Store)?;
+                        left = left.saturating_sub(count);
+                        if count < PAGE {
+                            break;
+                        }
+                        continue;
+                    }
+                    Err(error) if error.is_passing() => return Err(Trouble::Passing(error.text())),
+                    Err(error) if error.status() == Some(404) => break, // it was deleted
+                    Err(error) => error.text(),
+                },
+            };
+            reading.unread.push(format!("channel {channel} of {place} after message {after}: {why}"));
+            break;
+        }
+        reading.done.insert(channel.to_owned());
+        Ok(())
+    }
+
+    fn is_spent(&self) -> bool {
+        self.progress.read(|cursor| cursor.missed.requests >= REQUESTS_MAX || cursor.missed.messages >= MESSAGES_MAX)
+    }
+
+    /// What is left when the bounds are reached is reported as a whole.
+    async fn give_up_if_spent(&self) -> Result<(), String> {
+        if !self.is_spent() {
+            return Ok(());
+        }
+        let left = self.progress.change(|cursor| std::mem::take(&mut cursor.missed));
+        let Missed { guilds, directs, .. } = left;
+        let Some(after) = guilds.values().chain(directs.values()).min().copied() else { return Ok(()) };
+        let directs = directs.into_keys().map(|id| Place::Direct(id).named());
+        let unread = guilds.into_keys().map(|id| Place::Guild(id).named()).chain(directs);
+        self.report(after, unread.map(|place| format!("{place}: too much was missed to read all of it")).collect());
+        self.progress.save().await
+    }
+
+    async fn page(&self, channel: &str, after: u64, reading: &mut Reading) -> Result<Vec<Value>, ApiError> {
+        reading.is_asked = true;
+        self.progress.change(|cursor| cursor.missed.requests += 1);
+        let path = format!("/channels/{channel}/messages?after={after}&limit={PAGE}");
+        let asked = self.discord.ask_paced::<Vec<Value>>(self.bot, &path, Patience::LONG).await?;
+        sleep(asked.pause_ms.map_or(REQUEST_EVERY, Duration::from_millis).max(REQUEST_EVERY)).await;
+        let mut page = asked.value;
+        page.reverse(); // they come newest first
+        let count = u32::try_from(page.len()).unwrap_or(u32::MAX);
+        self.progress.change(|cursor| cursor.missed.messages = cursor.missed.messages.saturating_add(count));
+        Ok(page)
+    }
+
+    async fn take_page(&self, guild: Option<&str>, page: Vec<Value>) -> Result<(), String> {
+        let me = self.progress.read(|cursor| cursor.me.clone());
+        let mut intakes = Vec::new();
+        for mut data in page {
+            if let Some(guild) = guild {
+                data["guild_id"] = guild.into();
+            }
+            match read(&data) {
+                Ok(message) => intakes.extend(self.discord.intake(self.bot, &me, &message, false).await),
+                Err(why) => intakes.push(unreadable(self.bot, &data, &why)),
+            }
+        }
+        take(&mut intakes, self.inlet).await
+    }
+
+    fn report(&self, after: u64, unread: Vec<String>) {
+        if unread.is_empty() {
+            return;
+        }
+        let (count, mut named) = (unread.len(), unread);
+        named.truncate(NAMED_MAX);
+        let more = if count > NAMED_MAX { format!(" and {} more", count - NAMED_MAX) } else { String::new() };
+        let reason = format!("after a lost session this was not read back: {}{more}", named.join("; "));
+        self.inlet.gap(Gap { since_ms: ms_of(after), until_ms: self.discord.env.now_ms(), reason });
+    }
+}
+
+fn pause(attempts: u32) -> Duration {
+    Duration::from_secs(1 << attempts.min(16)).min(PAUSE_MAX)
+}

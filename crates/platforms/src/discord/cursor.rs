@@ -1,0 +1,221 @@
+//! Where the listener of a bot goes on, and what it still has to read back. It is saved after what is before it was
+//! stored, so that a restart forgets nothing of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use frontdesk_core::port::platform::Inlet;
+use serde::{Deserialize, Serialize};
+
+use super::snowflake::{first_at, ms_of};
+
+/// Direct chats that are remembered: Discord offers bots no list of them.
+const DIRECTS_MAX: usize = 200;
+/// Ids of different channels do not arrive in order, so reading back begins this much earlier. What was stored is stored
+/// once.
+const OVERLAP_MS: u64 = 30_000;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Cursor {
+    /// The user id of the bot.
+    pub(super) me: String,
+    /// When the bot listened for the first time, as an id. What is older is not read back.
+    pub(super) since: u64,
+    /// As many as the bot had when it listened last.
+    pub(super) shards: Vec<ShardCursor>,
+    pub(super) missed: Missed,
+    /// Direct chats that were heard of, the latest at the end.
+    pub(super) directs: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct ShardCursor {
+    /// Empty: a new session begins.
+    pub(super) session_id: String,
+    pub(super) sequence: u64,
+    pub(super) resume_url: String,
+    /// The newest message that was stored: what is after it is missing if the session cannot be resumed.
+    pub(super) newest: u64,
+}
+
+/// What is still to be read back: guilds and direct chats, each after this message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Missed {
+    pub(super) guilds: BTreeMap<String, u64>,
+    pub(super) directs: BTreeMap<String, u64>,
+    /// Spent since something was missed, because both are bounded.
+    pub(super) requests: u32,
+    pub(super) messages: u32,
+}
+
+impl Missed {
+    pub(super) fn is_empty(&self) -> bool {
+        self.guilds.is_empty() && self.directs.is_empty()
+    }
+}
+
+/// Before there were shards.
+#[derive(Deserialize)]
+struct Former {
+    session_id: String,
+    sequence: u64,
+    resume_url: String,
+    #[serde(default)]
+    newest: u64,
+}
+
+impl Cursor {
+    /// What cannot be read is a new start.
+    pub(super) fn read(saved: Option<&str>) -> Self {
+        let Some(saved) = saved else { return Self::default() };
+        if let Ok(Former { session_id, sequence, resume_url, newest }) = serde_json::from_str(saved) {
+            let shard = ShardCursor { session_id, sequence, resume_url, newest };
+            return Self { shards: vec![shard], ..Self::default() };
+        }
+        serde_json::from_str(saved).unwrap_or_default()
+    }
+
+    /// For this many shards. Sessions of another count are of no use; what came since the oldest of them is read back.
+    pub(super) fn for_shards(mut self, count: u32) -> Self {
+        if self.shards.len() != count as usize {
+            let newest = self.shards.iter().map(|shard| shard.newest).filter(|newest| *newest > 0).min();
+            let fresh = ShardCursor { newest: newest.unwrap_or(0), ..ShardCursor::default() };
+            self.shards = vec![fresh; count as usize];
+        }
+        self
+    }
+
+    /// The session of a shard was lost after this message. What is to be read already stays as it is: it is older.
+    pub(super) fn miss(&mut self, shard: u32, newest: u64, guilds: Vec<String>) {
+        let after = self.after(newest);
+        if self.missed.is_empty() {
+            self.missed = Missed::default();
+        }
+        for guild in guilds {
+            self.missed.guilds.entry(guild).or_insert(after);
+        }
+        if shard == 0 {
+            for channel in &self.directs {
+                self.missed.directs.entry(channel.clone()).or_insert(after);
+            }
+        }
+    }
+
+    fn after(&self, newest: u64) -> u64 {
+        first_at(ms_of(newest).saturating_sub(OVERLAP_MS)).max(self.since)
+    }
+
+    /// Somebody wrote in a direct chat.
+    pub(super) fn heard_direct(&mut self, channel_id: &str) {
+        if self.directs.last().is_some_and(|latest| latest == channel_id) {
+            return;
+        }
+        self.directs.retain(|known| known != channel_id);
+        self.directs.push(channel_id.to_owned());
+        if self.directs.len() > DIRECTS_MAX {
+            self.directs.remove(0);
+        }
+    }
+}
+
+/// The cursor of a running listener, which all its shards change.
+pub(super) struct Progress<'a> {
+    cursor: Mutex<Cursor>,
+    inlet: &'a dyn Inlet,
+    /// Holds what was saved last. Saves are made one after another: an older one must not be the last.
+    saved: tokio::sync::Mutex<Option<Cursor>>,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(cursor: Cursor, inlet: &'a dyn Inlet) -> Self {
+        Self { cursor: Mutex::new(cursor), inlet, saved: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) fn read<T>(&self, with: impl FnOnce(&Cursor) -> T) -> T {
+        with(&self.cursor.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Only for what was stored: another shard may save it at once.
+    pub(super) fn change<T>(&self, with: impl FnOnce(&mut Cursor) -> T) -> T {
+        with(&mut self.cursor.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn shard(&self, number: u32) -> ShardCursor {
+        self.read(|cursor| cursor.shards.get(number as usize).cloned().unwrap_or_default())
+    }
+
+    pub(super) async fn save(&self) -> Result<(), String> {
+        let mut saved = self.saved.lock().await;
+        let now = self.read(Cursor::clone);
+        if saved.as_ref() == Some(&now) {
+            return Ok(());
+        }
+        let text = serde_json::to_string(&now).map_err(|error| error.to_string())?;
+        self.inlet.save_cursor(text).await.map_err(|error| format!("saving where to go on failed: {error}"))?;
+        *saved = Some(now);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEWEST: u64 = 1_100_000_000_000_000_000;
+
+    fn listened() -> Cursor {
+        let shard = ShardCursor { session_id: "s".into(), sequence: 7, newest: NEWEST, ..ShardCursor::default() };
+        Cursor { me: "1".into(), since: 9, shards: vec![shard], ..Cursor::default() }
+    }
+
+    #[test]
+    fn a_cursor_of_an_earlier_version_goes_on() {
+        let former = r#"{"session_id":"s","sequence":7,"resume_url":"wss://x","newest":5}"#;
+        let shard = ShardCursor { session_id: "s".into(), sequence: 7, resume_url: "wss://x".into(), newest: 5 };
+        assert_eq!(Cursor::read(Some(former)).shards, [shard]);
+        let cursor = listened();
+        assert_eq!(Cursor::read(Some(&serde_json::to_string(&cursor).unwrap())), cursor);
+        assert_eq!((Cursor::read(Some("[")), Cursor::read(None)), (Cursor::default(), Cursor::default()));
+    }
+
+    #[test]
+    fn another_count_of_shards_drops_the_sessions_and_keeps_what_is_missing() {
+        let mut cursor = listened();
+        cursor.shards.push(ShardCursor { newest: NEWEST - 5, ..ShardCursor::default() });
+        cursor.shards.push(ShardCursor::default());
+        cursor.missed.guilds.insert("3".into(), 4);
+        assert_eq!(cursor.clone().for_shards(3), cursor);
+        let other = cursor.clone().for_shards(2);
+        assert_eq!(other.shards, vec![ShardCursor { newest: NEWEST - 5, ..ShardCursor::default() }; 2]);
+        assert_eq!(other.missed, cursor.missed);
+    }
+
+    #[test]
+    fn what_is_missing_is_read_from_a_little_before_the_newest_message() {
+        let mut cursor = listened();
+        cursor.directs = vec!["d".into()];
+        cursor.missed.guilds.insert("3".into(), 4);
+        cursor.miss(0, NEWEST, vec!["3".into(), "5".into()]);
+        let after = cursor.missed.guilds["5"];
+        assert_eq!(ms_of(NEWEST) - ms_of(after), OVERLAP_MS);
+        assert_eq!(cursor.missed.guilds["3"], 4, "it was not read before");
+        assert_eq!(cursor.missed.directs["d"], after);
+        cursor.since = NEWEST - 1;
+        cursor.miss(1, NEWEST, vec!["6".into()]);
+        assert_eq!(cursor.missed.guilds["6"], NEWEST - 1, "never from before the bot listened");
+    }
+
+    #[test]
+    fn direct_chats_are_remembered_up_to_a_bound() {
+        let mut cursor = Cursor::default();
+        for number in 0..=DIRECTS_MAX {
+            cursor.heard_direct(&number.to_string());
+        }
+        cursor.heard_direct("1");
+        assert_eq!(cursor.directs.len(), DIRECTS_MAX);
+        assert_eq!((cursor.directs[0].as_str(), cursor.directs[DIRECTS_MAX - 1].as_str()), ("2", "1"));
+    }
+}

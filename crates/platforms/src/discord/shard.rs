@@ -1,0 +1,267 @@
+//! One shard: a socket that is opened again whenever it ends. Heartbeats go on only while it is read, so reading never
+//! waits for the store. Each connection is made anew from what is known here, because the library would send the token to
+//! whatever address the latest session named.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use frontdesk_core::port::platform::{Bot, Ended};
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use twilight_gateway::{ConfigBuilder, Message, Session, Shard, ShardId, ShardState};
+
+use super::listening::Listening;
+use super::store::Item;
+
+/// What was read and not yet stored, in count and bytes. If there is more, the socket is dropped, and Discord sends the
+/// rest again after a resume.
+pub(super) const QUEUE_MAX: usize = 4_096;
+const QUEUE_MAX_BYTES: usize = 16 << 20;
+/// Connections in a row on which nothing was heard before the shard counts as one that fails.
+const CONNECTS_MAX: u32 = 3;
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// More connections than this in a minute are slowed down, although each of them works.
+const CONNECTS_A_MINUTE: usize = 12;
+const SLOW_PAUSE: Duration = Duration::from_secs(10);
+/// Discord lets a bot identify once in this time.
+const IDENTIFY_EVERY: Duration = Duration::from_secs(5);
+
+/// Why a connection ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The session can be resumed.
+    Cut(String),
+    /// Discord does not have the session any more.
+    SessionLost(String),
+    /// The address could not be reached.
+    NotConnected(String),
+    /// The listener cannot go on.
+    Refused(Ended),
+}
+
+pub(super) struct Line<'a> {
+    listening: &'a Listening<'a>,
+    number: u32,
+    /// Bytes that were read and not yet stored.
+    queued: &'a AtomicUsize,
+    session: Option<(String, u64)>,
+    resume_url: Option<String>,
+    /// Connections in a row on which nothing was heard.
+    failures: u32,
+    /// When the latest connections ended.
+    ends: VecDeque<Instant>,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(listening: &'a Listening<'a>, number: u32, queued: &'a AtomicUsize) -> Self {
+        let cursor = listening.progress.shard(number);
+        let session = (!cursor.session_id.is_empty()).then_some((cursor.session_id, cursor.sequence));
+        let resume_url = Some(cursor.resume_url).filter(|url| !url.is_empty());
+        Self { listening, number, queued, session, resume_url, failures: 0, ends: VecDeque::new() }
+    }
+
+    /// Until the listener cannot go on.
+    pub(super) async fn keep_open(mut self, push: mpsc::Sender<Item>) -> Ended {
+        loop {
+            let why = match self.connect(&push).await {
+                End::Refused(ended) => return ended,
+                End::Cut(why) => why,
+                End::NotConnected(why) => {
+                    self.resume_url = None;
+                    why
+                }
+                End::SessionLost(why) => {
+                    let had_session = self.session.take().is_some();
+                    self.resume_url = None;
+                    if push.send(Item::SessionLost).await.is_err() {
+                        return Ended::Lost("what is read is not stored any more".into());
+                    }
+                    if !had_session {
+                        tokio::time::sleep(IDENTIFY_EVERY).await; // it identified too early
+                    }
+                    why
+                }
+            };
+            self.failures += 1;
+            let is_failing = self.failures >= CONNECTS_MAX;
+            if self.listening.failing.note(self.number, is_failing) {
+                return Ended::Lost(why);
+            }
+            let pause = pause(self.failures).max(self.slowed());
+            let bot = &self.listening.bot.id;
+            if is_failing {
+                tracing::warn!(bot, shard = self.number, why, ?pause, "a shard does not listen; trying again");
+            } else {
+                tracing::info!(bot, shard = self.number, why, ?pause, "the socket ended; connecting again");
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// A connection ended; the pause that is due if that happens too often.
+    fn slowed(&mut self) -> Duration {
+        let now = Instant::now();
+        self.ends.push_back(now);
+        while self.ends.front().is_some_and(|end| now.duration_since(*end) > Duration::from_mins(1)) {
+            self.ends.pop_front();
+        }
+        if self.ends.len() > CONNECTS_A_MINUTE { SLOW_PAUSE } else { Duration::ZERO }
+    }
+
+    /// One connection.
+    async fn connect(&mut self, push: &mpsc::Sender<Item>) -> End {
+        let Listening { bot, config, shards, starts, .. } = self.listening;
+        let mut config = ConfigBuilder::from(config.clone());
+        match &self.session {
+            Some((id, sequence)) => {
+                config = config.session(Session::new(*sequence, id.clone()));
+                if let Some(url) = resume_url(bot, self.resume_url.as_deref()) {
+                    config = config.resume_url(url);
+                }
+            }
+            None => {
+                if let Err(why) = starts.permit().await {
+                    return End::Cut(why);
+                }
+            }
+        }
+        self.read(Shard::with_config(ShardId::new(self.number, *shards), config.build()), push).await
+    }
+
+    /// Until the connection ends. The queue is never waited for.
+    async fn read(&mut self, mut shard: Shard, push: &mpsc::Sender<Item>) -> End {
+        while let Some(item) = shard.next().await {
+            match item {
+                Ok(Message::Text(text)) => {
+                    let is_event = text.contains("\"op\":0");
+                    let size = text.len();
+                    let bytes = self.queued.fetch_add(size, Ordering::Relaxed) + size;
+                    if bytes > QUEUE_MAX_BYTES || push.try_send(Item::Frame(text)).is_err() {
+                        self.queued.fetch_sub(size, Ordering::Relaxed);
+                        return End::Cut("events come faster than they are stored; the session is resumed".into());
+                    }
+                    self.note(&shard, is_event);
+                    // It was asked to connect again, and would do it by itself.
+                    if matches!(shard.state(), ShardState::Disconnected { .. }) {
+                        return match shard.session() {
+                            Some(_) => End::Cut("Discord asked to connect again".into()),
+                            None => End::SessionLost("Discord does not have the session any more".into()),
+                        };
+                    }
+                }
+                Ok(Message::Close(frame)) => return closed(frame.map_or(1_006, |frame| frame.code)),
+                Err(error) => {
+                    // The error itself may hold an event.
+                    let why = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+                    return End::NotConnected(format!("the socket of Discord cannot be reached: {why}"));
+                }
+            }
+        }
+        End::Cut("the socket was closed".into())
+    }
+
+    /// What the session can be resumed from: nothing behind it was handed on.
+    fn note(&mut self, shard: &Shard, is_event: bool) {
+        // A greeting alone does not mean that the connection works.
+        if is_event && self.failures > 0 {
+            self.failures = 0;
+            self.listening.failing.note(self.number, false);
+        }
+        let Some(session) = shard.session() else { return };
+        match &mut self.session {
+            Some((id, sequence)) if id == session.id() => *sequence = session.sequence(),
+            _ => {
+                self.session = Some((session.id().to_owned(), session.sequence()));
+                self.resume_url = shard.resume_url().map(str::to_owned);
+            }
+        }
+    }
+}
+
+/// At once after a connection that worked, then with a growing pause.
+fn pause(failures: u32) -> Duration {
+    match failures {
+        0 | 1 => Duration::ZERO,
+        _ => Duration::from_secs(1 << (failures - 2).min(6)).min(PAUSE_MAX),
+    }
+}
+
+/// Where a session is resumed: at the address that Discord named, if the token may go there. `None`: where sessions begin.
+fn resume_url(bot: &Bot, named: Option<&str>) -> Option<String> {
+    if bot.setting("gateway_url").is_some() {
+        return None; // the operator says where
+    }
+    let url = named?.trim_end_matches('/');
+    let host = url.strip_prefix("wss://")?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':');
+    (!host.is_empty() && host.bytes().all(is_plain)).then(|| url.to_owned())
+}
+
+fn closed(code: u16) -> End {
+    let refused = |text: &str| End::Refused(Ended::Misconfigured(format!("{text} (close code {code})")));
+    match code {
+        4004 => {
+            refused("Discord does not know this token; copy it again from the developer portal, and repeat `bot add`")
+        }
+        4010 => refused("Discord refuses the number of this connection; that is a defect of this server, report it"),
+        // The listener that is started next asks again how many there must be.
+        4011 => End::Refused(Ended::Lost(format!(
+            "the bot is in too many guilds for its connections; Discord is asked again how many it needs (close code {code})"
+        ))),
+        4012 => refused("Discord does not offer this version of its gateway any more; update this server"),
+        4013 => refused("Discord does not know the intents that this server asks for; update this server"),
+        4014 => refused(
+            "Discord does not allow the intents that are needed; in the developer portal, under Bot, turn on Message \
+             Content Intent and Server Members Intent, and repeat `bot add`",
+        ),
+        // Not authenticated (any more), an invalid sequence, a session that timed out.
+        4003 | 4007 | 4009 => End::SessionLost(format!("Discord ended the session (close code {code})")),
+        1_006 => End::Cut("the connection was lost".into()),
+        _ => End::Cut(format!("Discord closed the socket (close code {code})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_token_goes_only_where_it_may() {
+        let bot = Bot::bare("b");
+        let url = |named| resume_url(&bot, Some(named));
+        assert_eq!(url("wss://gateway-us-east1-b.discord.gg/"), Some("wss://gateway-us-east1-b.discord.gg".into()));
+        for named in ["ws://gateway.discord.gg", "https://x", "wss://", "wss://a b", "wss://x@y", "wss://x/\u{e9}", ""]
+        {
+            assert_eq!(url(named), None, "{named}");
+        }
+        assert_eq!(resume_url(&bot, None), None);
+        let settings = BTreeMap::from([("gateway_url".to_owned(), "ws://127.0.0.1:1".to_owned())]);
+        let bot = Bot::new("b", None, settings, BTreeMap::new());
+        assert_eq!(resume_url(&bot, Some("wss://gateway.discord.gg")), None, "the operator says where");
+    }
+
+    #[test]
+    fn every_close_code_is_understood() {
+        for code in [4004, 4010, 4012, 4013, 4014] {
+            let End::Refused(Ended::Misconfigured(text)) = closed(code) else { panic!("{code}") };
+            assert!(text.contains(&code.to_string()) && text.contains("; "), "{text}");
+        }
+        assert!(matches!(closed(4011), End::Refused(Ended::Lost(_))));
+        for code in [4003, 4007, 4009] {
+            assert!(matches!(closed(code), End::SessionLost(_)), "{code}");
+        }
+        for code in [1_000, 1_001, 1_006, 4000, 4001, 4002, 4005, 4008] {
+            assert!(matches!(closed(code), End::Cut(_)), "{code}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_to_a_minute() {
+        let all: Vec<u64> = (1..12).map(|failures| pause(failures).as_secs()).collect();
+        assert_eq!(all, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
+    }
+}

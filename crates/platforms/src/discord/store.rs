@@ -1,0 +1,238 @@
+//! Stores what a shard has read, in order. Session and sequence are saved after what is before them was stored; after a
+//! restart Discord sends what came since.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use frontdesk_core::intake::Intake;
+use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::Discord;
+use super::cursor::ShardCursor;
+use super::listening::Listening;
+use super::look::unreadable;
+use super::normalize::read;
+use super::snowflake::{first_at, ms_of, number, shard_of};
+
+/// Stored in one commit.
+const BATCH_MAX: usize = 100;
+
+/// What a shard hands on.
+pub(super) enum Item {
+    Frame(String),
+    /// Discord does not have the session any more.
+    SessionLost,
+}
+
+/// A frame of the socket that carries an event.
+#[derive(Deserialize)]
+struct Frame {
+    #[serde(rename = "s")]
+    sequence: u64,
+    #[serde(rename = "t")]
+    kind: String,
+    #[serde(rename = "d")]
+    data: Value,
+}
+
+/// What a batch changes. It is taken over when its events are stored.
+struct Stage {
+    number: u32,
+    cursor: ShardCursor,
+    me: String,
+    /// Direct chats in which somebody wrote.
+    directs: Vec<String>,
+    /// The bot listens for the first time, from this id on.
+    since: Option<u64>,
+    /// A session was lost after this message, with these guilds.
+    missed: Option<(u64, Vec<String>)>,
+    /// A guild became known, or a session goes on: reading back can go on too.
+    is_news: bool,
+    intakes: Vec<Intake>,
+}
+
+impl Stage {
+    fn new(number: u32, cursor: ShardCursor, me: String) -> Self {
+        let (directs, intakes) = (Vec::new(), Vec::new());
+        Self { number, cursor, me, directs, since: None, missed: None, is_news: false, intakes }
+    }
+
+    async fn take(&mut self, inlet: &dyn Inlet) -> Result<(), String> {
+        take(&mut self.intakes, inlet).await
+    }
+}
+
+pub(super) async fn take(intakes: &mut Vec<Intake>, inlet: &dyn Inlet) -> Result<(), String> {
+    if intakes.is_empty() {
+        return Ok(());
+    }
+    inlet.take(std::mem::take(intakes)).await.map(drop).map_err(|error| format!("the events were not stored: {error}"))
+}
+
+impl Listening<'_> {
+    /// Returns why it cannot go on.
+    pub(super) async fn store(&self, number: u32, mut items: mpsc::Receiver<Item>, queued: &AtomicUsize) -> String {
+        let mut batch = Vec::new();
+        loop {
+            if items.recv_many(&mut batch, BATCH_MAX).await == 0 {
+                return "the socket was closed".into();
+            }
+            if let Err(why) = self.store_batch(number, &batch).await {
+                return why;
+            }
+            let bytes = batch.iter().map(|item| if let Item::Frame(text) = item { text.len() } else { 0 }).sum();
+            queued.fetch_sub(bytes, Ordering::Relaxed);
+            batch.clear();
+        }
+    }
+
+    async fn store_batch(&self, number: u32, batch: &[Item]) -> Result<(), String> {
+        let me = self.progress.read(|cursor| cursor.me.clone());
+        let mut stage = Stage::new(number, self.progress.shard(number), me);
+        for item in batch {
+            match item {
+                Item::SessionLost => stage.cursor.session_id.clear(),
+                Item::Frame(text) => {
+                    // Others are heartbeats and the like.
+                    if let Ok(frame) = serde_json::from_str::<Frame>(text) {
+                        self.understand(&frame, &mut stage).await?;
+                    }
+                }
+            }
+        }
+        stage.take(self.inlet).await?;
+        let Stage { cursor, me, directs, since, missed, is_news, .. } = stage;
+        self.progress.change(|all| {
+            all.me = me;
+            if all.since == 0 {
+                all.since = since.unwrap_or(0);
+            }
+            if let Some(shard) = all.shards.get_mut(number as usize) {
+                *shard = cursor;
+            }
+            for channel in &directs {
+                all.heard_direct(channel);
+            }
+            if let Some((newest, guilds)) = missed {
+                all.miss(number, newest, guilds);
+            }
+        });
+        self.progress.save().await?;
+        if is_news {
+            self.missed.notify_one();
+        }
+        Ok(())
+    }
+
+    async fn understand(&self, frame: &Frame, stage: &mut Stage) -> Result<(), String> {
+        let Frame { sequence, kind, data } = frame;
+        stage.cursor.sequence = *sequence;
+        match kind.as_str() {
+            "READY" => self.ready(data, stage),
+            "RESUMED" => stage.is_news = true,
+            "MESSAGE_CREATE" => self.discord.said(self.bot, data, false, stage).await,
+            "MESSAGE_UPDATE" => self.discord.said(self.bot, data, true, stage).await,
+            kind => {
+                // What was said before is judged by what was known before.
+                stage.take(self.inlet).await?;
+                self.discord.guilds.take(&self.bot.id, &stage.me, kind, data);
+                for change in changes(kind, data) {
+                    self.inlet.changed(change).await.map_err(|error| error.to_string())?;
+                }
+                stage.is_news |= kind == "GUILD_CREATE";
+            }
+        }
+        Ok(())
+    }
+
+    /// A new session. If there was an earlier one, Discord does not have it any more.
+    fn ready(&self, data: &Value, stage: &mut Stage) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let now_ms = self.discord.env.now_ms();
+        stage.me = text(&data["user"]["id"]);
+        // They are told anew.
+        self.discord.guilds.forget_some(&self.bot.id, |guild| shard_of(guild, self.shards) == stage.number);
+        self.discord.know(self.bot, &data["user"]);
+        let newest = stage.cursor.newest;
+        if newest == 0 {
+            // Nothing was stored yet, and nothing before this is missing.
+            stage.cursor.newest = first_at(now_ms);
+            stage.since = Some(stage.cursor.newest);
+        } else {
+            self.inlet.gap(Gap { since_ms: ms_of(newest), until_ms: now_ms, reason: GAP.into() });
+            let guilds = data["guilds"].as_array().into_iter().flatten();
+            stage.missed = Some((newest, guilds.map(|guild| text(&guild["id"])).collect()));
+        }
+        stage.cursor.session_id = text(&data["session_id"]);
+        stage.cursor.resume_url = text(&data["resume_gateway_url"]);
+        stage.is_news = true;
+    }
+}
+
+/// What is done about a session that was lost.
+const GAP: &str = "Discord did not resume the session; what was written since is read from the channels and the known \
+                   direct chats instead; edits, and people who wrote directly for the first time, are not found";
+
+impl Discord {
+    /// What a frame of the socket says, if it is a message. The bot has this user id.
+    pub async fn read_frame(&self, bot: &Bot, me: &str, text: &str) -> Option<Intake> {
+        let frame: Frame = serde_json::from_str(text).ok()?;
+        let mut stage = Stage::new(0, ShardCursor::default(), me.to_owned());
+        self.said(bot, &frame.data, frame.kind == "MESSAGE_UPDATE", &mut stage).await;
+        stage.intakes.pop()
+    }
+
+    async fn said(&self, bot: &Bot, data: &Value, is_edit: bool, stage: &mut Stage) {
+        let message = match read(data) {
+            Ok(message) => message,
+            Err(why) => return stage.intakes.push(unreadable(bot, data, &why)),
+        };
+        if is_edit && !message.is_real_edit(self.env.now_ms()) {
+            return;
+        }
+        stage.cursor.newest = stage.cursor.newest.max(number(&message.id).unwrap_or(0));
+        if message.guild_id.is_none() {
+            stage.directs.push(message.channel_id.clone());
+        }
+        stage.intakes.extend(self.intake(bot, &stage.me, &message, is_edit).await);
+    }
+}
+
+/// Cached facts that an event makes wrong.
+fn changes(kind: &str, data: &Value) -> Vec<Change> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match kind {
+        "GUILD_ROLE_UPDATE" | "GUILD_ROLE_DELETE" => vec![Change::Scope(text(&data["guild_id"]))],
+        "GUILD_UPDATE" | "GUILD_DELETE" => vec![Change::Scope(text(&data["id"]))],
+        // Who leaves, or gets other roles, may see other channels than before.
+        "GUILD_MEMBER_UPDATE" | "GUILD_MEMBER_REMOVE" => vec![Change::Person(text(&data["user"]["id"]))],
+        // Threads of a channel have its rights.
+        "CHANNEL_UPDATE" | "CHANNEL_DELETE" => match data["guild_id"].as_str() {
+            Some(guild) => vec![Change::Scope(guild.to_owned())],
+            None => vec![Change::Chat(text(&data["id"]))],
+        },
+        "THREAD_UPDATE" | "THREAD_DELETE" | "THREAD_MEMBERS_UPDATE" => vec![Change::Chat(text(&data["id"]))],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_sees_what_is_asked_again_after_a_change() {
+        let update = json!({ "guild_id": "g", "user": { "id": "u" } });
+        assert_eq!(changes("GUILD_MEMBER_UPDATE", &update), [Change::Person("u".into())]);
+        assert_eq!(changes("CHANNEL_UPDATE", &json!({ "id": "c", "guild_id": "g" })), [Change::Scope("g".into())]);
+        assert_eq!(
+            changes("THREAD_MEMBERS_UPDATE", &json!({ "id": "t", "guild_id": "g" })),
+            [Change::Chat("t".into())]
+        );
+        assert_eq!(changes("MESSAGE_DELETE", &json!({ "id": "m", "channel_id": "c" })), []);
+    }
+}

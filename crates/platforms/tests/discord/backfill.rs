@@ -1,0 +1,123 @@
+//! What was written while a session was lost.
+
+use frontdesk_testkit::fakes::discord::{Fault, Scope, SocketFault};
+use serde_json::json;
+
+use super::scene::{ANN, FORUM, GENERAL, GUILD, HIDDEN, MUTE, OTHER, OTHER_GUILD, Scene};
+
+const MESSAGES: &str = "GET channels/:id/messages";
+
+/// The session is lost while nobody listens.
+async fn lose_session(scene: &mut Scene) {
+    scene.stop().await;
+    scene.trouble(&SocketFault::ForgetSessions);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bot_that_heard_nothing_yet_reads_back_too() {
+    let mut scene = Scene::plain().await;
+    scene.start().await;
+    scene.has_saved(|cursor| cursor["shards"][0]["newest"].as_u64() > Some(0)).await;
+    lose_session(&mut scene).await;
+    scene.say(GENERAL, "meanwhile");
+    scene.start().await;
+    scene.has_taken(&["meanwhile"]).await;
+    scene.has_read_back().await;
+    assert_eq!(scene.gaps().len(), 1, "{:?}", scene.gaps());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_goes_on_after_a_restart_and_a_resumed_session() {
+    let mut scene = Scene::plain().await;
+    scene.start().await;
+    scene.say(GENERAL, "first");
+    scene.has_taken(&["first"]).await;
+    lose_session(&mut scene).await;
+    scene.say(GENERAL, "in one guild");
+    scene.say(OTHER, "in the other guild");
+    // The second channel cannot be read for now: the listener is stopped while it waits for it.
+    scene.fault(MESSAGES, Fault::Slow { delay_ms: 0 }, 1);
+    scene.fault(MESSAGES, Fault::RateLimited { retry_after_ms: 60_000, scope: Scope::User }, 1);
+    scene.start().await;
+    scene.has_taken(&["first", "in one guild"]).await;
+    let is_left = |cursor: &serde_json::Value| {
+        let guilds = &cursor["missed"]["guilds"];
+        guilds[OTHER_GUILD.to_string()].is_u64() && guilds[GUILD.to_string()].is_null()
+    };
+    scene.has_saved(is_left).await;
+    scene.stop().await;
+    let before = scene.last_call();
+    scene.start().await;
+    assert_eq!(scene.connects_after(before), ["resume"], "no guild is told by the socket");
+    scene.has_taken(&["first", "in one guild", "in the other guild"]).await;
+    scene.has_read_back().await;
+    assert_eq!(scene.gaps().len(), 1, "{:?}", scene.gaps());
+    let names: Vec<_> = scene.taken().into_iter().map(|it| it.chat_name.unwrap()).collect();
+    assert_eq!(names, ["Guild / #general", "Guild / #general", "Other / #other"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_channels_threads_and_direct_chats_are_read_through_refusals() {
+    let mut scene = Scene::plain().await;
+    scene.start().await;
+    scene.say_directly("first");
+    scene.has_taken(&["first"]).await;
+    lose_session(&mut scene).await;
+    let mut wanted = vec!["first".to_owned(), "directly".into(), "a post".into()];
+    for number in 0..250 {
+        wanted.push(format!("message {number}"));
+        scene.say(GENERAL, &format!("message {number}"));
+    }
+    scene.say_directly("directly");
+    scene.act(json!({"act": "post_in_forum", "channel": FORUM, "from": ANN, "name": "idea", "text": "a post"}));
+    scene.say(HIDDEN, "unseen");
+    scene.say(MUTE, "without history");
+    scene.fault(MESSAGES, Fault::BadGateway, 1);
+    scene.fault(MESSAGES, Fault::DropAfter, 1);
+    scene.fault(MESSAGES, Fault::Cut, 1);
+    scene.fault(MESSAGES, Fault::RateLimited { retry_after_ms: 50, scope: Scope::User }, 3);
+    let before = scene.last_call();
+    scene.start().await;
+    scene.has_taken(&wanted.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    scene.has_read_back().await;
+    assert_eq!(scene.gaps().len(), 1, "{:?}", scene.gaps());
+    let asked = scene.asked_after(before);
+    for channel in [FORUM, HIDDEN, MUTE] {
+        let path = format!("channels/{channel}/");
+        assert!(!asked.iter().any(|it| it.contains(&path)), "{channel} is of no use: {asked:?}");
+    }
+    let order: Vec<String> =
+        scene.taken().into_iter().map(|it| it.text).filter(|it| it.starts_with("message")).collect();
+    assert_eq!(order, wanted[3..], "oldest first");
+    // What was stored before is not read for ever again.
+    lose_session(&mut scene).await;
+    scene.env.advance_ms(120_000);
+    scene.say(GENERAL, "last");
+    scene.start().await;
+    wanted.push("last".into());
+    scene.has_taken(&wanted.iter().map(String::as_str).collect::<Vec<_>>()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_read_is_named() {
+    let mut scene = Scene::plain().await;
+    scene.start().await;
+    scene.say(OTHER, "first");
+    scene.has_taken(&["first"]).await;
+    lose_session(&mut scene).await;
+    scene.say(GENERAL, "refused");
+    for _ in 0..1_100 {
+        scene.say(OTHER, "too many");
+    }
+    let status = Fault::Status { status: 403, code: 50001, message: "Missing Access".into() };
+    scene.fault(MESSAGES, status, 1);
+    scene.start().await;
+    scene.has_gaps(3).await;
+    scene.has_read_back().await;
+    let gaps = scene.gaps();
+    assert!(gaps[0].contains("did not resume"), "{gaps:?}");
+    assert!(gaps[1].contains(&format!("channel {GENERAL} of guild {GUILD}")) && gaps[1].contains("Missing Access"));
+    assert!(gaps[2].contains(&format!("channel {OTHER} of guild {OTHER_GUILD}")), "{gaps:?}");
+    assert!(gaps[2].contains("more than 1000 messages"), "{gaps:?}");
+    assert_eq!(scene.taken().len(), 1_000, "the first one was read again, and stored once");
+}
