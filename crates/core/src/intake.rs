@@ -71,6 +71,10 @@ pub struct Intake {
     /// A program wrote it (a webhook): it is no command to the desk, and every linked instance receives it, not only the
     /// preferred one.
     pub from_program: bool,
+    /// Somebody used a command or a button of the platform and waits for the answer, which is made from the receipt: its
+    /// author sees the chat, look-ups about others are kept short, and a command to the desk is answered by the receipt
+    /// alone.
+    pub is_interaction: bool,
     pub chat: Option<Box<ChatLine>>,
     /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
@@ -100,6 +104,7 @@ impl Intake {
             handover: Handover::Event,
             addressed: false,
             from_program: false,
+            is_interaction: false,
             chat: None,
             remote_media: Vec::new(),
             mark: String::new(),

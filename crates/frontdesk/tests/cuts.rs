@@ -19,7 +19,7 @@ use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
-use frontdesk_testkit::fakes::telegram;
+use frontdesk_testkit::fakes::{discord, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::{InstanceNo, Place, Seq};
@@ -46,6 +46,11 @@ const TG_BOT: i64 = 7001;
 const TG_TOKEN: &str = "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr";
 const TG_SECRET: &str = "the-secret-of-the-webhook";
 const TG_USER: u64 = 501;
+/// A Discord bot without a socket, its application, a user and their chat.
+const DC_TOKEN: &str = "MTEwMDAwMDAwMDAwMDAwMDAwMQ.fake00.token-of-a-bot-that-nobody-asks-x";
+const DC_BOT: u64 = 1_100_000_000_000_000_001;
+const DC_USER: &str = "1100000000000000011";
+const DC_CHAT: &str = "1100000000000000021";
 /// A Matrix bot as an application service.
 const MX_TOKEN: &str = "the-token-of-the-homeserver";
 const MX_ROOM: &str = "!room:example.org";
@@ -83,6 +88,8 @@ impl Scene {
         let harness = Harness::with(|config| {
             config.agents.rate_per_s = 0;
             config.cron.relay_keys = vec!["a key".into()];
+            let settings = toml::Table::from_iter([("preview".to_owned(), true.into())]);
+            config.platform.insert("discord".into(), settings.into());
         })
         .await;
         let account = harness.add_gateway("home-gw").await;
@@ -97,6 +104,12 @@ impl Scene {
         let bot = json!({ "platform": "telegram", "id": "tg", "tenant": FIRST_TENANT,
             "settings": { "mode": "webhook", "base_url": telegram.base_url },
             "secrets": { "token": TG_TOKEN, "webhook_secret": TG_SECRET } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
+        // Nothing listens there: interactions are taken without asking Discord.
+        let bot = json!({ "platform": "discord", "id": "dc", "tenant": FIRST_TENANT,
+            "settings": { "socket": "off", "base_url": "http://127.0.0.1:9/api/v10",
+                "application_id": DC_BOT.to_string(), "public_key": discord::public_key(DC_BOT) },
+            "secrets": { "token": DC_TOKEN } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
         let bot = json!({ "platform": "matrix", "id": "mx", "tenant": FIRST_TENANT,
             "settings": { "homeserver_url": homeserver().await.0, "user_id": ME, "mode": "appservice" },
@@ -114,6 +127,8 @@ impl Scene {
             .unwrap();
         let user = TG_USER.to_string();
         let link = BindingNew { platform: "telegram".into(), ..Self::link(&user, "home-gw") };
+        scene.desk().directory().bind(link).await.unwrap();
+        let link = BindingNew { platform: "discord".into(), ..Self::link(DC_USER, "home-gw") };
         scene.desk().directory().bind(link).await.unwrap();
         let link = BindingNew { platform: "matrix".into(), ..Self::link(ANN, "home-gw") };
         scene.desk().directory().bind(link).await.unwrap();
@@ -336,6 +351,16 @@ impl Scene {
                 let body = json!({ "update_id": n + 1, "message": message }).to_string().into_bytes();
                 let headers = format!("X-Telegram-Bot-Api-Secret-Token: {TG_SECRET}\r\n");
                 let (path, bearer) = ("/telegram/tg".into(), String::new());
+                Request { path, bearer, kind: "application/json", body, headers }
+            }
+            "POST /interactions/{bot}" => {
+                let body = json!({ "id": (n + 1).to_string(), "application_id": DC_BOT.to_string(), "type": 2,
+                    "token": format!("aW50ZXJhY3Rpb24{n}"), "channel_id": DC_CHAT, "channel": { "id": DC_CHAT, "type": 1 },
+                    "user": { "id": DC_USER, "username": "ann" }, "data": { "id": "1", "name": "ask", "type": 1 } });
+                let body = body.to_string().into_bytes();
+                let signed = discord::signature_headers(DC_BOT, desk.env().now_ms(), &body);
+                let headers = signed.map(|(name, value)| format!("{name}: {value}\r\n")).concat();
+                let (path, bearer) = ("/interactions/dc".into(), String::new());
                 Request { path, bearer, kind: "application/json", body, headers }
             }
             "PUT /_matrix/app/v1/transactions/{txn}" => {
@@ -586,7 +611,13 @@ async fn compare(scene: &Scene) {
         let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(MX_ROOM)).await.unwrap();
         pushed += usize::from(event.is_some());
     }
-    for (platform, stored) in [("hooks", hooked), ("telegram", updates), ("matrix", pushed)] {
+    let mut commands = 0;
+    for n in 0..CUTS {
+        let id = (n + 1).to_string();
+        let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(DC_CHAT)).await.unwrap();
+        commands += usize::from(event.is_some());
+    }
+    for (platform, stored) in [("hooks", hooked), ("telegram", updates), ("matrix", pushed), ("discord", commands)] {
         let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
         assert_eq!((rows, rows > 0), (stored, true), "a row for each event of {platform} that is stored");
     }

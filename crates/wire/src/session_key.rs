@@ -52,7 +52,12 @@ pub fn session_names(source: &Source) -> Vec<String> {
         if source.is_direct() { &["dm"] } else { &[source.chat_type.as_str(), "channel", "thread", "group"] };
     let mut keys = Vec::new();
     for chat_type in chat_types {
-        push_names(&mut keys, &Source { chat_type: (*chat_type).into(), ..source.clone() });
+        let mut own = Source { chat_type: (*chat_type).into(), ..source.clone() };
+        push_names(&mut keys, &own);
+        if source.platform == "discord" && !source.is_direct() {
+            own.thread_id = None; // the first ones after 0.19 take a thread for a channel
+            push_names(&mut keys, &own);
+        }
         let mut forwarded = Source { platform: "relay".into(), chat_type: (*chat_type).into(), ..source.clone() };
         push_names(&mut keys, &forwarded);
         if !source.is_direct() {
@@ -225,9 +230,12 @@ mod tests {
         s.user_id = Some("u".into());
         s.thread_id = Some("th".into());
         let names = session_names(&s);
-        for name in
-            ["agent:main:discord:thread:th:th", "agent:main:relay:channel:th:u", "agent:main:relay:thread:th:th"]
-        {
+        for name in [
+            "agent:main:discord:thread:th:th",
+            "agent:main:discord:group:th:u",
+            "agent:main:relay:channel:th:u",
+            "agent:main:relay:thread:th:th",
+        ] {
             assert!(names.iter().any(|known| known == name), "{name} is not in {names:#?}");
         }
         s.thread_id = None;

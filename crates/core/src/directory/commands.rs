@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Caller;
 use super::facts::{Fact, OfferedCommands, key};
-use super::links::OWN_COMMANDS;
+use super::links::{OWN_COMMANDS, OwnCommand};
 use super::registry::{AmendError, Draft, Registry};
 use super::view::View;
 use crate::port::platform::{Bot, Command, Platforms};
@@ -123,7 +123,7 @@ impl Offers {
     /// The commands of a bot: the server's own, then those of the agents of all its tenants, by name. Where there are too
     /// many, tenants take turns; of several with one name, the one counts whose turn came first.
     pub fn of_bot(&self, platform: &str, bot: &Bot) -> Vec<Command> {
-        let mut all: Vec<Command> = OWN_COMMANDS.iter().map(|(name, text)| Command::new(*name, *text)).collect();
+        let mut all: Vec<Command> = OWN_COMMANDS.iter().map(OwnCommand::offered).collect();
         let by_tenant: BTreeMap<TenantId, Vec<Command>> = self.registry.read(|view| {
             let mut by_tenant: BTreeMap<TenantId, Vec<Command>> = BTreeMap::new();
             for list in view.commands_on(platform, &bot.id) {
@@ -137,7 +137,7 @@ impl Offers {
         let longest = by_tenant.values().map(Vec::len).max().unwrap_or(0);
         let in_turn = (0..longest).flat_map(|at| by_tenant.values().filter_map(move |list| list.get(at)));
         let mut offered: BTreeMap<&str, &Command> = BTreeMap::new();
-        for command in in_turn.filter(|it| !OWN_COMMANDS.iter().any(|(own, _)| *own == it.name)) {
+        for command in in_turn.filter(|it| !OWN_COMMANDS.iter().any(|own| own.name == it.name)) {
             if all.len() + offered.len() < COMMANDS_MAX {
                 offered.entry(&command.name).or_insert(command);
             } else if !offered.contains_key(command.name.as_str()) {

@@ -12,14 +12,38 @@ use super::place::{Place, tenant_of};
 use super::{Draft, Management, View};
 use crate::error::DeskError;
 use crate::meters::Why;
+use crate::port::platform::Command;
 
 /// What the server itself offers in every chat with a bot, for the lists of platforms.
-pub(super) const OWN_COMMANDS: [(&str, &str); 4] = [
-    ("link", "Link yourself to an agent with a code"),
-    ("stop", "Stop what the agent is doing"),
-    ("unlink", "Unlink yourself from an agent"),
-    ("whoami", "Show which agents you are linked to"),
+pub(super) const OWN_COMMANDS: [OwnCommand; 4] = [
+    OwnCommand {
+        name: "link",
+        description: "Link yourself to an agent with a code",
+        options: Some(
+            r#"[{"name":"code","description":"The code that your agent gave you","type":3,"required":true}]"#,
+        ),
+    },
+    OwnCommand { name: "stop", description: "Stop what the agent is doing", options: None },
+    OwnCommand {
+        name: "unlink",
+        description: "Unlink yourself from an agent",
+        options: Some(r#"[{"name":"agent","description":"Its name, if you are linked to several","type":3}]"#),
+    },
+    OwnCommand { name: "whoami", description: "Show which agents you are linked to", options: None },
 ];
+
+pub(super) struct OwnCommand {
+    pub(super) name: &'static str,
+    description: &'static str,
+    /// As in the manifests of agents.
+    options: Option<&'static str>,
+}
+
+impl OwnCommand {
+    pub(super) fn offered(&self) -> Command {
+        Command { options: self.options.map(str::to_owned), ..Command::new(self.name, self.description) }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeskCommand {

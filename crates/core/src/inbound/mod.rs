@@ -32,7 +32,7 @@ use crate::hash::short_hash;
 use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose, edit_of};
 use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
-use crate::port::platform::{ActingAs, LOOK_LIMIT, Platforms, notice_in_time};
+use crate::port::platform::{ActingAs, LOOK_LIMIT, LOOK_LIMIT_OF_INTERACTION, Platforms, notice_in_time};
 use crate::port::store::{
     Acceptance, ChatWrite, Cursors, Delivery, EventFile, Fragments, Journal, Ledger, SealedCapability, StoreError,
 };
@@ -66,6 +66,8 @@ struct PendingCommand {
     /// `None` if the platform does not separate tenants.
     tenant: Option<TenantId>,
     bot: String,
+    /// The author sees the receipt: nothing is sent to the chat.
+    is_interaction: bool,
 }
 
 pub struct InboundPlane {
@@ -197,6 +199,7 @@ impl InboundPlane {
         let Intake {
             whose, bot, mut event, capabilities, handover, addressed, from_program, chat, mark, edit_id, ..
         } = intake;
+        let is_interaction = intake.is_interaction;
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
@@ -213,7 +216,7 @@ impl InboundPlane {
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
-            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program).await,
+            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, is_interaction).await,
         };
         self.keep_to_owner(&mut verdict, &event, &bot);
         let tenant = found.unwrap_or_default();
@@ -242,7 +245,7 @@ impl InboundPlane {
                 Whose::Tenant(tenant) => Some(tenant.clone()),
                 Whose::Shared | Whose::Path(_) => None,
             };
-            PendingCommand { command, source: source.clone(), tenant, bot: bot.clone() }
+            PendingCommand { command, source: source.clone(), tenant, bot: bot.clone(), is_interaction }
         });
         let chat_id = source.chat_id.clone();
         let platform = source.platform.clone();
@@ -296,19 +299,34 @@ impl InboundPlane {
     /// A press of a button reaches the agent that asked, and no other one of that person.
     fn keep_to_owner(&self, verdict: &mut Verdict, event: &MessageEvent, bot: &str) {
         let asked = event.prompt_response.as_ref().and_then(|it| it.prompt_message_id.as_deref());
-        let Source { platform, chat_id, .. } = &event.source;
-        if let Some(owner) = asked.and_then(|asked| self.prompts.owner([platform, bot, chat_id, asked])) {
+        let Source { platform, chat_id, parent_chat_id, .. } = &event.source;
+        // It may have been asked in a thread by way of its channel.
+        let places = [Some(chat_id.as_str()), parent_chat_id.as_deref()];
+        let owner = |asked| places.iter().flatten().find_map(|chat| self.prompts.owner([platform, bot, chat, asked]));
+        if let Some(owner) = asked.and_then(owner) {
             verdict.only_for(owner);
         }
     }
 
     /// The gate's verdict. Asks the platform who can see the chat where the gate needs it.
-    async fn ruled(&self, tenant: &str, bot: &str, source: &Source, addressed: bool, from_program: bool) -> Verdict {
+    async fn ruled(
+        &self,
+        tenant: &str,
+        bot: &str,
+        source: &Source,
+        addressed: bool,
+        from_program: bool,
+        is_interaction: bool,
+    ) -> Verdict {
         let case = Case { tenant, source, addressed, to_every_link: from_program };
-        let mut left = LOOK_LIMIT; // for all look-ups of one event together
+        // For all look-ups of one event together.
+        let mut left = if is_interaction { LOOK_LIMIT_OF_INTERACTION } else { LOOK_LIMIT };
         let now_ms = self.env.now_ms();
         let spot = self.visibility.spot(tenant, &source.platform, bot, &source.chat_id);
         let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
+        if let (true, Some(author)) = (is_interaction, &source.user_id) {
+            sight.note(author.clone(), Sees::Yes);
+        }
         for _ in 0..ASK_ROUNDS {
             match self.directory.read(|view| gate::judge(view, &case, &sight)) {
                 Ruling::Verdict(verdict) => return verdict,
@@ -395,9 +413,9 @@ impl InboundPlane {
 
     /// Runs a command and answers in the chat in the name of the server.
     async fn run(&self, pending: &PendingCommand) -> String {
-        let PendingCommand { command, source, tenant, bot } = pending;
+        let PendingCommand { command, source, tenant, bot, is_interaction } = pending;
         let answer = self.management.obey(command, source, tenant.as_deref()).await;
-        if let Some(platform) = self.platforms.get(&source.platform) {
+        if let Some(platform) = self.platforms.get(&source.platform).filter(|_| !is_interaction) {
             let bot = self.directory.bots().bot(&source.platform, bot);
             let acting_as = ActingAs::new(tenant.as_deref().unwrap_or_default(), &bot);
             let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;

@@ -127,13 +127,16 @@ async fn try_take(
         Ok((receipts, refusal)) => match (heard.answer, refusal.filter(|_| receipts.is_empty())) {
             (Answer::Fixed(reply), _) => Ok(reply),
             (Answer::FromReceipts(answer), None) => Ok(answer(&receipts)),
-            (Answer::FromReceipts(_), Some(refusal)) => Err(refusal.into()),
+            (Answer::FromReceipts(_), Some(refusal)) => match heard.if_not_stored {
+                None => Err(refusal.into()),
+                Some(reply) => Ok(reply(&refusal)),
+            },
         },
-        Err(error) => match heard.if_not_stored.filter(|_| matches!(error, DeskError::Store(_))) {
+        Err(error) => match heard.if_not_stored {
             None => Err(error.into()),
             Some(reply) => {
                 tracing::error!(%error, platform = name, "an event was not stored, and its sender was told");
-                Ok(reply)
+                Ok(reply(&error))
             }
         },
     }

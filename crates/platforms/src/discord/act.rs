@@ -8,13 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Answered, Api, ApiError, WHOLE_BOT};
 use super::guilds::{Channel, PRIVATE_THREAD};
+use super::prompts::prompt;
+use super::text::{allowed_mentions, is_blank, not_one_message, rendered};
 use super::{Discord, PLATFORM};
-use crate::shared::fit::split_to_fit;
-use crate::shared::markdown::{Dialect, Unit, render};
 use crate::shared::source_file::SourceFile;
 
-pub(super) const MESSAGE_MAX: usize = 2_000;
-const PART_MIN: usize = 64;
 /// What a server without boosts takes.
 const UPLOAD_MAX_BYTES: usize = 10 << 20;
 const DOWNLOAD_MAX_BYTES: usize = 25 << 20;
@@ -24,23 +22,8 @@ const PUBLIC_THREAD: u8 = 11;
 const ARCHIVE_AFTER_MIN: u32 = 1_440;
 
 #[derive(Deserialize)]
-struct Sent {
-    id: String,
-}
-
-/// In parts that each fit into a message.
-pub(super) fn parts(text: &str) -> Vec<String> {
-    let fits = |part: &str| rendered(part).is_some() || is_blank(part);
-    split_to_fit(text, MESSAGE_MAX, PART_MIN, frontdesk_wire::descriptor::LenUnit::Chars, &fits)
-}
-
-fn rendered(text: &str) -> Option<String> {
-    let mut parts = render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars);
-    (parts.len() == 1).then(|| parts.remove(0).markup)
-}
-
-fn is_blank(text: &str) -> bool {
-    render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars).is_empty()
+pub(super) struct Sent {
+    pub(super) id: String,
 }
 
 /// The rate limit of a route in a channel, by name. Discord counts each kind of request by itself: a thread that was
@@ -50,6 +33,7 @@ pub(super) fn route_bucket(action: &Action) -> String {
     let channel = thread.or(action.act.chat_id()).unwrap_or_default();
     match &action.act {
         Act::ThreadRename { message_id, .. } => format!("rename:{message_id}"),
+        Act::FollowUp { session_key, .. } => format!("follow_up:{session_key}"),
         Act::Send { .. } | Act::SendMedia { .. } => format!("send:{channel}"),
         act => format!("{}:{channel}", act.op()),
     }
@@ -64,7 +48,7 @@ fn id(given: &str, what: &str) -> Result<String, ActionResult> {
     }
 }
 
-fn paced<T>(outcome: Result<Answered<T>, ApiError>, result: impl FnOnce(T) -> ActionResult) -> Acted {
+pub(super) fn paced<T>(outcome: Result<Answered<T>, ApiError>, result: impl FnOnce(T) -> ActionResult) -> Acted {
     match outcome {
         Ok(Answered { value, pause_ms }) => {
             let mut acted = Acted::from(result(value));
@@ -75,11 +59,6 @@ fn paced<T>(outcome: Result<Answered<T>, ApiError>, result: impl FnOnce(T) -> Ac
     }
 }
 
-/// Who is pinged: people whom the text names, and whom it answers. Never everybody, and no roles.
-fn allowed_mentions() -> Value {
-    json!({ "parse": ["users"], "replied_user": true })
-}
-
 /// At most 25 characters. Discord answers with the first message if the same nonce comes again within minutes.
 fn nonce(key: &str) -> String {
     hex::encode(&frontdesk_core::short_hash(&[key])[..12])
@@ -87,19 +66,33 @@ fn nonce(key: &str) -> String {
 
 impl Discord {
     /// A limit that is reached is that of the channel, unless Discord says that it is global.
-    pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
+    pub(super) async fn act_once(
+        &self,
+        acting_as: ActingAs<'_>,
+        action: &Action,
+        capability: Option<&Secret>,
+    ) -> Acted {
         let Some(api) = self.api(acting_as.bot) else {
             let text = format!("bot {:?} was not added", acting_as.bot.id);
             return ActionResult::refused(Code::UnknownIdentity, text).into();
         };
-        let mut acted = self.try_act(&api, acting_as, action).await.unwrap_or_else(Acted::from);
+        let mut acted = self.try_act(&api, acting_as, action, capability).await.unwrap_or_else(|refused| refused);
         let is_paused = acted.pace.retry_after_ms.is_some() || acted.pace.pause_ms.is_some();
         let is_of_bot = acted.pace.bucket.take().as_deref() == Some(WHOLE_BOT);
         acted.pace.bucket = (is_paused && !is_of_bot).then(|| route_bucket(action));
         acted
     }
 
-    async fn try_act(&self, api: &Api<'_>, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
+    async fn try_act(
+        &self,
+        api: &Api<'_>,
+        acting_as: ActingAs<'_>,
+        action: &Action,
+        capability: Option<&Secret>,
+    ) -> Result<Acted, Acted> {
+        if let Act::FollowUp { content, .. } = &action.act {
+            return self.follow_up(acting_as.bot, content, capability).await;
+        }
         let channel = self.target(acting_as.bot, action).await?;
         Ok(match &action.act {
             Act::Send { content, reply_to, .. } => {
@@ -110,7 +103,7 @@ impl Discord {
                 })
             }
             Act::Edit { message_id, content, .. } => {
-                let Some(text) = rendered(content) else { return Err(not_one_message(content)) };
+                let Some(text) = rendered(content) else { return Err(not_one_message(content).into()) };
                 let path = format!("/channels/{channel}/messages/{}", id(message_id, "message")?);
                 let body = json!({ "content": text, "allowed_mentions": allowed_mentions() });
                 paced(api.send::<Sent>(HttpMethod::Patch, &path, &body).await, |it| ActionResult::sent(it.id))
@@ -159,15 +152,25 @@ impl Discord {
                 }
                 Err(error) => error.into(),
             },
-            Act::Prompt { .. } | Act::Draft { .. } | Act::FollowUp { .. } => {
-                return Err(ActionResult::refused(Code::UnsupportedOp, "Discord does not support this here"));
+            Act::Prompt { prompt_id, content, options, reply_to, .. } => {
+                let (text, rows) = prompt(prompt_id, content, options)?;
+                let mut body = message(&text, reply_to.as_deref(), acting_as.idempotency_key)?;
+                body.insert("components".into(), rows.into());
+                let path = format!("/channels/{channel}/messages");
+                paced(api.send::<Sent>(HttpMethod::Post, &path, &Value::Object(body)).await, |it| {
+                    ActionResult::sent(it.id)
+                })
+            }
+            Act::Draft { .. } | Act::FollowUp { .. } => {
+                let text = "Discord does not support this here";
+                return Err(ActionResult::refused(Code::UnsupportedOp, text).into());
             }
         })
     }
 
     /// The channel that an action goes to. The server has checked that the agent may write to the chat; a thread must be
     /// one of that chat.
-    async fn target(&self, bot: &Bot, action: &Action) -> Result<String, ActionResult> {
+    async fn target(&self, bot: &Bot, action: &Action) -> Result<String, Acted> {
         let chat_id = id(action.act.chat_id().unwrap_or_default(), "channel")?;
         match action.meta("thread_id").filter(|thread| !thread.is_empty()) {
             Some(thread) => self.thread_in(bot, &chat_id, thread).await,
@@ -177,15 +180,15 @@ impl Discord {
 
     /// The id of a thread of this channel, or of the thread itself. A private thread is not open to everybody who reaches
     /// its channel.
-    async fn thread_in(&self, bot: &Bot, chat_id: &str, thread: &str) -> Result<String, ActionResult> {
+    async fn thread_in(&self, bot: &Bot, chat_id: &str, thread: &str) -> Result<String, Acted> {
         let thread = id(thread, "thread")?;
         if thread == chat_id {
             return Ok(thread);
         }
         match self.channel(bot, &thread).await {
             Ok(Some(found)) if found.parent() == Some(chat_id) && found.kind != PRIVATE_THREAD => Ok(thread),
-            Ok(_) => Err(ActionResult::egress_declined(PLATFORM)),
-            Err(error) => Err(Acted::from(error).result),
+            Ok(_) => Err(ActionResult::egress_declined(PLATFORM).into()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -312,13 +315,6 @@ fn empty(reply_to: Option<&str>, key: Option<&str>) -> Result<Map<String, Value>
     Ok(body)
 }
 
-fn not_one_message(content: &str) -> ActionResult {
-    if is_blank(content) {
-        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
-    }
-    ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} characters"))
-}
-
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
 fn thread_title(name: &str) -> Result<String, ActionResult> {
     match name.trim() {
@@ -358,18 +354,6 @@ fn encoded(emoji: &str) -> Result<String, ActionResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_part_fits_into_a_message_after_rendering() {
-        for text in ["a_b*c ".repeat(2_000), "**bold** [x](http://a.example/?q=1)\n\n".repeat(300), "😀".repeat(5_000)]
-        {
-            let parts = parts(&text);
-            assert!(parts.len() > 1);
-            for part in &parts {
-                assert!(rendered(part).unwrap().chars().count() <= MESSAGE_MAX);
-            }
-        }
-    }
 
     #[test]
     fn a_message_pings_nobody_by_accident_and_has_a_nonce() {

@@ -40,6 +40,14 @@ impl ApiError {
         }
     }
 
+    /// Whoever only asks has done nothing.
+    pub(super) fn of_question(self) -> Self {
+        match self {
+            Self::NoAnswer { why, .. } => Self::NoAnswer { may_be_done: false, why },
+            error => error,
+        }
+    }
+
     pub(super) fn text(&self) -> String {
         match self {
             Self::Refused { status, code, message } => format!("Discord refused it: {message} ({status}, code {code})"),
@@ -136,10 +144,7 @@ impl<'a> Api<'a> {
     pub(super) async fn get_paced<T: DeserializeOwned>(&self, path: &str) -> Result<Answered<T>, ApiError> {
         // Whoever only asks has done nothing.
         let asked = self.call(HttpMethod::Get, path, Body::Empty, None).await;
-        asked.map_err(|error| match error {
-            ApiError::NoAnswer { why, .. } => ApiError::NoAnswer { may_be_done: false, why },
-            error => error,
-        })
+        asked.map_err(ApiError::of_question)
     }
 
     pub(super) async fn send<T: DeserializeOwned>(
@@ -172,16 +177,51 @@ impl<'a> Api<'a> {
         body: Body<'_>,
         time: Option<Duration>,
     ) -> Result<Answered<T>, ApiError> {
+        let headers = [("authorization", self.authorization.as_str())];
+        self.exchange(method, path, &headers, body, time).await
+    }
+
+    /// With the token of an interaction, which stands in the path. It is enough: the token of the bot is not sent. No
+    /// error repeats it.
+    pub(super) async fn by_token<T: DeserializeOwned>(
+        &self,
+        method: HttpMethod,
+        head: &str,
+        token: &Secret,
+        tail: &str,
+        json: Option<&Value>,
+    ) -> Result<Answered<T>, ApiError> {
+        let path = format!("{head}{}{tail}", token.expose());
+        let json = json.map(Value::to_string);
+        let body = json.as_deref().map_or(Body::Empty, Body::Json);
+        self.exchange(method, &path, &[], body, None).await.map_err(|error| match error {
+            ApiError::NoAnswer { may_be_done, why } => {
+                ApiError::NoAnswer { may_be_done, why: why.replace(token.expose(), "***") }
+            }
+            ApiError::Refused { status, code, message } => {
+                ApiError::Refused { status, code, message: message.replace(token.expose(), "***") }
+            }
+            error => error,
+        })
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: HttpMethod,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body<'_>,
+        time: Option<Duration>,
+    ) -> Result<Answered<T>, ApiError> {
         if !self.invalid.may_call(self.bot, self.now_ms) {
             return Err(ApiError::TooManyRefused);
         }
         let url = format!("{}{path}", self.base());
-        let headers = [("authorization", self.authorization.as_str())];
         let call = Call {
             method,
             url: &url,
             body,
-            headers: &headers,
+            headers,
             trusted: self.own_base,
             time,
             max_bytes: ANSWER_MAX_BYTES,

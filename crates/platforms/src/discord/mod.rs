@@ -1,4 +1,4 @@
-//! Discord: the gateway socket in, REST out.
+//! Discord: the gateway socket and interactions in, REST out.
 //!
 //! * `scope_id` is the guild, `chat_id` the channel; in a thread `chat_id` and `thread_id` are the thread, and
 //!   `parent_chat_id` its channel.
@@ -8,15 +8,22 @@ mod act;
 mod api;
 mod ask;
 mod backfill;
+mod body;
+mod callbacks;
 mod cursor;
+mod follow_up;
+mod forward;
 mod guilds;
 mod inspect;
+mod interactions;
 mod invalid;
 mod listening;
 mod look;
 mod normalize;
 mod permissions;
+mod prompts;
 mod shard;
+pub mod signature;
 mod snowflake;
 mod socket;
 mod starts;
@@ -30,16 +37,21 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Ended, Inlet, Look, MediaFault, Platform, Rate, RemoteMedia,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Method, Platform,
+    Rate, RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
 
-use self::act::{MESSAGE_MAX, route_bucket};
+use self::act::route_bucket;
+use self::callbacks::RefusedInteractions;
+use self::follow_up::Begun;
 use self::guilds::{Guilds, User};
 use self::invalid::InvalidRequests;
+use self::prompts::AnsweredPrompts;
+use self::text::MESSAGE_MAX;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -47,18 +59,46 @@ pub const PLATFORM: &str = "discord";
 pub const LISTED: Listed = Listed { name: PLATFORM, defaults: include_str!("default.toml"), open };
 
 const TYPING_LASTS_MS: u64 = 10_000;
+/// A form with the longest texts, or a command for the longest message.
+const INTERACTION_MAX_BYTES: usize = 256 << 10;
 
 // What Discord permits, with a margin: 50 requests a second in all, 5 messages in 5 s in a channel. Limits of routes that
 // its answers tell are obeyed beside these.
 const BOT_RATE: Rate = Rate { burst: 5, every_ms: 23 };
 const CHANNEL_RATE: Rate = Rate { burst: 4, every_ms: 1_050 };
 
-const OPS: [&str; 9] =
-    ["send", "edit", "delete", "typing", "get_chat_info", "send_media", "react", "thread_create", "thread_rename"];
+/// Of follow-ups, by the token of their interaction: 5 in 2 s. They do not count for the bot.
+const TOKEN_RATE: Rate = Rate { burst: 4, every_ms: 450 };
+
+const OPS: [&str; 11] = [
+    "send",
+    "edit",
+    "delete",
+    "typing",
+    "follow_up",
+    "get_chat_info",
+    "send_media",
+    "prompt",
+    "react",
+    "thread_create",
+    "thread_rename",
+];
 
 fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
-    let Settings { preview } = kit.section(PLATFORM)?;
-    Ok(Arc::new(Discord { is_preview_on: preview, ..Discord::new(kit) }))
+    let Settings { preview, commands } = kit.section(PLATFORM)?;
+    let forwards_interactions = commands == Commands::Forward;
+    Ok(Arc::new(Discord { is_preview_on: preview, forwards_interactions, ..Discord::new(kit) }))
+}
+
+/// In which form agents get commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Commands {
+    /// As the interaction, without its token.
+    #[default]
+    Forward,
+    /// As a message of the person, for agents that know no forwards.
+    Event,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +106,7 @@ fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
 #[derive(Default)]
 struct Settings {
     preview: bool,
+    commands: Commands,
 }
 
 pub struct Discord {
@@ -78,6 +119,11 @@ pub struct Discord {
     /// Who each bot is, as Discord said, beside the account that was asked about.
     known: Mutex<HashMap<String, (String, User)>>,
     is_preview_on: bool,
+    doors: [Door; 1],
+    forwards_interactions: bool,
+    answered: AnsweredPrompts,
+    begun: Begun,
+    refused: RefusedInteractions,
 }
 
 impl Discord {
@@ -101,6 +147,16 @@ impl Discord {
             invalid: InvalidRequests::default(),
             known: Mutex::default(),
             is_preview_on: true,
+            doors: [Door {
+                method: Method::Post,
+                path: "/interactions/{bot}",
+                summary: "Interactions of a Discord bot: commands, buttons, menus and forms",
+                max_bytes: INTERACTION_MAX_BYTES,
+            }],
+            forwards_interactions: true,
+            answered: AnsweredPrompts::default(),
+            begun: Begun::default(),
+            refused: RefusedInteractions::default(),
         }
     }
 }
@@ -139,6 +195,12 @@ impl Platform for Discord {
                 return Err(format!("{name} {url:?} must begin with {} or {}", schemes[0], schemes[1]));
             }
         }
+        if let Some(key) = bot.setting("public_key").filter(|key| !signature::is_public_key(key)) {
+            return Err(format!("public_key {key:?} must be 64 hexadecimal digits, as the developer portal shows it"));
+        }
+        if let Some(id) = bot.setting("application_id").filter(|id| !interactions::is_id(id)) {
+            return Err(format!("application_id {id:?} must be a number, as the developer portal shows it"));
+        }
         match bot.setting("socket").unwrap_or("on") {
             "on" | "off" => Ok(()),
             other => Err(format!("socket must be on or off, not {other:?}")),
@@ -162,8 +224,25 @@ impl Platform for Discord {
         })
     }
 
-    fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
-        Box::pin(self.act_once(acting_as, action))
+    fn doors(&self) -> &[Door] {
+        &self.doors
+    }
+
+    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+        let heard = match bot {
+            Some(bot) => self.hear(bot, request),
+            None => Err(Reply::text(404, "no such bot")),
+        };
+        Box::pin(std::future::ready(heard))
+    }
+
+    fn act<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        action: &'a Action,
+        capability: Option<&'a Secret>,
+    ) -> BoxFuture<'a, Acted> {
+        Box::pin(self.act_once(acting_as, action, capability))
     }
 
     fn typing_lasts_ms(&self) -> Option<u64> {
@@ -181,7 +260,7 @@ impl Platform for Discord {
 
     fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
         let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
-        Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
+        Box::pin(async move { self.act_once(acting_as, &send.into(), None).await.result })
     }
 
     fn fetch_media<'a>(&'a self, bot: &'a Bot, handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {
@@ -189,10 +268,13 @@ impl Platform for Discord {
     }
 
     fn split(&self, text: &str) -> Vec<String> {
-        act::parts(text)
+        text::parts(text)
     }
 
     fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
+        if matches!(action.act, Act::FollowUp { .. }) {
+            return Cost::of(action).in_bucket(route_bucket(action), TOKEN_RATE);
+        }
         let cost = Cost::of(action).in_bucket("bot", BOT_RATE);
         cost.in_bucket(route_bucket(action), CHANNEL_RATE)
     }

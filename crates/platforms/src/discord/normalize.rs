@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::PLATFORM;
+use super::body::{Body, lenient};
 use super::guilds::{Channel, Guild, User};
 use super::snowflake::time_ms;
-use super::text::{Body, lenient};
 
 /// Kinds of messages that somebody wrote: a text and a reply. The first message of a thread is shown there once more by
 /// another kind, which is left out like the notices of Discord itself.

@@ -134,6 +134,10 @@ impl Listening<'_> {
             "RESUMED" => stage.is_news = true,
             "MESSAGE_CREATE" => self.discord.said(self.bot, data, false, stage).await,
             "MESSAGE_UPDATE" => self.discord.said(self.bot, data, true, stage).await,
+            "INTERACTION_CREATE" => {
+                stage.take(self.inlet).await?;
+                self.discord.take_interaction(self.bot, data, self.inlet).await?;
+            }
             kind => {
                 // What was said before is judged by what was known before.
                 stage.take(self.inlet).await?;

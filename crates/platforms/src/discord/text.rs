@@ -1,148 +1,55 @@
-//! What a message says beside its text: embeds of programs, polls, stickers.
+//! Texts of agents as Discord takes them.
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use frontdesk_wire::descriptor::LenUnit;
+use frontdesk_wire::{ActionResult, Code};
+use serde_json::{Value, json};
 
-/// What is not as described is left out; it must not cost the message.
-pub(super) fn lenient<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    T: DeserializeOwned,
-    D: Deserializer<'de>,
-{
-    let Value::Array(items) = Value::deserialize(deserializer)? else { return Ok(Vec::new()) };
-    Ok(items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect())
+use crate::shared::fit::split_to_fit;
+use crate::shared::markdown::{Dialect, Unit, render};
+
+pub(super) const MESSAGE_MAX: usize = 2_000;
+const PART_MIN: usize = 64;
+
+/// In parts that each fit into a message.
+pub(super) fn parts(text: &str) -> Vec<String> {
+    let fits = |part: &str| rendered(part).is_some() || is_blank(part);
+    split_to_fit(text, MESSAGE_MAX, PART_MIN, LenUnit::Chars, &fits)
 }
 
-fn lenient_one<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    T: DeserializeOwned,
-    D: Deserializer<'de>,
-{
-    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
+pub(super) fn rendered(text: &str) -> Option<String> {
+    let mut parts = render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars);
+    (parts.len() == 1).then(|| parts.remove(0).markup)
 }
 
-/// The parts of a message that become text.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Body {
-    pub(super) content: String,
-    #[serde(deserialize_with = "lenient")]
-    embeds: Vec<Embed>,
-    #[serde(deserialize_with = "lenient")]
-    sticker_items: Vec<Sticker>,
-    #[serde(deserialize_with = "lenient_one")]
-    poll: Option<Poll>,
+pub(super) fn is_blank(text: &str) -> bool {
+    render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars).is_empty()
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Embed {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    url: Option<String>,
-    title: Option<String>,
-    description: Option<String>,
-    author: Option<Named>,
-    fields: Vec<Field>,
-    footer: Option<Text>,
+/// Who is pinged: people whom the text names, and whom it answers. Never everybody, and no roles.
+pub(super) fn allowed_mentions() -> Value {
+    json!({ "parse": ["users"], "replied_user": true })
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    name: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Field {
-    name: String,
-    value: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Text {
-    text: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Sticker {
-    name: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Poll {
-    question: Text,
-    answers: Vec<PollAnswer>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct PollAnswer {
-    poll_media: PollMedia,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct PollMedia {
-    text: Option<String>,
-    emoji: Option<Emoji>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Emoji {
-    name: Option<String>,
-}
-
-impl Body {
-    /// Nothing but a sticker.
-    pub(super) fn is_sticker(&self) -> bool {
-        self.content.is_empty() && !self.sticker_items.is_empty()
+pub(super) fn not_one_message(content: &str) -> ActionResult {
+    if is_blank(content) {
+        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
     }
-
-    /// The text first, if there is one.
-    pub(super) fn parts(&self, has_only_previews: bool) -> Vec<String> {
-        let mut parts = vec![self.content.clone()];
-        let embeds = self.embeds.iter().filter(|embed| !has_only_previews && !embed.is_preview(&self.content));
-        parts.extend(embeds.map(Embed::text));
-        parts.extend(self.poll.as_ref().map(Poll::text));
-        parts.extend(self.sticker_items.iter().map(|sticker| format!("[Sticker {}]", sticker.name)));
-        parts.retain(|part| !part.is_empty());
-        parts
-    }
+    ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} characters"))
 }
 
-impl Embed {
-    /// Discord made it for an address in the text. Programs send only rich ones.
-    fn is_preview(&self, content: &str) -> bool {
-        let is_other_kind = self.kind.as_deref().is_some_and(|kind| kind != "rich");
-        let url = self.url.as_deref().unwrap_or_default();
-        is_other_kind || (!url.is_empty() && content.contains(url))
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn text(&self) -> String {
-        let fields = self.fields.iter().map(|field| format!("{}: {}", field.name, field.value));
-        let author = self.author.as_ref().map(|author| author.name.clone());
-        let head = [author, self.title.clone(), self.description.clone()].into_iter().flatten();
-        let footer = self.footer.as_ref().map(|footer| footer.text.clone());
-        let lines: Vec<String> = head.chain(fields).chain(footer).filter(|line| !line.is_empty()).collect();
-        lines.join("\n")
-    }
-}
-
-impl Poll {
-    fn text(&self) -> String {
-        let mut lines = vec![format!("[Poll] {}", self.question.text)];
-        for (at, PollAnswer { poll_media }) in self.answers.iter().enumerate() {
-            let emoji = poll_media.emoji.as_ref().and_then(|emoji| emoji.name.as_deref());
-            let shown: Vec<&str> = [emoji, poll_media.text.as_deref()].into_iter().flatten().collect();
-            lines.push(format!("{}. {}", at + 1, shown.join(" ")));
+    #[test]
+    fn every_part_fits_into_a_message_after_rendering() {
+        for text in ["a_b*c ".repeat(2_000), "**bold** [x](http://a.example/?q=1)\n\n".repeat(300), "😀".repeat(5_000)]
+        {
+            let parts = parts(&text);
+            assert!(parts.len() > 1);
+            for part in &parts {
+                assert!(rendered(part).unwrap().chars().count() <= MESSAGE_MAX);
+            }
         }
-        lines.join("\n")
     }
 }

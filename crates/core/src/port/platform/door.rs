@@ -6,6 +6,7 @@ use bytes::Bytes;
 use frontdesk_wire::Secret;
 
 use super::inlet::{Change, Gap, LateReceipt};
+use crate::error::DeskError;
 use crate::intake::{Intake, Receipt};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,9 @@ impl Reply {
 /// Makes a reply from what became of the events.
 pub type ReplyMaker = Box<dyn FnOnce(&[Receipt]) -> Reply + Send>;
 
+/// Makes a reply from the reason why no event was taken.
+pub type ReplyToFailure = Box<dyn FnOnce(&DeskError) -> Reply + Send>;
+
 /// What is answered once the events are stored.
 pub enum Answer {
     /// The same also if the server refuses all events: that is recorded, and sending them again would not help.
@@ -112,9 +116,9 @@ pub struct Heard {
     /// What is known to be missing beside the events.
     pub gaps: Vec<Gap>,
     pub answer: Answer,
-    /// Answered instead if the events could not be stored. `None`: the edge says why, with a status that makes the
-    /// sender try again.
-    pub if_not_stored: Option<Reply>,
+    /// Answered instead if the events could not be stored, or if all of them were refused and the answer depends on them.
+    /// For senders that do not try again. `None`: the edge says why, with a status that makes the sender try again.
+    pub if_not_stored: Option<ReplyToFailure>,
 }
 
 impl Heard {

@@ -20,11 +20,13 @@ use crate::split;
 
 pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
-pub use door::{Answer, Door, Heard, HeardFragment, Method, RawRequest, Reply, ReplyMaker};
+pub use door::{Answer, Door, Heard, HeardFragment, Method, RawRequest, Reply, ReplyMaker, ReplyToFailure};
 pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
 
 /// A platform that does not say in time who can see a chat, or whose it is, does not know.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(3);
+/// The same where somebody waits for the answer to an interaction: vendors give it three seconds in all.
+pub const LOOK_LIMIT_OF_INTERACTION: Duration = Duration::from_millis(1_500);
 
 const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 

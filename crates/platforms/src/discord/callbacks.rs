@@ -1,0 +1,79 @@
+//! Interactions that come by the socket: they are answered by a call of their own.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use frontdesk_core::intake::Verified;
+use frontdesk_core::port::outcall::HttpMethod;
+use frontdesk_core::port::platform::{Bot, Inlet};
+use frontdesk_wire::Secret;
+use serde_json::Value;
+
+use super::Discord;
+use super::interactions::{Meaning, is_id, is_token, not_stored};
+
+/// Discord waits no longer for an answer.
+const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// Interactions that are remembered as refused, because Discord sends them again when the session is resumed.
+const REFUSED_MAX: usize = 1_000;
+
+/// Interactions whose people were told that nothing was done.
+#[derive(Default)]
+pub(super) struct RefusedInteractions(Mutex<VecDeque<String>>);
+
+impl RefusedInteractions {
+    fn knows(&self, id: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|known| known == id)
+    }
+
+    fn note(&self, id: &str) {
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.push_back(id.to_owned());
+        while refused.len() > REFUSED_MAX {
+            refused.pop_front();
+        }
+    }
+}
+
+impl Discord {
+    /// Stores an interaction of the socket, then answers it. `Err`: it was not stored, and the person was told so.
+    pub(super) async fn take_interaction(&self, bot: &Bot, data: &Value, inlet: &dyn Inlet) -> Result<(), String> {
+        let id = data["id"].as_str().unwrap_or_default();
+        if self.refused.knows(id) {
+            return Ok(());
+        }
+        let proof = Verified::by("the socket of the bot's token");
+        let (answer, stored) = match self.meaning_of(bot, proof, data, None, self.env.now_ms()) {
+            Meaning::Answer(answer) => (answer, Ok(())),
+            Meaning::Event { intake, then } => match inlet.take(vec![*intake]).await {
+                Ok(mut outcomes) => match outcomes.pop() {
+                    Some(Err(refusal)) => (not_stored(&refusal), Ok(())),
+                    receipt => (then.answer(receipt.and_then(Result::ok).as_ref()), Ok(())),
+                },
+                Err(error) => {
+                    // The session is resumed and brings it again, but by then the person was told that nothing was done.
+                    self.refused.note(id);
+                    (not_stored(&error), Err(format!("an interaction was not stored: {error}")))
+                }
+            },
+        };
+        self.answer_interaction(bot, data, &answer).await;
+        stored
+    }
+
+    /// A person who gets no answer sees that the application did not respond; what they did is stored nevertheless.
+    async fn answer_interaction(&self, bot: &Bot, data: &Value, answer: &Value) {
+        let text = |name: &str| data[name].as_str().unwrap_or_default();
+        let (id, token) = (text("id"), Secret::new(text("token")));
+        let Some(api) = self.api(bot).filter(|_| is_id(id) && is_token(token.expose())) else { return };
+        let head = format!("/interactions/{id}/");
+        let call = api.by_token::<Value>(HttpMethod::Post, &head, &token, "/callback", Some(answer));
+        let failed = match tokio::time::timeout(ANSWER_TIME, call).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error.text(),
+            Err(_) => "Discord did not take it in time".to_owned(),
+        };
+        tracing::warn!(bot = bot.id, id, error = failed, "an interaction could not be answered");
+    }
+}

@@ -1,0 +1,97 @@
+//! Answers to an interaction with its token. The first one takes the place of "thinking", the others are messages of
+//! their own.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use frontdesk_core::port::outcall::HttpMethod;
+use frontdesk_core::port::platform::{Acted, Bot};
+use frontdesk_core::short_hash;
+use frontdesk_wire::{ActionResult, Code, Secret};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Discord;
+use super::act::{Sent, paced};
+use super::api::ApiError;
+use super::text::{allowed_mentions, not_one_message, rendered};
+
+/// The message is only "thinking" so far.
+const LOADING: u64 = 1 << 7;
+const UNKNOWN_MESSAGE: i64 = 10_008;
+const UNKNOWN_WEBHOOK: i64 = 10_015;
+const INVALID_TOKEN: i64 = 50_027;
+/// Interactions that are remembered as begun. Of others Discord is asked.
+const BEGUN_MAX: usize = 1_000;
+
+#[derive(Deserialize)]
+struct Original {
+    #[serde(default)]
+    flags: u64,
+}
+
+/// Interactions whose first answer is there, by a hash of their token.
+#[derive(Default)]
+pub(super) struct Begun(Mutex<VecDeque<[u8; 16]>>);
+
+impl Begun {
+    fn knows(&self, mark: &[u8; 16]) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(mark)
+    }
+
+    fn note(&self, mark: [u8; 16]) {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !begun.contains(&mark) {
+            begun.push_back(mark);
+        }
+        while begun.len() > BEGUN_MAX {
+            begun.pop_front();
+        }
+    }
+}
+
+impl Discord {
+    /// Which answer is the first one, Discord itself knows: also after a restart, and after an answer of which nobody knows
+    /// whether it arrived.
+    pub(super) async fn follow_up(
+        &self,
+        bot: &Bot,
+        content: &str,
+        capability: Option<&Secret>,
+    ) -> Result<Acted, Acted> {
+        let absent = || Acted::from(ActionResult::capability_unavailable());
+        let held = capability.ok_or_else(absent)?;
+        let (application, token) = held.expose().split_once('/').ok_or_else(absent)?;
+        let Some(text) = rendered(content) else { return Err(not_one_message(content).into()) };
+        let api = self.api(bot).ok_or_else(absent)?;
+        let mark = short_hash(&[application, token]);
+        let (head, token) = (format!("/webhooks/{application}/"), Secret::new(token));
+        let original = "/messages/@original";
+        let is_first = !self.begun.knows(&mark)
+            && match api.by_token::<Original>(HttpMethod::Get, &head, &token, original, None).await {
+                Ok(found) => found.value.flags & LOADING != 0,
+                Err(ApiError::Refused { code: UNKNOWN_MESSAGE, .. }) => false, // somebody has deleted it
+                Err(error) => return Err(refused(error.of_question())),
+            };
+        let body = json!({ "content": text, "allowed_mentions": allowed_mentions() });
+        let (method, tail) = if is_first { (HttpMethod::Patch, original) } else { (HttpMethod::Post, "?wait=true") };
+        let sent = api.by_token::<Sent>(method, &head, &token, tail, Some(&body)).await;
+        match sent {
+            Err(error) => Err(refused(error)),
+            sent => {
+                self.begun.note(mark);
+                Ok(paced(sent, |it| ActionResult::sent(it.id)))
+            }
+        }
+    }
+}
+
+fn refused(error: ApiError) -> Acted {
+    match &error {
+        ApiError::Refused { code: UNKNOWN_WEBHOOK | INVALID_TOKEN, .. } => {
+            let text = "Discord takes no more answers to this interaction: they are possible for 15 minutes";
+            ActionResult::refused(Code::CapabilityUnavailable, text).into()
+        }
+        _ => error.into(),
+    }
+}
