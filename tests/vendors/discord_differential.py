@@ -30,6 +30,7 @@ OGG = b"OggS" + bytes(60)
 
 EMPTY = "(The user sent a message with no text content)"
 NO_WORDS = "a sentence about a message without words is not what the user sent"
+FOREIGN = "the agent must see that these are not the words of the user"
 FORWARD = "a message that is forwarded is no reply to it"
 
 # For a step and a field: what the native adapter says, what we say, why. `events` is how many there are.
@@ -40,11 +41,17 @@ DIFFERENCES = {
     "document_text": {"text": (
         "[Content of notes.txt]:\nline one\n\nmy notes", "my notes",
         "files are fetched when an agent asks for them, so their content is not part of the text")},
-    "sticker": {"text": (EMPTY, "[Sticker wave]", "the native adapter does not look at stickers")},
-    "forwarded_message": {"reply_to_message_id": (re.compile(r"\d+"), None, FORWARD)},
-    "forwarded_message_with_a_file": {"reply_to_message_id": (re.compile(r"\d+"), None, FORWARD)},
+    "sticker": {
+        "text": (EMPTY, "[Sticker wave]", "the native adapter does not look at stickers"),
+        "message_type": ("text", "sticker", "the native adapter does not look at stickers")},
+    "forwarded_message": {
+        "text": ("hi all", "[Forwarded message]\nhi all", FOREIGN),
+        "reply_to_message_id": (re.compile(r"\d+"), None, FORWARD)},
+    "forwarded_message_with_a_file": {
+        "text": ("see this", "[Forwarded message]\nsee this", FOREIGN),
+        "reply_to_message_id": (re.compile(r"\d+"), None, FORWARD)},
     "embed_of_another_bot": {"text": (EMPTY, "Build\nis green", "the native adapter does not look at embeds")},
-    "embed_beside_a_text": {"text": ("news", "news\n\nBuild\nis green", "the native adapter does not look at embeds")},
+    "embed_beside_a_text": {"text": ("news", "news\nBuild\nis green", "the native adapter does not look at embeds")},
     "edited_text": {"events": (0, 1, "the native adapter drops edits; here the agent gets the new text")},
     "text_that_the_client_split": {
         "events": (1, 2, "the native adapter waits for more and joins it; here every message is delivered at once")},

@@ -136,7 +136,7 @@ pub(super) fn normalize(place: &Place<'_>, message: &Message, is_edit: bool) -> 
     let is_role = message.mention_roles.iter().any(|role| own_roles.contains(role));
     let text = message.text(place.me);
     let event = MessageEvent {
-        message_type: kind_of(message, &text).into(),
+        message_type: kind_of(message, replied, &text).into(),
         text,
         source: source(place, message, is_bot, is_edit),
         message_id: Some(message.id.clone()),
@@ -153,8 +153,9 @@ pub(super) fn normalize(place: &Place<'_>, message: &Message, is_edit: bool) -> 
     // Bots answer each other with a ping without meaning it.
     let is_answer = is_own == Some(true) && !is_bot;
     intake.addressed = is_mention || is_role || is_answer || place.channel.is_direct();
-    let files = message.files().filter(|it| !it.id.is_empty()).take(REMOTE_MEDIA_MAX);
-    intake.remote_media = files.map(|file| message.remote(file)).collect();
+    // "What is this?" is about the files of the other message.
+    let files = [Some(message), replied].into_iter().flatten().flat_map(Message::remote_files);
+    intake.remote_media = files.take(REMOTE_MEDIA_MAX).collect();
     if is_edit {
         intake.edit_id.clone_from(&message.edited_timestamp);
     }
@@ -194,6 +195,10 @@ impl Message {
         parts.join("\n")
     }
 
+    fn remote_files(&self) -> impl Iterator<Item = RemoteFile> {
+        self.files().filter(|file| !file.id.is_empty()).map(|file| self.remote(file))
+    }
+
     /// URLs of files expire after a day, so the message is asked for again when the file is needed.
     fn remote(&self, file: &Attachment) -> RemoteFile {
         let mime = file.content_type.as_deref().unwrap_or("application/octet-stream");
@@ -206,22 +211,31 @@ impl Message {
     }
 }
 
-fn kind_of(message: &Message, text: &str) -> &'static str {
+fn kind_of(message: &Message, replied: Option<&Message>, text: &str) -> &'static str {
     if message.flags & IS_VOICE != 0 {
         return "voice";
     }
-    let Some(file) = message.files().next() else {
-        return match text {
-            _ if message.body.is_sticker() => "sticker",
-            text if text.starts_with('/') => "command",
-            _ => "text",
-        };
-    };
-    match file.content_type.as_deref().unwrap_or_default() {
-        mime if mime.starts_with("image/") => "photo",
-        mime if mime.starts_with("video/") => "video",
-        mime if mime.starts_with("audio/") => "audio",
-        _ => "document",
+    if text.starts_with('/') {
+        return "command";
+    }
+    let of_other = || replied.and_then(|to| to.files().next());
+    match (message.files().next(), of_other()) {
+        _ if message.body.is_sticker() => "sticker",
+        (Some(file), _) => file.kind(),
+        // What somebody else said is not transcribed as if the author had said it.
+        (None, Some(file)) if file.kind() != "audio" => file.kind(),
+        _ => "text",
+    }
+}
+
+impl Attachment {
+    fn kind(&self) -> &'static str {
+        match self.content_type.as_deref().unwrap_or_default() {
+            mime if mime.starts_with("image/") => "photo",
+            mime if mime.starts_with("video/") => "video",
+            mime if mime.starts_with("audio/") => "audio",
+            _ => "document",
+        }
     }
 }
 
