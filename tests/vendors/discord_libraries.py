@@ -18,13 +18,13 @@ class DiscordPy:
     refusal = discord.HTTPException
     heartbeat_ms = 400
 
-    def __init__(self, fake, token, intents=None, plain=False, patience_s=60, judge=None):
+    def __init__(self, fake, token, intents=None, plain=False, patience_s=60, judge=None, sharded=False):
         discord.http.Route.BASE = fake.base_url
         discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(fake.gateway_url)
         self.token, self.events = token, asyncio.Queue()
         lib = self
 
-        class Client(discord.Client):
+        class Client(discord.AutoShardedClient if sharded else discord.Client):
             def dispatch(self, event, /, *args, **more):
                 super().dispatch(event, *args, **more)
                 lib.on(event, args)

@@ -48,6 +48,31 @@ async def withheld_acks_make_it_resume(s):
     same(len(await s.fake.called("gateway identify")), 1, "sessions")
 
 
+@check(only="discord.py", starts_itself=True, options={"sharded": True})
+async def shards_have_their_own_guilds(s):
+    s.fake.control("gateway", {"identify_every_ms": 0, "shards": 2, "max_concurrency": 2})
+    other, channel = GUILD + (1 << 22), GENERAL + (1 << 22)
+    s.fake.act("add_guild", id=other, name="Other", owner=ANN, members=[{"user": BOT}, {"user": ANN}],
+               channels=[{"id": channel, "name": "other"}])
+    await s.lib.open()
+    await s.next("ready")
+    client = s.lib.client
+    same(sorted(client.shards), [0, 1], "shards")
+    same({guild.id: guild.shard_id for guild in client.guilds},
+         {guild: (guild >> 22) % 2 for guild in (GUILD, other)}, "guilds")
+    s.say("here")
+    s.say("there", channel=channel)
+    s.fake.act("say", bot=BOT, by=ANN, text="directly")
+    same({(await message(s))["text"] for _ in range(3)}, {"here", "there", "directly"}, "messages")
+    before = s.fake.last_number()
+    same(s.fake.socket("cut_shard", shard=1), 1, "sockets")
+    await s.fake.called("gateway resume", after=before)
+    s.say("here again")
+    s.say("there again", channel=channel)
+    same({(await message(s))["text"] for _ in range(2)}, {"here again", "there again"}, "messages")
+    same(len(await s.fake.called("gateway identify")), 2, "sessions")
+
+
 @check
 async def a_cut_socket_is_resumed_with_what_was_missed(s):
     s.fake.socket("cut_after", dispatches=1)
