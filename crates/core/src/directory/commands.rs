@@ -1,7 +1,7 @@
 //! Commands that agents offer to people. A gateway names them in its hello. They are kept: the list of a bot must not
 //! shrink while agents sleep, nor when the server restarts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::TenantId;
@@ -147,6 +147,26 @@ impl Offers {
         }
         all.extend(offered.into_values().cloned());
         all
+    }
+
+    /// Commands of one name that agents of a bot offer in several forms: people see one of them only. Each with the
+    /// agents that offer it, as `tenant/instance`.
+    pub fn conflicts(&self, platform: &str, bot: &Bot) -> Vec<(String, Vec<String>)> {
+        let mut forms: BTreeMap<String, (HashSet<Command>, Vec<String>)> = BTreeMap::new();
+        self.registry.read(|view| {
+            for list in view.commands_on(platform, &bot.id) {
+                if bot.tenant.as_ref().is_some_and(|tenant| *tenant != list.tenant) {
+                    continue;
+                }
+                for command in &list.commands {
+                    let (found, agents) = forms.entry(command.name.clone()).or_default();
+                    found.insert(command.clone());
+                    agents.push(format!("{}/{}", list.tenant, list.instance));
+                }
+            }
+        });
+        let several = forms.into_iter().filter(|(_, (found, _))| found.len() > 1);
+        several.map(|(name, (_, agents))| (name, agents)).collect()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::forward::{forward, options_text};
 use super::guilds::{Channel, User};
-use super::prompts::{AnsweredPrompts, Pressed, pressed};
+use super::prompts::{AnsweredPrompts, Pressed, has_prompt_token, pressed};
 use super::text::MESSAGE_MAX;
 use super::{Discord, PLATFORM, signature};
 
@@ -233,6 +233,8 @@ impl Discord {
         }
         match pressed(&bot.id, data).filter(|_| interaction.kind == COMPONENT) {
             Some(press) => self.press(bot, proof, &interaction, press),
+            // Some agents would take it for the answer to a prompt.
+            None if has_prompt_token(data) => unreadable(bot, proof, data, "its button is of no prompt"),
             None => self.command(bot, proof, &interaction, data, sent_ms, now_ms),
         }
     }

@@ -10,6 +10,7 @@ mod ask;
 mod backfill;
 mod body;
 mod callbacks;
+mod commands;
 mod cursor;
 mod follow_up;
 mod forward;
@@ -37,8 +38,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Method, Platform,
-    Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Method,
+    Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
@@ -47,6 +48,7 @@ use serde::Deserialize;
 
 use self::act::route_bucket;
 use self::callbacks::RefusedInteractions;
+use self::commands::CommandBudget;
 use self::follow_up::Begun;
 use self::guilds::{Guilds, User};
 use self::invalid::InvalidRequests;
@@ -113,6 +115,7 @@ pub struct Discord {
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
     files: SourceFiles,
+    public_url: String,
     descriptor: Descriptor,
     guilds: Guilds,
     invalid: InvalidRequests,
@@ -124,6 +127,9 @@ pub struct Discord {
     answered: AnsweredPrompts,
     begun: Begun,
     refused: RefusedInteractions,
+    /// The application of each bot, beside the account that was asked about.
+    applications: Mutex<HashMap<String, (String, String)>>,
+    command_budget: CommandBudget,
 }
 
 impl Discord {
@@ -142,6 +148,7 @@ impl Discord {
             env: kit.env.clone(),
             outcall: kit.outcall.clone(),
             files: SourceFiles::new(kit),
+            public_url: kit.public_url.clone(),
             descriptor,
             guilds: Guilds::default(),
             invalid: InvalidRequests::default(),
@@ -157,6 +164,8 @@ impl Discord {
             answered: AnsweredPrompts::default(),
             begun: Begun::default(),
             refused: RefusedInteractions::default(),
+            applications: Mutex::default(),
+            command_budget: CommandBudget::default(),
         }
     }
 }
@@ -265,6 +274,14 @@ impl Platform for Discord {
 
     fn fetch_media<'a>(&'a self, bot: &'a Bot, handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {
         Box::pin(self.fetch(bot, handle))
+    }
+
+    fn declares_commands(&self) -> bool {
+        true
+    }
+
+    fn declare_commands<'a>(&'a self, bot: &'a Bot, commands: &'a [Command]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(self.declare(bot, commands))
     }
 
     fn split(&self, text: &str) -> Vec<String> {

@@ -19,6 +19,7 @@ const MENU_OPTIONS: usize = 25;
 const MENUS_MAX: usize = ROWS_MAX * MENU_OPTIONS;
 const BUTTON_LABEL_MAX: usize = 80;
 const MENU_LABEL_MAX: usize = 100;
+const BUTTON_TOKEN: &str = "hp1";
 /// Of a menu. Its options are named by its values; the number tells the menus of one prompt apart.
 const MENU_TOKEN: &str = "hps1";
 /// Answered prompts that are remembered.
@@ -117,15 +118,16 @@ pub(super) fn pressed(bot: &str, data: &Value) -> Option<Pressed> {
     let custom_id = data["data"]["custom_id"].as_str()?;
     let message_id = data["message"]["id"].as_str().filter(|id| !id.is_empty())?;
     let component = find(&data["message"]["components"], custom_id)?;
-    let (prompt_id, option_id, label) = if let Some(rest) = custom_id.strip_prefix("hp1:") {
-        let (prompt_id, option_id) = rest.rsplit_once(':')?;
-        (prompt_id, option_id, &component["label"])
-    } else {
-        let (_, prompt_id) = custom_id.strip_prefix(MENU_TOKEN)?.strip_prefix(':')?.split_once(':')?;
-        let chosen = data["data"]["values"].get(0)?.as_str()?;
-        let option = component["options"].as_array()?.iter().find(|option| option["value"] == chosen)?;
-        (prompt_id, chosen, &option["label"])
-    };
+    let (prompt_id, option_id, label) =
+        if let Some(rest) = custom_id.strip_prefix(BUTTON_TOKEN).and_then(|rest| rest.strip_prefix(':')) {
+            let (prompt_id, option_id) = rest.rsplit_once(':')?;
+            (prompt_id, option_id, &component["label"])
+        } else {
+            let (_, prompt_id) = custom_id.strip_prefix(MENU_TOKEN)?.strip_prefix(':')?.split_once(':')?;
+            let chosen = data["data"]["values"].get(0)?.as_str()?;
+            let option = component["options"].as_array()?.iter().find(|option| option["value"] == chosen)?;
+            (prompt_id, chosen, &option["label"])
+        };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let is_option = (1..=32).contains(&option_id.len()) && option_id.bytes().all(is_plain);
     (is_option && !prompt_id.is_empty()).then(|| Pressed {
@@ -135,6 +137,12 @@ pub(super) fn pressed(bot: &str, data: &Value) -> Option<Pressed> {
         option_id: option_id.to_owned(),
         label: label.as_str().map(str::to_owned),
     })
+}
+
+/// Whether it looks like a button of a prompt.
+pub(super) fn has_prompt_token(data: &Value) -> bool {
+    let custom_id = data["data"]["custom_id"].as_str().and_then(|id| id.split_once(':'));
+    custom_id.is_some_and(|(token, _)| matches!(token, BUTTON_TOKEN | MENU_TOKEN))
 }
 
 fn find<'a>(rows: &'a Value, custom_id: &str) -> Option<&'a Value> {

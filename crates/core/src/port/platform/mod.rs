@@ -73,7 +73,7 @@ pub struct Nearby {
 }
 
 /// A command that agents offer to people, for the platform's own list of commands.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Command {
     /// Without a slash.
     pub name: String,
