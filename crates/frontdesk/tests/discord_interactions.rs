@@ -5,7 +5,7 @@
 
 mod harness;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,9 +17,11 @@ use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::fakes::discord::{
     FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, RestRequest, Server, public_key, signature_headers,
 };
+use frontdesk_testkit::folder::{files, holds};
 use harness::{Frame, GatewayAccount, Harness, PATIENCE, Reply, Socket};
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use tracing_subscriber::filter::LevelFilter;
 
 const KIND: &str = "discord.interaction_token";
 const TOKEN: &str = "MTEwMDAwMDAwMDAwMDAwMDAwMQ.fake00.token-of-the-first-bot-of-the-fake-x";
@@ -370,7 +372,7 @@ async fn another_tenant_cannot_answer_and_nobody_after_15_minutes() {
     let seen = scene.server.fake.interaction(id).unwrap().to_string();
     assert!(seen.contains("just in time") && !seen.contains("boo") && !seen.contains("overdue"), "{seen}");
     let heard = scene.harness.heard.lock().unwrap().clone();
-    assert!(!frontdesk_testkit::folder::holds(&heard, &token), "the token is in what came out");
+    assert!(!holds(&heard, &token), "the token is in what came out");
     scene.harness.finish().await;
 }
 
@@ -634,4 +636,77 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
     let told = told.await.expect("the conflict is not told");
     assert!(told.contains("\"weather\"") && told.contains("/ann") && told.contains("/ben"), "{told}");
     scene.harness.finish().await;
+}
+
+/// Everything that the server of this process logs, at the finest level.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Logged;
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_in_no_response_log_metric_or_file() {
+    let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
+    builder.with_writer(|| Logged).init();
+    for by_endpoint in [true, false] {
+        let scene = Scene::open(by_endpoint).await;
+        if !by_endpoint {
+            scene.listening().await;
+        }
+        let mut tail = scene
+            .harness
+            .request("GET", "/admin/v1/events/stream")
+            .bearer_auth(&scene.harness.admin)
+            .send()
+            .await
+            .unwrap();
+        let mut ann = scene.agent(&scene.ann).await;
+        let plain = "oslo-in-plain";
+        let (_, token, _) = scene.command(ANN, "weather", json!([{"name": "city", "type": 3, "value": plain}])).await;
+        let frame = ann.of("passthrough_forward").await;
+        // Lost, refused and answered in a strange way: each has an error text with a reason.
+        for fault in [
+            Fault::DropBefore,
+            Fault::Cut,
+            Fault::BadGateway,
+            Fault::Status { status: 400, code: 50_035, message: format!("Invalid: webhooks/{token}") },
+        ] {
+            scene.fault("GET webhooks/:id/:token/messages/@original", fault);
+            let result = ann.follow_up(&session_of(ANN), KIND, "x").await.json["result"].clone();
+            assert_eq!(result["success"], false, "{result}");
+        }
+        scene.fault("PATCH webhooks/:id/:token/messages/@original", Fault::DropAfter);
+        assert_eq!(ann.follow_up(&session_of(ANN), KIND, "x").await.json["result"]["ambiguous"], true);
+        assert_eq!(ann.follow_up(&session_of(ANN), KIND, plain).await.json["result"]["success"], true);
+        scene.harness.follow(&mut tail, &["accepted", "follow_up: delivered"]).await;
+        drop(tail);
+        for row in scene.harness.mail(&scene.ann).await {
+            let (mail, event) = (row["id"].as_str().unwrap(), row["event_id"].as_str().unwrap());
+            scene.harness.admin("GET", &format!("/mail/{mail}"), &Value::Null).await.expect(200);
+            scene.harness.admin("GET", &format!("/events/{event}/explain"), &Value::Null).await.expect(200);
+        }
+        for path in ["/journal", "/instances", "/bots", "/bots/discord/dc/check", "/doctor"] {
+            scene.harness.admin("GET", path, &Value::Null).await.expect(200);
+        }
+        assert_eq!(scene.harness.get("/metrics", "").await.status, 200);
+        let body = body_of(&frame).to_string();
+        assert!(body.contains(plain) && !body.contains(&token), "{body}");
+        let heard = scene.harness.heard.lock().unwrap().clone();
+        assert!(holds(&heard, "passthrough_forward") && !holds(&heard, &token), "the token is in a response");
+        assert!(!LOG.lock().unwrap().is_empty() && !holds(&LOG.lock().unwrap(), &token), "the token was logged");
+        let folder = scene.harness.finish().await;
+        let files = files(folder.path());
+        assert!(files.iter().any(|(_, bytes)| holds(bytes, "discord.interaction_token")), "no file was checked");
+        assert!(files.iter().all(|(_, bytes)| !holds(bytes, &token)), "the token is in a file");
+    }
 }

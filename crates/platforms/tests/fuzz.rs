@@ -3,11 +3,13 @@
 
 use std::sync::{Arc, LazyLock};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use frontdesk_core::intake::{REMOTE_MEDIA_MAX, Whose};
+use frontdesk_core::intake::{Handover, REMOTE_MEDIA_MAX, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest};
+use frontdesk_core::port::platform::{Answer as DoorAnswer, Bot, Platform as _, RawRequest};
 use frontdesk_platforms::discord::Discord;
 use frontdesk_platforms::hooks::{self, Hooks};
 use frontdesk_platforms::matrix::Homeservers;
@@ -16,6 +18,7 @@ use frontdesk_platforms::shared::standard_webhooks::sign;
 use frontdesk_platforms::telegram::Telegram;
 use frontdesk_platforms::{Kit, NoMedia};
 use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::fakes::discord::{public_key, signature_headers};
 use frontdesk_testkit::fuzz::engine::{Outcome, outcome};
 use frontdesk_testkit::fuzz::{Settings, Target, fuzz};
 use frontdesk_wire::Secret;
@@ -365,4 +368,109 @@ fn discord_seeds() -> Vec<Vec<u8>> {
 #[test]
 fn frames_of_discord() {
     run(&Target { name: "discord", run: discord, seeds: discord_seeds });
+}
+
+const DISCORD_APPLICATION: u64 = 7001;
+/// Of every interaction whose token is a text; it is in nothing that an agent gets.
+const INTERACTION_TOKEN: &str = "aW50ZXJhY3Rpb24token";
+
+/// `signature NUL body`: a request to the interactions endpoint.
+fn interaction(input: &[u8]) -> Outcome {
+    let mut parts = input.splitn(2, |byte| *byte == 0);
+    let signature = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+    let body = Bytes::copy_from_slice(parts.next().unwrap_or_default());
+    let kit = Kit {
+        env: Arc::new(TestEnv::default()),
+        outcall: Arc::new(NoCalls),
+        media: Arc::new(NoMedia),
+        public_url: String::new(),
+        settings: toml::Table::new(),
+    };
+    let settings = [("public_key".to_owned(), public_key(DISCORD_APPLICATION))].into();
+    let secrets = [("token".to_owned(), Secret::new("0123456789abcdef0123456789"))].into();
+    let bot = Bot::new("dc", None, settings, secrets);
+    let platform = Discord::new(&kit);
+    let post = |headers: [(&str, String); 2]| {
+        let headers = headers.map(|(name, value)| (name.to_lowercase(), value)).to_vec();
+        let request = RawRequest { headers, body: body.clone(), now_ms: NOW_S * 1_000, ..RawRequest::default() };
+        platform.receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
+    };
+    // Nobody else has the key.
+    let strange = post([("x-signature-ed25519", signature), ("x-signature-timestamp", NOW_S.to_string())]);
+    assert_eq!(strange.err().map(|reply| reply.status), Some(401));
+    let Ok(heard) = post(signature_headers(DISCORD_APPLICATION, NOW_S * 1_000, &body)) else {
+        assert!(serde_json::from_slice::<serde_json::Value>(&body).is_err(), "signed JSON is always answered");
+        return outcome(None::<usize>);
+    };
+    let data: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let shape: Vec<_> = heard
+        .intakes
+        .iter()
+        .map(|intake| {
+            let event = &intake.event;
+            assert_eq!(
+                (&intake.whose, intake.bot.as_str(), event.source.platform.as_str()),
+                (&Whose::Shared, "dc", "discord")
+            );
+            if data["token"] == INTERACTION_TOKEN
+                && let Handover::Forward(forward) = &intake.handover
+            {
+                let sent = STANDARD.decode(&forward.body_b64).unwrap();
+                assert!(!String::from_utf8_lossy(&sent).contains(INTERACTION_TOKEN), "the token is forwarded");
+            }
+            let is_press = event.prompt_response.is_some();
+            assert!(!is_press || (intake.capabilities.is_empty() && matches!(intake.handover, Handover::Event)));
+            let about = (event.source.chat_type.clone(), event.source.thread_id.is_some(), event.message_type.clone());
+            (intake.refused.is_some(), intake.capabilities.len(), is_press, about)
+        })
+        .collect();
+    let answer = match heard.answer {
+        DoorAnswer::Fixed(reply) => reply,
+        DoorAnswer::FromReceipts(answer) => answer(&[]),
+    };
+    let kind = serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()["type"].as_u64();
+    assert_eq!(answer.status, 200, "Discord takes no other status");
+    outcome((shape, kind))
+}
+
+/// Nothing is asked while Discord waits for the answer.
+struct NoCalls;
+
+impl Outcall for NoCalls {
+    fn check(&self, _: &str) -> Result<(), OutcallError> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        panic!("{} is called", call.url);
+    }
+}
+
+fn interaction_seeds() -> Vec<Vec<u8>> {
+    let of = |rest: &str| {
+        let base = format!(
+            r#""id":"9","application_id":"7001","token":"{INTERACTION_TOKEN}","channel_id":"5","user":{{"id":"8","username":"a"}}"#
+        );
+        format!("00\0{{{base},{rest}}}")
+    };
+    let buttons = r#"[{"type":1,"components":[{"type":2,"label":"A","custom_id":"hp1:p:a"},{"type":3,"custom_id":"hps1:0:p","options":[{"label":"B","value":"b"}]}]}]"#;
+    [
+        of(r#""type":1"#),
+        of(r#""type":2,"guild_id":"3","channel":{"id":"5","type":11,"parent_id":"4","name":"t"},"member":{"nick":"N","user":{"id":"8","username":"a"}},"data":{"id":"1","name":"ask","type":1,"options":[{"type":1,"name":"s","options":[{"type":3,"name":"q","value":"w"}]}]}"#),
+        of(r#""type":2,"data":{"name":"Do","type":3,"target_id":"6","resolved":{"messages":{"6":{"id":"6","content":"x","author":{"id":"8"}}}}}"#),
+        of(&format!(r#""type":3,"message":{{"id":"6","content":"q","components":{buttons}}},"data":{{"component_type":2,"custom_id":"hp1:p:a"}}"#)),
+        of(&format!(r#""type":3,"message":{{"id":"6","components":{buttons}}},"data":{{"component_type":3,"custom_id":"hps1:0:p","values":["b"]}}"#)),
+        of(r#""type":3,"message":{"id":"6"},"data":{"custom_id":"other"}"#),
+        of(r#""type":4,"data":{"name":"ask"}"#),
+        of(r#""type":5,"data":{"custom_id":"f","components":[{"type":1,"components":[{"type":4,"custom_id":"n","value":"v"}]}]}"#),
+        of(r#""type":9"#),
+        "00\0[]".to_owned(),
+    ]
+    .map(String::into_bytes)
+    .to_vec()
+}
+
+#[test]
+fn interactions_of_discord() {
+    run(&Target { name: "discord_interaction", run: interaction, seeds: interaction_seeds });
 }

@@ -9,7 +9,7 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 50] = [
+const TEXTS: [&str; 52] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -54,6 +54,8 @@ const TEXTS: [&str; 50] = [
     "too many files whose length the server of source_url does not tell are under way for this bot; nothing was sent; \
      try again later",
     "Discord refused it: Unknown Channel (404, code 10003)",
+    "Discord takes no more answers to this interaction: they are possible for 15 minutes",
+    "two options have the id \"a\", so that Discord could not tell them apart",
     "Discord limits the rate; it asks to wait 7 s",
     "Discord did not answer: status 502",
     "Discord refused too many requests of this server in the last ten minutes, and would ban its address for more; \
