@@ -1,4 +1,4 @@
-"""Discord's published OpenAPI document as a judge of REST answers, and of objects in dispatches."""
+"""Discord's published OpenAPI document as a judge of requests, of answers, and of objects in dispatches."""
 
 import json
 import os
@@ -56,6 +56,19 @@ class Schema:
                 return self._judged(method.lower(), name, status, body)
         return [f"{method} {path} is not described"]
 
+    def problems_of_request(self, call):
+        """Of a call as the fake records it."""
+        method, path = call["method"].split(" ")[0].lower(), "/" + call["path"].split("?")[0].lstrip("/")
+        for _, name, pattern, methods in self.routes:
+            if pattern.fullmatch(urllib.parse.unquote(path)) and method in methods:
+                content = methods[method].get("requestBody", {}).get("content", {})
+                schema = content.get("application/json", {}).get("schema")
+                params = call["params"]
+                if schema is None:
+                    return [f"{method} {name}: a body that is not described"] if params else []
+                return self._found(f"{method} {name}", lenient(schema), strict(params))
+        return [f"{method} {path} is not described"]
+
     def _judged(self, method, name, status, body):
         where = f"{method} {name} {status}"
         described = self.document["paths"][name][method]["responses"]
@@ -103,6 +116,11 @@ class Schema:
             whole = {**schema, "components": self.document["components"]}
             self.validators[key] = jsonschema.Draft202012Validator(whole)
         return self.validators[key]
+
+
+def strict(params):
+    """Without files, which are parts of their own beside the JSON."""
+    return {name: value for name, value in params.items() if not name.startswith("files[")} if isinstance(params, dict) else params
 
 
 def explain(error):
