@@ -20,8 +20,8 @@ pub(super) struct Patience {
 
 impl Patience {
     /// While messages wait for the answer.
-    pub(super) const SHORT: Self = Self { attempts: 3, time: Duration::from_secs(3) };
-    pub(super) const FEW: Self = Self { attempts: 3, time: Duration::from_secs(15) };
+    pub(super) const SHORT: Self = Self { attempts: 5, time: Duration::from_secs(3) };
+    pub(super) const FEW: Self = Self { attempts: 5, time: Duration::from_secs(15) };
     /// Nobody waits for it.
     pub(super) const LONG: Self = Self { attempts: 8, time: Duration::from_mins(2) };
 }

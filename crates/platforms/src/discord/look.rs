@@ -186,8 +186,8 @@ impl Discord {
             return Ok(Some(false));
         }
         let Some(guild) = self.guild(bot, guild_id).await? else { return Ok(None) };
-        let api = self.api_or(bot)?;
-        let Some(member) = absent::<Member>(api.get(&format!("/guilds/{guild_id}/members/{viewer}")).await)? else {
+        let path = format!("/guilds/{guild_id}/members/{viewer}");
+        let Some(member) = absent::<Member>(self.ask(bot, &path, Patience::SHORT).await)? else {
             return Ok(Some(false));
         };
         let parent = match channel.parent() {
@@ -204,7 +204,7 @@ impl Discord {
             return Ok(Some(is_seen));
         }
         let path = format!("/channels/{}/thread-members/{viewer}", channel.id);
-        Ok(Some(absent::<Value>(api.get(&path).await)?.is_some()))
+        Ok(Some(absent::<Value>(self.ask(bot, &path, Patience::SHORT).await)?.is_some()))
     }
 
     /// The event of a message. What Discord does not tell in time about its place is left out, and the message goes on.

@@ -27,7 +27,6 @@ pub(super) struct GatewayInfo {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 struct StartLimit {
-    total: u32,
     remaining: u32,
     /// In milliseconds.
     reset_after: u64,
@@ -36,10 +35,10 @@ struct StartLimit {
 }
 
 impl GatewayInfo {
-    /// Lets shards identify one after another, as far as Discord demands it.
+    /// Lets shards identify one after another, as far as Discord demands it. The day's count is not its matter: it would
+    /// wait for the next day without a word.
     pub(super) fn queue(&self) -> InMemoryQueue {
-        let StartLimit { total, remaining, reset_after, max_concurrency } = self.limit;
-        InMemoryQueue::new(max_concurrency, remaining, Duration::from_millis(reset_after), total.max(remaining))
+        InMemoryQueue::new(self.limit.max_concurrency, u32::MAX, Duration::ZERO, u32::MAX)
     }
 }
 

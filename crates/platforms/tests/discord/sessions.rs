@@ -57,7 +57,7 @@ async fn a_message_goes_on_though_its_place_stays_unknown() {
     assert!(scene.taken()[1..].iter().all(|it| !it.addressed), "an unknown role is not the bot's");
     assert_eq!(scene.connects_after(before), ["resume"], "the listener goes on");
     let asked = scene.asked_after(before).len();
-    assert!(asked < 12, "not for every message: {asked}");
+    assert!(asked < 20, "not for every message: {asked}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,7 +62,7 @@ async fn another_count_of_shards_begins_anew_and_reads_back() {
     scene.has_read_back().await;
     // Without an answer about the shards they stay as they are.
     scene.stop().await;
-    scene.fault("GET gateway/bot", Fault::BadGateway, 3);
+    scene.fault("GET gateway/bot", Fault::BadGateway, 5);
     let before = scene.last_call();
     scene.begin();
     scene.connected_after(before, 2).await;
