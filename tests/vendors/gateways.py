@@ -508,6 +508,17 @@ def a_slash_command_is_answered_at_once_and_its_token_stays(s):
         same((seen["original"]["content"], [m["content"] for m in seen["follow_ups"]]), ("rain, 4 degrees", ["and wind"]), "shown")
 
 
+@check_of("discord")
+def the_answer_of_a_whole_gateway_takes_the_place_of_thinking(s):
+    if s.version == "0.17.0":
+        return  # it knows no forwarded requests
+    s.side.fake.act("set_endpoint", bot=discord_scene.BOT, url=f"{s.desk.url}/interactions/bot")
+    made = s.side.command(s.side.ann, "mark-slash")
+    same(s.side.answer_of(made)["answer"]["type"], 5, "the deferred answer")
+    wait_for(lambda: "The stub heard mark-slash" in (s.side.answer_of(made)["original"] or {}).get("content", ""),
+             "the answer", timeout=60)
+
+
 def on_platform(platform, function):
     def run(stage):
         function(stage.on(platform))

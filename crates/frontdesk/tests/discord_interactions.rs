@@ -213,6 +213,32 @@ async fn a_command_is_deferred_forwarded_and_answered_by_follow_ups() {
     }
 }
 
+/// Gateways answer with a plain message.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_message_of_the_agent_takes_the_place_of_thinking() {
+    let scene = Scene::open(true).await;
+    let (id, _, found) = scene.command(ANN, "weather", json!([])).await;
+    assert_eq!(found["answer"]["type"], 5, "{found}");
+    let (mut ann, mut ben) = (scene.agent(&scene.ann).await, scene.agent(&scene.ben).await);
+    ann.of("passthrough_forward").await;
+    let shown = || scene.server.fake.interaction(id).unwrap()["original"].clone();
+    let send = |text: &str| json!({ "op": "send", "chat_id": GENERAL.to_string(), "content": text });
+    let other = ben.act(send("for somebody else")).await;
+    assert_eq!((&other["success"], shown()["flags"].as_u64().unwrap() & 128), (&json!(true), 128), "{other}");
+    let first = ann.act(send(&format!("Rain. {}", "x".repeat(2_500)))).await;
+    assert_eq!(first["success"], true, "{first}");
+    let seen = shown();
+    assert!(seen["content"].as_str().unwrap().starts_with("Rain. x"), "{seen}");
+    assert_eq!(seen["flags"].as_u64().unwrap_or(0) & 128, 0, "no longer thinking");
+    let asked = scene.calls("GET webhooks/:id/:token/messages/@original");
+    let more = ann.act(send("Still rain.")).await;
+    assert_eq!((&more["success"], shown()["content"] == seen["content"]), (&json!(true), true), "{more}");
+    assert_eq!(scene.calls("GET webhooks/:id/:token/messages/@original"), asked, "it is known");
+    let channel = scene.server.fake.channel(GENERAL).unwrap()["messages"].to_string();
+    assert_eq!(channel.matches("Still rain.").count(), 1, "{channel}");
+    scene.harness.finish().await;
+}
+
 /// A command as Discord sends it.
 fn asked(id: u64, from: u64) -> Vec<u8> {
     let user = json!({"id": from.to_string(), "username": "ann"});

@@ -40,7 +40,7 @@ use crate::port::stores::Stores;
 use crate::prompts::Prompts;
 use crate::rules::Rules;
 use crate::tail::Tail;
-use crate::vault::Sealer;
+use crate::vault::{Sealer, answer_key};
 
 /// Room for the frame around an event.
 const FRAME_MARGIN_BYTES: usize = 512;
@@ -236,7 +236,10 @@ impl InboundPlane {
             }
         }
         let capabilities = if reaches {
-            capabilities.into_iter().map(|raw| self.seal_capability(raw, &tenant, &bot, source, now_ms)).collect()
+            capabilities
+                .into_iter()
+                .map(|raw| self.seal_capability(raw, &tenant, &bot, source, &receivers, now_ms))
+                .collect()
         } else {
             Vec::new()
         };
@@ -481,14 +484,19 @@ impl InboundPlane {
         tenant: &str,
         bot: &str,
         source: &Source,
+        receivers: &[Arc<Instance>],
         now_ms: u64,
     ) -> SealedCapability {
         let id = self.env.random_hex(16);
+        let mut session_keys = session_names(source);
+        if let [only] = receivers {
+            session_keys.push(answer_key(only.no, &source.chat_id));
+        }
         SealedCapability {
             sealed: self.sealer.seal(&*self.env, &raw.value, &[tenant, &raw.kind, &id]),
             id,
             tenant: tenant.into(),
-            session_keys: session_names(source),
+            session_keys,
             platform: source.platform.clone(),
             bot: bot.into(),
             chat_id: source.chat_id.clone(),

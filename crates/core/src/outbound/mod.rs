@@ -10,7 +10,7 @@ mod typing;
 use std::sync::{Arc, OnceLock};
 
 use frontdesk_wire::action::check_prompt;
-use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo};
+use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo, Secret};
 
 use self::pacing::Pacer;
 use self::sending::{Asked, Sending};
@@ -28,7 +28,7 @@ use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreE
 use crate::port::stores::Stores;
 use crate::prompts::Prompts;
 use crate::tail::Tail;
-use crate::vault::Sealer;
+use crate::vault::{Sealer, answer_key};
 
 /// Hears what agents send, before it goes out. It may be the answer that somebody waits for.
 pub trait Listener: Send + Sync {
@@ -228,12 +228,27 @@ impl OutboundPlane {
         if !self.may_speak(found, acting_as, platform, &chat_id).await? {
             return Err(ActionResult::egress_declined(platform));
         }
+        let answering = match &action.act {
+            Act::Send { .. } => self.answering(caller, &**found, &bot, &chat_id).await,
+            _ => None,
+        };
+        let capability = answering.as_ref();
         let sending =
-            Sending { caller, platform: found, name: platform, acting_as, chat_id: &chat_id, capability: None, asked };
+            Sending { caller, platform: found, name: platform, acting_as, chat_id: &chat_id, capability, asked };
         if action.act.is_fleeting() {
             return self.send_unjournaled(&sending, &action).await;
         }
         self.send(&sending, action).await
+    }
+
+    /// What the vendor waits for in this chat, if this agent got it and the platform has such a thing. Without it the message
+    /// goes out all the same.
+    async fn answering(&self, caller: &Caller, platform: &dyn Platform, bot: &Bot, chat_id: &str) -> Option<Secret> {
+        let (kind, key) = (platform.answers_with()?, answer_key(caller.instance.no, chat_id));
+        let held = self.vault.capability(&caller.tenant, &key, kind, self.env.now_ms()).await.ok().flatten()?;
+        let is_ours = held.platform == platform.descriptor().platform && held.bot == bot.id;
+        let opened = self.sealer.open(&held.sealed, &[&caller.tenant, &held.kind, &held.id]);
+        opened.ok().filter(|_| is_ours)
     }
 
     /// Wields a capability that the caller never sees. Absent, expired and foreign look the same.

@@ -6,7 +6,7 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
-use frontdesk_wire::Secret;
+use frontdesk_wire::{InstanceNo, Secret};
 use zeroize::Zeroizing;
 
 use crate::env::Env;
@@ -21,6 +21,11 @@ pub enum SealError {
     ForeignKey(String),
     #[error("decryption failed: wrong key, or the stored text was changed")]
     Broken,
+}
+
+/// The name under which a capability is found when its receiver answers with a plain message in the same chat.
+pub(crate) fn answer_key(receiver: InstanceNo, chat_id: &str) -> String {
+    format!("answer {receiver} {chat_id}")
 }
 
 pub struct Sealer {

@@ -96,6 +96,9 @@ impl Discord {
         let channel = self.target(acting_as.bot, action).await?;
         Ok(match &action.act {
             Act::Send { content, reply_to, .. } => {
+                if let Some(acted) = self.answer(acting_as.bot, content, capability).await {
+                    return acted;
+                }
                 let body = message(content, reply_to.as_deref(), acting_as.idempotency_key)?;
                 let path = format!("/channels/{channel}/messages");
                 paced(api.send::<Sent>(HttpMethod::Post, &path, &Value::Object(body)).await, |it| {

@@ -1,5 +1,5 @@
 //! Answers to an interaction with its token. The first one takes the place of "thinking", the others are messages of
-//! their own.
+//! their own. Gateways answer with plain messages: the first of them takes that place too.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -51,6 +51,41 @@ impl Begun {
 }
 
 impl Discord {
+    /// A plain message of an agent that is to answer an interaction. `None`: it was answered, or cannot be any more, and
+    /// the message goes out as one of its own.
+    pub(super) async fn answer(
+        &self,
+        bot: &Bot,
+        content: &str,
+        capability: Option<&Secret>,
+    ) -> Option<Result<Acted, Acted>> {
+        let (application, token) = capability?.expose().split_once('/')?;
+        let mark = short_hash(&[application, token]);
+        if self.begun.knows(&mark) {
+            return None;
+        }
+        let (api, text) = (self.api(bot)?, rendered(content)?);
+        let (head, token) = (format!("/webhooks/{application}/"), Secret::new(token));
+        let original = "/messages/@original";
+        match api.by_token::<Original>(HttpMethod::Get, &head, &token, original, None).await {
+            Ok(found) if found.value.flags & LOADING != 0 => {}
+            Ok(_) | Err(ApiError::Refused { .. }) => {
+                self.begun.note(mark);
+                return None;
+            }
+            Err(_) => return None,
+        }
+        let body = json!({ "content": text, "allowed_mentions": allowed_mentions() });
+        match api.by_token::<Sent>(HttpMethod::Patch, &head, &token, original, Some(&body)).await {
+            Err(ApiError::Refused { .. }) => None,
+            Err(error) => Some(Err(error.into())),
+            sent => {
+                self.begun.note(mark);
+                Some(Ok(paced(sent, |it| ActionResult::sent(it.id))))
+            }
+        }
+    }
+
     /// Which answer is the first one, Discord itself knows: also after a restart, and after an answer of which nobody knows
     /// whether it arrived.
     pub(super) async fn follow_up(

@@ -51,6 +51,7 @@ use self::callbacks::RefusedInteractions;
 use self::commands::CommandBudget;
 use self::follow_up::Begun;
 use self::guilds::{Guilds, User};
+use self::interactions::CAPABILITY_KIND;
 use self::invalid::InvalidRequests;
 use self::prompts::AnsweredPrompts;
 use self::text::MESSAGE_MAX;
@@ -252,6 +253,10 @@ impl Platform for Discord {
         capability: Option<&'a Secret>,
     ) -> BoxFuture<'a, Acted> {
         Box::pin(self.act_once(acting_as, action, capability))
+    }
+
+    fn answers_with(&self) -> Option<&'static str> {
+        Some(CAPABILITY_KIND)
     }
 
     fn typing_lasts_ms(&self) -> Option<u64> {

@@ -188,6 +188,12 @@ pub trait Platform: Send + Sync {
         capability: Option<&'a Secret>,
     ) -> BoxFuture<'a, Acted>;
 
+    /// The kind of capability that the answer to an event needs, where the vendor waits for one. Most agents answer with
+    /// `send`: it gets the capability that its agent got last in the same chat.
+    fn answers_with(&self) -> Option<&'static str> {
+        None
+    }
+
     /// How long the vendor shows a typing indicator. Where it is known, the desk repeats it while the agent works.
     fn typing_lasts_ms(&self) -> Option<u64> {
         None
