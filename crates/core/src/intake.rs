@@ -137,3 +137,25 @@ pub struct Receipt {
     /// The number of the chat line that was written with it.
     pub line: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use frontdesk_wire::Source;
+
+    use super::*;
+
+    #[test]
+    fn an_edit_is_told_by_its_name_and_else_by_its_text() {
+        let event = |message_is_edit| {
+            let source = Source { message_is_edit, ..Source::default() };
+            MessageEvent { text: "text".into(), source, ..MessageEvent::default() }
+        };
+        assert_eq!(edit_of(&event(false), Some("at noon")), "");
+        assert_eq!(edit_of(&event(true), None), "text");
+        assert_eq!(
+            edit_of(&event(true), Some("at noon")),
+            "at noon",
+            "a text that is told in another way is no new edit"
+        );
+    }
+}
