@@ -145,6 +145,12 @@ impl Listening<'_> {
                 let found = self.discord.guild_within(self.bot, id, Patience::LONG).await;
                 // `None`: the bot is not in it any more.
                 let Some(guild) = found.map_err(|error| Trouble::Passing(error.text()))? else { return Ok(()) };
+                if self.discord.guilds.guild(&self.bot.id, id).is_none() {
+                    return Err(Trouble::Passing("it changed while its channels were asked for".into()));
+                }
+                if self.discord.guilds.is_full(&self.bot.id) {
+                    reading.unread.push(format!("guild {id}: it may have more channels than are known here"));
+                }
                 let after = after.max(first_at(guild.joined_ms));
                 let me = self.progress.read(|cursor| cursor.me.clone());
                 for channel in self.discord.guilds.with_news(&self.bot.id, &me, &guild, after) {

@@ -127,8 +127,9 @@ impl Guild {
 struct Known {
     guilds: HashMap<String, Guild>,
     channels: HashMap<String, Channel>,
-    /// Counts what the sockets told.
+    /// Counts what the sockets told, in all and about each guild.
     changes: u64,
+    of_guild: HashMap<String, u64>,
 }
 
 /// A question: the bot, and the id of a guild or a channel.
@@ -159,9 +160,19 @@ impl Guilds {
         locked(&self.resting).retain(|(of, _), _| of != bot);
     }
 
-    /// What the sockets told so far. `None`: the bot does not listen here, and nothing is kept.
+    /// How much the sockets told so far. `None`: the bot does not listen here, and nothing is kept.
     pub(super) fn changes(&self, bot: &str) -> Option<u64> {
         self.lock().get(bot).map(|known| known.changes)
+    }
+
+    /// The same about one guild.
+    pub(super) fn changes_of(&self, bot: &str, guild_id: &str) -> Option<u64> {
+        self.lock().get(bot).map(|known| known.changes_of(guild_id))
+    }
+
+    /// Channels are left out, because there are too many.
+    pub(super) fn is_full(&self, bot: &str) -> bool {
+        self.lock().get(bot).is_some_and(|known| known.channels.len() >= CHANNELS_MAX)
     }
 
     /// Whoever holds the lock of it asks; others wait for the answer.
@@ -202,6 +213,7 @@ impl Guilds {
         let mut bots = self.lock();
         let Some(known) = bots.get_mut(bot) else { return };
         known.changes += 1;
+        known.of_guild.iter_mut().filter(|(id, _)| is_meant(id)).for_each(|(_, changes)| *changes += 1);
         known.guilds.retain(|id, _| !is_meant(id));
         known.channels.retain(|_, channel| !channel.guild_id.as_deref().is_some_and(&is_meant));
     }
@@ -228,7 +240,8 @@ impl Guilds {
     /// Keeps a guild that was asked for, unless the sockets told something since: it may be newer than the answer.
     pub(super) fn keep_guild(&self, bot: &str, me: &str, changes: u64, data: &Value) {
         let mut bots = self.lock();
-        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes == changes) {
+        let guild_id = data["id"].as_str().unwrap_or_default();
+        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes_of(guild_id) == changes) {
             known.guild(me, data);
         }
     }
@@ -246,7 +259,15 @@ impl Guilds {
         let mut bots = self.lock();
         let Some(known) = bots.get_mut(bot) else { return };
         known.changes += 1;
+        // Events about a guild itself have its id as their own.
+        let own = if kind.starts_with("GUILD_") { data["id"].as_str() } else { None };
+        let guild_id = data["guild_id"].as_str().or(own);
+        if let Some(guild_id) = guild_id {
+            *known.of_guild.entry(guild_id.to_owned()).or_default() += 1;
+        }
         match kind {
+            // During an outage a guild is announced without what is in it.
+            "GUILD_CREATE" if data["unavailable"] == true => known.drop_guild(data["id"].as_str().unwrap_or_default()),
             "GUILD_CREATE" => known.guild(me, data),
             "GUILD_UPDATE" => known.change_guild(data),
             "GUILD_DELETE" => known.drop_guild(data["id"].as_str().unwrap_or_default()),
@@ -281,6 +302,10 @@ fn texts(list: &Value) -> Vec<String> {
 }
 
 impl Known {
+    fn changes_of(&self, guild_id: &str) -> u64 {
+        self.of_guild.get(guild_id).copied().unwrap_or(0)
+    }
+
     fn guild_of(&mut self, data: &Value) -> Option<&mut Guild> {
         self.guilds.get_mut(data["guild_id"].as_str()?)
     }
@@ -385,12 +410,16 @@ mod tests {
         guilds.keep_guild("b", "1", 0, &guild());
         assert_eq!((guilds.changes("b"), guilds.guild("b", "3").is_none()), (None, true), "it does not listen");
         guilds.begin("b");
-        let asked = guilds.changes("b").unwrap();
+        let asked = guilds.changes_of("b", "3").unwrap();
         guilds.take("b", "1", "GUILD_ROLE_UPDATE", &json!({"guild_id": "3", "role": {"id": "3"}}));
         guilds.keep_guild("b", "1", asked, &guild());
         assert!(guilds.guild("b", "3").is_none());
-        guilds.keep_guild("b", "1", guilds.changes("b").unwrap(), &guild());
+        let asked = guilds.changes_of("b", "3").unwrap();
+        guilds.take("b", "1", "CHANNEL_UPDATE", &json!({"id": "40", "guild_id": "4"})); // of another guild
+        guilds.keep_guild("b", "1", asked, &guild());
         assert!(guilds.guild("b", "3").is_some() && guilds.channel("b", "20").is_some());
+        guilds.take("b", "1", "GUILD_CREATE", &json!({"id": "3", "unavailable": true}));
+        assert!(guilds.guild("b", "3").is_none() && guilds.channel("b", "20").is_none(), "an outage");
     }
 
     #[test]

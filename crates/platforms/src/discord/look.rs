@@ -99,7 +99,7 @@ impl Discord {
             return Ok(Some(known));
         }
         let path = format!("/guilds/{id}");
-        let Some(changes) = self.guilds.changes(&bot.id) else {
+        let Some(changes) = self.guilds.changes_of(&bot.id, id) else {
             return absent(self.asked_once(bot, id, self.ask(bot, &path, patience)).await);
         };
         let Some(data) = absent(self.asked_once(bot, id, self.whole_guild(bot, &path, patience)).await)? else {

@@ -130,7 +130,12 @@ impl Listening<'_> {
         let Frame { sequence, kind, data } = frame;
         stage.cursor.sequence = *sequence;
         match kind.as_str() {
-            "READY" => self.ready(data, stage),
+            "READY" => {
+                self.ready(data, stage);
+                // Changes of roles and channels may have been missed too.
+                let changed = self.inlet.changed(Change::Scope(String::new())).await;
+                changed.map_err(|error| error.to_string())?;
+            }
             "RESUMED" => stage.is_news = true,
             "MESSAGE_CREATE" => self.discord.said(self.bot, data, false, stage).await,
             "MESSAGE_UPDATE" => self.discord.said(self.bot, data, true, stage).await,
