@@ -225,7 +225,14 @@ async fn the_first_message_of_the_agent_takes_the_place_of_thinking() {
     let send = |text: &str| json!({ "op": "send", "chat_id": GENERAL.to_string(), "content": text });
     let other = ben.act(send("for somebody else")).await;
     assert_eq!((&other["success"], shown()["flags"].as_u64().unwrap() & 128), (&json!(true), 128), "{other}");
-    let first = ann.act(send(&format!("Rain. {}", "x".repeat(2_500)))).await;
+    let said = scene.act(json!({"act": "say", "channel": GENERAL, "from": ANN, "text": "something else"}));
+    let mut reply = send("about that");
+    reply["reply_to"] = said["id"].clone();
+    let about = ann.act(reply).await;
+    assert_eq!((&about["success"], shown()["flags"].as_u64().unwrap() & 128), (&json!(true), 128), "{about}");
+    let mut answer = send(&format!("Rain. {}", "x".repeat(2_500)));
+    answer["reply_to"] = json!(id.to_string());
+    let first = ann.act(answer).await;
     assert_eq!(first["success"], true, "{first}");
     let seen = shown();
     assert!(seen["content"].as_str().unwrap().starts_with("Rain. x"), "{seen}");

@@ -96,7 +96,7 @@ impl Discord {
         let channel = self.target(acting_as.bot, action).await?;
         Ok(match &action.act {
             Act::Send { content, reply_to, .. } => {
-                if let Some(acted) = self.answer(acting_as.bot, content, capability).await {
+                if let Some(acted) = self.answer(acting_as.bot, content, reply_to.as_deref(), capability).await {
                     return acted;
                 }
                 let body = message(content, reply_to.as_deref(), acting_as.idempotency_key)?;

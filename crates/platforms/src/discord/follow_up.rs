@@ -50,22 +50,48 @@ impl Begun {
     }
 }
 
+/// What a capability holds.
+struct Held<'a> {
+    application: &'a str,
+    token: &'a str,
+    interaction: &'a str,
+}
+
+impl<'a> Held<'a> {
+    fn of(capability: &'a Secret) -> Option<Self> {
+        let mut parts = capability.expose().splitn(3, '/');
+        let (application, token) = (parts.next()?, parts.next()?);
+        Some(Self { application, token, interaction: parts.next().unwrap_or_default() })
+    }
+
+    fn mark(&self) -> [u8; 16] {
+        short_hash(&[self.application, self.token])
+    }
+
+    /// Of the path, before the token.
+    fn head(&self) -> String {
+        format!("/webhooks/{}/", self.application)
+    }
+}
+
 impl Discord {
-    /// A plain message of an agent that is to answer an interaction. `None`: it was answered, or cannot be any more, and
-    /// the message goes out as one of its own.
+    /// A plain message of an agent that is to answer an interaction. `None`: it replies to something else, or the interaction
+    /// was answered or cannot be any more; the message goes out as one of its own.
     pub(super) async fn answer(
         &self,
         bot: &Bot,
         content: &str,
+        reply_to: Option<&str>,
         capability: Option<&Secret>,
     ) -> Option<Result<Acted, Acted>> {
-        let (application, token) = capability?.expose().split_once('/')?;
-        let mark = short_hash(&[application, token]);
-        if self.begun.knows(&mark) {
+        let held = Held::of(capability?)?;
+        let is_other = reply_to.is_some_and(|id| !id.is_empty() && id != held.interaction);
+        let mark = held.mark();
+        if is_other || self.begun.knows(&mark) {
             return None;
         }
         let (api, text) = (self.api(bot)?, rendered(content)?);
-        let (head, token) = (format!("/webhooks/{application}/"), Secret::new(token));
+        let (head, token) = (held.head(), Secret::new(held.token));
         let original = "/messages/@original";
         match api.by_token::<Original>(HttpMethod::Get, &head, &token, original, None).await {
             Ok(found) if found.value.flags & LOADING != 0 => {}
@@ -95,12 +121,10 @@ impl Discord {
         capability: Option<&Secret>,
     ) -> Result<Acted, Acted> {
         let absent = || Acted::from(ActionResult::capability_unavailable());
-        let held = capability.ok_or_else(absent)?;
-        let (application, token) = held.expose().split_once('/').ok_or_else(absent)?;
+        let held = capability.and_then(Held::of).ok_or_else(absent)?;
         let Some(text) = rendered(content) else { return Err(not_one_message(content).into()) };
         let api = self.api(bot).ok_or_else(absent)?;
-        let mark = short_hash(&[application, token]);
-        let (head, token) = (format!("/webhooks/{application}/"), Secret::new(token));
+        let (mark, head, token) = (held.mark(), held.head(), Secret::new(held.token));
         let original = "/messages/@original";
         let is_first = !self.begun.knows(&mark)
             && match api.by_token::<Original>(HttpMethod::Get, &head, &token, original, None).await {

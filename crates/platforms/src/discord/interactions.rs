@@ -156,12 +156,12 @@ impl Interaction {
         Some((self.message["id"].as_str()?, &self.message))
     }
 
-    /// With the application, whose path the token is used on. `None`: it is none that fits into a path.
+    /// With the application, whose path the token is used on, and the id that an answer replies to. `None`: it is none that fits into a path.
     fn capability(&self, sent_ms: Option<u64>, now_ms: u64) -> Option<RawCapability> {
         if !is_token(&self.token) || !is_id(&self.application_id) {
             return None;
         }
-        let value = Secret::new(format!("{}/{}", self.application_id, self.token));
+        let value = Secret::new(format!("{}/{}/{}", self.application_id, self.token, self.id));
         let spent_ms = sent_ms.map_or(0, |sent_ms| now_ms.saturating_sub(sent_ms));
         Some(RawCapability { kind: CAPABILITY_KIND.into(), value, ttl_ms: TOKEN_MS.saturating_sub(spent_ms) })
     }
