@@ -161,7 +161,7 @@ class Desk:
     def start(self):
         env = {key: value for key, value in os.environ.items()
                if not key.startswith("FRONTDESK_") and not key.lower().endswith("_proxy")}
-        env.update(FRONTDESK_OUTCALL_ALLOW="127.0.0.0/8", FRONTDESK_PLATFORM_DISCORD_PREVIEW="true", **self.settings)
+        env.update(FRONTDESK_OUTCALL_ALLOW="127.0.0.0/8", **self.settings)
         log = open(self.log, "ab")
         self.process = start_process(
             [os.environ["FRONTDESK_BIN"], "serve", "--data-dir", str(self.data), "--listen", f"127.0.0.1:{self.port}"],

@@ -88,8 +88,6 @@ impl Scene {
         let harness = Harness::with(|config| {
             config.agents.rate_per_s = 0;
             config.cron.relay_keys = vec!["a key".into()];
-            let settings = toml::Table::from_iter([("preview".to_owned(), true.into())]);
-            config.platform.insert("discord".into(), settings.into());
         })
         .await;
         let account = harness.add_gateway("home-gw").await;

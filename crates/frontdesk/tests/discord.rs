@@ -6,7 +6,6 @@
 mod harness;
 
 use frontdesk::app::FIRST_TENANT;
-use frontdesk::config::Config;
 use frontdesk_core::port::platform::ActingAs;
 use frontdesk_testkit::fakes::discord::{FakeDiscord, GatewaySettings, Limits, Server, SocketFault};
 use harness::{GatewayAccount, Harness, PATIENCE, Socket};
@@ -24,11 +23,6 @@ const FORUM: u64 = 1_100_000_000_000_000_102;
 const HIDDEN: u64 = 1_100_000_000_000_000_103;
 const VIEW_CHANNEL: u64 = 1 << 10;
 
-fn preview(config: &mut Config) {
-    let settings = toml::Table::from_iter([("preview".to_owned(), true.into())]);
-    config.platform.insert("discord".into(), settings.into());
-}
-
 /// A desk with one bot in a guild, in front of the agents of Ann and Ben.
 struct Scene {
     harness: Harness,
@@ -43,7 +37,7 @@ impl Scene {
         fake.set_limits(Limits { enabled: false, ..Limits::default() });
         fake.set_gateway(GatewaySettings { identify_every_ms: 0, max_concurrency: 0, ..GatewaySettings::default() });
         let server = fake.serve().await.unwrap();
-        let harness = Harness::with(preview).await;
+        let harness = Harness::open().await;
         let (ann, ben) = (harness.add_gateway("ann").await, harness.add_gateway("ben").await);
         let scene = Self { harness, server, ann, ben };
         scene.act(json!({"act": "add_bot", "id": BOT, "token": TOKEN, "username": "desk"}));
@@ -333,7 +327,7 @@ async fn nothing_is_lost_or_doubled_when_the_socket_breaks() {
     let folder = harness.finish().await;
     let say = json!({"act": "say", "channel": GENERAL, "from": ANN, "text": format!("<@{BOT}> meanwhile")});
     server.fake.act(1_800_000_000_000, serde_json::from_value(say).unwrap()).unwrap();
-    let scene = Scene { harness: Harness::again(folder, preview).await, server, ann: account, ben };
+    let scene = Scene { harness: Harness::again(folder, |_| {}).await, server, ann: account, ben };
     let mut ann = scene.agent(&scene.ann).await;
     assert_eq!(ann.event().await.text(), "meanwhile");
     let resumed = scene.server.fake.calls_after(before).iter().any(|call| call.method == "gateway resume");

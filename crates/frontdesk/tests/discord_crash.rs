@@ -53,7 +53,7 @@ async fn world() -> Server {
 async fn no_message_is_lost_or_stored_twice_through_many_kills() {
     let rounds = std::env::var("CRASH_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
     let server = world().await;
-    let mut desk = Desk::start(&[("PLATFORM_DISCORD_PREVIEW", "true")]).await;
+    let mut desk = Desk::start(&[]).await;
     desk.api.add_gateway("ann", None).await;
     let link = json!({ "platform": "discord", "user_id": ANN.to_string(), "tenant": TENANT, "instance": "ann" });
     ask(&desk, "/admin/v1/bindings", link).await;

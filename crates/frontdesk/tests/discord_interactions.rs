@@ -32,11 +32,6 @@ const EVE: u64 = 1_100_000_000_000_000_013;
 const GUILD: u64 = 1_100_000_000_000_000_100;
 const GENERAL: u64 = 1_100_000_000_000_000_101;
 
-fn preview(config: &mut Config) {
-    let settings = toml::Table::from_iter([("preview".to_owned(), true.into())]);
-    config.platform.insert("discord".into(), settings.into());
-}
-
 /// A desk with one bot in a guild, in front of the agents of Ann and Ben. Eve has none.
 struct Scene {
     harness: Harness,
@@ -52,7 +47,7 @@ impl Scene {
     }
 
     async fn at(env: Arc<dyn Env>, by_endpoint: bool) -> Self {
-        Self::under(env, by_endpoint, preview).await
+        Self::under(env, by_endpoint, |_| {}).await
     }
 
     async fn under(env: Arc<dyn Env>, by_endpoint: bool, change: fn(&mut Config)) -> Self {
@@ -443,7 +438,7 @@ async fn the_first_answer_is_known_after_a_restart_and_after_a_lost_answer() {
     // The server is started again, and Discord still shows that the bot is thinking.
     let Scene { harness, server, ann: account, ben } = scene;
     ann.hang_up().await;
-    let scene = Scene { harness: Harness::again(harness.finish().await, preview).await, server, ann: account, ben };
+    let scene = Scene { harness: Harness::again(harness.finish().await, |_| {}).await, server, ann: account, ben };
     let mut ann = scene.agent(&scene.ann).await;
     let words: Vec<String> = (0..500).map(|number| format!("word{number}.")).collect();
     let result = ann.follow_up(&session_of(ANN), KIND, &words.join(" ")).await.json["result"].clone();
@@ -582,8 +577,8 @@ async fn a_stop_as_a_command_stops_the_turn_and_says_so() {
 async fn agents_without_forwards_get_commands_as_messages() {
     let env: Arc<dyn Env> = Arc::new(SystemEnv);
     let scene = Scene::under(env, true, |config| {
-        let settings = [("preview".to_owned(), true.into()), ("commands".to_owned(), "event".into())];
-        config.platform.insert("discord".into(), toml::Table::from_iter(settings).into());
+        let settings = toml::Table::from_iter([("commands".to_owned(), "event".into())]);
+        config.platform.insert("discord".into(), settings.into());
     })
     .await;
     let mut ann = scene.agent(&scene.ann).await;
@@ -645,7 +640,7 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
     drop(ann);
     let asks = scene.calls(asked);
     let Scene { harness, server, ann: account, ben } = scene;
-    let harness = Harness::by(clock.clone(), harness.finish().await, preview).await;
+    let harness = Harness::by(clock.clone(), harness.finish().await, |_| {}).await;
     let scene = Scene { harness, server, ann: account, ben };
     let waiting = async {
         while scene.calls(asked) <= asks {

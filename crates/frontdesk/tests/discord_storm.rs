@@ -6,7 +6,6 @@
 mod harness;
 
 use frontdesk::app::FIRST_TENANT;
-use frontdesk::config::Config;
 use frontdesk_testkit::fakes::discord::{
     FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, Scope, Server, SocketFault,
 };
@@ -20,11 +19,6 @@ const ANN: u64 = 1_100_000_000_000_000_011;
 const GUILD: u64 = 1_100_000_000_000_000_100;
 const GENERAL: u64 = 1_100_000_000_000_000_101;
 const SHARDS: u64 = 2;
-
-fn preview(config: &mut Config) {
-    let settings = toml::Table::from_iter([("preview".to_owned(), true.into())]);
-    config.platform.insert("discord".into(), settings.into());
-}
 
 /// A bot with two connections, before the agent of Ann.
 struct Scene {
@@ -47,7 +41,7 @@ impl Scene {
         };
         fake.set_gateway(settings);
         let server = fake.serve().await.unwrap();
-        let harness = Harness::with(preview).await;
+        let harness = Harness::open().await;
         let ann = harness.add_gateway("ann").await;
         let scene = Self { harness, server, ann, said: 0 };
         scene.act(json!({"act": "add_bot", "id": BOT, "token": TOKEN, "username": "desk"}));
@@ -177,7 +171,7 @@ async fn nothing_is_lost_and_nothing_comes_again() {
         if forgets {
             server.fake.socket_fault(BOT, &SocketFault::ForgetSessions);
         }
-        scene = Scene { harness: Harness::again(folder, preview).await, server, ann, said };
+        scene = Scene { harness: Harness::again(folder, |_| {}).await, server, ann, said };
         let wanted = scene.say();
         agent = scene.harness.dial(&scene.ann.bearer()).await;
         agent.hello("discord", "dc").await;

@@ -68,12 +68,10 @@ const EXAMPLES: [Example; 6] = [
     },
 ];
 
-/// The defaults of all platforms, with previews on.
+/// The defaults of all platforms.
 fn settings() -> toml::Table {
     let defaults: toml::Table = default_settings().parse().unwrap();
-    let mut platforms = defaults["platform"].as_table().unwrap().clone();
-    platforms["discord"].as_table_mut().unwrap().insert("preview".into(), true.into());
-    platforms
+    defaults["platform"].as_table().unwrap().clone()
 }
 
 #[tokio::test(start_paused = true)]

@@ -88,9 +88,9 @@ const OPS: [&str; 11] = [
 ];
 
 fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
-    let Settings { preview, commands } = kit.section(PLATFORM)?;
+    let Settings { commands } = kit.section(PLATFORM)?;
     let forwards_interactions = commands == Commands::Forward;
-    Ok(Arc::new(Discord { is_preview_on: preview, forwards_interactions, ..Discord::new(kit) }))
+    Ok(Arc::new(Discord { forwards_interactions, ..Discord::new(kit) }))
 }
 
 /// In which form agents get commands.
@@ -108,7 +108,6 @@ enum Commands {
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
 struct Settings {
-    preview: bool,
     commands: Commands,
 }
 
@@ -122,7 +121,6 @@ pub struct Discord {
     invalid: InvalidRequests,
     /// Who each bot is, as Discord said, beside the account that was asked about.
     known: Mutex<HashMap<String, (String, User)>>,
-    is_preview_on: bool,
     doors: [Door; 1],
     forwards_interactions: bool,
     answered: AnsweredPrompts,
@@ -154,7 +152,6 @@ impl Discord {
             guilds: Guilds::default(),
             invalid: InvalidRequests::default(),
             known: Mutex::default(),
-            is_preview_on: true,
             doors: [Door {
                 method: Method::Post,
                 path: "/interactions/{bot}",
@@ -185,13 +182,6 @@ impl Platform for Discord {
     }
 
     fn check_bot(&self, bot: &Bot) -> Result<(), String> {
-        if !self.is_preview_on {
-            return Err(
-                "Discord is a preview, with known faults; to try it, set preview = true under [platform.discord], \
-                        or FRONTDESK_PLATFORM_DISCORD_PREVIEW=true"
-                    .into(),
-            );
-        }
         let token = bot.secret("token").map_or("", Secret::expose);
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if token.len() < 20 || !token.chars().all(plain) {
