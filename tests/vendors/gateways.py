@@ -513,10 +513,12 @@ def the_answer_of_a_whole_gateway_takes_the_place_of_thinking(s):
     if s.version == "0.17.0":
         return  # it knows no forwarded requests
     s.side.fake.act("set_endpoint", bot=discord_scene.BOT, url=f"{s.desk.url}/interactions/bot")
-    made = s.side.command(s.side.ann, "mark-slash")
-    same(s.side.answer_of(made)["answer"]["type"], 5, "the deferred answer")
-    wait_for(lambda: "The stub heard mark-slash" in (s.side.answer_of(made)["original"] or {}).get("content", ""),
-             "the answer", timeout=60)
+    # To the first one the gateway says something about itself before the answer.
+    for name, wanted in (("mark-first", "home channel"), ("mark-slash", "The stub heard mark-slash")):
+        made = s.side.command(s.side.ann, name)
+        same(s.side.answer_of(made)["answer"]["type"], 5, "the deferred answer")
+        wait_for(lambda: wanted in (s.side.answer_of(made)["original"] or {}).get("content", ""), f"{wanted!r}", timeout=60)
+        wait_for(lambda: [m for m in s.side.messages(s.side.group) if f"The stub heard {name}" in m["text"]], "the answer", timeout=60)
 
 
 def on_platform(platform, function):

@@ -15,7 +15,7 @@ use frontdesk::env::SystemEnv;
 use frontdesk_core::Env;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::fakes::discord::{
-    FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, RestRequest, Server, public_key, signature_headers,
+    FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, RestRequest, Scope, Server, public_key, signature_headers,
 };
 use frontdesk_testkit::folder::{files, holds};
 use harness::{Frame, GatewayAccount, Harness, PATIENCE, Reply, Socket};
@@ -737,4 +737,57 @@ async fn a_token_is_in_no_response_log_metric_or_file() {
         assert!(files.iter().any(|(_, bytes)| holds(bytes, "discord.interaction_token")), "no file was checked");
         assert!(files.iter().all(|(_, bytes)| !holds(bytes, &token)), "the token is in a file");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_after_a_follow_up_or_after_15_minutes_is_one_of_its_own() {
+    let clock = Arc::new(TestEnv::default());
+    clock.set_ms(SystemEnv.now_ms());
+    let scene = Scene::at(clock.clone(), true).await;
+    let mut ann = scene.agent(&scene.ann).await;
+    let send = |text: &str| json!({"op": "send", "chat_id": GENERAL.to_string(), "content": text});
+    let (id, _, _) = scene.command(ANN, "weather", json!([])).await;
+    assert_eq!(ann.follow_up(&session_of(ANN), KIND, "first").await.json["result"]["success"], true);
+    assert_eq!(ann.act(send("plain")).await["success"], true);
+    let seen = scene.server.fake.interaction(id).unwrap();
+    assert_eq!((&seen["original"]["content"], &seen["follow_ups"]), (&json!("first"), &json!([])));
+    scene.command(ANN, "weather", json!([])).await;
+    clock.advance_ms(901_000);
+    let mut ann = scene.agent(&scene.ann).await;
+    assert_eq!(ann.act(send("late, but said")).await["success"], true);
+    assert_eq!(scene.server.fake.newest(GENERAL).unwrap()["content"], "late, but said");
+    scene.harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_thread_every_gateway_version_finds_its_session() {
+    let scene = Scene::open(true).await;
+    let mut ann = scene.agent(&scene.ann).await;
+    let thread = scene.act(json!({"act": "open_thread", "channel": GENERAL, "from": ANN, "name": "plans"}));
+    let thread = number(&thread["id"]);
+    scene.registered("weather");
+    let in_thread = json!({"kind": "command", "from": ANN, "name": "weather", "channel": thread});
+    let (id, _, found) = scene.interact(in_thread).await;
+    assert_eq!(found["answer"], json!({"type": 5}), "{found}");
+    let body = body_of(&ann.of("passthrough_forward").await);
+    assert_eq!((&body["channel"]["type"], &body["channel"]["parent_id"]), (&json!(11), &json!(GENERAL.to_string())));
+    for (key, text) in [
+        (format!("agent:main:relay:channel:{thread}:{ANN}"), "0.18 and 0.19"),
+        (format!("agent:main:discord:group:{thread}:{ANN}"), "the first ones after them"),
+        (format!("agent:main:discord:thread:{thread}:{thread}"), "the newest"),
+    ] {
+        let result = ann.follow_up(&key, KIND, text).await.json["result"].clone();
+        assert_eq!(result["success"], true, "{key}: {result}");
+    }
+    assert_eq!(scene.server.fake.interaction(id).unwrap()["follow_ups"].as_array().unwrap().len(), 2);
+
+    // A limit that a look-up runs into is waited for like any other.
+    let metadata = json!({"thread_id": thread.to_string()});
+    let send = json!({"op": "send", "chat_id": GENERAL.to_string(), "content": "here", "metadata": metadata});
+    scene.command(ANN, "weather", json!([])).await;
+    scene.fault("GET channels/:id", Fault::RateLimited { retry_after_ms: 300, scope: Scope::default() });
+    let sent = ann.act(send).await;
+    assert_eq!(sent["success"], true, "{sent}");
+    assert_eq!(scene.server.fake.newest(thread).unwrap()["content"], "here");
+    scene.harness.finish().await;
 }

@@ -1,5 +1,6 @@
 //! The load of a real door: one HTTP request a message, over connections that are kept open.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -126,9 +127,10 @@ impl DoorOrders {
         rate: u64,
         now_us: impl Fn() -> u128 + Clone + Send + 'static,
     ) -> anyhow::Result<Vec<u32>> {
-        let mut free = Vec::new();
+        // In turn: the server closes a connection that is idle for long.
+        let mut free = VecDeque::new();
         for _ in 0..CONNECTIONS {
-            free.push(self.connect().await?);
+            free.push_back(self.connect().await?);
         }
         let (give_back, mut free_again) = tokio::sync::mpsc::channel(CONNECTIONS);
         let failed: Arc<Mutex<Option<anyhow::Error>>> = Arc::default();
@@ -142,7 +144,7 @@ impl DoorOrders {
             let due = u64::try_from(due).unwrap_or(u64::MAX).min(messages);
             while sent < due {
                 let made_us = now_us();
-                let mut connection = match free.pop() {
+                let mut connection = match free.pop_front() {
                     Some(connection) => connection,
                     None => {
                         let (connection, took) = free_again.recv().await.context("all connections are gone")?;
@@ -164,7 +166,7 @@ impl DoorOrders {
                 sent += 1;
             }
             while let Ok((connection, took)) = free_again.try_recv() {
-                free.push(connection);
+                free.push_back(connection);
                 took_us.push(took);
             }
             if let Some(error) = failed.lock().await.take() {
