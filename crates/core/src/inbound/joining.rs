@@ -79,11 +79,13 @@ impl InboundPlane {
         let (quiet_since_ms, claimed_until_ms) = (now_ms.saturating_sub(QUIET_MS), now_ms.saturating_sub(CLAIM_MS));
         match self.fragments.claim_quiet(quiet_since_ms, claimed_until_ms, now_ms).await {
             Ok((claims, is_more)) => {
-                for claim in claims {
+                // A bot whose vendor does not answer holds up no other.
+                let joins = claims.into_iter().map(|claim| async move {
                     if let Err(error) = self.join(claim).await {
                         tracing::warn!(%error, "an event was not made from its fragments; trying again later");
                     }
-                }
+                });
+                futures_util::future::join_all(joins).await;
                 is_more
             }
             Err(error) => {
@@ -102,8 +104,13 @@ impl InboundPlane {
             return Ok(self.fragments.joined(claim.number).await?);
         };
         let open = |it: &Fragment| self.sealer.open(&it.sealed, &[SEAL_KIND, &name, &bot.id, &it.id]);
-        let bodies = claim.fragments.iter().map(open).collect::<Result<Vec<Secret>, _>>();
-        let bodies = bodies.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let bodies = match claim.fragments.iter().map(open).collect::<Result<Vec<Secret>, _>>() {
+            Ok(bodies) => bodies,
+            Err(error) => {
+                tracing::error!(%error, platform = name, bot = bot.id, "fragments of an event cannot be read; it is lost");
+                return Ok(self.fragments.joined(claim.number).await?);
+            }
+        };
         let intakes = platform.join(&bot, &bodies).await.map_err(StoreError::Unavailable)?;
         let inlet: BotInlet = self.inlet(&name, &bot);
         inlet.take(intakes).await?; // what is refused is recorded

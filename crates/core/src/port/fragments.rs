@@ -55,11 +55,13 @@ pub struct ChatGroups {
 pub trait Fragments: Send + Sync {
     fn hold(&self, fragment: Fragment) -> Stored<'_, Held>;
 
-    /// Claims the open groups of a chat.
+    /// Claims the open groups of a chat. Those that were claimed and not joined come first: whoever has them may have
+    /// failed, and it does no harm to make an event twice.
     fn claim_chat(&self, groups: ChatGroups, now_ms: u64) -> Stored<'_, Vec<Claim>>;
 
     /// Claims some open groups that got nothing after `quiet_since_ms`, and again those that were claimed up to
-    /// `claimed_until_ms` and never joined. Forgets joined ones after their time. `true`: there are open groups.
+    /// `claimed_until_ms` and never joined. Times after `now_ms` count as long ago: a clock was set back. Forgets joined
+    /// ones after their time. `true`: there are some that are not joined.
     fn claim_quiet(&self, quiet_since_ms: u64, claimed_until_ms: u64, now_ms: u64) -> Stored<'_, (Vec<Claim>, bool)>;
 
     /// An event was made from them.

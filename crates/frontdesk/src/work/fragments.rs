@@ -4,14 +4,21 @@ use std::sync::Arc;
 
 use frontdesk_core::Desk;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-pub(super) async fn join(desk: Arc<Desk>, stop: CancellationToken) {
+pub(super) async fn join(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut is_open = true; // perhaps from an earlier start
     loop {
         tokio::select! {
             () = desk.inbound().fragments_due(is_open) => {}
             () = stop.cancelled() => return,
         }
-        is_open = desk.inbound().join_quiet().await;
+        // In a task of its own: a panic ends that one only, and a stop does not cut it.
+        let desk = desk.clone();
+        let joined = tracker.spawn(async move { desk.inbound().join_quiet().await }).await;
+        is_open = joined.unwrap_or_else(|error| {
+            tracing::error!(%error, "joining fragments of events panicked; trying again");
+            false
+        });
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(typing::repeat(desk.clone(), stop.clone()));
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
-    tracker.spawn(fragments::join(desk.clone(), stop.clone()));
+    tracker.spawn(fragments::join(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(retention::forget_old(desk.clone(), retention, stop.clone()));
 }

@@ -24,6 +24,18 @@ impl Kept {
 }
 
 impl State {
+    /// The claims of these, as far as they are not joined.
+    fn claims<'a>(kept: impl Iterator<Item = &'a Kept>) -> Vec<Claim> {
+        let mut claims: Vec<Claim> = Vec::new();
+        for it in kept.filter(|it| !it.is_open() && !it.is_joined) {
+            match claims.iter_mut().find(|claim| claim.number == it.claim) {
+                Some(claim) => claim.fragments.push(it.fragment.clone()),
+                None => claims.push(Claim { number: it.claim, fragments: vec![it.fragment.clone()] }),
+            }
+        }
+        claims
+    }
+
     /// Claims the open groups that have one of these as its first fragment.
     fn claim_groups(&mut self, is_wanted: impl Fn(&Kept, &[Kept]) -> bool, now_ms: u64) -> Vec<Claim> {
         let mut claims = Vec::new();
@@ -68,27 +80,33 @@ impl Fragments for MemoryStore {
                 && it.chat_id == groups.chat_id
                 && groups.but.as_ref() != Some(&it.group)
         };
-        now(self.state().claim_groups(is_wanted, now_ms))
+        let mut state = self.state();
+        let of_chat = |it: &&Kept| {
+            let of = &it.fragment;
+            (&of.platform, &of.bot, &of.chat_id) == (&groups.platform, &groups.bot, &groups.chat_id)
+        };
+        let mut claims = State::claims(state.fragments.iter().filter(of_chat));
+        claims.extend(state.claim_groups(is_wanted, now_ms));
+        now(claims)
     }
 
     fn claim_quiet(&self, quiet_since_ms: u64, claimed_until_ms: u64, now_ms: u64) -> Stored<'_, (Vec<Claim>, bool)> {
         let mut state = self.state();
         state.fragments.retain(|it| !it.is_joined || it.fragment.at_ms + JOINED_KEPT_MS > now_ms);
-        let mut claims: Vec<Claim> = Vec::new();
-        let is_stale = |it: &&mut Kept| !it.is_open() && !it.is_joined && it.claimed_ms <= claimed_until_ms;
-        for it in state.fragments.iter_mut().filter(is_stale) {
-            match claims.iter_mut().find(|claim| claim.number == it.claim) {
-                Some(claim) => claim.fragments.push(it.fragment.clone()),
-                None => claims.push(Claim { number: it.claim, fragments: vec![it.fragment.clone()] }),
+        let is_stale = |it: &&Kept| it.claimed_ms <= claimed_until_ms || it.claimed_ms > now_ms;
+        let mut claims = State::claims(state.fragments.iter().filter(is_stale));
+        for it in &mut state.fragments {
+            if claims.iter().any(|claim| claim.number == it.claim) {
+                it.claimed_ms = now_ms;
             }
-            it.claimed_ms = now_ms;
         }
         let is_quiet = |first: &Kept, all: &[Kept]| {
             let of_group = all.iter().filter(|it| it.is_open() && it.group() == first.group());
-            of_group.map(|it| it.fragment.at_ms).max() <= Some(quiet_since_ms)
+            let newest_ms = of_group.map(|it| it.fragment.at_ms).max().unwrap_or_default();
+            newest_ms <= quiet_since_ms || newest_ms > now_ms
         };
         claims.extend(state.claim_groups(is_quiet, now_ms));
-        let is_more = state.fragments.iter().any(Kept::is_open);
+        let is_more = state.fragments.iter().any(|it| !it.is_joined);
         now((claims, is_more))
     }
 

@@ -20,14 +20,15 @@ impl Fragments for SqliteStore {
         Box::pin(async move {
             let wanted = groups.clone();
             // Asked for every message, and nearly always there is nothing to write.
-            let is_any =
-                self.readers.read(DESK, move |connection| Ok(!groups_of_chat(connection, &wanted)?.is_empty()));
+            let is_any = self.readers.read(DESK, move |connection| is_kept_for_chat(connection, &wanted));
             if !is_any.await? {
                 return Ok(Vec::new());
             }
             let work = move |books: &mut Books| {
-                let found = groups_of_chat(&books.connection, &groups)?;
-                claim_groups(&books.connection, found, now_ms)
+                let mut claims = claims_of_chat(&books.connection, &groups)?;
+                let open = groups_of_chat(&books.connection, &groups)?;
+                claims.extend(claim_groups(&books.connection, open, now_ms)?);
+                Ok(claims)
             };
             self.writer.write(work, |_| {}).await
         })
@@ -41,12 +42,14 @@ impl Fragments for SqliteStore {
             connection.prepare_cached(sql).and_then(|mut it| it.execute([joined_until])).map_err(fault)?;
             let mut claims = claim_again(connection, claimed_until_ms, now_ms)?;
             let sql = "SELECT platform, bot, grp FROM fragment WHERE claim = 0 AND sealed IS NOT NULL
-                       GROUP BY platform, bot, grp HAVING max(at_ms) <= ?1 ORDER BY min(arrival) LIMIT ?2";
+                       GROUP BY platform, bot, grp HAVING max(at_ms) <= ?1 OR max(at_ms) > ?2
+                       ORDER BY min(arrival) LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let quiet = query.query_map((signed(quiet_since_ms), CLAIMS_MAX), group).map_err(fault)?;
+            let times = (signed(quiet_since_ms), signed(now_ms), CLAIMS_MAX);
+            let quiet = query.query_map(times, group).map_err(fault)?;
             let quiet = quiet.collect::<rusqlite::Result<_>>().map_err(fault)?;
             claims.extend(claim_groups(connection, quiet, now_ms)?);
-            let sql = "SELECT EXISTS (SELECT 1 FROM fragment WHERE claim = 0 AND sealed IS NOT NULL)";
+            let sql = "SELECT EXISTS (SELECT 1 FROM fragment WHERE claim >= 0 AND sealed IS NOT NULL)";
             let is_more = connection.prepare_cached(sql).and_then(|mut it| it.query_row([], |row| row.get(0)));
             Ok((claims, is_more.map_err(fault)?))
         };
@@ -55,7 +58,7 @@ impl Fragments for SqliteStore {
 
     fn joined(&self, claim: u64) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE fragment SET sealed = NULL WHERE claim = ?1";
+            let sql = "UPDATE fragment SET sealed = NULL WHERE claim = ?1 AND sealed IS NOT NULL";
             books.connection.execute(sql, [signed(claim)]).map(drop).map_err(fault)
         };
         self.writer.write(work, |()| {})
@@ -67,7 +70,7 @@ fn hold(connection: &Connection, it: &Fragment) -> Result<Held, StoreError> {
     if connection.query_row(sql, (&it.platform, &it.bot, &it.id), |row| row.get(0)).map_err(fault)? {
         return Ok(Held::Known);
     }
-    let sql = "SELECT count(*), coalesce(sum(length(sealed)), 0) FROM fragment
+    let sql = "SELECT count(*), coalesce(sum(length(sealed)), 0) FROM fragment INDEXED BY fragment_kept
                WHERE platform = ?1 AND bot = ?2 AND sealed IS NOT NULL";
     let (count, bytes): (i64, i64) =
         connection.query_row(sql, (&it.platform, &it.bot), |row| Ok((row.get(0)?, row.get(1)?))).map_err(fault)?;
@@ -107,6 +110,25 @@ fn groups_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<Vec<Gr
     found.collect::<rusqlite::Result<_>>().map_err(fault)
 }
 
+/// Somebody is making events from these, or has failed to.
+fn claims_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<Vec<Claim>, StoreError> {
+    let sql = "SELECT DISTINCT claim FROM fragment INDEXED BY fragment_kept
+               WHERE platform = ?1 AND bot = ?2 AND claim > 0 AND chat_id = ?3 AND sealed IS NOT NULL ORDER BY claim";
+    let ChatGroups { platform, bot, chat_id, .. } = groups;
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    let found = query.query_map((platform, bot, chat_id), |row| row.get(0)).map_err(fault)?;
+    let numbers: Vec<i64> = found.collect::<rusqlite::Result<_>>().map_err(fault)?;
+    numbers.into_iter().map(|number| claimed(connection, number)).collect()
+}
+
+fn is_kept_for_chat(connection: &Connection, groups: &ChatGroups) -> Result<bool, StoreError> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM fragment INDEXED BY fragment_kept
+               WHERE platform = ?1 AND bot = ?2 AND chat_id = ?3 AND sealed IS NOT NULL)";
+    let ChatGroups { platform, bot, chat_id, .. } = groups;
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    query.query_row((platform, bot, chat_id), |row| row.get(0)).map_err(fault)
+}
+
 fn claim_groups(connection: &Connection, groups: Vec<Group>, now_ms: u64) -> Result<Vec<Claim>, StoreError> {
     let sql = "UPDATE fragment SET claim = ?4, claimed_ms = ?5
                WHERE platform = ?1 AND bot = ?2 AND grp = ?3 AND claim = 0 AND sealed IS NOT NULL";
@@ -123,11 +145,12 @@ fn claim_groups(connection: &Connection, groups: Vec<Group>, now_ms: u64) -> Res
 /// Whoever claimed these did not come to the end.
 fn claim_again(connection: &Connection, claimed_until_ms: u64, now_ms: u64) -> Result<Vec<Claim>, StoreError> {
     let sql = "SELECT DISTINCT claim FROM fragment
-               WHERE claim > 0 AND sealed IS NOT NULL AND claimed_ms <= ?1 ORDER BY claim LIMIT ?2";
+               WHERE claim > 0 AND sealed IS NOT NULL AND (claimed_ms <= ?1 OR claimed_ms > ?2) ORDER BY claim LIMIT ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let found = query.query_map((signed(claimed_until_ms), CLAIMS_MAX), |row| row.get(0)).map_err(fault)?;
+    let times = (signed(claimed_until_ms), signed(now_ms), CLAIMS_MAX);
+    let found = query.query_map(times, |row| row.get(0)).map_err(fault)?;
     let numbers: Vec<i64> = found.collect::<rusqlite::Result<_>>().map_err(fault)?;
-    let sql = "UPDATE fragment SET claimed_ms = ?2 WHERE claim = ?1";
+    let sql = "UPDATE fragment SET claimed_ms = ?2 WHERE claim = ?1 AND sealed IS NOT NULL";
     let mut update = connection.prepare_cached(sql).map_err(fault)?;
     let mut claims = Vec::with_capacity(numbers.len());
     for number in numbers {

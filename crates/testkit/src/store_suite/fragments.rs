@@ -32,10 +32,20 @@ pub async fn a_group_is_claimed_once_it_is_quiet(Harness { store, .. }: Harness)
     hold(&*store, &[first.clone(), fragment("c", "h", "3", 120), second.clone()]).await;
     let (claims, is_more) = store.claim_quiet(130, 0, 200).await.unwrap();
     assert_eq!((ids(&claims), is_more), (vec![vec!["3"]], true), "the other one got something after that");
+    store.joined(claims[0].number).await.unwrap();
     let (claims, is_more) = store.claim_quiet(150, 0, 200).await.unwrap();
     assert_eq!(claims[0].fragments, [first, second], "in the order in which they came");
-    assert_eq!((claims.len(), is_more), (1, false));
-    assert_eq!(store.claim_quiet(900, 0, 200).await.unwrap(), (vec![], false), "claimed by one");
+    assert_eq!((claims.len(), is_more), (1, true), "it is not joined yet");
+    assert_eq!(store.claim_quiet(199, 0, 200).await.unwrap(), (vec![], true), "claimed by one");
+    store.joined(claims[0].number).await.unwrap();
+    assert_eq!(store.claim_quiet(199, 0, 200).await.unwrap(), (vec![], false));
+}
+
+pub async fn a_clock_that_is_set_back_holds_nothing(Harness { store, .. }: Harness) {
+    hold(&*store, &[fragment("c", "g", "1", 5_000)]).await;
+    let (claims, _) = store.claim_quiet(100, 0, 200).await.unwrap();
+    assert_eq!(ids(&claims), [["1"]]);
+    assert_eq!(ids(&store.claim_quiet(0, 0, 100).await.unwrap().0), [["1"]], "nor a claim");
 }
 
 pub async fn a_claim_is_fixed_and_can_be_taken_again(Harness { store, .. }: Harness) {
@@ -87,6 +97,9 @@ pub async fn a_chat_claims_its_groups_but_one(Harness { store, .. }: Harness) {
     hold(&*store, &[fragment("c", "g5", "5", 1)]).await;
     let claims = store.claim_chat(groups("c", Some("g5")), 10).await.unwrap();
     assert_eq!(ids(&claims), [["1"], ["2"]], "in the order in which they began");
+    store.joined(claims[0].number).await.unwrap();
+    assert_eq!(store.claim_chat(groups("c", Some("g5")), 10).await.unwrap(), claims[1..], "perhaps it failed");
+    store.joined(claims[1].number).await.unwrap();
     assert_eq!(store.claim_chat(groups("c", Some("g5")), 10).await.unwrap(), []);
     assert_eq!(ids(&store.claim_chat(groups("d", None), 10).await.unwrap()), [["3"]]);
     assert_eq!(ids(&store.claim_chat(groups("c", None), 10).await.unwrap()), [["5"]]);

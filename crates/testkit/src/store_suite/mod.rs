@@ -88,7 +88,8 @@ macro_rules! store_contract {
                 desks: desk_numbers_are_never_reused, a_lease_must_be_renewed_in_time,
                     a_duty_has_one_live_holder_and_its_token_rises, cursors_are_kept_by_bot,
                     an_earlier_holder_of_a_duty_moves_no_cursor;
-                fragments: a_group_is_claimed_once_it_is_quiet, a_claim_is_fixed_and_can_be_taken_again,
+                fragments: a_group_is_claimed_once_it_is_quiet, a_clock_that_is_set_back_holds_nothing,
+                    a_claim_is_fixed_and_can_be_taken_again,
                     a_fragment_is_known_after_it_was_joined, a_chat_claims_its_groups_but_one,
                     fragments_of_a_bot_are_limited, fragments_survive;
                 chat: a_message_id_is_appended_once, every_chat_counts_its_own_lines, a_line_is_amended_by_revision,

@@ -17,5 +17,5 @@ CREATE TABLE fragment (
     PRIMARY KEY (platform, bot, id)
 ) WITHOUT ROWID;
 CREATE INDEX fragment_kept ON fragment (platform, bot, claim, chat_id, grp) WHERE sealed IS NOT NULL;
-CREATE INDEX fragment_claimed ON fragment (claim);
+CREATE INDEX fragment_claimed ON fragment (claim, claimed_ms) WHERE sealed IS NOT NULL;
 CREATE INDEX fragment_joined ON fragment (at_ms) WHERE sealed IS NULL;
