@@ -22,6 +22,8 @@ pub struct RawCapability {
     pub kind: String,
     pub value: Secret,
     pub ttl_ms: u64,
+    /// The platform shows that an answer is awaited, and the first message of a receiver in the same chat gives it.
+    pub is_awaited: bool,
 }
 
 /// A file that is still at the platform. It is fetched when an agent asks for it, which may be days later.
@@ -75,6 +77,8 @@ pub struct Intake {
     /// author sees the chat, look-ups about others are kept short, and a command to the desk is answered by the receipt
     /// alone.
     pub is_interaction: bool,
+    /// The author has just written it there, so they see the chat.
+    pub author_sees: bool,
     pub chat: Option<Box<ChatLine>>,
     /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
@@ -105,6 +109,7 @@ impl Intake {
             addressed: false,
             from_program: false,
             is_interaction: false,
+            author_sees: false,
             chat: None,
             remote_media: Vec::new(),
             mark: String::new(),

@@ -510,6 +510,11 @@ async fn a_prompt_is_answered_by_a_button_or_a_menu() {
             assert_eq!((&shown["id"], &shown["components"]), (&message, &json!([])), "{shown}");
             let text = shown["content"].as_str().unwrap();
             assert!(text.starts_with("Which?") && text.contains("Option 2"), "{text}");
+            // Gateways answer with the id of the event, which is no message here.
+            let answer = json!({ "op": "send", "chat_id": GENERAL.to_string(), "content": "done",
+                "reply_to": format!("press-{id}") });
+            let sent = ann.act(answer).await;
+            assert_eq!(sent["success"], true, "{sent}");
         }
         assert_eq!((ann.unread().await, ben.unread().await), (0, 0));
 
@@ -619,8 +624,9 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
         clock.advance_ms(500);
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     };
-    let ann = offering(&scene.harness, &scene.ann, manifest("The weather")).await;
     let has = |name: &str| scene.server.fake.commands(BOT, 0).into_iter().find(|it| it["name"] == name);
+    scene.registered("foreign");
+    let ann = offering(&scene.harness, &scene.ann, manifest("The weather")).await;
     let waiting = async {
         while has("weather").is_none() {
             pass_time().await;
@@ -628,6 +634,7 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
     };
     let calls = || format!("{:?}", scene.server.fake.calls_after(0));
     timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("the command was not declared: {}", calls()));
+    assert!(has("foreign").is_none(), "the list is that of the agents");
     let writes = scene.calls(written);
     let weather = has("weather").unwrap();
     assert_eq!((&weather["description"], &weather["options"][0]["required"]), (&json!("The weather"), &json!(true)));
@@ -663,6 +670,24 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
     });
     let told = told.await.expect("the conflict is not told");
     assert!(told.contains("\"weather\"") && told.contains("/ann") && told.contains("/ben"), "{told}");
+    scene.harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_somebody_else_stay_while_no_agent_offers_any() {
+    let clock = Arc::new(TestEnv::default());
+    clock.set_ms(SystemEnv.now_ms());
+    let scene = Scene::at(clock.clone(), true).await;
+    scene.registered("foreign");
+    let has = |name: &str| scene.server.fake.commands(BOT, 0).into_iter().any(|it| it["name"] == name);
+    let waiting = async {
+        while !has("link") {
+            clock.advance_ms(500);
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("the commands of the server were not declared");
+    assert!(has("foreign"));
     scene.harness.finish().await;
 }
 

@@ -203,14 +203,18 @@ impl Window {
         }
     }
 
-    /// A follow-up that names the session of a forward shows that the forward arrived.
+    /// A follow-up that names the session of a forward shows that the forward arrived: the oldest one. A gateway that acks
+    /// says that itself.
     pub fn followed_up(&mut self, session_key: &str) {
+        if self.acks == Acks::Seen {
+            return;
+        }
         // Gateways name another platform and type of chat than we do; chat, thread and person are the same.
         let place = |key: &str| key.splitn(5, ':').nth(4).map(str::to_owned);
         let asked = place(session_key);
         let is_same = |key: &str| *key == *session_key || (asked.is_some() && place(key) == asked);
         let named = |row: &Flight| row.delivery.passthrough && is_same(&row.delivery.session_key);
-        while let Some(index) = self.flight.iter().position(named) {
+        if let Some(index) = self.flight.iter().position(named) {
             self.settle_at(index, true);
         }
     }

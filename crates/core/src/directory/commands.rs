@@ -53,6 +53,12 @@ impl Offers {
             return;
         }
         let commands = read(manifest);
+        // Only an empty list takes back what was offered before.
+        if commands.is_empty() && manifest.as_array().is_none_or(|list| !list.is_empty()) {
+            let instance = who.instance.name.as_str();
+            tracing::warn!(tenant = %who.tenant, instance, platform, "a list of commands is malformed; the last one stays");
+            return;
+        }
         let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
         let list = OfferedCommands { platform: platform.into(), bot: bot.into(), tenant, instance, commands };
         let (name, bytes) = (Fact::Commands(list.clone()).key(), list.bytes());

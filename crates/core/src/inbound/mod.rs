@@ -199,7 +199,7 @@ impl InboundPlane {
         let Intake {
             whose, bot, mut event, capabilities, handover, addressed, from_program, chat, mark, edit_id, ..
         } = intake;
-        let is_interaction = intake.is_interaction;
+        let (is_interaction, author_sees) = (intake.is_interaction, intake.author_sees || intake.is_interaction);
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
@@ -216,7 +216,10 @@ impl InboundPlane {
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
-            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, is_interaction).await,
+            (Some(tenant), None) => {
+                let asking = Asking { is_interaction, author_sees };
+                self.ruled(tenant, &bot, source, addressed, from_program, asking).await
+            }
         };
         self.keep_to_owner(&mut verdict, &event, &bot);
         let tenant = found.unwrap_or_default();
@@ -235,7 +238,7 @@ impl InboundPlane {
                 brief.text = gate::STOPPED.into();
             }
         }
-        let capabilities = if reaches {
+        let capabilities = if reaches && !interrupts {
             capabilities
                 .into_iter()
                 .map(|raw| self.seal_capability(raw, &tenant, &bot, source, &receivers, now_ms))
@@ -319,15 +322,15 @@ impl InboundPlane {
         source: &Source,
         addressed: bool,
         from_program: bool,
-        is_interaction: bool,
+        asking: Asking,
     ) -> Verdict {
         let case = Case { tenant, source, addressed, to_every_link: from_program };
         // For all look-ups of one event together.
-        let mut left = if is_interaction { LOOK_LIMIT_OF_INTERACTION } else { LOOK_LIMIT };
+        let mut left = if asking.is_interaction { LOOK_LIMIT_OF_INTERACTION } else { LOOK_LIMIT };
         let now_ms = self.env.now_ms();
         let spot = self.visibility.spot(tenant, &source.platform, bot, &source.chat_id);
         let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
-        if let (true, Some(author)) = (is_interaction, &source.user_id) {
+        if let (true, Some(author)) = (asking.author_sees, &source.user_id) {
             sight.note(author.clone(), Sees::Yes);
         }
         for _ in 0..ASK_ROUNDS {
@@ -489,8 +492,10 @@ impl InboundPlane {
     ) -> SealedCapability {
         let id = self.env.random_hex(16);
         let mut session_keys = session_names(source);
-        if let [only] = receivers {
-            session_keys.push(answer_key(only.no, &source.chat_id));
+        for receiver in receivers.iter().filter(|_| raw.is_awaited) {
+            // A message that replies to the event is found by it, any other by the chat alone.
+            let message_id = source.message_id.as_deref();
+            session_keys.extend([None, message_id].map(|reply_to| answer_key(receiver.no, &source.chat_id, reply_to)));
         }
         SealedCapability {
             sealed: self.sealer.seal(&*self.env, &raw.value, &[tenant, &raw.kind, &id]),
@@ -504,6 +509,14 @@ impl InboundPlane {
             kind: raw.kind,
         }
     }
+}
+
+/// What is known of an event before the platform is asked who sees its chat.
+#[derive(Clone, Copy)]
+struct Asking {
+    /// Somebody waits for the answer: look-ups are kept short.
+    is_interaction: bool,
+    author_sees: bool,
 }
 
 /// The tenant of an event, from the directory.

@@ -229,7 +229,7 @@ impl OutboundPlane {
             return Err(ActionResult::egress_declined(platform));
         }
         let answering = match &action.act {
-            Act::Send { .. } => self.answering(caller, &**found, &bot, &chat_id).await,
+            Act::Send { reply_to, .. } => self.answering(caller, &**found, &bot, &chat_id, reply_to.as_deref()).await,
             _ => None,
         };
         let capability = answering.as_ref();
@@ -243,8 +243,15 @@ impl OutboundPlane {
 
     /// What the vendor waits for in this chat, if this agent got it and the platform has such a thing. Without it the message
     /// goes out all the same.
-    async fn answering(&self, caller: &Caller, platform: &dyn Platform, bot: &Bot, chat_id: &str) -> Option<Secret> {
-        let (kind, key) = (platform.answers_with()?, answer_key(caller.instance.no, chat_id));
+    async fn answering(
+        &self,
+        caller: &Caller,
+        platform: &dyn Platform,
+        bot: &Bot,
+        chat_id: &str,
+        reply_to: Option<&str>,
+    ) -> Option<Secret> {
+        let (kind, key) = (platform.answers_with()?, answer_key(caller.instance.no, chat_id, reply_to));
         let held = self.vault.capability(&caller.tenant, &key, kind, self.env.now_ms()).await.ok().flatten()?;
         let is_ours = held.platform == platform.descriptor().platform && held.bot == bot.id;
         let opened = self.sealer.open(&held.sealed, &[&caller.tenant, &held.kind, &held.id]);

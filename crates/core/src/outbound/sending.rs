@@ -108,7 +108,11 @@ impl OutboundPlane {
             // With the time, so that a store that begins anew does not use the keys of the old one again.
             let key = format!("{at_ms}.{id}.{index}");
             let acting_as = ActingAs { idempotency_key: Some(&key), ..sending.acting_as };
-            let went = self.when_its_turn(&Sending { acting_as, ..*sending }, part, parts.len() - index - 1).await;
+            // Of a plain text only the first part can be an answer.
+            let is_more = index > 0 && matches!(part.act, Act::Send { .. });
+            let capability = sending.capability.filter(|_| !is_more);
+            let this = Sending { acting_as, capability, ..*sending };
+            let went = self.when_its_turn(&this, part, parts.len() - index - 1).await;
             if let Some(receipt_id) = went.receipt_id
                 && let Err(error) = self.journal.add_receipt(id, receipt_id).await
             {

@@ -24,8 +24,8 @@ pub enum SealError {
 }
 
 /// The name under which a capability is found when its receiver answers with a plain message in the same chat.
-pub(crate) fn answer_key(receiver: InstanceNo, chat_id: &str) -> String {
-    format!("answer {receiver} {chat_id}")
+pub(crate) fn answer_key(receiver: InstanceNo, chat_id: &str, reply_to: Option<&str>) -> String {
+    format!("answer {receiver} {chat_id} {}", reply_to.unwrap_or_default())
 }
 
 pub struct Sealer {

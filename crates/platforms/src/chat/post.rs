@@ -183,7 +183,7 @@ impl BuiltInChat {
             let ttl_ms = self.rules.capability_ttl_ms;
             line.interaction =
                 Some(Interaction { hash: sha256_hex(value.expose()), expires_ms: self.env.now_ms() + ttl_ms });
-            intake.capabilities.push(RawCapability { kind: CAPABILITY_KIND.into(), value, ttl_ms });
+            intake.capabilities.push(RawCapability { kind: CAPABILITY_KIND.into(), value, ttl_ms, is_awaited: false });
             if self.rules.commands == Commands::Forward && name != "stop" {
                 intake.handover = Handover::Forward(forward(&intake.event, &name, &args));
             }

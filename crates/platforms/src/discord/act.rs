@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Answered, Api, ApiError, WHOLE_BOT};
 use super::guilds::{Channel, PRIVATE_THREAD};
+use super::interactions::PRESS;
 use super::prompts::prompt;
 use super::text::{allowed_mentions, is_blank, not_one_message, rendered};
 use super::{Discord, PLATFORM};
@@ -95,8 +96,10 @@ impl Discord {
         }
         let channel = self.target(acting_as.bot, action).await?;
         Ok(match &action.act {
-            Act::Send { content, reply_to, .. } => {
-                if let Some(acted) = self.answer(acting_as.bot, content, reply_to.as_deref(), capability).await {
+            Act::Send { content, reply_to, chat_id } => {
+                // What is for a thread of the chat does not answer a command that was given in the chat.
+                let held = capability.filter(|_| *channel == **chat_id);
+                if let Some(acted) = self.answer(acting_as.bot, content, reply_to.as_deref(), held).await {
                     return acted;
                 }
                 let body = message(content, reply_to.as_deref(), acting_as.idempotency_key)?;
@@ -306,7 +309,8 @@ fn message(content: &str, reply_to: Option<&str>, key: Option<&str>) -> Result<M
 fn empty(reply_to: Option<&str>, key: Option<&str>) -> Result<Map<String, Value>, ActionResult> {
     let mut body = Map::new();
     body.insert("allowed_mentions".into(), allowed_mentions());
-    if let Some(reply_to) = reply_to.filter(|it| !it.is_empty()) {
+    // The press of a button is no message.
+    if let Some(reply_to) = reply_to.filter(|it| !it.is_empty() && !it.starts_with(PRESS)) {
         // A message that was deleted in the meantime is no reason to lose the answer.
         let reference = json!({ "message_id": id(reply_to, "message")?, "fail_if_not_exists": false });
         body.insert("message_reference".into(), reference);

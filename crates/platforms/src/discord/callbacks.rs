@@ -4,17 +4,22 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use frontdesk_core::intake::Verified;
+use frontdesk_core::DeskError;
+use frontdesk_core::intake::{Intake, Verified};
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Bot, Inlet};
+use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Secret;
 use serde_json::Value;
 
 use super::Discord;
 use super::interactions::{Meaning, is_id, is_token, not_stored};
+use super::snowflake::{ms_of, number};
 
 /// Discord waits no longer for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
+/// Older than this, with a margin for clocks that differ.
+const LATE_MS: u64 = 10_000;
 /// Interactions that are remembered as refused, because Discord sends them again when the session is resumed.
 const REFUSED_MAX: usize = 1_000;
 
@@ -46,11 +51,14 @@ impl Discord {
         let proof = Verified::by("the socket of the bot's token");
         let (answer, stored) = match self.meaning_of(bot, proof, data, None, self.env.now_ms()) {
             Meaning::Answer(answer) => (answer, Ok(())),
-            Meaning::Event { intake, then } => match inlet.take(vec![*intake]).await {
+            Meaning::Event { intake, then } => match inlet.take(vec![self.in_time(id, *intake)]).await {
                 Ok(mut outcomes) => match outcomes.pop() {
                     Some(Err(refusal)) => (not_stored(&refusal), Ok(())),
                     receipt => (then.answer(receipt.and_then(Result::ok).as_ref()), Ok(())),
                 },
+                Err(error @ DeskError::Store(StoreError::Unknown(_))) => {
+                    (not_stored(&error), Err(format!("it is not known whether an interaction was stored: {error}")))
+                }
                 Err(error) => {
                     // The session is resumed and brings it again, but by then the person was told that nothing was done.
                     self.refused.note(id);
@@ -60,6 +68,17 @@ impl Discord {
         };
         self.answer_interaction(bot, data, &answer).await;
         stored
+    }
+
+    /// One that comes late, because a session was resumed, cannot be answered any more: Discord told the person that it
+    /// failed, and they may have done it again.
+    fn in_time(&self, id: &str, mut intake: Intake) -> Intake {
+        let age_ms = self.env.now_ms().saturating_sub(number(id).map_or(0, ms_of));
+        if age_ms > LATE_MS {
+            let seconds = age_ms / 1_000;
+            intake.refused.get_or_insert(format!("it came after {seconds} s, when Discord took no answer any more"));
+        }
+        intake
     }
 
     /// A person who gets no answer sees that the application did not respond; what they did is stored nevertheless.

@@ -8,6 +8,7 @@ use frontdesk_core::port::platform::{Bot, Command};
 use serde_json::{Map, Value, json};
 
 use super::Discord;
+use super::api::ApiError;
 use super::interactions::is_id;
 
 const COMMANDS_MAX: usize = 100;
@@ -16,13 +17,19 @@ const DESCRIPTION_MAX: usize = 100;
 const OPTIONS_MAX: usize = 25;
 const CHOICES_MAX: usize = 25;
 const CHOICE_MAX: usize = 100;
-/// Of options in subcommands in groups.
-const DEPTH_MAX: usize = 3;
+/// Of numbers, and of lengths.
+const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
+const LENGTH_MAX: f64 = 6_000.0;
+const CHANNEL_TYPES: [u64; 13] = [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 16];
 const TYPED: u64 = 1;
+/// Of a command itself.
+const TOP: u64 = 0;
 const SUBCOMMAND: u64 = 1;
 const SUBCOMMAND_GROUP: u64 = 2;
 /// Where commands of the server itself are of use: it takes them in direct chats.
 const ONLY_DIRECT: [&str; 3] = ["link", "unlink", "whoami"];
+/// Commands of the server itself.
+const OWN: [&str; 4] = ["link", "unlink", "whoami", "stop"];
 const DIRECT_CONTEXT: u8 = 1;
 
 /// Discord permits 200 new commands a day, and locks the application out for the rest of it.
@@ -35,7 +42,7 @@ const DAY_MS: u64 = 86_400_000;
 pub(super) struct CommandBudget(Mutex<HashMap<String, VecDeque<(u64, usize)>>>);
 
 impl CommandBudget {
-    fn take(&self, application: &str, creates: usize, now_ms: u64) -> Result<(), String> {
+    fn check(&self, application: &str, creates: usize, now_ms: u64) -> Result<(), String> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = all.entry(application.to_owned()).or_default();
         while written.front().is_some_and(|(at_ms, _)| at_ms + DAY_MS <= now_ms) {
@@ -50,8 +57,12 @@ impl CommandBudget {
                  refuses more than 200 a day"
             ));
         }
-        written.push_back((now_ms, creates));
         Ok(())
+    }
+
+    fn note(&self, application: &str, creates: usize, now_ms: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(application.to_owned()).or_default().push_back((now_ms, creates));
     }
 }
 
@@ -76,23 +87,47 @@ impl Discord {
         let application = self.application(bot).await?;
         let api = self.api(bot).ok_or("the bot has no token")?;
         let path = format!("/applications/{application}/commands");
-        let current: Vec<Value> = api.get(&path).await.map_err(|error| error.text())?;
+        let current: Vec<Value> =
+            api.get(&format!("{path}?with_localizations=true")).await.map_err(|error| error.text())?;
         let is_typed = |command: &&Value| command["type"].as_u64().unwrap_or(TYPED) == TYPED;
         let others: Vec<&Value> = current.iter().filter(|it| !is_typed(it)).collect();
         let mut wanted = converted(commands);
-        wanted.truncate(COMMANDS_MAX - others.len().min(COMMANDS_MAX));
         let known: HashMap<&str, &Value> =
             current.iter().filter(is_typed).filter_map(|it| Some((it["name"].as_str()?, it))).collect();
         let is_same = |it: &Value| known.get(it["name"].as_str().unwrap_or_default()).is_some_and(|has| fits(has, it));
-        if known.len() == wanted.len() && wanted.iter().all(is_same) {
+        let is_wanted = |name: &str| wanted.iter().any(|it| it["name"] == name);
+        let foreign: Vec<&Value> = known.iter().filter(|(name, _)| !is_wanted(name)).map(|(_, it)| *it).collect();
+        // While no agent offers any, those that somebody else has made stay.
+        let keeps_foreign = commands.iter().all(|command| OWN.contains(&command.name.as_str()));
+        if (keeps_foreign || foreign.is_empty()) && wanted.iter().all(is_same) {
             return Ok(());
         }
         let is_new = |it: &&Value| !known.contains_key(it["name"].as_str().unwrap_or_default());
         let creates = wanted.iter().filter(is_new).count();
-        self.command_budget.take(&application, creates, self.env.now_ms())?;
+        self.command_budget.check(&application, creates, self.env.now_ms())?;
+        let names = |list: &[&Value]| list.iter().filter_map(|it| it["name"].as_str()).collect::<Vec<_>>().join(", ");
+        if !keeps_foreign && !foreign.is_empty() {
+            tracing::warn!(
+                bot = bot.id,
+                names = names(&foreign),
+                "commands that no agent offers are removed at Discord"
+            );
+        }
         // Commands of menus, and the entry point of an activity, were made by somebody else: they stay.
-        wanted.extend(others.into_iter().cloned());
-        let put = api.send::<Value>(HttpMethod::Put, &path, &Value::Array(wanted)).await;
+        let stay: Vec<Value> =
+            others.into_iter().chain(foreign.into_iter().filter(|_| keeps_foreign)).cloned().collect();
+        let list = |of_agents: &[Value]| Value::Array(of_agents.iter().chain(&stay).cloned().collect());
+        let mut put = api.send::<Value>(HttpMethod::Put, &path, &list(&wanted)).await;
+        if let Err(ApiError::Refused { status: 400, message, .. }) = &put {
+            // One agent with an odd command must not keep those of all others away.
+            tracing::warn!(bot = bot.id, message, "Discord refused a list of commands; it is written without options");
+            wanted.retain(|it| it["name"].as_str().is_some_and(str::is_ascii));
+            wanted.iter_mut().filter_map(Value::as_object_mut).for_each(|it| drop(it.remove("options")));
+            put = api.send::<Value>(HttpMethod::Put, &path, &list(&wanted)).await;
+        }
+        if !matches!(put, Err(ApiError::Refused { .. } | ApiError::Limited { .. })) {
+            self.command_budget.note(&application, creates, self.env.now_ms());
+        }
         put.map(drop).map_err(|error| error.text())
     }
 }
@@ -112,7 +147,7 @@ fn converted(commands: &[Command]) -> Vec<Value> {
         let mut one = json!({ "name": name, "type": TYPED, "description": description(&command.description, &name) });
         let given: Value =
             command.options.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let options = options(&given, DEPTH_MAX);
+        let options = options(&given, TOP);
         if !options.is_empty() {
             one["options"] = options.into();
         }
@@ -156,10 +191,11 @@ fn kind(given: &Value) -> Option<u64> {
     number.or(given.is_null().then_some(3)).filter(|number| (1..=NAMES.len() as u64).contains(number))
 }
 
-fn options(given: &Value, depth: usize) -> Vec<Value> {
+/// `parent` is the kind of option that they are in.
+fn options(given: &Value, parent: u64) -> Vec<Value> {
     let mut names = HashSet::new();
     let given = given.as_array().map(Vec::as_slice).unwrap_or_default();
-    let read = given.iter().filter_map(|one| option(one, depth));
+    let read = given.iter().filter_map(|one| option(one, parent));
     let mut read: Vec<Value> = read.filter(|it| names.insert(it["name"].to_string())).collect();
     // Options and subcommands do not go together.
     let is_sub = |it: &Value| matches!(it["type"].as_u64(), Some(SUBCOMMAND | SUBCOMMAND_GROUP));
@@ -171,7 +207,7 @@ fn options(given: &Value, depth: usize) -> Vec<Value> {
     read
 }
 
-fn option(given: &Value, depth: usize) -> Option<Value> {
+fn option(given: &Value, parent: u64) -> Option<Value> {
     let name = name(given["name"].as_str()?)?;
     let kind = kind(&given["type"])?;
     let text = description(given["description"].as_str().unwrap_or_default(), &name);
@@ -179,8 +215,16 @@ fn option(given: &Value, depth: usize) -> Option<Value> {
     made.insert("name".into(), name.into());
     made.insert("description".into(), text.into());
     made.insert("type".into(), kind.into());
+    let is_nested_too_deep = match kind {
+        SUBCOMMAND => parent == SUBCOMMAND,
+        SUBCOMMAND_GROUP => parent != TOP,
+        _ => parent == SUBCOMMAND_GROUP,
+    };
+    if is_nested_too_deep {
+        return None;
+    }
     if matches!(kind, SUBCOMMAND | SUBCOMMAND_GROUP) {
-        let inner = options(&given["options"], depth.checked_sub(1).filter(|depth| *depth > 0)?);
+        let inner = options(&given["options"], kind);
         if !inner.is_empty() {
             made.insert("options".into(), inner.into());
         }
@@ -193,25 +237,37 @@ fn option(given: &Value, depth: usize) -> Option<Value> {
     if !choices.is_empty() {
         made.insert("choices".into(), choices.into());
     }
-    let bounds = ["min_value", "max_value", "min_length", "max_length"];
-    for bound in bounds.into_iter().filter(|bound| given[*bound].is_number() && bound_fits(bound, kind)) {
-        made.insert(bound.into(), given[bound].clone());
+    for (low, high) in [("min_value", "max_value"), ("min_length", "max_length")] {
+        let number = |bound: &str| given[bound].as_f64().filter(|value| bound_fits(bound, kind, *value));
+        let (least, most) = (number(low), number(high));
+        if least.zip(most).is_some_and(|(least, most)| least > most) {
+            continue;
+        }
+        for (bound, _) in [(low, least), (high, most)].into_iter().filter(|(_, value)| value.is_some()) {
+            made.insert(bound.into(), given[bound].clone());
+        }
     }
-    if kind == 7 && given["channel_types"].as_array().is_some_and(|types| types.iter().all(Value::is_u64)) {
+    let is_channel_type = |it: &Value| it.as_u64().is_some_and(|kind| CHANNEL_TYPES.contains(&kind));
+    if kind == 7 && given["channel_types"].as_array().is_some_and(|types| types.iter().all(is_channel_type)) {
         made.insert("channel_types".into(), given["channel_types"].clone());
     }
     Some(Value::Object(made))
 }
 
-fn bound_fits(bound: &str, kind: u64) -> bool {
-    if bound.ends_with("_value") { matches!(kind, 4 | 10) } else { kind == 3 }
+fn bound_fits(bound: &str, kind: u64, value: f64) -> bool {
+    match bound {
+        "min_length" => kind == 3 && (0.0..=LENGTH_MAX).contains(&value),
+        "max_length" => kind == 3 && (1.0..=LENGTH_MAX).contains(&value),
+        _ if kind == 4 => value.fract() == 0.0 && value.abs() <= INTEGER_MAX,
+        _ => kind == 10 && value.abs() <= INTEGER_MAX,
+    }
 }
 
 fn choices(given: &Value, kind: u64) -> Vec<Value> {
     let fits = |value: &Value| match kind {
         3 => value.as_str().is_some_and(|text| (1..=CHOICE_MAX).contains(&text.chars().count())),
-        4 => value.is_i64() || value.is_u64(),
-        10 => value.is_number(),
+        4 => (value.is_i64() || value.is_u64()) && value.as_f64().is_some_and(|it| it.abs() <= INTEGER_MAX),
+        10 => value.as_f64().is_some_and(|it| it.abs() <= INTEGER_MAX),
         _ => false,
     };
     let one = |choice: &Value| {
@@ -219,14 +275,16 @@ fn choices(given: &Value, kind: u64) -> Vec<Value> {
         let name: String = choice["name"].as_str()?.trim().chars().take(CHOICE_MAX).collect();
         (!name.is_empty()).then(|| json!({ "name": name, "value": value }))
     };
-    given.as_array().into_iter().flatten().filter_map(one).take(CHOICES_MAX).collect()
+    let mut names = HashSet::new();
+    let read = given.as_array().into_iter().flatten().filter_map(one);
+    read.filter(|it| names.insert(it["name"].to_string())).take(CHOICES_MAX).collect()
 }
 
 /// Whether Discord has it as it is wanted. What Discord adds by itself does not count: ids, versions, defaults.
 fn fits(has: &Value, wanted: &Value) -> bool {
     let is_same = |name: &str| has[name] == wanted[name];
     let contexts = wanted.get("contexts").is_none_or(|contexts| has["contexts"] == *contexts);
-    let as_ours = |value: &Value| options(value, DEPTH_MAX);
+    let as_ours = |value: &Value| options(value, TOP);
     is_same("name") && is_same("description") && contexts && as_ours(&has["options"]) == as_ours(&wanted["options"])
 }
 
@@ -274,7 +332,7 @@ mod tests {
         assert_eq!(made[0]["options"], json!([group[0]]), "an option beside a subcommand is left out");
         let deep =
             (0..10).fold(inner, |inner, _| json!([{ "name": "g", "type": 2, "description": "d", "options": inner }]));
-        assert!(converted(&[command("a", "x", Some(deep))])[0].to_string().matches("\"g\"").count() < DEPTH_MAX);
+        assert!(converted(&[command("a", "x", Some(deep))])[0].to_string().matches("\"g\"").count() < 3);
     }
 
     #[test]
@@ -311,13 +369,38 @@ mod tests {
     #[test]
     fn the_budget_of_a_day_is_kept() {
         let budget = CommandBudget::default();
-        assert_eq!(budget.take("a", 100, 0), Ok(()));
-        assert!(budget.take("a", 51, 1).unwrap_err().contains("100 new commands"));
-        assert_eq!((budget.take("a", 50, 1), budget.take("b", 51, 1)), (Ok(()), Ok(())));
+        let take = |application: &str, creates: usize, now_ms: u64| {
+            budget.check(application, creates, now_ms).inspect(|()| budget.note(application, creates, now_ms))
+        };
+        assert_eq!(take("a", 100, 0), Ok(()));
+        assert!(take("a", 51, 1).unwrap_err().contains("100 new commands"));
+        assert_eq!((take("a", 50, 1), take("b", 51, 1)), (Ok(()), Ok(())));
         for _ in 0..WRITES_A_DAY - 2 {
-            assert_eq!(budget.take("a", 0, 2), Ok(()));
+            assert_eq!(take("a", 0, 2), Ok(()));
         }
-        assert!(budget.take("a", 0, 3).unwrap_err().contains("50 times"));
-        assert_eq!(budget.take("a", 100, DAY_MS + 3), Ok(()));
+        assert!(take("a", 0, 3).unwrap_err().contains("50 times"));
+        assert_eq!(take("a", 100, DAY_MS + 3), Ok(()));
+    }
+
+    #[test]
+    fn what_discord_refuses_is_left_out() {
+        let option = |more: Value| {
+            let mut one = json!({ "name": "o", "type": 4, "description": "d" });
+            one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            converted(&[command("a", "x", Some(json!([one])))])[0]["options"][0].clone()
+        };
+        let twice = option(json!({ "choices": [{ "name": "A", "value": 1 }, { "name": "A", "value": 2 }] }));
+        assert_eq!(twice["choices"], json!([{ "name": "A", "value": 1 }]));
+        let large = option(json!({ "choices": [{ "name": "A", "value": 1u64 << 60 }] }));
+        assert_eq!(large["choices"], Value::Null);
+        let bounds = option(json!({ "min_value": 9, "max_value": 1 }));
+        assert_eq!((&bounds["min_value"], &bounds["max_value"]), (&Value::Null, &Value::Null));
+        let lengths = option(json!({ "type": 3, "min_length": -1, "max_length": 7_000 }));
+        assert_eq!((&lengths["min_length"], &lengths["max_length"]), (&Value::Null, &Value::Null));
+        assert_eq!(option(json!({ "type": 7, "channel_types": [99] }))["channel_types"], Value::Null);
+        assert_eq!(option(json!({ "type": 7, "channel_types": [0, 5] }))["channel_types"], json!([0, 5]));
+        let sub = |inner: Value| json!([{ "name": "s", "type": 1, "description": "d", "options": inner }]);
+        let nested = converted(&[command("a", "x", Some(sub(sub(json!([])))))]);
+        assert_eq!(nested[0]["options"], json!([{ "name": "s", "type": 1, "description": "d" }]));
     }
 }

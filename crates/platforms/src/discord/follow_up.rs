@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, Bot};
@@ -13,7 +14,8 @@ use serde_json::json;
 
 use super::Discord;
 use super::act::{Sent, paced};
-use super::api::ApiError;
+use super::api::{Api, ApiError};
+use super::snowflake::{ms_of, number};
 use super::text::{allowed_mentions, not_one_message, rendered};
 
 /// The message is only "thinking" so far.
@@ -21,6 +23,10 @@ const LOADING: u64 = 1 << 7;
 const UNKNOWN_MESSAGE: i64 = 10_008;
 const UNKNOWN_WEBHOOK: i64 = 10_015;
 const INVALID_TOKEN: i64 = 50_027;
+const ORIGINAL: &str = "/messages/@original";
+/// Discord takes the first answer for three seconds; what is younger may not have it yet.
+const YOUNG_MS: u64 = 5_000;
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Interactions that are remembered as begun. Of others Discord is asked.
 const BEGUN_MAX: usize = 1_000;
 
@@ -91,23 +97,41 @@ impl Discord {
             return None;
         }
         let (api, text) = (self.api(bot)?, rendered(content)?);
-        let (head, token) = (held.head(), Secret::new(held.token));
-        let original = "/messages/@original";
-        match api.by_token::<Original>(HttpMethod::Get, &head, &token, original, None).await {
-            Ok(found) if found.value.flags & LOADING != 0 => {}
-            Ok(_) | Err(ApiError::Refused { .. }) => {
+        match self.is_thinking(&api, &held).await {
+            Ok(true) => {}
+            Ok(false) | Err(ApiError::Refused { .. }) => {
                 self.begun.note(mark);
                 return None;
             }
+            Err(error @ ApiError::Limited { .. }) => return Some(Err(error.into())),
             Err(_) => return None,
         }
+        let (head, token) = (held.head(), Secret::new(held.token));
         let body = json!({ "content": text, "allowed_mentions": allowed_mentions() });
-        match api.by_token::<Sent>(HttpMethod::Patch, &head, &token, original, Some(&body)).await {
+        match api.by_token::<Sent>(HttpMethod::Patch, &head, &token, ORIGINAL, Some(&body)).await {
             Err(ApiError::Refused { .. }) => None,
             Err(error) => Some(Err(error.into())),
             sent => {
                 self.begun.note(mark);
                 Some(Ok(paced(sent, |it| ActionResult::sent(it.id))))
+            }
+        }
+    }
+
+    /// Whether nothing was answered yet. An agent may be faster than the answer that makes the message: of a young
+    /// interaction Discord is asked again.
+    async fn is_thinking(&self, api: &Api<'_>, held: &Held<'_>) -> Result<bool, ApiError> {
+        let (head, token) = (held.head(), Secret::new(held.token));
+        loop {
+            let found = api.by_token::<Original>(HttpMethod::Get, &head, &token, ORIGINAL, None).await;
+            let made_ms = number(held.interaction).map_or(0, ms_of);
+            let is_young = made_ms + YOUNG_MS > self.env.now_ms();
+            match found {
+                Err(ApiError::Refused { code: UNKNOWN_WEBHOOK | UNKNOWN_MESSAGE, .. }) if is_young => {
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                Err(ApiError::Refused { code: UNKNOWN_MESSAGE, .. }) => return Ok(false), // somebody has deleted it
+                found => return found.map(|found| found.value.flags & LOADING != 0),
             }
         }
     }
@@ -125,15 +149,10 @@ impl Discord {
         let Some(text) = rendered(content) else { return Err(not_one_message(content).into()) };
         let api = self.api(bot).ok_or_else(absent)?;
         let (mark, head, token) = (held.mark(), held.head(), Secret::new(held.token));
-        let original = "/messages/@original";
         let is_first = !self.begun.knows(&mark)
-            && match api.by_token::<Original>(HttpMethod::Get, &head, &token, original, None).await {
-                Ok(found) => found.value.flags & LOADING != 0,
-                Err(ApiError::Refused { code: UNKNOWN_MESSAGE, .. }) => false, // somebody has deleted it
-                Err(error) => return Err(refused(error.of_question())),
-            };
+            && self.is_thinking(&api, &held).await.map_err(|error| refused(error.of_question()))?;
         let body = json!({ "content": text, "allowed_mentions": allowed_mentions() });
-        let (method, tail) = if is_first { (HttpMethod::Patch, original) } else { (HttpMethod::Post, "?wait=true") };
+        let (method, tail) = if is_first { (HttpMethod::Patch, ORIGINAL) } else { (HttpMethod::Post, "?wait=true") };
         let sent = api.by_token::<Sent>(method, &head, &token, tail, Some(&body)).await;
         match sent {
             Err(error) => Err(refused(error)),

@@ -7,6 +7,7 @@
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Handover, Intake, RawCapability, Receipt, Verified};
 use frontdesk_core::port::platform::{Answer, Bot, Heard, RawRequest, Reply};
+use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::event::ReplyTo;
 use frontdesk_wire::{MessageEvent, Secret, Source};
 use serde::Deserialize;
@@ -14,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::forward::{forward, options_text};
 use super::guilds::{Channel, User};
-use super::prompts::{AnsweredPrompts, Pressed, has_prompt_token, pressed};
+use super::prompts::{Pressed, Reserved, has_prompt_token, pressed};
+use super::snowflake::{ms_of, number};
 use super::text::MESSAGE_MAX;
 use super::{Discord, PLATFORM, signature};
 
@@ -22,6 +24,11 @@ pub(super) const CAPABILITY_KIND: &str = "discord.interaction_token";
 /// Follow-ups are taken for 15 minutes.
 const TOKEN_MS: u64 = 900_000;
 const TOKEN_MAX_BYTES: usize = 1_024;
+
+const NOT_LINKED: &str = "No agent gets this: you are not linked to one here. Whoever runs this bot can give you a code; \
+                          send it with /link in a direct message to the bot.";
+/// Before the id of an interaction that is a press, in the id of its event.
+pub(super) const PRESS: &str = "press-";
 
 // Kinds of interactions.
 const PING: u64 = 1;
@@ -57,12 +64,13 @@ pub(super) enum Meaning {
 pub(super) struct Then {
     /// If an agent gets the event.
     taken: Value,
-    pressed: Option<(Pressed, AnsweredPrompts)>,
+    /// A prompt that nobody else answers meanwhile.
+    reserved: Option<Reserved>,
 }
 
 impl Then {
     fn deferred(kind: u8) -> Self {
-        Self { taken: json!({ "type": kind }), pressed: None }
+        Self { taken: json!({ "type": kind }), reserved: None }
     }
 
     /// An agent gets it, or the person is told why none does.
@@ -70,10 +78,12 @@ impl Then {
         let Some(receipt) = receipt else { return only_for_them("Nothing was done: this was not taken.") };
         // Without a delivery the server itself has done it: a link, a stop.
         if receipt.verdict.outcome != "delivered" || receipt.verdict.delivery.is_none() {
-            return only_for_them(&receipt.verdict.text);
+            // What an operator would have to do, with names of tenants, is for `explain`.
+            let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
+            return only_for_them(if is_for_operators { NOT_LINKED } else { &receipt.verdict.text });
         }
-        if let Some((pressed, answered)) = &self.pressed {
-            answered.note(pressed);
+        if let Some(reserved) = self.reserved {
+            reserved.keep();
         }
         self.taken
     }
@@ -88,6 +98,9 @@ pub(super) fn only_for_them(text: &str) -> Value {
 
 pub(super) fn not_stored(error: &DeskError) -> Value {
     match error {
+        DeskError::Store(StoreError::Unknown(_)) => {
+            only_for_them("It is not known whether this was stored. Please look before you repeat it.")
+        }
         DeskError::Store(_) => {
             only_for_them("This could not be stored, and nothing was done. Please try again in a moment.")
         }
@@ -162,8 +175,9 @@ impl Interaction {
             return None;
         }
         let value = Secret::new(format!("{}/{}/{}", self.application_id, self.token, self.id));
-        let spent_ms = sent_ms.map_or(0, |sent_ms| now_ms.saturating_sub(sent_ms));
-        Some(RawCapability { kind: CAPABILITY_KIND.into(), value, ttl_ms: TOKEN_MS.saturating_sub(spent_ms) })
+        let sent_ms = sent_ms.or_else(|| number(&self.id).map(ms_of)).unwrap_or(now_ms);
+        let ttl_ms = TOKEN_MS.saturating_sub(now_ms.saturating_sub(sent_ms));
+        Some(RawCapability { kind: CAPABILITY_KIND.into(), value, ttl_ms, is_awaited: true })
     }
 }
 
@@ -262,33 +276,34 @@ impl Discord {
         };
         let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
         (intake.addressed, intake.is_interaction) = (true, true);
-        intake.capabilities.extend(interaction.capability(sent_ms, now_ms));
+        let has_message = interaction.message.is_object();
+        let kind = match interaction.kind {
+            COMPONENT | FORM if has_message => DEFERRED_UPDATE,
+            _ => DEFERRED_MESSAGE,
+        };
+        let capability = interaction.capability(sent_ms, now_ms);
+        intake.capabilities.extend(capability.map(|it| RawCapability { is_awaited: kind == DEFERRED_MESSAGE, ..it }));
         if self.forwards_interactions {
             match forward(&bot.id, data, &interaction.token) {
                 Some(forward) => intake.handover = Handover::Forward(forward),
                 None => intake.refused = Some("its token is also in a part that the agent would get".to_owned()),
             }
         }
-        let has_message = interaction.message.is_object();
-        let kind = match interaction.kind {
-            COMPONENT | FORM if has_message => DEFERRED_UPDATE,
-            _ => DEFERRED_MESSAGE,
-        };
         Meaning::Event { intake: Box::new(intake), then: Then::deferred(kind) }
     }
 
     /// A button or menu of a prompt. The author is the person who pressed.
     fn press(&self, bot: &Bot, proof: Verified, interaction: &Interaction, press: Pressed) -> Meaning {
-        if self.answered.knows(&press) {
+        let Some(reserved) = self.answered.reserve(&press) else {
             return Meaning::Answer(only_for_them("This was answered already."));
-        }
+        };
         let who = interaction.author().map_or("", User::shown);
         let shown = press.shown(&interaction.message, who);
         let event = MessageEvent {
             text: format!("/{}", press.option_id),
             message_type: "command".into(),
             source: self.source_of(bot, interaction),
-            message_id: Some(format!("press-{}", interaction.id)),
+            message_id: Some(format!("{PRESS}{}", interaction.id)),
             reply_to_message_id: Some(press.message_id.clone()),
             prompt_response: Some(press.response()),
             ..MessageEvent::default()
@@ -296,7 +311,7 @@ impl Discord {
         let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
         (intake.addressed, intake.is_interaction) = (true, true);
         let taken = json!({ "type": UPDATE, "data": shown });
-        let then = Then { taken, pressed: Some((press, self.answered.clone())) };
+        let then = Then { taken, reserved: Some(reserved) };
         Meaning::Event { intake: Box::new(intake), then }
     }
 

@@ -12,11 +12,14 @@ use super::ask::Patience;
 use super::guilds::{Channel, Guild, PRIVATE_THREAD, User};
 use super::normalize::{Message, Place, normalize};
 use super::permissions::{Member, Rights, sees};
-use super::snowflake::is_id;
+use super::snowflake::{is_id, ms_of, number};
 use super::{Discord, PLATFORM};
 
 /// A question that got no answer is not asked again for each message.
 const REST_MS: u64 = 30_000;
+
+/// Whoever wrote a message this lately sees its chat.
+const JUST_WRITTEN_MS: u64 = 60_000;
 
 impl Discord {
     pub(super) fn api<'a>(&'a self, bot: &'a Bot) -> Option<Api<'a>> {
@@ -228,7 +231,10 @@ impl Discord {
             None => None,
         };
         let place = Place { bot, me, channel: &channel, parent: parent.as_ref(), guild: guild.as_ref() };
-        normalize(&place, message, is_edit)
+        let mut intake = normalize(&place, message, is_edit)?;
+        let written_ms = number(&message.id).map_or(0, ms_of);
+        intake.author_sees = !is_edit && written_ms + JUST_WRITTEN_MS > self.env.now_ms();
+        Some(intake)
     }
 }
 

@@ -183,15 +183,37 @@ impl AnsweredPrompts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn knows(&self, press: &Pressed) -> bool {
-        self.lock().iter().any(|(bot, message)| (bot, message) == (&press.bot, &press.message_id))
-    }
-
-    pub(super) fn note(&self, press: &Pressed) {
+    /// `None`: it is answered, or somebody is answering it.
+    pub(super) fn reserve(&self, press: &Pressed) -> Option<Reserved> {
+        let prompt = (press.bot.clone(), press.message_id.clone());
         let mut answered = self.lock();
-        answered.push_back((press.bot.clone(), press.message_id.clone()));
+        if answered.contains(&prompt) {
+            return None;
+        }
+        answered.push_back(prompt.clone());
         while answered.len() > ANSWERED_MAX {
             answered.pop_front();
+        }
+        Some(Reserved { prompt: Some(prompt), answered: self.clone() })
+    }
+}
+
+/// A prompt that is being answered. If no agent gets the answer, it can be answered again.
+pub(super) struct Reserved {
+    prompt: Option<(String, String)>,
+    answered: AnsweredPrompts,
+}
+
+impl Reserved {
+    pub(super) fn keep(mut self) {
+        self.prompt = None;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(prompt) = self.prompt.take() {
+            self.answered.lock().retain(|other| *other != prompt);
         }
     }
 }
@@ -268,9 +290,14 @@ mod tests {
             pressed(bot, &data).unwrap()
         };
         let answered = AnsweredPrompts::default();
-        answered.note(&of("a", "1"));
-        assert!(answered.knows(&of("a", "1")) && !answered.knows(&of("b", "1")) && !answered.knows(&of("a", "2")));
-        (0..ANSWERED_MAX).for_each(|number| answered.note(&of("c", &number.to_string())));
-        assert!(!answered.knows(&of("a", "1")) && answered.lock().len() == ANSWERED_MAX);
+        let is_free = |press: &Pressed| answered.reserve(press).is_some(); // given back at once
+        let answering = answered.reserve(&of("a", "1")).unwrap();
+        assert!(!is_free(&of("a", "1")) && is_free(&of("b", "1")) && is_free(&of("a", "2")), "somebody is at it");
+        drop(answering);
+        assert!(is_free(&of("a", "1")), "no agent got it");
+        answered.reserve(&of("a", "1")).unwrap().keep();
+        assert!(!is_free(&of("a", "1")));
+        (0..ANSWERED_MAX).for_each(|number| answered.reserve(&of("c", &number.to_string())).unwrap().keep());
+        assert!(is_free(&of("a", "1")) && answered.lock().len() < ANSWERED_MAX + 1);
     }
 }
