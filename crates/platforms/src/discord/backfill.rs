@@ -48,11 +48,9 @@ impl Place {
         }
     }
 
-    fn done(&self, missed: &mut Missed) {
-        match self {
-            Self::Guild(id) => missed.guilds.remove(id),
-            Self::Direct(id) => missed.directs.remove(id),
-        };
+    fn id(&self) -> &str {
+        let (Self::Guild(id) | Self::Direct(id)) = self;
+        id
     }
 }
 
@@ -66,6 +64,9 @@ enum Trouble {
 /// What was done for one place, also over several attempts.
 #[derive(Default)]
 struct Reading {
+    place: Option<Place>,
+    /// Attempts that failed for now.
+    attempts: u32,
     is_asked: bool,
     /// Channels that were read, or cannot be.
     done: HashSet<String>,
@@ -76,7 +77,7 @@ struct Reading {
 impl Listening<'_> {
     /// Returns only if the listener cannot go on, with the reason.
     pub(super) async fn read_back(&self) -> String {
-        let (mut reading, mut attempts) = (Reading::default(), 0);
+        let mut reading = Reading::default();
         // Sessions that are resumed do not tell their guilds.
         let mut has_waited = self.progress.read(|cursor| cursor.shards.iter().all(|it| !it.session_id.is_empty()));
         loop {
@@ -93,19 +94,22 @@ impl Listening<'_> {
                 }
                 continue;
             };
+            if reading.place.as_ref() != Some(&place) {
+                reading = Reading { place: Some(place.clone()), ..Reading::default() };
+                self.progress.change(|cursor| cursor.missed.begin(place.id()));
+            }
             let fault = match self.read_place(&place, after, &mut reading).await {
                 Ok(()) => None,
                 Err(Trouble::Store(why)) => return why,
-                Err(Trouble::Passing(why)) if attempts + 1 < ATTEMPTS_MAX => {
-                    let (bot, place) = (&self.bot.id, place.named());
+                Err(Trouble::Passing(why)) if reading.attempts + 1 < ATTEMPTS_MAX => {
+                    let (bot, place, attempts) = (&self.bot.id, place.named(), reading.attempts);
                     tracing::warn!(bot, place, why, attempts, "reading back what was missed failed; trying again");
                     sleep(pause(attempts)).await;
-                    attempts += 1;
+                    reading.attempts += 1;
                     continue;
                 }
                 Err(Trouble::Passing(why)) => Some(format!("{}: {why}", place.named())),
             };
-            attempts = 0;
             let Reading { is_asked, mut unread, .. } = std::mem::take(&mut reading);
             unread.extend(fault);
             self.report(after, unread);
@@ -131,7 +135,7 @@ impl Listening<'_> {
 
     async fn finish(&self, place: &Place, is_asked: bool) -> Result<(), String> {
         let is_last = self.progress.change(|cursor| {
-            place.done(&mut cursor.missed);
+            cursor.missed.finish(place.id());
             cursor.missed.is_empty()
         });
         // Places without news are saved with the next one that has some.

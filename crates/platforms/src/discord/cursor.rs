@@ -2,6 +2,7 @@
 //! stored, so that a restart forgets nothing of it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 use frontdesk_core::port::platform::Inlet;
@@ -46,6 +47,10 @@ pub(super) struct ShardCursor {
 pub(super) struct Missed {
     pub(super) guilds: BTreeMap<String, u64>,
     pub(super) directs: BTreeMap<String, u64>,
+    /// Places whose session was lost once more since reading them began, and after which message. It is not saved:
+    /// after a restart each place is read from its beginning.
+    #[serde(skip)]
+    again: BTreeMap<String, u64>,
     /// Spent since something was missed, because both are bounded.
     pub(super) requests: u32,
     pub(super) messages: u32,
@@ -54,6 +59,30 @@ pub(super) struct Missed {
 impl Missed {
     pub(super) fn is_empty(&self) -> bool {
         self.guilds.is_empty() && self.directs.is_empty()
+    }
+
+    /// A guild or a direct chat is read from its beginning: that covers every loss so far.
+    pub(super) fn begin(&mut self, id: &str) {
+        self.again.remove(id);
+    }
+
+    /// It was read. What was missed of it in the meantime is still to be read.
+    pub(super) fn finish(&mut self, id: &str) {
+        let again = self.again.remove(id);
+        for places in [&mut self.guilds, &mut self.directs] {
+            match (again, places.get_mut(id)) {
+                (Some(newer), Some(after)) => *after = newer,
+                _ => drop(places.remove(id)),
+            }
+        }
+    }
+}
+
+/// What is to be read already begins where it began: that is older.
+fn miss_in(places: &mut BTreeMap<String, u64>, again: &mut BTreeMap<String, u64>, id: String, after: u64) {
+    match places.entry(id) {
+        Entry::Vacant(place) => drop(place.insert(after)),
+        Entry::Occupied(place) => drop(again.entry(place.key().clone()).or_insert(after)),
     }
 }
 
@@ -88,18 +117,19 @@ impl Cursor {
         self
     }
 
-    /// The session of a shard was lost after this message. What is to be read already stays as it is: it is older.
+    /// The session of a shard was lost after this message.
     pub(super) fn miss(&mut self, shard: u32, newest: u64, guilds: Vec<String>) {
         let after = self.after(newest);
         if self.missed.is_empty() {
             self.missed = Missed::default();
         }
+        let Missed { guilds: missed, directs, again, .. } = &mut self.missed;
         for guild in guilds {
-            self.missed.guilds.entry(guild).or_insert(after);
+            miss_in(missed, again, guild, after);
         }
         if shard == 0 {
             for channel in &self.directs {
-                self.missed.directs.entry(channel.clone()).or_insert(after);
+                miss_in(directs, again, channel.clone(), after);
             }
         }
     }
@@ -206,6 +236,28 @@ mod tests {
         cursor.since = NEWEST - 1;
         cursor.miss(1, NEWEST, vec!["6".into()]);
         assert_eq!(cursor.missed.guilds["6"], NEWEST - 1, "never from before the bot listened");
+    }
+
+    #[test]
+    fn what_is_missed_again_while_it_is_read_is_read_again() {
+        let mut cursor = listened();
+        cursor.directs = vec!["d".into()];
+        let later = first_at(ms_of(NEWEST) + 600_000);
+        cursor.miss(0, NEWEST, vec!["3".into(), "5".into()]);
+        let (first, second) = (cursor.after(NEWEST), cursor.after(later));
+        cursor.missed.begin("3");
+        cursor.missed.begin("d");
+        cursor.miss(0, later, vec!["3".into(), "5".into()]);
+        cursor.miss(0, later + (60_000 << 22), vec!["3".into()]);
+        assert_eq!(cursor.missed.guilds["3"], first, "a restart begins there");
+        cursor.missed.finish("3");
+        cursor.missed.finish("d");
+        assert_eq!((cursor.missed.guilds["3"], cursor.missed.directs["d"]), (second, second));
+        cursor.missed.begin("5"); // only now, so once is enough
+        for id in ["3", "5", "d"] {
+            cursor.missed.finish(id);
+        }
+        assert!(cursor.missed.is_empty(), "{:?}", cursor.missed);
     }
 
     #[test]

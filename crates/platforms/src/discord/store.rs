@@ -46,8 +46,8 @@ struct Stage {
     directs: Vec<String>,
     /// The bot listens for the first time, from this id on.
     since: Option<u64>,
-    /// A session was lost after this message, with these guilds.
-    missed: Option<(u64, Vec<String>)>,
+    /// Sessions that were lost: each after this message, with these guilds.
+    missed: Vec<(u64, Vec<String>)>,
     /// A guild became known, or a session goes on: reading back can go on too.
     is_news: bool,
     intakes: Vec<Intake>,
@@ -55,8 +55,8 @@ struct Stage {
 
 impl Stage {
     fn new(number: u32, cursor: ShardCursor, me: String) -> Self {
-        let (directs, intakes) = (Vec::new(), Vec::new());
-        Self { number, cursor, me, directs, since: None, missed: None, is_news: false, intakes }
+        let (directs, missed, intakes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { number, cursor, me, directs, since: None, missed, is_news: false, intakes }
     }
 
     async fn take(&mut self, inlet: &dyn Inlet) -> Result<(), String> {
@@ -115,7 +115,7 @@ impl Listening<'_> {
             for channel in &directs {
                 all.heard_direct(channel);
             }
-            if let Some((newest, guilds)) = missed {
+            for (newest, guilds) in missed {
                 all.miss(number, newest, guilds);
             }
         });
@@ -172,7 +172,7 @@ impl Listening<'_> {
         } else {
             self.inlet.gap(Gap { since_ms: ms_of(newest), until_ms: now_ms, reason: GAP.into() });
             let guilds = data["guilds"].as_array().into_iter().flatten();
-            stage.missed = Some((newest, guilds.map(|guild| text(&guild["id"])).collect()));
+            stage.missed.push((newest, guilds.map(|guild| text(&guild["id"])).collect()));
         }
         stage.cursor.session_id = text(&data["session_id"]);
         stage.cursor.resume_url = text(&data["resume_gateway_url"]);
@@ -215,8 +215,10 @@ fn changes(kind: &str, data: &Value) -> Vec<Change> {
     match kind {
         "GUILD_ROLE_UPDATE" | "GUILD_ROLE_DELETE" => vec![Change::Scope(text(&data["guild_id"]))],
         "GUILD_UPDATE" | "GUILD_DELETE" => vec![Change::Scope(text(&data["id"]))],
-        // Who leaves, or gets other roles, may see other channels than before.
-        "GUILD_MEMBER_UPDATE" | "GUILD_MEMBER_REMOVE" => vec![Change::Person(text(&data["user"]["id"]))],
+        // Who comes, leaves, or gets other roles, may see other channels than before.
+        "GUILD_MEMBER_ADD" | "GUILD_MEMBER_UPDATE" | "GUILD_MEMBER_REMOVE" => {
+            vec![Change::Person(text(&data["user"]["id"]))]
+        }
         // Threads of a channel have its rights.
         "CHANNEL_UPDATE" | "CHANNEL_DELETE" => match data["guild_id"].as_str() {
             Some(guild) => vec![Change::Scope(guild.to_owned())],
@@ -236,7 +238,9 @@ mod tests {
     #[test]
     fn who_sees_what_is_asked_again_after_a_change() {
         let update = json!({ "guild_id": "g", "user": { "id": "u" } });
-        assert_eq!(changes("GUILD_MEMBER_UPDATE", &update), [Change::Person("u".into())]);
+        for kind in ["GUILD_MEMBER_ADD", "GUILD_MEMBER_UPDATE", "GUILD_MEMBER_REMOVE"] {
+            assert_eq!(changes(kind, &update), [Change::Person("u".into())], "{kind}");
+        }
         assert_eq!(changes("CHANNEL_UPDATE", &json!({ "id": "c", "guild_id": "g" })), [Change::Scope("g".into())]);
         assert_eq!(
             changes("THREAD_MEMBERS_UPDATE", &json!({ "id": "t", "guild_id": "g" })),
