@@ -8,6 +8,7 @@ mod act;
 mod api;
 mod ask;
 mod backfill;
+mod backlog;
 mod body;
 mod callbacks;
 mod commands;

@@ -3,22 +3,20 @@
 //! whatever address the latest session named.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use frontdesk_core::port::platform::{Bot, Ended};
+use frontdesk_core::port::platform::{Bot, Ended, Gap};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use twilight_gateway::{ConfigBuilder, Message, Session, Shard, ShardId, ShardState};
 
+use super::backlog::{Backlog, Full, Item, is_event};
 use super::listening::Listening;
-use super::store::Item;
 
-/// What was read and not yet stored, in count and bytes. If there is more, the socket is dropped, and Discord sends the
-/// rest again after a resume.
-pub(super) const QUEUE_MAX: usize = 4_096;
-const QUEUE_MAX_BYTES: usize = 16 << 20;
+/// Until the first frame, with the connecting, and from then until the first event.
+const GREETING_TIME: Duration = Duration::from_secs(20);
+const BEGIN_TIME: Duration = Duration::from_mins(1);
 /// Connections in a row on which nothing was heard before the shard counts as one that fails.
 const CONNECTS_MAX: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_mins(1);
@@ -35,8 +33,10 @@ enum End {
     Cut(String),
     /// Discord does not have the session any more.
     SessionLost(String),
-    /// The address could not be reached.
+    /// The address could not be reached, or is silent.
     NotConnected(String),
+    /// The session can be resumed when there is room for its next frame, of this size.
+    Overflow(usize),
     /// The listener cannot go on.
     Refused(Ended),
 }
@@ -44,22 +44,24 @@ enum End {
 pub(super) struct Line<'a> {
     listening: &'a Listening<'a>,
     number: u32,
-    /// Bytes that were read and not yet stored.
-    queued: &'a AtomicUsize,
+    backlog: &'a Backlog,
     session: Option<(String, u64)>,
     resume_url: Option<String>,
     /// Connections in a row on which nothing was heard.
     failures: u32,
+    /// When the first of them ended.
+    failing_since_ms: u64,
     /// When the latest connections ended.
     ends: VecDeque<Instant>,
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn new(listening: &'a Listening<'a>, number: u32, queued: &'a AtomicUsize) -> Self {
+    pub(super) fn new(listening: &'a Listening<'a>, number: u32, backlog: &'a Backlog) -> Self {
         let cursor = listening.progress.shard(number);
         let session = (!cursor.session_id.is_empty()).then_some((cursor.session_id, cursor.sequence));
         let resume_url = Some(cursor.resume_url).filter(|url| !url.is_empty());
-        Self { listening, number, queued, session, resume_url, failures: 0, ends: VecDeque::new() }
+        let (failures, failing_since_ms, ends) = (0, 0, VecDeque::new());
+        Self { listening, number, backlog, session, resume_url, failures, failing_since_ms, ends }
     }
 
     /// Until the listener cannot go on.
@@ -67,6 +69,13 @@ impl<'a> Line<'a> {
         loop {
             let why = match self.connect(&push).await {
                 End::Refused(ended) => return ended,
+                End::Overflow(size) => {
+                    let (bot, shard) = (&self.listening.bot.id, self.number);
+                    tracing::warn!(bot, shard, "events come faster than they are stored; the session is resumed later");
+                    self.backlog.has_room_for(&push, size).await;
+                    tokio::time::sleep(self.slowed()).await;
+                    continue;
+                }
                 End::Cut(why) => why,
                 End::NotConnected(why) => {
                     self.resume_url = None;
@@ -84,10 +93,12 @@ impl<'a> Line<'a> {
                     why
                 }
             };
-            self.failures += 1;
-            let is_failing = self.failures >= CONNECTS_MAX;
+            let is_failing = self.failed();
             if self.listening.failing.note(self.number, is_failing) {
                 return Ended::Lost(why);
+            }
+            if self.failures == CONNECTS_MAX {
+                self.report(&why);
             }
             let pause = pause(self.failures).max(self.slowed());
             let bot = &self.listening.bot.id;
@@ -98,6 +109,25 @@ impl<'a> Line<'a> {
             }
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Nothing was heard on a connection. True: that happened several times in a row.
+    fn failed(&mut self) -> bool {
+        if self.failures == 0 {
+            self.failing_since_ms = self.listening.discord.env.now_ms();
+        }
+        self.failures += 1;
+        self.failures >= CONNECTS_MAX
+    }
+
+    /// The other shards work, so that the bot looks well.
+    fn report(&self, why: &str) {
+        let Listening { discord, inlet, shards, .. } = self.listening;
+        let reason = format!(
+            "connection {} of {shards} fails, and nothing is received from its guilds until it works again: {why}",
+            self.number + 1
+        );
+        inlet.gap(Gap { since_ms: self.failing_since_ms, until_ms: discord.env.now_ms(), reason });
     }
 
     /// A connection ended; the pause that is due if that happens too often.
@@ -132,15 +162,25 @@ impl<'a> Line<'a> {
 
     /// Until the connection ends. The queue is never waited for.
     async fn read(&mut self, mut shard: Shard, push: &mpsc::Sender<Item>) -> End {
-        while let Some(item) = shard.next().await {
+        let (mut is_greeted, mut due) = (false, Some(Instant::now() + GREETING_TIME));
+        loop {
+            let Some(next) = within(due, shard.next()).await else {
+                return End::NotConnected("Discord accepted the connection, and began no session in time".into());
+            };
+            let Some(item) = next else { return End::Cut("the socket was closed".into()) };
             match item {
                 Ok(Message::Text(text)) => {
-                    let is_event = text.contains("\"op\":0");
-                    let size = text.len();
-                    let bytes = self.queued.fetch_add(size, Ordering::Relaxed) + size;
-                    if bytes > QUEUE_MAX_BYTES || push.try_send(Item::Frame(text)).is_err() {
-                        self.queued.fetch_sub(size, Ordering::Relaxed);
-                        return End::Cut("events come faster than they are stored; the session is resumed".into());
+                    let is_event = is_event(&text);
+                    if is_event {
+                        due = None;
+                    } else if !is_greeted {
+                        due = Some(Instant::now() + self.begin_time());
+                    }
+                    is_greeted = true;
+                    match self.backlog.put(push, text) {
+                        Ok(()) => {}
+                        Err(Full::ForNow(size)) => return End::Overflow(size),
+                        Err(Full::TooLarge(size)) => self.passed_over(size),
                     }
                     self.note(&shard, is_event);
                     // It was asked to connect again, and would do it by itself.
@@ -159,7 +199,19 @@ impl<'a> Line<'a> {
                 }
             }
         }
-        End::Cut("the socket was closed".into())
+    }
+
+    /// Shards identify one after another, while sessions are resumed at once.
+    fn begin_time(&self) -> Duration {
+        let before = if self.session.is_some() { 0 } else { self.listening.shards };
+        BEGIN_TIME + IDENTIFY_EVERY * before
+    }
+
+    /// A frame that is too large for this server would be sent again for ever.
+    fn passed_over(&self, size: usize) {
+        let now_ms = self.listening.discord.env.now_ms();
+        let reason = format!("an event of {size} bytes was passed over, because it is larger than this server takes");
+        self.listening.inlet.gap(Gap { since_ms: now_ms, until_ms: now_ms, reason });
     }
 
     /// What the session can be resumed from: nothing behind it was handed on.
@@ -177,6 +229,14 @@ impl<'a> Line<'a> {
                 self.resume_url = shard.resume_url().map(str::to_owned);
             }
         }
+    }
+}
+
+/// `None`: it is too late.
+async fn within<T>(due: Option<Instant>, awaited: impl Future<Output = T>) -> Option<T> {
+    match due {
+        Some(due) => timeout_at(due, awaited).await.ok(),
+        None => Some(awaited.await),
     }
 }
 

@@ -1,8 +1,6 @@
 //! The listener of a bot: its shards, each with a socket and a store of its own, and what reads back what they missed.
 //! All of them run until one of them says that the listener cannot go on.
 
-use std::sync::atomic::AtomicUsize;
-
 use frontdesk_core::port::platform::{Bot, Ended, Inlet};
 use frontdesk_wire::Secret;
 use futures_util::StreamExt as _;
@@ -13,9 +11,10 @@ use twilight_gateway::{Config, ConfigBuilder, Intents};
 
 use super::Discord;
 use super::ask::Patience;
+use super::backlog::{Backlog, QUEUE_MAX};
 use super::cursor::{Cursor, Progress};
 use super::listening::{Failing, Listening};
-use super::shard::{Line, QUEUE_MAX};
+use super::shard::Line;
 use super::starts::{GatewayInfo, SHARDS_MAX, Starts};
 
 const INTENTS: [Intents; 5] = [
@@ -84,12 +83,12 @@ impl Discord {
 
 impl Listening<'_> {
     async fn shard(&self, number: u32) -> Ended {
-        let queued = AtomicUsize::new(0);
+        let backlog = Backlog::default();
         let (push, frames) = mpsc::channel(QUEUE_MAX);
-        let line = Line::new(self, number, &queued);
+        let line = Line::new(self, number, &backlog);
         tokio::select! {
             ended = line.keep_open(push) => ended,
-            why = self.store(number, frames, &queued) => Ended::Lost(why),
+            why = self.store(number, frames, &backlog) => Ended::Lost(why),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Stores what a shard has read, in order. Session and sequence are saved after what is before them was stored; after a
 //! restart Discord sends what came since.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use frontdesk_core::intake::Intake;
 use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet};
 use serde::Deserialize;
@@ -10,6 +8,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::Discord;
+use super::backlog::{Backlog, Item, is_event};
 use super::cursor::ShardCursor;
 use super::listening::Listening;
 use super::look::unreadable;
@@ -18,13 +17,6 @@ use super::snowflake::{first_at, ms_of, number, shard_of};
 
 /// Stored in one commit.
 const BATCH_MAX: usize = 100;
-
-/// What a shard hands on.
-pub(super) enum Item {
-    Frame(String),
-    /// Discord does not have the session any more.
-    SessionLost,
-}
 
 /// A frame of the socket that carries an event.
 #[derive(Deserialize)]
@@ -73,7 +65,7 @@ pub(super) async fn take(intakes: &mut Vec<Intake>, inlet: &dyn Inlet) -> Result
 
 impl Listening<'_> {
     /// Returns why it cannot go on.
-    pub(super) async fn store(&self, number: u32, mut items: mpsc::Receiver<Item>, queued: &AtomicUsize) -> String {
+    pub(super) async fn store(&self, number: u32, mut items: mpsc::Receiver<Item>, backlog: &Backlog) -> String {
         let mut batch = Vec::new();
         loop {
             if items.recv_many(&mut batch, BATCH_MAX).await == 0 {
@@ -82,9 +74,7 @@ impl Listening<'_> {
             if let Err(why) = self.store_batch(number, &batch).await {
                 return why;
             }
-            let bytes = batch.iter().map(|item| if let Item::Frame(text) = item { text.len() } else { 0 }).sum();
-            queued.fetch_sub(bytes, Ordering::Relaxed);
-            batch.clear();
+            backlog.stored(batch.drain(..).map(|item| item.bytes()).sum());
         }
     }
 
@@ -94,12 +84,11 @@ impl Listening<'_> {
         for item in batch {
             match item {
                 Item::SessionLost => stage.cursor.session_id.clear(),
-                Item::Frame(text) => {
-                    // Others are heartbeats and the like.
-                    if let Ok(frame) = serde_json::from_str::<Frame>(text) {
-                        self.understand(&frame, &mut stage).await?;
-                    }
-                }
+                Item::Frame(text) => match serde_json::from_str::<Frame>(text) {
+                    Ok(frame) => self.understand(&frame, &mut stage).await?,
+                    Err(error) if is_event(text) => self.not_understood(text, &error),
+                    Err(_) => {}
+                },
             }
         }
         stage.take(self.inlet).await?;
@@ -124,6 +113,13 @@ impl Listening<'_> {
             self.missed.notify_one();
         }
         Ok(())
+    }
+
+    /// Those after it are taken. The error is not told in full: it may hold what somebody wrote.
+    fn not_understood(&self, text: &str, error: &serde_json::Error) {
+        let (bytes, column, now_ms) = (text.len(), error.column(), self.discord.env.now_ms());
+        let reason = format!("an event of {bytes} bytes could not be read (at column {column}), and was passed over");
+        self.inlet.gap(Gap { since_ms: now_ms, until_ms: now_ms, reason });
     }
 
     async fn understand(&self, frame: &Frame, stage: &mut Stage) -> Result<(), String> {

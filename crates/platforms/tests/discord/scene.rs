@@ -245,6 +245,14 @@ impl Scene {
         timeout(PATIENCE, self.fake.wait_for(is_there)).await.expect("the bot does not connect");
     }
 
+    /// Waits until a socket was accepted.
+    pub(crate) async fn dialled_after(&self, call: u64) {
+        let is_dialled = |fake: &FakeDiscord| {
+            fake.calls_after(call).iter().any(|call| call.method == "gateway connect").then_some(())
+        };
+        timeout(PATIENCE, self.fake.wait_for(is_dialled)).await.expect("the bot does not dial");
+    }
+
     /// `identify` and `resume`, in order.
     pub(crate) fn connects_after(&self, call: u64) -> Vec<String> {
         connects(&self.fake.calls_after(call))

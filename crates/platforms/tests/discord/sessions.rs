@@ -80,6 +80,21 @@ async fn a_session_that_discord_ended_is_not_resumed() {
     assert_eq!(scene.gaps().len(), 3);
 }
 
+#[tokio::test]
+async fn a_socket_that_stays_silent_is_dropped() {
+    let mut scene = Scene::plain().await;
+    scene.trouble(&SocketFault::Silence { count: 1 });
+    let before = scene.last_call();
+    scene.begin();
+    scene.dialled_after(before).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(21)).await;
+    tokio::time::resume();
+    scene.connected_after(before, 1).await;
+    scene.say(GENERAL, "heard");
+    scene.has_taken(&["heard"]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn codes_that_end_a_listener_say_what_to_do() {
     for (code, text) in [(4004, "copy it again"), (4013, "update"), (4014, "Message Content Intent")] {

@@ -43,6 +43,22 @@ async fn every_shard_hears_its_guilds_and_fails_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_fails_alone_is_reported_once() {
+    let mut scene = Scene::new(two()).await;
+    scene.begin();
+    scene.connected_after(0, 2).await;
+    scene.has_saved(|cursor| cursor["shards"][1]["session_id"].as_str().is_some_and(|it| !it.is_empty())).await;
+    scene.trouble(&SocketFault::RefuseConnects { count: 4 });
+    let before = scene.last_call();
+    scene.trouble(&SocketFault::CutShard { shard: 1 });
+    scene.connected_after(before, 1).await;
+    scene.say(OTHER, "heard again");
+    scene.has_taken(&["heard again"]).await;
+    let gaps = scene.gaps();
+    assert!(gaps.len() == 1 && gaps[0].starts_with("connection 2 of 2 fails"), "{gaps:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_count_of_shards_begins_anew_and_reads_back() {
     let mut scene = Scene::plain().await;
     scene.start().await;

@@ -87,6 +87,8 @@ pub(super) struct Gateway {
     last_identify_ms: BTreeMap<(Id, u64), u64>,
     /// Upgrades that are answered with 503.
     refuse_connects: u32,
+    /// Sockets that are accepted, and get no greeting.
+    silent_connects: u32,
     /// Heartbeats of each bot that get no ack.
     withheld_acks: BTreeMap<Id, u32>,
     /// What happens to the next dispatches of a bot.
@@ -150,9 +152,11 @@ pub(super) fn connect(state: &mut State, now_ms: u64) -> Option<u64> {
     let id = gateway.last_connection;
     let hello = json!({"op": 10, "s": null, "t": null, "d": {
         "heartbeat_interval": gateway.settings.heartbeat_interval_ms, "_trace": ["[\"fake-gateway\",{}]"]}});
+    let is_silent = gateway.silent_connects > 0;
+    gateway.silent_connects -= u32::from(is_silent);
     let connection = Connection {
         session: None,
-        out: VecDeque::from([Out::Frame(hello)]),
+        out: if is_silent { VecDeque::new() } else { VecDeque::from([Out::Frame(hello)]) },
         last_beat_ms: now_ms,
         frames_ms: VecDeque::new(),
         cut_after: None,

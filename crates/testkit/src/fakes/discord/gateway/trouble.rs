@@ -52,6 +52,10 @@ pub enum SocketFault {
     RefuseConnects {
         count: u32,
     },
+    /// The next connections of any bot are accepted, and get no HELLO.
+    Silence {
+        count: u32,
+    },
 }
 
 fn once() -> u32 {
@@ -105,6 +109,7 @@ pub(in super::super) fn apply(state: &mut State, bot: Id, fault: &SocketFault) -
         SocketFault::Duplicate { count } => (0..count).for_each(|_| mark(state, bot, Mark::Duplicate)),
         SocketFault::Delay { ms } => mark(state, bot, Mark::Delay { ms }),
         SocketFault::RefuseConnects { count } => state.gateway.refuse_connects = count,
+        SocketFault::Silence { count } => state.gateway.silent_connects = count,
     }
     live.len()
 }
