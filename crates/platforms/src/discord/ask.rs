@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use frontdesk_core::port::platform::Bot;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Discord;
 use super::api::{Answered, ApiError};
@@ -24,6 +25,13 @@ impl Patience {
     pub(super) const FEW: Self = Self { attempts: 5, time: Duration::from_secs(15) };
     /// Nobody waits for it.
     pub(super) const LONG: Self = Self { attempts: 8, time: Duration::from_mins(2) };
+
+    /// Waits for its turn. Returns the patience that is left; `None`: none is.
+    pub(super) async fn lock(self, turn: &Mutex<()>) -> Option<(MutexGuard<'_, ()>, Self)> {
+        let began = Instant::now();
+        let held = timeout(self.time, turn.lock()).await.ok()?;
+        Some((held, Self { time: self.time.saturating_sub(began.elapsed()), ..self }))
+    }
 }
 
 impl ApiError {
@@ -75,5 +83,25 @@ impl Discord {
                 _ => return Err(error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_is_awaited_no_longer_than_the_patience_lasts() {
+        let (turn, began) = (Mutex::new(()), Instant::now());
+        let (held, left) = Patience::LONG.lock(&turn).await.unwrap();
+        assert_eq!(left.time, Patience::LONG.time);
+        assert!(Patience::SHORT.lock(&turn).await.is_none());
+        assert_eq!(began.elapsed().as_secs(), Patience::SHORT.time.as_secs());
+        let release = async {
+            sleep(Duration::from_secs(5)).await;
+            drop(held);
+        };
+        let (turn, ()) = tokio::join!(Patience::FEW.lock(&turn), release);
+        assert_eq!(turn.unwrap().1.time, Duration::from_secs(10), "both together");
     }
 }

@@ -96,16 +96,24 @@ impl Discord {
         if let Some(known) = self.guilds.guild(&bot.id, id) {
             return Ok(Some(known));
         }
+        if self.guilds.is_resting(&bot.id, id, self.env.now_ms()) {
+            return Err(asked_lately());
+        }
         let asking = self.guilds.asking(&bot.id, id);
-        let _turn = asking.lock().await;
+        let Some((_turn, patience)) = patience.lock(&asking).await else {
+            // The messages that follow do not wait once more.
+            self.guilds.rest(&bot.id, id, self.env.now_ms() + REST_MS);
+            return Err(no_answer("somebody else still waits for the answer to the same question"));
+        };
         if let Some(known) = self.guilds.guild(&bot.id, id) {
             return Ok(Some(known));
         }
         let path = format!("/guilds/{id}");
         let Some(changes) = self.guilds.changes_of(&bot.id, id) else {
-            return absent(self.asked_once(bot, id, self.ask(bot, &path, patience)).await);
+            let asked = async { guild_or_absent(self.ask(bot, &path, patience).await) };
+            return self.asked_once(bot, id, asked).await;
         };
-        let Some(data) = absent(self.asked_once(bot, id, self.whole_guild(bot, &path, patience)).await)? else {
+        let Some(data) = self.asked_once(bot, id, self.whole_guild(bot, &path, patience)).await? else {
             return Ok(None);
         };
         let me = self.own_id(bot).await?;
@@ -114,24 +122,28 @@ impl Discord {
         Ok(kept.or_else(|| Guild::of(&me, &data)))
     }
 
-    /// As the socket tells it when a session begins.
-    async fn whole_guild(&self, bot: &Bot, path: &str, patience: Patience) -> Result<Value, ApiError> {
+    /// As the socket tells it when a session begins. `None`: the bot is not in it. Nothing else is asked then: what
+    /// Discord refuses counts towards a ban.
+    async fn whole_guild(&self, bot: &Bot, path: &str, patience: Patience) -> Result<Option<Value>, ApiError> {
         let me = self.own_id_within(bot, patience).await?;
-        let (member, channels, threads) =
-            (format!("{path}/members/{me}"), format!("{path}/channels"), format!("{path}/threads/active"));
-        let (mut guild, member, channels, threads) = tokio::try_join!(
-            self.ask::<Value>(bot, path, patience),
-            self.ask::<Value>(bot, &member, patience),
-            self.ask::<Value>(bot, &channels, patience),
-            self.ask::<Value>(bot, &threads, patience),
-        )?;
+        let Some(mut guild) = guild_or_absent(self.ask::<Value>(bot, path, patience).await)? else {
+            return Ok(None);
+        };
         if !guild.is_object() {
             return Err(no_answer("unknown guild"));
         }
+        let (member, channels, threads) =
+            (format!("{path}/members/{me}"), format!("{path}/channels"), format!("{path}/threads/active"));
+        let asked = tokio::try_join!(
+            self.ask::<Value>(bot, &member, patience),
+            self.ask::<Value>(bot, &channels, patience),
+            self.ask::<Value>(bot, &threads, patience),
+        );
+        let (member, channels, threads) = asked.map_err(unknown_if_refused)?;
         guild["members"] = vec![member].into();
         guild["channels"] = channels;
         guild["threads"] = threads["threads"].clone();
-        Ok(guild)
+        Ok(Some(guild))
     }
 
     /// A question that failed a moment ago is not asked again.
@@ -143,7 +155,7 @@ impl Discord {
     ) -> Result<T, ApiError> {
         let now_ms = self.env.now_ms();
         if self.guilds.is_resting(&bot.id, id, now_ms) {
-            return Err(no_answer("it did not answer the same question a moment ago"));
+            return Err(asked_lately());
         }
         asked.await.inspect_err(|error| {
             let rest_ms = match error {
@@ -242,6 +254,30 @@ pub(super) fn no_answer(why: &str) -> ApiError {
     ApiError::NoAnswer { may_be_done: false, why: why.into() }
 }
 
+fn asked_lately() -> ApiError {
+    no_answer("it did not answer the same question a moment ago")
+}
+
+/// `None`: the bot is not in the guild. Any other refusal does not say that: an unknown guild (10004) or missing access
+/// (50001) do.
+fn guild_or_absent<T>(outcome: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+    match outcome {
+        Ok(guild) => Ok(Some(guild)),
+        Err(
+            ApiError::Refused { status: 404, code: 10_004, .. } | ApiError::Refused { status: 403, code: 50_001, .. },
+        ) => Ok(None),
+        Err(error) => Err(unknown_if_refused(error)),
+    }
+}
+
+/// A part of an answer that is refused leaves the whole unknown, and it is not asked for again at once.
+fn unknown_if_refused(error: ApiError) -> ApiError {
+    match error {
+        ApiError::Refused { .. } => no_answer(&error.text()),
+        error => error,
+    }
+}
+
 /// What is not there, or not for the bot.
 fn absent<T>(outcome: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match outcome {
@@ -261,4 +297,19 @@ pub(super) fn unreadable(bot: &Bot, data: &Value, why: &str) -> Intake {
     let mut intake = Intake::new(Verified::by("the socket of the bot's token"), bot.whose(), bot.id.clone(), event);
     intake.refused = Some(format!("the message could not be read: {why}"));
     intake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_two_refusals_say_that_the_bot_is_not_in_a_guild() {
+        let refused =
+            |status, code| guild_or_absent::<()>(Err(ApiError::Refused { status, code, message: String::new() })).ok();
+        assert_eq!((refused(404, 10_004), refused(403, 50_001)), (Some(None), Some(None)));
+        for (status, code) in [(404, 0), (404, 10_003), (403, 0), (403, 40_333), (401, 0), (400, 50_035)] {
+            assert_eq!(refused(status, code), None, "{status} {code}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! What was written while a session was lost.
 
-use frontdesk_testkit::fakes::discord::{Fault, Scope, SocketFault};
+use std::time::Duration;
+
+use frontdesk_testkit::fakes::discord::{FakeDiscord, Fault, Scope, SocketFault};
 use serde_json::json;
 
 use super::scene::{ANN, FORUM, GENERAL, GUILD, HIDDEN, MUTE, OTHER, OTHER_GUILD, Scene};
@@ -96,6 +98,36 @@ async fn long_channels_threads_and_direct_chats_are_read_through_refusals() {
     scene.start().await;
     wanted.push("last".into());
     scene.has_taken(&wanted.iter().map(String::as_str).collect::<Vec<_>>()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guild_of_which_a_part_is_refused_is_not_left_out() {
+    let mut scene = Scene::plain().await;
+    scene.start().await;
+    scene.say(GENERAL, "first");
+    scene.has_taken(&["first"]).await;
+    lose_session(&mut scene).await;
+    scene.say(GENERAL, "meanwhile");
+    let busy = Fault::RateLimited { retry_after_ms: 600_000, scope: Scope::User };
+    scene.fault(MESSAGES, busy, 1);
+    scene.start().await;
+    scene.has_saved(|cursor| cursor["missed"]["guilds"][GUILD.to_string()].is_u64()).await;
+    scene.stop().await;
+    // The session is resumed, so the guild is asked for.
+    let before = scene.last_call();
+    let refused = Fault::Status { status: 403, code: 40_333, message: "internal network error".into() };
+    scene.fault("GET guilds/:id/threads/active", refused, 1);
+    scene.start().await;
+    let asked = |fake: &FakeDiscord| {
+        fake.calls_after(before).iter().any(|call| call.path.ends_with("threads/active")).then_some(())
+    };
+    scene.fake.wait_for(asked).await;
+    // The refusal arrives a moment after it was made. Then the question rests for 30 s.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    scene.env.advance_ms(31_000);
+    scene.has_taken(&["first", "meanwhile"]).await;
+    scene.has_read_back().await;
+    assert_eq!(scene.gaps().len(), 1, "{:?}", scene.gaps());
 }
 
 #[tokio::test(flavor = "multi_thread")]
