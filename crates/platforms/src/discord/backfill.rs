@@ -3,7 +3,8 @@
 //!
 //! It goes on beside the sockets, so that new messages do not wait for old ones. What comes both ways is stored once.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::mem::take;
 use std::time::Duration;
 
 use frontdesk_core::port::platform::Gap;
@@ -12,18 +13,23 @@ use tokio::time::{sleep, timeout};
 
 use super::api::ApiError;
 use super::ask::Patience;
-use super::cursor::Missed;
+use super::cursor::{Cursor, Missed, Spent};
 use super::listening::Listening;
 use super::look::unreadable;
 use super::normalize::read;
 use super::snowflake::{first_at, ms_of, number};
-use super::store::take;
+use super::store;
 
-/// Messages of one page, of one channel, and of all channels after one loss.
+/// Messages of one page, and of one channel.
 const PAGE: usize = 100;
 const CHANNEL_MAX: usize = 1_000;
-const MESSAGES_MAX: u32 = 10_000;
-const REQUESTS_MAX: u32 = 1_000;
+/// After one loss for one guild, all guilds, and all direct chats: guilds belong to different tenants.
+const GUILD_MAX: Spent = Spent { requests: 200, messages: 2_000 };
+const GUILDS_MAX: Spent = Spent { requests: 1_000, messages: 10_000 };
+const DIRECTS_MAX: Spent = Spent { requests: 400, messages: 4_000 };
+/// Channels of a guild that Discord refuses before the others are not asked for: it bans addresses for refusals.
+const REFUSED_MAX: u32 = 5;
+const TOO_MUCH: &str = "too much was missed to read all of it";
 /// Between two requests, so that answers of agents are not delayed.
 const REQUEST_EVERY: Duration = Duration::from_millis(50);
 /// How long guilds may take to be told by the socket before they are asked for.
@@ -68,6 +74,9 @@ struct Reading {
     /// Attempts that failed for now.
     attempts: u32,
     is_asked: bool,
+    spent: Spent,
+    /// Channels that Discord refused.
+    refused: u32,
     /// Channels that were read, or cannot be.
     done: HashSet<String>,
     /// Channels that were not read to the end, and why.
@@ -110,7 +119,7 @@ impl Listening<'_> {
                 }
                 Err(Trouble::Passing(why)) => Some(format!("{}: {why}", place.named())),
             };
-            let Reading { is_asked, mut unread, .. } = std::mem::take(&mut reading);
+            let Reading { is_asked, mut unread, .. } = take(&mut reading);
             unread.extend(fault);
             self.report(after, unread);
             if let Err(why) = self.finish(&place, is_asked).await {
@@ -152,13 +161,18 @@ impl Listening<'_> {
                 if self.discord.guilds.guild(&self.bot.id, id).is_none() {
                     return Err(Trouble::Passing("it changed while its channels were asked for".into()));
                 }
-                if self.discord.guilds.is_full(&self.bot.id) {
-                    reading.unread.push(format!("guild {id}: it may have more channels than are known here"));
-                }
                 let after = after.max(first_at(guild.joined_ms));
                 let me = self.progress.read(|cursor| cursor.me.clone());
-                for channel in self.discord.guilds.with_news(&self.bot.id, &me, &guild, after) {
-                    self.read_channel(Some(id), &channel, after, reading).await?;
+                let news = self.discord.guilds.with_news(&self.bot.id, &me, &guild, after);
+                for channel in &news.readable {
+                    self.read_channel(Some(id), channel, after, reading).await?;
+                }
+                for channel in &news.closed {
+                    let why = "the bot may not read the message history";
+                    reading.unread.push(format!("channel {channel} of guild {id}: {why}"));
+                }
+                if self.discord.guilds.is_full(&self.bot.id) {
+                    reading.unread.push(format!("guild {id}: it may have more channels than are known here"));
                 }
                 Ok(())
             }
@@ -179,10 +193,9 @@ impl Listening<'_> {
         let place = guild.map_or_else(|| "a direct chat".to_owned(), |guild| format!("guild {guild}"));
         let mut left = CHANNEL_MAX;
         loop {
-            let why = match (left, self.is_spent()) {
-                (0, _) => format!("more than {CHANNEL_MAX} messages"),
-                (_, true) => "too much was missed to read all of it".to_owned(),
-                _ => match self.page(channel, after, reading).await {
+            let why = match self.bound(left, reading) {
+                Some(why) => why,
+                None => match self.page(channel, after, reading).await {
                     Ok(page) => {
                         let count = page.len();
                         after = page.iter().filter_map(|it| number(it["id"].as_str()?)).fold(after, u64::max);
@@ -195,7 +208,10 @@ impl Listening<'_> {
                     }
                     Err(error) if error.is_passing() => return Err(Trouble::Passing(error.text())),
                     Err(error) if error.status() == Some(404) => break, // it was deleted
-                    Err(error) => error.text(),
+                    Err(error) => {
+                        reading.refused += 1;
+                        error.text()
+                    }
                 },
             };
             reading.unread.push(format!("channel {channel} of {place} after message {after}: {why}"));
@@ -205,34 +221,57 @@ impl Listening<'_> {
         Ok(())
     }
 
-    fn is_spent(&self) -> bool {
-        self.progress.read(|cursor| cursor.missed.requests >= REQUESTS_MAX || cursor.missed.messages >= MESSAGES_MAX)
+    /// Why a channel is not read further, of which so many messages may still be read.
+    fn bound(&self, left: usize, reading: &Reading) -> Option<String> {
+        let is_direct = matches!(reading.place, Some(Place::Direct(_)));
+        let is_spent = self.progress.read(|cursor| match is_direct {
+            true => cursor.missed.spent_directly.reaches(DIRECTS_MAX),
+            false => cursor.missed.spent.reaches(GUILDS_MAX),
+        });
+        match () {
+            () if left == 0 => Some(format!("more than {CHANNEL_MAX} messages")),
+            () if is_spent => Some(TOO_MUCH.to_owned()),
+            () if reading.spent.reaches(GUILD_MAX) => {
+                Some(format!("more than {} messages or {} requests", GUILD_MAX.messages, GUILD_MAX.requests))
+            }
+            () if reading.refused >= REFUSED_MAX => {
+                Some(format!("Discord refused {REFUSED_MAX} channels, so it was not asked for"))
+            }
+            () => None,
+        }
     }
 
     /// What is left when the bounds are reached is reported as a whole.
     async fn give_up_if_spent(&self) -> Result<(), String> {
-        if !self.is_spent() {
-            return Ok(());
-        }
-        let left = self.progress.change(|cursor| std::mem::take(&mut cursor.missed));
-        let Missed { guilds, directs, .. } = left;
-        let Some(after) = guilds.values().chain(directs.values()).min().copied() else { return Ok(()) };
-        let directs = directs.into_keys().map(|id| Place::Direct(id).named());
-        let unread = guilds.into_keys().map(|id| Place::Guild(id).named()).chain(directs);
-        self.report(after, unread.map(|place| format!("{place}: too much was missed to read all of it")).collect());
+        let left: Vec<(Place, u64)> = self.progress.change(|cursor| {
+            let Missed { guilds, directs, spent, spent_directly, .. } = &mut cursor.missed;
+            let guilds = if spent.reaches(GUILDS_MAX) { take(guilds) } else { BTreeMap::new() };
+            let directs = if spent_directly.reaches(DIRECTS_MAX) { take(directs) } else { BTreeMap::new() };
+            let guilds = guilds.into_iter().map(|(id, after)| (Place::Guild(id), after));
+            guilds.chain(directs.into_iter().map(|(id, after)| (Place::Direct(id), after))).collect()
+        });
+        let Some(after) = left.iter().map(|(_, after)| *after).min() else { return Ok(()) };
+        self.report(after, left.iter().map(|(place, _)| format!("{}: {TOO_MUCH}", place.named())).collect());
         self.progress.save().await
+    }
+
+    fn spend(&self, reading: &mut Reading, more: Spent) {
+        reading.spent.add(more);
+        let is_direct = matches!(reading.place, Some(Place::Direct(_)));
+        self.progress.change(|Cursor { missed, .. }| {
+            if is_direct { &mut missed.spent_directly } else { &mut missed.spent }.add(more);
+        });
     }
 
     async fn page(&self, channel: &str, after: u64, reading: &mut Reading) -> Result<Vec<Value>, ApiError> {
         reading.is_asked = true;
-        self.progress.change(|cursor| cursor.missed.requests += 1);
+        self.spend(reading, Spent { requests: 1, messages: 0 });
         let path = format!("/channels/{channel}/messages?after={after}&limit={PAGE}");
         let asked = self.discord.ask_paced::<Vec<Value>>(self.bot, &path, Patience::LONG).await?;
         sleep(asked.pause_ms.map_or(REQUEST_EVERY, Duration::from_millis).max(REQUEST_EVERY)).await;
         let mut page = asked.value;
         page.reverse(); // they come newest first
-        let count = u32::try_from(page.len()).unwrap_or(u32::MAX);
-        self.progress.change(|cursor| cursor.missed.messages = cursor.missed.messages.saturating_add(count));
+        self.spend(reading, Spent { requests: 0, messages: u32::try_from(page.len()).unwrap_or(u32::MAX) });
         Ok(page)
     }
 
@@ -248,7 +287,7 @@ impl Listening<'_> {
                 Err(why) => intakes.push(unreadable(self.bot, &data, &why)),
             }
         }
-        take(&mut intakes, self.inlet).await
+        store::take(&mut intakes, self.inlet).await.map(drop)
     }
 
     fn report(&self, after: u64, unread: Vec<String>) {

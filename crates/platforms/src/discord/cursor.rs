@@ -26,8 +26,10 @@ pub(super) struct Cursor {
     /// As many as the bot had when it listened last.
     pub(super) shards: Vec<ShardCursor>,
     pub(super) missed: Missed,
-    /// Direct chats that were heard of, the latest at the end.
+    /// Direct chats of which something was delivered, the one that was heard latest at the end.
     pub(super) directs: Vec<String>,
+    /// The others, as far as there is room: anybody can write to a bot.
+    pub(super) strangers: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,9 +53,28 @@ pub(super) struct Missed {
     /// after a restart each place is read from its beginning.
     #[serde(skip)]
     again: BTreeMap<String, u64>,
-    /// Spent since something was missed, because both are bounded.
+    /// Since something was missed last, for guilds and for direct chats.
+    pub(super) spent: Spent,
+    pub(super) spent_directly: Spent,
+}
+
+/// What reading back has cost so far, because it is bounded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Spent {
     pub(super) requests: u32,
     pub(super) messages: u32,
+}
+
+impl Spent {
+    pub(super) fn add(&mut self, more: Self) {
+        self.requests = self.requests.saturating_add(more.requests);
+        self.messages = self.messages.saturating_add(more.messages);
+    }
+
+    pub(super) fn reaches(self, most: Self) -> bool {
+        self.requests >= most.requests || self.messages >= most.messages
+    }
 }
 
 impl Missed {
@@ -81,7 +102,10 @@ impl Missed {
 /// What is to be read already begins where it began: that is older.
 fn miss_in(places: &mut BTreeMap<String, u64>, again: &mut BTreeMap<String, u64>, id: String, after: u64) {
     match places.entry(id) {
-        Entry::Vacant(place) => drop(place.insert(after)),
+        Entry::Vacant(place) => {
+            again.remove(place.key()); // of a place that was given up
+            place.insert(after);
+        }
         Entry::Occupied(place) => drop(again.entry(place.key().clone()).or_insert(after)),
     }
 }
@@ -120,15 +144,13 @@ impl Cursor {
     /// The session of a shard was lost after this message.
     pub(super) fn miss(&mut self, shard: u32, newest: u64, guilds: Vec<String>) {
         let after = self.after(newest);
-        if self.missed.is_empty() {
-            self.missed = Missed::default();
-        }
-        let Missed { guilds: missed, directs, again, .. } = &mut self.missed;
+        let Missed { guilds: missed, directs, again, spent, spent_directly } = &mut self.missed;
+        (*spent, *spent_directly) = (Spent::default(), Spent::default());
         for guild in guilds {
             miss_in(missed, again, guild, after);
         }
         if shard == 0 {
-            for channel in &self.directs {
+            for channel in self.strangers.iter().chain(&self.directs) {
                 miss_in(directs, again, channel.clone(), after);
             }
         }
@@ -139,14 +161,15 @@ impl Cursor {
     }
 
     /// Somebody wrote in a direct chat.
-    pub(super) fn heard_direct(&mut self, channel_id: &str) {
-        if self.directs.last().is_some_and(|latest| latest == channel_id) {
-            return;
+    pub(super) fn heard_direct(&mut self, channel_id: &str, is_delivered: bool) {
+        let Self { directs, strangers, .. } = self;
+        let is_known = is_delivered || directs.iter().any(|known| known == channel_id);
+        for chats in [&mut *directs, &mut *strangers] {
+            chats.retain(|chat| chat != channel_id);
         }
-        self.directs.retain(|known| known != channel_id);
-        self.directs.push(channel_id.to_owned());
-        if self.directs.len() > DIRECTS_MAX {
-            self.directs.remove(0);
+        if is_known { &mut *directs } else { &mut *strangers }.push(channel_id.to_owned());
+        if directs.len() + strangers.len() > DIRECTS_MAX {
+            if strangers.is_empty() { directs } else { strangers }.remove(0);
         }
     }
 }
@@ -264,10 +287,23 @@ mod tests {
     fn direct_chats_are_remembered_up_to_a_bound() {
         let mut cursor = Cursor::default();
         for number in 0..=DIRECTS_MAX {
-            cursor.heard_direct(&number.to_string());
+            cursor.heard_direct(&number.to_string(), true);
         }
-        cursor.heard_direct("1");
+        cursor.heard_direct("1", false);
         assert_eq!(cursor.directs.len(), DIRECTS_MAX);
         assert_eq!((cursor.directs[0].as_str(), cursor.directs[DIRECTS_MAX - 1].as_str()), ("2", "1"));
+    }
+
+    #[test]
+    fn strangers_do_not_push_out_direct_chats_that_are_delivered() {
+        let mut cursor = Cursor::default();
+        cursor.heard_direct("ann", false);
+        cursor.heard_direct("ann", true);
+        for number in 0..2 * DIRECTS_MAX {
+            cursor.heard_direct(&number.to_string(), false);
+        }
+        assert_eq!((cursor.directs.as_slice(), cursor.strangers.len()), (&["ann".to_owned()][..], DIRECTS_MAX - 1));
+        cursor.miss(0, NEWEST, Vec::new());
+        assert_eq!(cursor.missed.directs.len(), DIRECTS_MAX);
     }
 }

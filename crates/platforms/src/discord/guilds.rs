@@ -16,6 +16,8 @@ const CHANNELS_MAX: usize = 50_000;
 const RESTING_MAX: usize = 1_000;
 
 const DM: u8 = 1;
+const VOICE: u8 = 2;
+const STAGE: u8 = 13;
 const GROUP_DM: u8 = 3;
 pub(super) const PRIVATE_THREAD: u8 = 12;
 const CATEGORY: u8 = 4;
@@ -56,6 +58,10 @@ impl Channel {
 
     pub(super) fn is_forum(&self) -> bool {
         matches!(self.kind, FORUM | MEDIA_FORUM)
+    }
+
+    fn is_voice(&self) -> bool {
+        matches!(self.kind, VOICE | STAGE)
     }
 
     /// Posts of a forum are threads, and have their own messages.
@@ -121,6 +127,14 @@ impl Guild {
         self.own_roles = texts(&member["roles"]);
         self.joined_ms = member["joined_at"].as_str().and_then(time_ms).unwrap_or(self.joined_ms);
     }
+}
+
+/// Channels in which something was written.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    pub(super) readable: Vec<String>,
+    /// The bot sees them, and may not read what was written before.
+    pub(super) closed: Vec<String>,
 }
 
 #[derive(Default)]
@@ -218,23 +232,30 @@ impl Guilds {
         known.channels.retain(|_, channel| !channel.guild_id.as_deref().is_some_and(&is_meant));
     }
 
-    /// Channels and threads of a guild that hold something newer than this message and that the bot may read, the one
-    /// with the newest message first.
-    pub(super) fn with_news(&self, bot: &str, me: &str, guild: &Guild, after: u64) -> Vec<String> {
+    /// Channels and threads of a guild that hold something newer than this message and that the bot sees, the one with
+    /// the newest message first.
+    pub(super) fn with_news(&self, bot: &str, me: &str, guild: &Guild, after: u64) -> News {
         let bots = self.lock();
-        let Some(known) = bots.get(bot) else { return Vec::new() };
+        let Some(known) = bots.get(bot) else { return News::default() };
         let rights = Rights { guild_id: &guild.id, owner_id: &guild.owner_id, roles: &guild.roles };
         let member = Member { roles: guild.own_roles.clone(), ..Member::default() };
-        let may_read = |channel: &&Channel| {
+        let reads = |channel: &Channel| {
             let place = channel.parent().and_then(|parent| known.channels.get(parent)).unwrap_or(channel);
-            reads(&rights, me, &member, &place.permission_overwrites)
+            reads(&rights, me, &member, &place.permission_overwrites, channel.is_voice())
         };
         let newest = |channel: &Channel| channel.last_message_id.as_deref().and_then(number).unwrap_or(0);
         let of_guild = known.channels.values().filter(|channel| channel.guild_id.as_deref() == Some(&guild.id));
-        let with_news = of_guild.filter(|channel| channel.has_messages() && newest(channel) > after).filter(may_read);
-        let mut found: Vec<(u64, String)> = with_news.map(|it| (newest(it), it.id.clone())).collect();
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        found.into_iter().map(|(_, id)| id).collect()
+        let mut found: Vec<_> = of_guild.filter(|it| it.has_messages() && newest(it) > after).collect();
+        found.sort_unstable_by_key(|it| std::cmp::Reverse((newest(it), &it.id)));
+        let mut news = News::default();
+        for channel in found {
+            match reads(channel) {
+                (true, true) => news.readable.push(channel.id.clone()),
+                (true, false) => news.closed.push(channel.id.clone()),
+                (false, _) => {}
+            }
+        }
+        news
     }
 
     /// Keeps a guild that was asked for, unless the sockets told something since: it may be newer than the answer.
@@ -386,7 +407,8 @@ mod tests {
             "channels": [{"id": "10", "type": 0, "last_message_id": "100"}, {"id": "11", "type": 15, "last_message_id": "110"},
                 {"id": "12", "type": 0, "last_message_id": "120", "permission_overwrites": hidden},
                 {"id": "13", "type": 0, "last_message_id": "130", "permission_overwrites": mute},
-                {"id": "14", "type": 0, "last_message_id": "50"}, {"id": "15", "type": 4}],
+                {"id": "14", "type": 0, "last_message_id": "50"}, {"id": "15", "type": 4},
+                {"id": "16", "type": 2, "last_message_id": "160"}],
             "threads": [{"id": "20", "type": 11, "parent_id": "11", "last_message_id": "140"},
                 {"id": "21", "type": 11, "parent_id": "12", "last_message_id": "140"}]})
     }
@@ -400,8 +422,10 @@ mod tests {
         guilds.take("b", "1", "GUILD_CREATE", &guild());
         let known = guilds.guild("b", "3").unwrap();
         assert_eq!((known.own_roles.as_slice(), known.joined_ms), (&["5".to_owned()][..], 1_700_000_000_120));
-        assert_eq!(guilds.with_news("b", "1", &known, 60), ["20", "10"]);
-        assert_eq!(guilds.with_news("b", "1", &known, 0), ["20", "10", "14"]);
+        let with_news = |after| guilds.with_news("b", "1", &known, after);
+        assert_eq!((with_news(60).readable, with_news(60).closed), (vec!["20".into(), "10".into()], vec!["13".into()]));
+        assert_eq!(with_news(0).readable, ["20", "10", "14"]);
+        assert_eq!(with_news(130).closed, [""; 0], "nothing was written there");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::snowflake::time_ms;
 const ADMINISTRATOR: u64 = 1 << 3;
 const VIEW_CHANNEL: u64 = 1 << 10;
 const READ_HISTORY: u64 = 1 << 16;
+const CONNECT: u64 = 1 << 20;
 const MANAGE_THREADS: u64 = 1 << 34;
 
 /// Permissions are numbers in text.
@@ -102,10 +103,18 @@ pub(super) fn sees(
     (is_seen, is_seen && all & MANAGE_THREADS != 0)
 }
 
-/// Whether the member sees the channel and what was written there before.
-pub(super) fn reads(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[Overwrite]) -> bool {
-    let wanted = VIEW_CHANNEL | READ_HISTORY;
-    effective(rights, user_id, member, overwrites) & wanted == wanted
+/// Whether the member gets what is written in the channel, and whether also what was written there before.
+pub(super) fn reads(
+    rights: &Rights<'_>,
+    user_id: &str,
+    member: &Member,
+    overwrites: &[Overwrite],
+    is_voice: bool,
+) -> (bool, bool) {
+    let wanted = if is_voice { VIEW_CHANNEL | CONNECT } else { VIEW_CHANNEL };
+    let all = effective(rights, user_id, member, overwrites);
+    let is_open = all & wanted == wanted;
+    (is_open, is_open && all & READ_HISTORY != 0)
 }
 
 #[cfg(test)]
@@ -230,8 +239,12 @@ mod tests {
     fn history_needs_its_own_permission() {
         let roles = [role("g", VIEW_CHANNEL | READ_HISTORY)];
         let rights = Rights { guild_id: "g", owner_id: "zoe", roles: &roles };
-        assert!(reads(&rights, "ann", &Member::default(), &[]));
-        assert!(!reads(&rights, "ann", &Member::default(), &[overwrite("g", 0, READ_HISTORY)]));
-        assert!(!reads(&rights, "ann", &Member::default(), &[overwrite("g", 0, VIEW_CHANNEL)]));
+        let reads =
+            |overwrites: &[Overwrite], is_voice| reads(&rights, "ann", &Member::default(), overwrites, is_voice);
+        assert_eq!(reads(&[], false), (true, true));
+        assert_eq!(reads(&[overwrite("g", 0, READ_HISTORY)], false), (true, false));
+        assert_eq!(reads(&[overwrite("g", 0, VIEW_CHANNEL)], false), (false, false));
+        assert_eq!(reads(&[], true), (false, false), "a voice channel");
+        assert_eq!(reads(&[overwrite("g", CONNECT, 0)], true), (true, true));
     }
 }

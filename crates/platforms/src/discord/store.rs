@@ -1,7 +1,8 @@
 //! Stores what a shard has read, in order. Session and sequence are saved after what is before them was stored; after a
 //! restart Discord sends what came since.
 
-use frontdesk_core::intake::Intake;
+use frontdesk_core::DeskError;
+use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet};
 use serde::Deserialize;
 use serde_json::Value;
@@ -34,8 +35,8 @@ struct Stage {
     number: u32,
     cursor: ShardCursor,
     me: String,
-    /// Direct chats in which somebody wrote.
-    directs: Vec<String>,
+    /// Direct chats in which somebody wrote, and whether that was delivered.
+    directs: Vec<(String, bool)>,
     /// The bot listens for the first time, from this id on.
     since: Option<u64>,
     /// Sessions that were lost: each after this message, with these guilds.
@@ -52,15 +53,26 @@ impl Stage {
     }
 
     async fn take(&mut self, inlet: &dyn Inlet) -> Result<(), String> {
-        take(&mut self.intakes, inlet).await
+        let sources = self.intakes.iter().map(|intake| &intake.event.source);
+        let chats: Vec<_> = sources.map(|it| (it.chat_type == "dm").then(|| it.chat_id.to_string())).collect();
+        let receipts = take(&mut self.intakes, inlet).await?;
+        for (chat, receipt) in chats.into_iter().zip(receipts) {
+            if receipt.is_ok_and(|receipt| receipt.verdict.outcome == "delivered") {
+                self.directs.extend(chat.map(|chat| (chat, true)));
+            }
+        }
+        Ok(())
     }
 }
 
-pub(super) async fn take(intakes: &mut Vec<Intake>, inlet: &dyn Inlet) -> Result<(), String> {
+pub(super) async fn take(
+    intakes: &mut Vec<Intake>,
+    inlet: &dyn Inlet,
+) -> Result<Vec<Result<Receipt, DeskError>>, String> {
     if intakes.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    inlet.take(std::mem::take(intakes)).await.map(drop).map_err(|error| format!("the events were not stored: {error}"))
+    inlet.take(std::mem::take(intakes)).await.map_err(|error| format!("the events were not stored: {error}"))
 }
 
 impl Listening<'_> {
@@ -101,8 +113,8 @@ impl Listening<'_> {
             if let Some(shard) = all.shards.get_mut(number as usize) {
                 *shard = cursor;
             }
-            for channel in &directs {
-                all.heard_direct(channel);
+            for (channel, is_delivered) in &directs {
+                all.heard_direct(channel, *is_delivered);
             }
             for (newest, guilds) in missed {
                 all.miss(number, newest, guilds);
@@ -178,7 +190,8 @@ impl Listening<'_> {
 
 /// What is done about a session that was lost.
 const GAP: &str = "Discord did not resume the session; what was written since is read from the channels and the known \
-                   direct chats instead; edits, and people who wrote directly for the first time, are not found";
+                   direct chats instead; edits, threads that were archived since, and people who wrote directly for \
+                   the first time, are not found";
 
 impl Discord {
     /// What a frame of the socket says, if it is a message. The bot has this user id.
@@ -199,7 +212,7 @@ impl Discord {
         }
         stage.cursor.newest = stage.cursor.newest.max(number(&message.id).unwrap_or(0));
         if message.guild_id.is_none() {
-            stage.directs.push(message.channel_id.clone());
+            stage.directs.push((message.channel_id.clone(), false));
         }
         stage.intakes.extend(self.intake(bot, &stage.me, &message, is_edit).await);
     }

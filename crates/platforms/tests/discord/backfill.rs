@@ -5,7 +5,7 @@ use std::time::Duration;
 use frontdesk_testkit::fakes::discord::{FakeDiscord, Fault, Scope, SocketFault};
 use serde_json::json;
 
-use super::scene::{ANN, FORUM, GENERAL, GUILD, HIDDEN, MUTE, OTHER, OTHER_GUILD, Scene};
+use super::scene::{ANN, BOT, FORUM, GENERAL, GUILD, HIDDEN, MUTE, OTHER, OTHER_GUILD, Scene};
 
 const MESSAGES: &str = "GET channels/:id/messages";
 
@@ -82,7 +82,9 @@ async fn long_channels_threads_and_direct_chats_are_read_through_refusals() {
     scene.start().await;
     scene.has_taken(&wanted.iter().map(String::as_str).collect::<Vec<_>>()).await;
     scene.has_read_back().await;
-    assert_eq!(scene.gaps().len(), 1, "{:?}", scene.gaps());
+    let gaps = scene.gaps();
+    assert_eq!(gaps.len(), 2, "{gaps:?}");
+    assert!(gaps[1].ends_with(&format!("channel {MUTE} of guild {GUILD}: the bot may not read the message history")));
     let asked = scene.asked_after(before);
     for channel in [FORUM, HIDDEN, MUTE] {
         let path = format!("channels/{channel}/");
@@ -128,6 +130,56 @@ async fn a_guild_of_which_a_part_is_refused_is_not_left_out() {
     scene.has_taken(&["first", "meanwhile"]).await;
     scene.has_read_back().await;
     assert_eq!(scene.gaps().len(), 1, "{:?}", scene.gaps());
+}
+
+const LARGE_GUILD: u64 = GUILD - (1 << 22); // it is read first
+
+/// A guild with this many channels.
+fn add_large_guild(scene: &Scene, channels: u64) {
+    let channels: Vec<_> = (1..=channels).map(|it| json!({"id": LARGE_GUILD + it, "name": format!("c{it}")})).collect();
+    scene.act(json!({"act": "add_guild", "id": LARGE_GUILD, "name": "Large", "owner": ANN,
+        "members": [{"user": BOT}, {"user": ANN}], "channels": channels}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_guild_does_not_use_up_what_all_may_read() {
+    let mut scene = Scene::plain().await;
+    add_large_guild(&scene, 3);
+    scene.start().await;
+    scene.say(OTHER, "first");
+    scene.has_taken(&["first"]).await;
+    lose_session(&mut scene).await;
+    for _ in 0..800 {
+        (1..=3).for_each(|channel| drop(scene.say(LARGE_GUILD + channel, "too many")));
+    }
+    scene.say(OTHER, "few");
+    scene.start().await;
+    scene.has_gaps(2).await;
+    scene.has_read_back().await;
+    let gaps = scene.gaps();
+    assert!(gaps.len() == 2 && gaps[1].contains("more than 2000 messages or 200 requests"), "{gaps:?}");
+    let taken = scene.taken();
+    assert!(taken.len() == 2_002 && taken.iter().any(|it| it.text == "few"), "{}", taken.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guild_that_refuses_its_channels_is_not_asked_for_all_of_them() {
+    let mut scene = Scene::plain().await;
+    add_large_guild(&scene, 8);
+    scene.start().await;
+    scene.say(OTHER, "first");
+    scene.has_taken(&["first"]).await;
+    lose_session(&mut scene).await;
+    (1..=8).for_each(|channel| drop(scene.say(LARGE_GUILD + channel, "refused")));
+    let status = Fault::Status { status: 403, code: 50001, message: "Missing Access".into() };
+    scene.fault(MESSAGES, status, 5);
+    scene.start().await;
+    scene.has_gaps(2).await;
+    scene.has_read_back().await;
+    let gaps = scene.gaps();
+    let count = |text: &str| gaps[1].matches(text).count();
+    assert_eq!((count("Missing Access"), count("so it was not asked for")), (5, 3), "{gaps:?}");
+    scene.has_taken(&["first"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,7 +126,7 @@ impl Recorder {
 
 impl Inlet for Recorder {
     fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
-        let verdict = || serde_json::from_value(json!({ "outcome": "", "text": "" })).unwrap();
+        let verdict = || serde_json::from_value(json!({ "outcome": "delivered", "text": "" })).unwrap();
         let receipt = |fresh| Receipt { event_id: String::new(), verdict: verdict(), fresh, line: None };
         let taken = intakes.iter().map(|intake| Ok(receipt(self.put(intake)))).collect();
         Box::pin(std::future::ready(Ok(taken)))
