@@ -354,3 +354,20 @@ async fn a_wrong_token_is_explained() {
     assert!(told.await.expect("the reason is not told").contains("4004"));
     scene.harness.finish().await;
 }
+
+/// Else what came while the old token was not valid any more would be lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_new_token_the_listener_goes_on_where_it_was() {
+    let harness = Harness::open().await;
+    let account_of = async |token: &str| {
+        let settings = json!({ "base_url": "http://127.0.0.1:9/api/v10", "socket": "off" });
+        let bot = json!({ "platform": "discord", "id": "dc", "tenant": FIRST_TENANT, "settings": settings,
+            "secrets": { "token": token } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
+        harness.app.desk.directory().bots().bot("discord", "dc").account().to_owned()
+    };
+    let first = account_of("MTEwMDAwMDAwMDAwMDAwMDAwMQ.first0.secret-of-the-token").await;
+    assert_eq!(account_of("MTEwMDAwMDAwMDAwMDAwMDAwMQ.second.another-secret-of-it").await, first);
+    assert_ne!(account_of("MTEwMDAwMDAwMDAwMDAwMDAwMg.first0.secret-of-the-token").await, first, "another bot");
+    harness.finish().await;
+}

@@ -207,7 +207,11 @@ impl Bots {
         let bot = Bot::new(record.id.clone(), record.tenant.clone(), record.settings.clone(), secrets);
         let tenant = record.tenant.as_deref().unwrap_or_default();
         let mut context = vec!["account", &record.platform, &record.id, tenant];
-        context.extend(bot.secrets().flat_map(|(name, secret)| [name, secret.expose()]));
+        let named = self.platforms.get(&record.platform).and_then(|platform| platform.account_of(&bot));
+        match &named {
+            Some(named) => context.push(named),
+            None => context.extend(bot.secrets().flat_map(|(name, secret)| [name, secret.expose()])),
+        }
         let account = self.sealer.derive(&context)[..16].to_owned();
         bot.of_account(account)
     }

@@ -208,6 +208,11 @@ impl Platform for Discord {
         }
     }
 
+    /// A token begins with the id of its bot.
+    fn account_of(&self, bot: &Bot) -> Option<String> {
+        bot.secret("token")?.expose().split_once('.').map(|(id, _)| id.to_owned())
+    }
+
     fn inspect<'a>(&'a self, bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
         Box::pin(self.findings(bot))
     }

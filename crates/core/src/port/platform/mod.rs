@@ -142,6 +142,12 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
 
+    /// The account at the vendor, where the secrets name it: with a new token the listener goes on where it was. `None`: any
+    /// other secret is another account.
+    fn account_of(&self, _bot: &Bot) -> Option<String> {
+        None
+    }
+
     /// All bots of the platform, told about once a second and before the first of them listens.
     fn know_bots(&self, _bots: &[Arc<Bot>]) {}
 
