@@ -9,6 +9,7 @@ use frontdesk_core::port::platform::{Bot, Ended, Gap};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
+use twilight_gateway::error::ReceiveMessageErrorType;
 use twilight_gateway::{ConfigBuilder, Message, Session, Shard, ShardId, ShardState};
 
 use super::backlog::{Backlog, Full, Item, is_event};
@@ -168,35 +169,42 @@ impl<'a> Line<'a> {
                 return End::NotConnected("Discord accepted the connection, and began no session in time".into());
             };
             let Some(item) = next else { return End::Cut("the socket was closed".into()) };
-            match item {
-                Ok(Message::Text(text)) => {
-                    let is_event = is_event(&text);
-                    if is_event {
-                        due = None;
-                    } else if !is_greeted {
-                        due = Some(Instant::now() + self.begin_time());
-                    }
-                    is_greeted = true;
-                    match self.backlog.put(push, text) {
-                        Ok(()) => {}
-                        Err(Full::ForNow(size)) => return End::Overflow(size),
-                        Err(Full::TooLarge(size)) => self.passed_over(size),
-                    }
-                    self.note(&shard, is_event);
-                    // It was asked to connect again, and would do it by itself.
-                    if matches!(shard.state(), ShardState::Disconnected { .. }) {
-                        return match shard.session() {
-                            Some(_) => End::Cut("Discord asked to connect again".into()),
-                            None => End::SessionLost("Discord does not have the session any more".into()),
-                        };
-                    }
-                }
+            let text = match item {
+                Ok(Message::Text(text)) => text,
                 Ok(Message::Close(frame)) => return closed(frame.map_or(1_006, |frame| frame.code)),
-                Err(error) => {
+                Err(error) => match error.kind() {
+                    // Whoever stores it reports it. After a resume it would be sent again, and those behind it never.
+                    ReceiveMessageErrorType::Deserializing { event }
+                        if is_event(event) && shard.session().is_some() =>
+                    {
+                        event.clone()
+                    }
                     // The error itself may hold an event.
-                    let why = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
-                    return End::NotConnected(format!("the socket of Discord cannot be reached: {why}"));
-                }
+                    _ => {
+                        let why = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+                        return End::NotConnected(format!("the socket of Discord cannot be reached: {why}"));
+                    }
+                },
+            };
+            let is_event = is_event(&text);
+            if is_event {
+                due = None;
+            } else if !is_greeted {
+                due = Some(Instant::now() + self.begin_time());
+            }
+            is_greeted = true;
+            match self.backlog.put(push, text) {
+                Ok(()) => {}
+                Err(Full::ForNow(size)) => return End::Overflow(size),
+                Err(Full::TooLarge(size)) => self.passed_over(size),
+            }
+            self.note(&shard, is_event);
+            // It was asked to connect again, and would do it by itself.
+            if matches!(shard.state(), ShardState::Disconnected { .. }) {
+                return match shard.session() {
+                    Some(_) => End::Cut("Discord asked to connect again".into()),
+                    None => End::SessionLost("Discord does not have the session any more".into()),
+                };
             }
         }
     }

@@ -142,6 +142,31 @@ fn add_large_guild(scene: &Scene, channels: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_lost_while_another_loss_is_read_back_is_read_back_too() {
+    let mut scene = Scene::plain().await;
+    add_large_guild(&scene, 2);
+    scene.start().await;
+    scene.say_directly("first");
+    scene.has_taken(&["first"]).await;
+    lose_session(&mut scene).await;
+    scene.say(LARGE_GUILD + 1, "read second");
+    scene.say(LARGE_GUILD + 2, "read first");
+    // After the direct chat and the first channel it waits, and in the meantime the session is lost again.
+    scene.fault(MESSAGES, Fault::Slow { delay_ms: 0 }, 2);
+    scene.fault(MESSAGES, Fault::RateLimited { retry_after_ms: 3_000, scope: Scope::User }, 1);
+    scene.start().await;
+    scene.has_taken(&["first", "read first"]).await;
+    scene.trouble(&SocketFault::Close { code: 4009 });
+    scene.say(LARGE_GUILD + 2, "lost again");
+    scene.say_directly("lost directly");
+    scene.has_gaps(2).await;
+    assert!(!scene.taken().iter().any(|it| it.text == "read second"), "it still waits");
+    scene.has_taken(&["first", "read first", "read second", "lost again", "lost directly"]).await;
+    scene.has_read_back().await;
+    assert_eq!(scene.gaps().len(), 2, "{:?}", scene.gaps());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_guild_does_not_use_up_what_all_may_read() {
     let mut scene = Scene::plain().await;
     add_large_guild(&scene, 3);

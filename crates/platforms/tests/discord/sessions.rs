@@ -96,6 +96,22 @@ async fn a_socket_that_stays_silent_is_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_cannot_be_read_is_reported_and_passed_over() {
+    let mut scene = Scene::plain().await;
+    scene.start().await;
+    scene.say(GENERAL, "first");
+    scene.has_taken(&["first"]).await;
+    let before = scene.last_call();
+    scene.trouble(&SocketFault::Spoil);
+    scene.say(GENERAL, "spoilt");
+    scene.say(GENERAL, "last");
+    scene.has_taken(&["first", "last"]).await;
+    let gaps = scene.gaps();
+    assert!(gaps.len() == 1 && gaps[0].contains("could not be read") && !gaps[0].contains("spoilt"), "{gaps:?}");
+    assert_eq!(scene.connects_after(before), [""; 0], "the socket stays open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn codes_that_end_a_listener_say_what_to_do() {
     for (code, text) in [(4004, "copy it again"), (4013, "update"), (4014, "Message Content Intent")] {
         let mut scene = Scene::plain().await;

@@ -116,6 +116,7 @@ pub(super) fn send(state: &mut State, session: &str, event: &str, data: Value) {
     let bot = found.bot;
     let mark = state.gateway.marks.get_mut(&bot).and_then(VecDeque::pop_front);
     found.seq += if mark == Some(Mark::SkipSequence) { 2 } else { 1 };
+    let event = (mark != Some(Mark::Spoil)).then_some(event);
     let frame = json!({"op": 0, "t": event, "s": found.seq, "d": data});
     found.kept.push(found.seq, frame.clone(), most);
     let Some(connection) = found.connection else { return };

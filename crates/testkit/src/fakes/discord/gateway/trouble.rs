@@ -44,6 +44,8 @@ pub enum SocketFault {
         #[serde(default = "once")]
         count: u32,
     },
+    /// The next dispatch does not say what it is, also when it is sent again.
+    Spoil,
     /// The next dispatch, and what is behind it, comes later.
     Delay {
         ms: u64,
@@ -67,6 +69,7 @@ fn once() -> u32 {
 pub(super) enum Mark {
     SkipSequence,
     Duplicate,
+    Spoil,
     Delay { ms: u64 },
 }
 
@@ -107,6 +110,7 @@ pub(in super::super) fn apply(state: &mut State, bot: Id, fault: &SocketFault) -
         SocketFault::AskHeartbeat => live.iter().for_each(|id| push(state, *id, op(1, json!(null)))),
         SocketFault::SkipSequence => mark(state, bot, Mark::SkipSequence),
         SocketFault::Duplicate { count } => (0..count).for_each(|_| mark(state, bot, Mark::Duplicate)),
+        SocketFault::Spoil => mark(state, bot, Mark::Spoil),
         SocketFault::Delay { ms } => mark(state, bot, Mark::Delay { ms }),
         SocketFault::RefuseConnects { count } => state.gateway.refuse_connects = count,
         SocketFault::Silence { count } => state.gateway.silent_connects = count,
